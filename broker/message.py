@@ -1,0 +1,41 @@
+"""What the router carries: one application message, free of any connection's packet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NEVER: Final = float("inf")
+
+
+class Message:
+    """One published message.
+
+    topic       UTF-8 topic name, never an alias
+    qos         as published (0..2), retain: as published
+    properties  encoded MQTT 5 properties that a server must forward unaltered [MQTT-3.3.2-15/17/18/20] (payload format,
+                content type, response topic, correlation data, user properties), in order, without the length; b"" for none
+    expires_at  monotonic seconds after which it is not delivered any more; NEVER without Message Expiry Interval
+    client_id   publisher (for No Local); "" for messages of the server, of the API and of other nodes
+    encoded     QoS 0 encodings by shape, filled on demand by the router: a message is encoded once per shape
+    """
+
+    __slots__ = ("client_id", "encoded", "expires_at", "payload", "properties", "qos", "retain", "topic")
+
+    def __init__(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: bytes = b"",
+        expires_at: float = NEVER,
+        client_id: str = "",
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.expires_at = expires_at
+        self.client_id = client_id
+        self.encoded: dict[int, bytes] | None = None
