@@ -1,0 +1,130 @@
+"""Addresses: the text forms of the configuration, and the host that a node advertises to others.
+
+`parse_address` and `advertised_address` are pure; `local_ipv4_addresses` in `interfaces` asks the machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+PORT_MAX: Final = 65535
+HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")
+UNSPECIFIED_HOSTS: Final = ("", "0.0.0.0", "::")
+LOOPBACK_HOST: Final = "127.0.0.1"
+
+
+class AddressError(ValueError):
+    """The text is no address; the message says what is wrong with it and what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen or to connect. `tcp` uses host (empty: every interface) and port, `unix` uses path."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+
+    @property
+    def is_unix(self) -> bool:
+        return self.scheme == "unix"
+
+    @property
+    def host_port(self) -> str:
+        """`HOST:PORT`, with brackets around an IPv6 host: the form that travels between nodes."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        """The text that `parse_address` reads as this address. The scheme of TCP is left out."""
+        return f"unix://{self.path}" if self.is_unix else self.host_port
+
+
+def parse_address(text: str, default_port: int | None = None, *, unix_allowed: bool = True) -> Address:
+    """Read `:1883`, `HOST:1883`, `[::1]:1883`, `tcp://HOST:1883` or `unix:///PATH`.
+
+    A missing port takes `default_port`, where there is one. Port 0 (any free port) is allowed. Raises AddressError.
+    """
+    example = f"for example 127.0.0.1:{default_port}" if default_port else "for example 127.0.0.1:1883"
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        scheme, rest = "tcp", text
+    if scheme == "unix":
+        if not unix_allowed:
+            raise AddressError(f'"{text}" is a unix socket where only HOST:PORT is possible; {example}')
+        if not rest or "\0" in rest:
+            raise AddressError(f'"{text}" names no socket file; for example unix:///run/gmqttd.sock')
+        return Address("unix", "", 0, rest)
+    if scheme != "tcp":
+        schemes = "tcp:// or unix://" if unix_allowed else "tcp://"
+        raise AddressError(f'"{text}" begins with {scheme}://, known is {schemes}; {example}')
+    host, port_text = _split_host_port(text, rest, example)
+    if port_text is None:
+        if host.isascii() and host.isdigit():
+            raise AddressError(f'"{text}" is a number without a colon in front; a port alone is written ":{host}"')
+        if default_port is None:
+            raise AddressError(f'"{text}" has no port; {example}')
+        if not host:
+            raise AddressError(f'"{text}" has neither host nor port; {example}')
+        return Address("tcp", host, default_port)
+    if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5 and int(port_text) <= PORT_MAX):
+        raise AddressError(f'"{text}" has the port "{port_text}", which is not a number of 0..{PORT_MAX}; {example}')
+    return Address("tcp", host, int(port_text))
+
+
+def _split_host_port(text: str, rest: str, example: str) -> tuple[str, str | None]:
+    if rest.startswith("["):
+        inner, bracket, tail = rest[1:].partition("]")
+        if not bracket or (tail and not tail.startswith(":")):
+            raise AddressError(f'"{text}" has no "]:PORT" after the IPv6 address; for example [::1]:1883')
+        if not _is_ip(inner, 6):
+            raise AddressError(f'"{text}" has no IPv6 address within the brackets; for example [::1]:1883')
+        return inner, tail[1:] if tail else None
+    if rest.count(":") > 1:
+        if _is_ip(rest, 6):
+            raise AddressError(f'"{text}" is an IPv6 address without brackets; for example [{rest}]:1883')
+        raise AddressError(f'"{text}" has more than one colon; {example}')
+    host, colon, port_text = rest.partition(":")
+    looks_like_ip = host.replace(".", "").isdigit() and "." in host
+    if host and (len(host) > 253 or not HOST_NAME.fullmatch(host) or (looks_like_ip and not _is_ip(host, 4))):
+        raise AddressError(f'"{text}" has the host "{host}", which is neither a host name nor an IP address; {example}')
+    return host, port_text if colon else None
+
+
+def _is_ip(text: str, version: int) -> bool:
+    try:
+        return ipaddress.ip_address(text.partition("%")[0]).version == version
+    except ValueError:
+        return False
+
+
+def advertised_address(address: Address, local_addresses: Iterable[str]) -> tuple[Address, str | None]:
+    """The address to tell other nodes, and a warning or None.
+
+    A host that names every interface (empty, 0.0.0.0, ::) becomes the first private IPv4 address of
+    `local_addresses`; where there is none, the loopback address with a warning.
+    """
+    if address.is_unix or address.host not in UNSPECIFIED_HOSTS:
+        return address, None
+    for text in local_addresses:
+        if _is_ip(text, 4) and _is_private(ipaddress.IPv4Address(text)):
+            return replace(address, host=text), None
+    found = replace(address, host=LOOPBACK_HOST)
+    return found, (
+        f"this machine has no private IPv4 address, so {found.host_port} is advertised and only nodes on this machine "
+        "can reach it; name the address that others can reach in the configuration (advertise_fed_addr, advertise_gossip_addr)"
+    )
+
+
+PRIVATE_NETWORKS: Final = tuple(
+    ipaddress.IPv4Network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+)
+
+
+def _is_private(address: ipaddress.IPv4Address) -> bool:
+    """RFC 1918, and RFC 6598 (100.64.0.0/10): a machine behind a carrier's NAT or in an overlay network has only that."""
+    return any(address in network for network in PRIVATE_NETWORKS)

@@ -1,0 +1,112 @@
+"""What is known of one configuration key: its meaning, what values it takes, and whether its feature is there yet.
+
+A key is a field of a dataclass in `settings`, annotated with `Annotated[type, Setting(...)]`. The loader, the printed
+configuration and docs/configuration.md are all made from these annotations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Source(Enum):
+    """Where a key comes from."""
+
+    GMQTTD = "gmqttd"
+    EXTENSION = "extension"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number of minimum..maximum."""
+
+    minimum: int
+    maximum: int
+    example: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A number of bytes, plain or with a unit (`64KiB`)."""
+
+    minimum: int
+    maximum: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Go style text, seconds as float in the settings."""
+
+    minimum: float
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """true or false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any text, at most `length_max` bytes of UTF-8; of `words` where these are given."""
+
+    example: str
+    length_max: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class AddressText:
+    """An address as `addresses.parse_address` reads it."""
+
+    example: str
+    default_port: int | None = None
+    unix_allowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A YAML list of such values, kept as a tuple."""
+
+    of: Choice | Text | AddressText
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A nested mapping: the field's type is another dataclass of settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """A YAML list of mappings: the field's type is a tuple of another dataclass of settings."""
+
+
+Kind = Whole | Size | Duration | Flag | Choice | Text | AddressText | Sequence | Section | Sections
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key. `doc` is its meaning with unit; `price` is what raising or lowering it costs.
+
+    `later` says what happens instead while the feature behind the key is not there: setting it draws a warning.
+    `later_words` are the choices that are accepted in the same way. `aliases` are other spellings of the key.
+    """
+
+    doc: str
+    kind: Kind
+    price: str = ""
+    source: Source = Source.GMQTTD
+    default_text: str = ""
+    later: str = ""
+    later_words: tuple[tuple[str, str], ...] = ()
+    aliases: tuple[str, ...] = ()
+    secret: bool = False
+    required: bool = False
