@@ -1,0 +1,365 @@
+"""The fifteen control packets (section 3) as plain slotted classes. Fields carry the specification's names.
+
+Topics, topic filters and payloads are bytes; client ids, user names and strings in properties are str. `properties` of
+a cold packet is a dict by property id (broker.codec.properties), {} for none and always in MQTT 3.1.1; the acks of a
+publish have None for none. Reason codes are those of MQTT 5 in every version.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+PropertyValue: TypeAlias = int | str | bytes | list[tuple[str, str]]
+Properties: TypeAlias = dict[int, PropertyValue]
+
+CONNECT: Final = 1
+CONNACK: Final = 2
+PUBLISH: Final = 3
+PUBACK: Final = 4
+PUBREC: Final = 5
+PUBREL: Final = 6
+PUBCOMP: Final = 7
+SUBSCRIBE: Final = 8
+SUBACK: Final = 9
+UNSUBSCRIBE: Final = 10
+UNSUBACK: Final = 11
+PINGREQ: Final = 12
+PINGRESP: Final = 13
+DISCONNECT: Final = 14
+AUTH: Final = 15
+
+# Protocol levels: 3 is MQTT 3.1 ("MQIsdp"), 4 is MQTT 3.1.1.
+MQTT_31: Final = 3
+MQTT_311: Final = 4
+MQTT_5: Final = 5
+
+
+class Packet:
+    """Base of all packets: equality and text by fields, for tests and the packet dump."""
+
+    __slots__ = ()
+
+    def fields(self) -> tuple[object, ...]:
+        return ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Packet) and type(self) is type(other) and self.fields() == other.fields()
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join([repr(field) for field in self.fields()])})"
+
+
+class Will(Packet):
+    """The will of a CONNECT (sections 3.1.2.5, 3.1.3.2).
+
+    properties               forwardable block as in broker.message.Message
+    message_expiry_interval  seconds, None when absent
+    delay_interval           seconds, 0 when absent
+    """
+
+    __slots__ = ("delay_interval", "message_expiry_interval", "payload", "properties", "qos", "retain", "topic")
+
+    def __init__(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        properties: bytes = b"",
+        message_expiry_interval: int | None = None,
+        delay_interval: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.message_expiry_interval = message_expiry_interval
+        self.delay_interval = delay_interval
+
+    def fields(self) -> tuple[object, ...]:
+        return (
+            self.topic,
+            self.payload,
+            self.qos,
+            self.retain,
+            self.properties,
+            self.message_expiry_interval,
+            self.delay_interval,
+        )
+
+
+class Connect(Packet):
+    """Section 3.1. `clean_start` is Clean Session in MQTT 3.1.1. `keep_alive` in seconds."""
+
+    __slots__ = (
+        "clean_start",
+        "client_id",
+        "keep_alive",
+        "password",
+        "properties",
+        "protocol_version",
+        "username",
+        "will",
+    )
+
+    def __init__(
+        self,
+        client_id: str,
+        protocol_version: int = MQTT_5,
+        clean_start: bool = True,
+        keep_alive: int = 0,
+        username: str | None = None,
+        password: bytes | None = None,
+        will: Will | None = None,
+        properties: Properties | None = None,
+    ) -> None:
+        self.client_id = client_id
+        self.protocol_version = protocol_version
+        self.clean_start = clean_start
+        self.keep_alive = keep_alive
+        self.username = username
+        self.password = password
+        self.will = will
+        self.properties: Properties = {} if properties is None else properties
+
+    def fields(self) -> tuple[object, ...]:
+        return (
+            self.client_id,
+            self.protocol_version,
+            self.clean_start,
+            self.keep_alive,
+            self.username,
+            self.password,
+            self.will,
+            self.properties,
+        )
+
+    def __repr__(self) -> str:
+        """The packet dump goes to logs: a password never does."""
+        password = None if self.password is None else "..."
+        return (
+            f"Connect({self.client_id!r}, {self.protocol_version}, {self.clean_start}, {self.keep_alive}, "
+            f"{self.username!r}, {password}, {self.will!r}, {self.properties!r})"
+        )
+
+
+class ConnAck(Packet):
+    """Section 3.2. A reason code that MQTT 3.1.1 lacks is written there as 3, server unavailable."""
+
+    __slots__ = ("properties", "reason_code", "session_present")
+
+    def __init__(self, session_present: bool, reason_code: int = 0, properties: Properties | None = None) -> None:
+        self.session_present = session_present
+        self.reason_code = reason_code
+        self.properties: Properties = {} if properties is None else properties
+
+    def fields(self) -> tuple[object, ...]:
+        return self.session_present, self.reason_code, self.properties
+
+
+class Publish(Packet):
+    """Section 3.3.
+
+    packet_id                0 with QoS 0
+    properties               forwardable block as in broker.message.Message
+    message_expiry_interval  seconds, -1 when absent
+    topic_alias              0 when absent; then `topic` may be empty only when it is given
+    """
+
+    __slots__ = (
+        "dup",
+        "message_expiry_interval",
+        "packet_id",
+        "payload",
+        "properties",
+        "qos",
+        "retain",
+        "subscription_identifiers",
+        "topic",
+        "topic_alias",
+    )
+
+    def __init__(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        packet_id: int = 0,
+        properties: bytes = b"",
+        message_expiry_interval: int = -1,
+        topic_alias: int = 0,
+        subscription_identifiers: tuple[int, ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.dup = dup
+        self.packet_id = packet_id
+        self.properties = properties
+        self.message_expiry_interval = message_expiry_interval
+        self.topic_alias = topic_alias
+        self.subscription_identifiers = subscription_identifiers
+
+    def fields(self) -> tuple[object, ...]:
+        return (
+            self.topic,
+            self.payload,
+            self.qos,
+            self.retain,
+            self.dup,
+            self.packet_id,
+            self.properties,
+            self.message_expiry_interval,
+            self.topic_alias,
+            self.subscription_identifiers,
+        )
+
+
+class Ack(Packet):
+    """What PUBACK, PUBREC, PUBREL and PUBCOMP share (sections 3.4 to 3.7)."""
+
+    __slots__ = ("packet_id", "properties", "reason_code")
+
+    def __init__(self, packet_id: int, reason_code: int = 0, properties: Properties | None = None) -> None:
+        self.packet_id = packet_id
+        self.reason_code = reason_code
+        self.properties = properties
+
+    def fields(self) -> tuple[object, ...]:
+        return self.packet_id, self.reason_code, self.properties
+
+
+class PubAck(Ack):
+    __slots__ = ()
+
+
+class PubRec(Ack):
+    __slots__ = ()
+
+
+class PubRel(Ack):
+    __slots__ = ()
+
+
+class PubComp(Ack):
+    __slots__ = ()
+
+
+class SubscribeFilter(Packet):
+    """One filter of a SUBSCRIBE with its options (section 3.8.3.1). `topic_filter` is whole, with `$share/name/`."""
+
+    __slots__ = ("no_local", "qos", "retain_as_published", "retain_handling", "topic_filter")
+
+    def __init__(
+        self,
+        topic_filter: bytes,
+        qos: int = 0,
+        no_local: bool = False,
+        retain_as_published: bool = False,
+        retain_handling: int = 0,
+    ) -> None:
+        self.topic_filter = topic_filter
+        self.qos = qos
+        self.no_local = no_local
+        self.retain_as_published = retain_as_published
+        self.retain_handling = retain_handling
+
+    def fields(self) -> tuple[object, ...]:
+        return self.topic_filter, self.qos, self.no_local, self.retain_as_published, self.retain_handling
+
+
+class Subscribe(Packet):
+    """Section 3.8."""
+
+    __slots__ = ("filters", "packet_id", "properties")
+
+    def __init__(self, packet_id: int, filters: list[SubscribeFilter], properties: Properties | None = None) -> None:
+        self.packet_id = packet_id
+        self.filters = filters
+        self.properties: Properties = {} if properties is None else properties
+
+    def fields(self) -> tuple[object, ...]:
+        return self.packet_id, self.filters, self.properties
+
+
+class SubAck(Packet):
+    """Section 3.9: one reason code for each filter, in order."""
+
+    __slots__ = ("packet_id", "properties", "reason_codes")
+
+    def __init__(self, packet_id: int, reason_codes: list[int], properties: Properties | None = None) -> None:
+        self.packet_id = packet_id
+        self.reason_codes = reason_codes
+        self.properties: Properties = {} if properties is None else properties
+
+    def fields(self) -> tuple[object, ...]:
+        return self.packet_id, self.reason_codes, self.properties
+
+
+class Unsubscribe(Packet):
+    """Section 3.10."""
+
+    __slots__ = ("packet_id", "properties", "topic_filters")
+
+    def __init__(self, packet_id: int, topic_filters: list[bytes], properties: Properties | None = None) -> None:
+        self.packet_id = packet_id
+        self.topic_filters = topic_filters
+        self.properties: Properties = {} if properties is None else properties
+
+    def fields(self) -> tuple[object, ...]:
+        return self.packet_id, self.topic_filters, self.properties
+
+
+class UnsubAck(Packet):
+    """Section 3.11; no reason codes in MQTT 3.1.1."""
+
+    __slots__ = ("packet_id", "properties", "reason_codes")
+
+    def __init__(self, packet_id: int, reason_codes: list[int], properties: Properties | None = None) -> None:
+        self.packet_id = packet_id
+        self.reason_codes = reason_codes
+        self.properties: Properties = {} if properties is None else properties
+
+    def fields(self) -> tuple[object, ...]:
+        return self.packet_id, self.reason_codes, self.properties
+
+
+class PingReq(Packet):
+    __slots__ = ()
+
+
+class PingResp(Packet):
+    __slots__ = ()
+
+
+class Disconnect(Packet):
+    """Section 3.14; from a client only in MQTT 3.1.1, without a reason code."""
+
+    __slots__ = ("properties", "reason_code")
+
+    def __init__(self, reason_code: int = 0, properties: Properties | None = None) -> None:
+        self.reason_code = reason_code
+        self.properties: Properties = {} if properties is None else properties
+
+    def fields(self) -> tuple[object, ...]:
+        return self.reason_code, self.properties
+
+
+class Auth(Packet):
+    """Section 3.15, MQTT 5 only."""
+
+    __slots__ = ("properties", "reason_code")
+
+    def __init__(self, reason_code: int = 0, properties: Properties | None = None) -> None:
+        self.reason_code = reason_code
+        self.properties: Properties = {} if properties is None else properties
+
+    def fields(self) -> tuple[object, ...]:
+        return self.reason_code, self.properties

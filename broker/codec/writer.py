@@ -1,0 +1,299 @@
+"""Packets -> bytes. The hot helpers take plain values: a router encodes a message once per shape, not per receiver."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.codec.packets import (
+    Ack,
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    PingResp,
+    Properties,
+    PubAck,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
+from broker.codec.properties import REASON_STRING, USER_PROPERTY, encode_properties
+from broker.codec.reason_codes import CONNACK_V3_CODES, CONNACK_V3_OTHER
+from broker.codec.wire import encode_string, encode_varint
+
+PINGREQ: Final = b"\xc0\x00"
+PINGRESP: Final = b"\xd0\x00"
+
+
+def encode_publish(
+    version: int,
+    topic: bytes,
+    payload: bytes,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    packet_id: int,
+    properties_block: bytes,
+    expiry: int = -1,
+    topic_alias: int = 0,
+    subscription_identifiers: tuple[int, ...] = (),
+) -> bytes:
+    """One PUBLISH. `expiry` in seconds, -1 for none; alias 0 for none; MQTT 3.1.1 has none of the last four."""
+    first = 0x30 | qos << 1
+    if retain:
+        first |= 1
+    if dup:
+        first |= 8
+    topic_size = len(topic)
+    size = 2 + topic_size + len(payload)
+    packet_id_bytes = b""
+    if qos:
+        packet_id_bytes = packet_id.to_bytes(2, "big")
+        size += 2
+    properties = b""
+    if version == 5:
+        properties = properties_block
+        if expiry >= 0 or topic_alias or subscription_identifiers:
+            properties = connection_properties(expiry, topic_alias, subscription_identifiers) + properties
+        properties = encode_varint(len(properties)) + properties
+        size += len(properties)
+    if size < 128:
+        header = bytes((first, size, topic_size >> 8, topic_size & 255))
+    else:
+        header = bytes((first,)) + encode_varint(size) + topic_size.to_bytes(2, "big")
+    return b"".join((header, topic, packet_id_bytes, properties, payload))
+
+
+def publish_parts(
+    version: int, topic: bytes, payload: bytes, qos: int, retain: bool, dup: bool, properties_block: bytes
+) -> tuple[bytes, bytes]:
+    """(bytes before the packet id, bytes after it) of a PUBLISH with QoS 1 or 2, so that receivers share all but two
+    bytes. The block may begin with connection properties from `connection_properties`."""
+    assert qos > 0
+    properties = b""
+    if version == 5:
+        properties = encode_varint(len(properties_block)) + properties_block
+    first = 0x30 | qos << 1
+    if retain:
+        first |= 1
+    if dup:
+        first |= 8
+    topic_size = len(topic)
+    size = 4 + topic_size + len(properties) + len(payload)
+    prefix = bytes((first,)) + encode_varint(size) + topic_size.to_bytes(2, "big") + topic
+    return prefix, properties + payload
+
+
+def connection_properties(expiry: int, topic_alias: int, subscription_identifiers: tuple[int, ...]) -> bytes:
+    """The PUBLISH properties that belong to one receiver: expiry left (-1 none), alias (0 none), identifiers."""
+    block = b""
+    if expiry >= 0:
+        block = b"\x02" + expiry.to_bytes(4, "big")
+    if topic_alias:
+        block += b"\x23" + topic_alias.to_bytes(2, "big")
+    for identifier in subscription_identifiers:
+        block += b"\x0b" + encode_varint(identifier)
+    return block
+
+
+def encode_puback(packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:
+    if reason_code == 0 or version != 5:
+        return bytes((0x40, 2, packet_id >> 8, packet_id & 255))
+    return bytes((0x40, 3, packet_id >> 8, packet_id & 255, reason_code))
+
+
+def encode_pubrec(packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:
+    if reason_code == 0 or version != 5:
+        return bytes((0x50, 2, packet_id >> 8, packet_id & 255))
+    return bytes((0x50, 3, packet_id >> 8, packet_id & 255, reason_code))
+
+
+def encode_pubrel(packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:
+    if reason_code == 0 or version != 5:
+        return bytes((0x62, 2, packet_id >> 8, packet_id & 255))
+    return bytes((0x62, 3, packet_id >> 8, packet_id & 255, reason_code))
+
+
+def encode_pubcomp(packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:
+    if reason_code == 0 or version != 5:
+        return bytes((0x70, 2, packet_id >> 8, packet_id & 255))
+    return bytes((0x70, 3, packet_id >> 8, packet_id & 255, reason_code))
+
+
+def encode_packet(packet: Packet, version: int, maximum_packet_size: int = 0) -> bytes:
+    """Any packet for a connection of protocol level `version` (3, 4, 5; a CONNECT says its own).
+
+    With a maximum (0 is none), User Properties and then the Reason String are left out of a packet that would be larger
+    [MQTT-3.2.2-19/20 and the like]; b"" when it is too large even so and must not be sent [MQTT-3.1.2-24].
+    """
+    data = _encode(packet, version, 0)
+    if maximum_packet_size == 0 or len(data) <= maximum_packet_size:
+        return data
+    if not isinstance(packet, (Publish, Connect, Subscribe, Unsubscribe)):
+        for leave_out in (1, 2):
+            data = _encode(packet, version, leave_out)
+            if len(data) <= maximum_packet_size:
+                return data
+    return b""
+
+
+def _encode(packet: Packet, version: int, leave_out: int) -> bytes:
+    """`leave_out`: 0 nothing, 1 User Properties, 2 also the Reason String."""
+    if isinstance(packet, Publish):
+        return encode_publish(
+            version,
+            packet.topic,
+            packet.payload,
+            packet.qos,
+            packet.retain,
+            packet.dup,
+            packet.packet_id,
+            packet.properties,
+            packet.message_expiry_interval,
+            packet.topic_alias,
+            packet.subscription_identifiers,
+        )
+    if isinstance(packet, Ack):
+        if isinstance(packet, PubAck):
+            first = 0x40
+        elif isinstance(packet, PubRec):
+            first = 0x50
+        elif isinstance(packet, PubRel):
+            first = 0x62
+        else:
+            first = 0x70
+        return _encode_ack(first, packet, version, leave_out)
+    if isinstance(packet, PingReq):
+        return PINGREQ
+    if isinstance(packet, PingResp):
+        return PINGRESP
+    if isinstance(packet, ConnAck):
+        session_present = b"\1" if packet.session_present else b"\0"
+        if version != 5:
+            return_code = CONNACK_V3_CODES.get(packet.reason_code, CONNACK_V3_OTHER)
+            return _packet(0x20, session_present + bytes((return_code,)))
+        properties = _encode_some(packet.properties, leave_out)
+        return _packet(0x20, session_present + bytes((packet.reason_code,)) + properties)
+    if isinstance(packet, Connect):
+        return _encode_connect(packet)
+    if isinstance(packet, Subscribe):
+        return _encode_subscribe(packet, version)
+    if isinstance(packet, SubAck):
+        body = packet.packet_id.to_bytes(2, "big")
+        if version != 5:
+            return _packet(0x90, body + bytes([min(code, 0x80) for code in packet.reason_codes]))
+        return _packet(0x90, body + _encode_some(packet.properties, leave_out) + bytes(packet.reason_codes))
+    if isinstance(packet, Unsubscribe):
+        body = packet.packet_id.to_bytes(2, "big")
+        if version == 5:
+            body += encode_properties(packet.properties)
+        return _packet(0xA2, body + b"".join([encode_string(topic_filter) for topic_filter in packet.topic_filters]))
+    if isinstance(packet, UnsubAck):
+        body = packet.packet_id.to_bytes(2, "big")
+        if version == 5:
+            body += _encode_some(packet.properties, leave_out) + bytes(packet.reason_codes)
+        return _packet(0xB0, body)
+    if isinstance(packet, Disconnect):
+        if version != 5:
+            return b"\xe0\x00"
+        return _encode_reason(0xE0, packet.reason_code, packet.properties, leave_out)
+    assert isinstance(packet, Auth), packet
+    assert version == 5, "AUTH is of MQTT 5"
+    return _encode_reason(0xF0, packet.reason_code, packet.properties, leave_out)
+
+
+def _packet(first: int, body: bytes) -> bytes:
+    return bytes((first,)) + encode_varint(len(body)) + body
+
+
+def _encode_some(properties: Properties, leave_out: int) -> bytes:
+    if leave_out == 0 or not properties:
+        return encode_properties(properties)
+    some: Properties = {}
+    for number, value in properties.items():
+        if number != USER_PROPERTY and (number != REASON_STRING or leave_out == 1):
+            some[number] = value
+    return encode_properties(some)
+
+
+def _encode_ack(first: int, ack: Ack, version: int, leave_out: int) -> bytes:
+    packet_id = ack.packet_id
+    if version == 5 and ack.properties:
+        properties = _encode_some(ack.properties, leave_out)
+        if properties != b"\0":
+            return _packet(first, bytes((packet_id >> 8, packet_id & 255, ack.reason_code)) + properties)
+    if version != 5 or ack.reason_code == 0:
+        return bytes((first, 2, packet_id >> 8, packet_id & 255))
+    return bytes((first, 3, packet_id >> 8, packet_id & 255, ack.reason_code))
+
+
+def _encode_reason(first: int, reason_code: int, properties: Properties, leave_out: int) -> bytes:
+    """DISCONNECT and AUTH: both fields may be left out (sections 3.14.2, 3.15.2)."""
+    encoded = _encode_some(properties, leave_out)
+    if encoded != b"\0":
+        return _packet(first, bytes((reason_code,)) + encoded)
+    if reason_code == 0:
+        return bytes((first, 0))
+    if first == 0xF0:
+        return bytes((first, 2, reason_code, 0))  # AUTH may be cut short only when the whole of it is (3.15.2.2)
+    return bytes((first, 1, reason_code))
+
+
+def _encode_connect(packet: Connect) -> bytes:
+    version = packet.protocol_version
+    flags = 2 if packet.clean_start else 0
+    payload = encode_string(packet.client_id.encode())
+    will = packet.will
+    if will is not None:
+        flags |= 4 | will.qos << 3
+        if will.retain:
+            flags |= 32
+        if version == 5:
+            payload += _encode_will_properties(will)
+        payload += encode_string(will.topic) + encode_string(will.payload)
+    if packet.username is not None:
+        flags |= 128
+        payload += encode_string(packet.username.encode())
+    if packet.password is not None:
+        flags |= 64
+        payload += encode_string(packet.password)
+    body = encode_string(b"MQIsdp" if version == 3 else b"MQTT")
+    body += bytes((version, flags, packet.keep_alive >> 8, packet.keep_alive & 255))
+    if version == 5:
+        body += encode_properties(packet.properties)
+    return _packet(0x10, body + payload)
+
+
+def _encode_will_properties(will: Will) -> bytes:
+    block = b""
+    if will.delay_interval:
+        block = b"\x18" + will.delay_interval.to_bytes(4, "big")
+    if will.message_expiry_interval is not None:
+        block += b"\x02" + will.message_expiry_interval.to_bytes(4, "big")
+    block += will.properties
+    return encode_varint(len(block)) + block
+
+
+def _encode_subscribe(packet: Subscribe, version: int) -> bytes:
+    body = packet.packet_id.to_bytes(2, "big")
+    if version == 5:
+        body += encode_properties(packet.properties)
+    parts = [body]
+    for entry in packet.filters:
+        options = entry.qos
+        if version == 5:
+            options |= entry.retain_handling << 4
+            if entry.no_local:
+                options |= 4
+            if entry.retain_as_published:
+                options |= 8
+        parts.append(encode_string(entry.topic_filter))
+        parts.append(bytes((options,)))
+    return _packet(0x82, b"".join(parts))

@@ -1,0 +1,92 @@
+"""Topic names and topic filters (section 4.7), shared subscriptions' filters (section 4.8.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.codec.wire import STRING_BYTES_MAX, check_utf8
+from broker.errors import MqttError
+
+TOPIC_LEVELS_MAX: Final = 128  # keeps the tries shallow; no use of MQTT that is known comes near it
+SHARE_PREFIX: Final = b"$share/"
+
+_TOPIC_FILTER_INVALID: Final = 0x8F
+_TOPIC_NAME_INVALID: Final = 0x90
+
+
+def check_topic_name(topic: bytes) -> None:
+    """Refuse what cannot be published to: empty, wildcards [MQTT-3.3.2-2], not UTF-8, U+0000, too long, too deep."""
+    if b"+" in topic or b"#" in topic:
+        raise MqttError(_TOPIC_NAME_INVALID, f"topic name {_shown(topic)} has a wildcard [MQTT-3.3.2-2]")
+    # One length test keeps the rare checks out of the way of every publish: 128 levels need 127 separators.
+    size = len(topic)
+    if size == 0 or size >= TOPIC_LEVELS_MAX - 1:
+        _check_size(topic, _TOPIC_NAME_INVALID, "topic name")
+    check_utf8(topic)
+
+
+def check_topic_filter(topic_filter: bytes) -> None:
+    """Refuse what cannot be subscribed to (section 4.7.1); a `$share/...` filter is checked as a whole."""
+    _check_size(topic_filter, _TOPIC_FILTER_INVALID, "topic filter")
+    check_utf8(topic_filter)
+    _, plain = parse_filter(topic_filter)
+    if b"#" in plain or b"+" in plain:
+        levels = plain.split(b"/")
+        last = len(levels) - 1
+        for index, level in enumerate(levels):
+            if b"#" in level and (level != b"#" or index != last):
+                raise MqttError(
+                    _TOPIC_FILTER_INVALID,
+                    f"topic filter {_shown(topic_filter)}: # must be the whole last level [MQTT-4.7.1-1]",
+                )
+            if b"+" in level and level != b"+":
+                raise MqttError(
+                    _TOPIC_FILTER_INVALID,
+                    f"topic filter {_shown(topic_filter)}: + must be a whole level [MQTT-4.7.1-2]",
+                )
+
+
+def parse_filter(full: bytes) -> tuple[bytes, bytes]:
+    """(share name, topic filter) of `$share/name/filter`; (b"", full) of any other filter."""
+    if full[:6] != b"$share" or (len(full) > 6 and full[6:7] != b"/"):
+        return b"", full
+    slash = full.find(b"/", 7)
+    if slash <= 7:
+        raise MqttError(
+            _TOPIC_FILTER_INVALID,
+            f"shared filter {_shown(full)} is not $share/name/filter with a name [MQTT-4.8.2-1]",
+        )
+    share_name = full[7:slash]
+    if b"+" in share_name or b"#" in share_name:
+        raise MqttError(_TOPIC_FILTER_INVALID, f"share name {_shown(share_name)} has a wildcard [MQTT-4.8.2-2]")
+    if slash + 1 == len(full):
+        raise MqttError(_TOPIC_FILTER_INVALID, f"shared filter {_shown(full)} lacks its topic filter [MQTT-4.8.2-2]")
+    return share_name, full[slash + 1 :]
+
+
+def full_filter(share_name: bytes, topic_filter: bytes) -> bytes:
+    """The inverse of parse_filter."""
+    if not share_name:
+        return topic_filter
+    return SHARE_PREFIX + share_name + b"/" + topic_filter
+
+
+def has_wildcard(topic_filter: bytes) -> bool:
+    return b"+" in topic_filter or b"#" in topic_filter
+
+
+def _check_size(name: bytes, reason_code: int, what: str) -> None:
+    size = len(name)
+    if size == 0:
+        raise MqttError(reason_code, f"empty {what} [MQTT-4.7.3-1]")
+    if size > STRING_BYTES_MAX:
+        raise MqttError(reason_code, f"{what} of {size} bytes, at most {STRING_BYTES_MAX} [MQTT-4.7.3-3]")
+    levels = name.count(b"/") + 1
+    if levels > TOPIC_LEVELS_MAX:
+        raise MqttError(reason_code, f"{what} with {levels} levels, at most {TOPIC_LEVELS_MAX}")
+
+
+def _shown(name: bytes) -> str:
+    """For error texts: printable and short whatever the peer sent."""
+    text = ascii(name[:64].decode("utf-8", "replace"))
+    return text if len(name) <= 64 else text + "..."
