@@ -1,0 +1,114 @@
+"""Both halves of scripts/test: pytest with the interpreted sources, pytest with the compiled wheel, one sum."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+RUN: Final = ROOT / "run" / "test"
+# What the hot modules are tested by. The rest of the tests would only run the same interpreted code again.
+COMPILED_PATHS: Final = ("tests/broker", "tests/properties", "tests/federation/stream", "tests/integration")
+NO_COMPILER: Final = 3  # exit status of scripts/build_fast
+NO_TESTS: Final = 5  # exit status of pytest
+
+
+@dataclass
+class Counts:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def add(self, other: Counts) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def read_report(report: Path) -> Counts:
+    """The counts of a JUnit report; errors of fixtures and of collection count as failed."""
+    counts = Counts()
+    for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+        failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped = int(suite.get("skipped", 0))
+        counts.add(Counts(max(0, int(suite.get("tests", 0)) - failed - skipped), failed, skipped))
+    return counts
+
+
+def run_half(name: str, python: Path, arguments: list[str]) -> Counts:
+    report = RUN / f"{name}.xml"
+    report.unlink(missing_ok=True)
+    # Safe path: the package comes from the environment that is tested, never from the current directory.
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "GMQTTD_FORM": name}
+    environment.pop("PYTHONPATH", None)
+    command = [str(python), "-m", "pytest", f"--junit-xml={report}", "-p", "no:cacheprovider", *arguments]
+    print(f"\n=== {name}: pytest {' '.join(arguments)}", flush=True)
+    started_at = time.monotonic()
+    status = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+    counts = read_report(report) if report.exists() else Counts()
+    if status not in (0, NO_TESTS) and counts.failed == 0:
+        print(f"pytest ended with exit status {status}", flush=True)
+        counts.failed += 1
+    print(f"=== {name}: {counts} in {time.monotonic() - started_at:.0f} s", flush=True)
+    return counts
+
+
+def names_paths(arguments: list[str]) -> bool:
+    return any(not argument.startswith("-") and Path(argument.split("::")[0]).exists() for argument in arguments)
+
+
+def is_compiled(python: Path) -> bool:
+    code = "import broker.message; raise SystemExit(broker.message.__file__.endswith('.py'))"
+    return subprocess.run([str(python), "-P", "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def compiled_half(arguments: list[str]) -> Counts:
+    print("\n=== compiled: building", flush=True)
+    status = subprocess.run(["scripts/build_fast"], cwd=ROOT, stdin=subprocess.DEVNULL, check=False).returncode
+    if status == NO_COMPILER:
+        print("=== compiled: skipped, there is no C compiler on this machine", flush=True)
+        return Counts(skipped=1)
+    python = ROOT / ".venv-fast" / "bin" / "python"
+    if status != 0 or not is_compiled(python):
+        print("=== compiled: the build failed", flush=True)
+        return Counts(failed=1)
+    if not names_paths(arguments):
+        arguments = [*(path for path in COMPILED_PATHS if (ROOT / path).exists()), *arguments]
+    return run_half("compiled", python, arguments)
+
+
+def main() -> int:
+    os.chdir(ROOT)
+    RUN.mkdir(parents=True, exist_ok=True)
+    arguments = sys.argv[1:]
+    only = ""
+    if "--only" in arguments:
+        at = arguments.index("--only")
+        only = arguments[at + 1] if at + 1 < len(arguments) else ""
+        if only not in ("interpreted", "compiled"):
+            print(f"--only takes interpreted or compiled, not {only!r}", file=sys.stderr)
+            return 2
+        del arguments[at : at + 2]
+    total = Counts()
+    if only != "compiled":
+        total.add(run_half("interpreted", ROOT / ".venv" / "bin" / "python", arguments))
+    if only != "interpreted":
+        total.add(compiled_half(arguments))
+    if total.passed == 0 and total.failed == 0:
+        print("no test ran", flush=True)
+        total.failed = 1
+    print(f"\n{total}", flush=True)
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The architecture as tests: what a core may import, who knows whom, how long a module may be, what stays outside."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+LINES_MAX: Final = 500
+
+# Folders and files of rules without input and output (docs/architecture.md). All else is a shell.
+CORES: Final = (
+    "broker/errors.py",
+    "broker/message.py",
+    "broker/codec",
+    "broker/topics",
+    "broker/session",
+    "broker/timers.py",
+    "broker/router.py",
+    "broker/broker.py",
+    "broker/hooks.py",
+    "federation/gossip",
+    "federation/serf",
+    "federation/stream",
+    "federation/node.py",
+)
+INPUT_AND_OUTPUT: Final = frozenset(
+    [
+        "aiohttp",
+        "asyncio",
+        "grpc",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "secrets",
+        "select",
+        "selectors",
+        "signal",
+        "socket",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "uvloop",
+        "uuid",
+    ]
+)
+# A shell that stands inside a core package would be an exception; it needs its reason in docs/decisions.
+RANDOM_NAMES: Final = frozenset({"Random"})
+
+
+def tracked_files() -> list[str]:
+    """Also what is new and not ignored, so that the test speaks before the commit."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout: which files belong to the project is not known")
+    names = [name for name in done.stdout.decode().split("\0") if name]
+    return sorted(name for name in set(names) if (ROOT / name).is_file())
+
+
+def is_generated(path: Path) -> bool:
+    return path.stem.endswith(("_pb2", "_pb2_grpc"))
+
+
+def sources(*places: str) -> list[Path]:
+    found: list[Path] = []
+    for place in places:
+        path = ROOT / place
+        found += sorted(path.rglob("*.py")) if path.is_dir() else [path] * path.exists()
+    return [path for path in found if not is_generated(path)]
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imports(source: str) -> list[tuple[int, str, str]]:
+    """(line, module, name) of every import that runs, also inside functions; name is "" for `import module`."""
+    found: list[tuple[int, str, str]] = []
+    todo: list[ast.AST] = [ast.parse(source)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found += [(node.lineno, node.module or "", alias.name) for alias in node.names]
+        if isinstance(node, ast.If) and is_type_checking(node):
+            todo += node.orelse
+        else:
+            todo += ast.iter_child_nodes(node)
+    return sorted(found)
+
+
+def core_faults(source: str) -> list[str]:
+    """What of this source a core must not have: imports of input and output, the module's own random state."""
+    faults = [
+        f"line {line}: imports {module}"
+        for line, module, name in imports(source)
+        if module.split(".")[0] in INPUT_AND_OUTPUT or (module == "random" and name not in RANDOM_NAMES | {""})
+    ]
+    for node in ast.walk(ast.parse(source)):
+        is_attribute_of_random = (
+            isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random"
+        )
+        if is_attribute_of_random and isinstance(node, ast.Attribute) and node.attr not in RANDOM_NAMES:
+            faults.append(f"line {node.lineno}: random.{node.attr}: take a random.Random instead")
+    return faults
+
+
+@pytest.mark.parametrize(
+    ("source", "fault_count"),
+    [
+        ("import time", 1),
+        ("def f() -> None:\n    import asyncio.streams", 1),
+        ("from os import path", 1),
+        ("from random import choice", 1),
+        ("import random\nrandom.random()", 1),
+        ("import random\ndef f(r: random.Random) -> float:\n    return r.random()", 0),
+        ("from random import Random", 0),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import asyncio", 0),
+        ("from . import time", 0),
+    ],
+)
+def test_the_import_check_sees_what_it_must(source: str, fault_count: int) -> None:
+    assert len(core_faults(source)) == fault_count
+
+
+def test_cores_do_no_input_or_output() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)} {fault}" for path in sources(*CORES) for fault in core_faults(path.read_text())
+    ]
+    assert faults == []
+
+
+def test_cores_are_found() -> None:
+    assert sources("broker/codec", "broker/session", "federation/gossip", "federation/stream")
+
+
+def test_broker_does_not_know_the_federation() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)} line {line}: imports {module}"
+        for path in sources("broker")
+        for line, module, name in imports(path.read_text())
+        if module.split(".")[0] == "federation"
+    ]
+    assert faults == []
+
+
+def test_modules_have_one_idea() -> None:
+    long = {
+        name: lines
+        for name in tracked_files()
+        if name.endswith(".py") and not is_generated(Path(name))
+        if (lines := len((ROOT / name).read_text().splitlines())) > LINES_MAX
+    }
+    assert long == {}, f"more than {LINES_MAX} lines: two ideas in one?"
+
+
+# Written so that this file does not hold what it looks for.
+FOREIGN: Final = re.compile(
+    "|".join(
+        (
+            r"/(?:work|farm|home/\w+|root)/",
+            r"/tmp/[a-z]+lab",
+            r"\.\./" + "shared",
+            "pypi" + r"\.org",
+            "python" + "hosted",
+            r"registry\.npm" + "js",
+            "deb" + r"\.debian\.org",
+            "proxy" + r"\.golang",
+            r"repo1?\.ma" + "ven",
+        )
+    )
+)
+
+
+def test_nothing_names_this_machine_or_a_registry() -> None:
+    faults = []
+    for name in tracked_files():
+        data = (ROOT / name).read_bytes()
+        if b"\0" in data[:8192]:
+            continue
+        for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
+            if FOREIGN.search(line):
+                faults.append(f"{name}:{number}: {line.strip()[:100]}")
+    assert faults == []
