@@ -116,15 +116,15 @@ def advertised_address(address: Address, local_addresses: Iterable[str]) -> tupl
     found = replace(address, host=LOOPBACK_HOST)
     return found, (
         f"this machine has no private IPv4 address, so {found.host_port} is advertised and only nodes on this machine "
-        "can reach it; name the address that others can reach in the configuration (advertise_fed_addr, advertise_gossip_addr)"
+        "can reach it; set advertise_fed_addr and advertise_gossip_addr to what others can reach"
     )
 
 
-PRIVATE_NETWORKS: Final = tuple(
-    ipaddress.IPv4Network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
-)
+CARRIER_NETWORK: Final = ipaddress.IPv4Network("100.64.0.0/10")
 
 
 def _is_private(address: ipaddress.IPv4Address) -> bool:
-    """RFC 1918, and RFC 6598 (100.64.0.0/10): a machine behind a carrier's NAT or in an overlay network has only that."""
-    return any(address in network for network in PRIVATE_NETWORKS)
+    """Private by RFC 6890, or of RFC 6598: a machine behind a carrier's NAT or in an overlay has only that one."""
+    if address.is_loopback or address.is_link_local or address.is_unspecified:
+        return False
+    return address.is_private or address in CARRIER_NETWORK

@@ -57,7 +57,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text, at most `length_max` bytes of UTF-8; of `words` where these are given."""
+    """Any text, at most `length_max` bytes of UTF-8, without control characters."""
 
     example: str
     length_max: int = 4096
@@ -70,6 +70,7 @@ class AddressText:
     example: str
     default_port: int | None = None
     unix_allowed: bool = False
+    to_connect: bool = False  # then an empty host means this machine, and port 0 is no port
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,272 @@
+"""A configuration file as Settings, or every fault in it with its line, key, and what would be right.
+
+The YAML is kept as a tree of nodes, because nodes know their lines and the text that was written: a node name `007`
+stays text, and `yes` is a flag only where a flag belongs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from broker.config.rules import check_settings
+from broker.config.schema import Key, keys_of, walk
+from broker.config.setting import Section, Sections, Sequence
+from broker.config.settings import Settings
+from broker.config.values import ValueFault, is_null, read_value, written
+
+FILE_BYTES_MAX: Final = 2**20
+FAULTS_MAX: Final = 100  # of one file; what follows is counted in the last line
+ITEMS_MAX: Final = 1000  # of one list
+NODES_MAX: Final = 20_000  # of one section after its aliases are followed
+
+# Keys that some gmqttd files have and gmqttd itself does not use.
+UNUSED_KEYS: Final = ("gRPC", "config_dir", "mqtt.max_awaiting_rel")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a file. `line` counts from 1; 0 where no line is to blame, `key` is empty likewise."""
+
+    file: str
+    line: int
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.key}: {self.text}" if self.key else f"{place}: {self.text}"
+
+
+class Warning(Fault):
+    """What a file sets and the node does not do. The file is good."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """`settings` is None exactly when there are faults."""
+
+    settings: Settings | None
+    faults: list[Fault] = field(default_factory=list)
+    warnings: list[Warning] = field(default_factory=list)
+
+
+def load(path: str | os.PathLike[str]) -> LoadResult:
+    """Read and check a file. Never raises for anything that a file can be."""
+    file = os.fspath(path)
+    try:
+        with open(file, "rb") as stream:
+            data = stream.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return _one_fault(file, "there is no such file; name one with -c FILE")
+    except IsADirectoryError:
+        return _one_fault(file, "this is a directory; name a YAML file in it")
+    except PermissionError:
+        return _one_fault(file, "this user may not read the file")
+    except (OSError, ValueError) as error:
+        return _one_fault(file, f"the file cannot be read: {getattr(error, 'strerror', None) or error}")
+    return load_bytes(data, file)
+
+
+def load_bytes(data: bytes, file: str) -> LoadResult:
+    """Check the content of a file; `file` is the name for its faults."""
+    if len(data) > FILE_BYTES_MAX:
+        return _one_fault(file, f"the file has more than {FILE_BYTES_MAX} bytes; that is no configuration of a node")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return _one_fault(file, f"the byte 0x{data[error.start]:02x} is not UTF-8 text", line)
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = " ".join(part for part in (error.context, error.problem) if part)
+        return _one_fault(file, f"this is not YAML: {problem}", mark.line + 1 if mark else 0)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        return _one_fault(
+            file, f"this is not YAML: the character U+{ord(str(error.character)):04X} is not allowed", line
+        )
+    except (yaml.YAMLError, ValueError) as error:
+        return _one_fault(file, f"this is not YAML: {error}")
+    except RecursionError:
+        return _one_fault(file, "this is nested too deeply; a configuration has at most five levels")
+    if root is None or is_null(root):
+        return _one_fault(file, "the file sets nothing; the least is \"listeners: [{address: ':1883'}]\"")
+    if not isinstance(root, yaml.MappingNode):
+        return _one_fault(file, "this is not a mapping of keys; for example \"listeners: [{address: ':1883'}]\"", 1)
+    return _Reading(file).run(root)
+
+
+def _one_fault(file: str, text: str, line: int = 0) -> LoadResult:
+    return LoadResult(None, [Fault(file, line, "", text)])
+
+
+class _Reading:
+    """One walk over one file: gathers faults and warnings beside the values."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._faults: list[Fault] = []
+        self._warnings: list[Warning] = []
+        self._lines: dict[str, int] = {}
+        self._nodes_seen = 0
+
+    def run(self, root: yaml.MappingNode) -> LoadResult:
+        settings = self._read_section(Settings, root, "")
+        if not self._faults:
+            assert isinstance(settings, Settings)
+            for key, text in check_settings(settings):
+                self._faults.append(Fault(self._file, self._lines.get(key, 0), key, text))
+        if self._faults:
+            self._faults.sort(key=lambda fault: fault.line)
+            more = len(self._faults) - FAULTS_MAX
+            if more > 0:
+                self._faults[FAULTS_MAX:] = [Fault(self._file, 0, "", f"and {more} more")]
+            return LoadResult(None, self._faults, self._warnings)
+        assert isinstance(settings, Settings)
+        return LoadResult(settings, [], self._warnings)
+
+    def _fault(self, node: yaml.Node, path: str, text: str) -> None:
+        self._faults.append(Fault(self._file, node.start_mark.line + 1, path, text))
+
+    def _warn(self, node: yaml.Node, path: str, text: str) -> None:
+        self._warnings.append(Warning(self._file, node.start_mark.line + 1, path, text))
+
+    def _read_section(self, settings_class: type[Any], node: yaml.MappingNode, path: str) -> object | None:
+        """The settings object of a mapping, or None after a fault."""
+        prefix = f"{path}." if path else ""
+        keys = {name: key for key in keys_of(settings_class) for name in (key.name, *key.setting.aliases)}
+        values: dict[str, Any] = {}
+        first_lines: dict[str, int] = {}
+        faults_before = len(self._faults)
+        for key_node, value_node in self._pairs(node, path):
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._fault(key_node, path, "a key must be a word")
+                continue
+            name = key_node.value
+            key = keys.get(name)
+            if key is None:
+                self._unknown(key_node, f"{prefix}{name[:100]}", keys)
+                continue
+            if key.name in first_lines:
+                self._fault(key_node, f"{prefix}{name}", f"this key is already set in line {first_lines[key.name]}")
+                continue
+            first_lines[key.name] = key_node.start_mark.line + 1
+            self._lines[f"{prefix}{key.name}"] = key_node.start_mark.line + 1
+            if is_null(value_node):
+                continue  # a key without a value is a key that is not set
+            faults_then = len(self._faults)
+            value = self._read(key, value_node, f"{prefix}{key.name}")
+            if len(self._faults) == faults_then and value is not None:
+                self._warn_of_later(key, value_node, f"{prefix}{key.name}", value)
+                values[key.name] = value
+        for key in keys.values():
+            if key.setting.required and key.name not in values and len(self._faults) == faults_before:
+                example = getattr(key.setting.kind, "example", "")
+                self._fault(node, f"{prefix}{key.name}", f'this key is missing; for example {key.name}: "{example}"')
+        if len(self._faults) > faults_before:
+            return None
+        made: object = settings_class(**values)
+        return made
+
+    def _pairs(self, node: yaml.MappingNode, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
+        """The pairs of a mapping with what `<<` brings in, where the mapping itself does not set it."""
+        own: list[tuple[yaml.Node, yaml.Node]] = []
+        merged: list[tuple[yaml.Node, yaml.Node]] = []
+        names = {key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}
+        for key_node, value_node in node.value:
+            self._nodes_seen += 1
+            if not (isinstance(key_node, yaml.ScalarNode) and key_node.tag == "tag:yaml.org,2002:merge"):
+                own.append((key_node, value_node))
+                continue
+            sources = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+            for source in sources[:ITEMS_MAX]:
+                if not isinstance(source, yaml.MappingNode):
+                    self._fault(value_node, path, '"<<" takes a mapping, or a list of mappings')
+                    continue
+                for inner_key, inner_value in source.value:
+                    if isinstance(inner_key, yaml.ScalarNode) and inner_key.value not in names:
+                        names.add(inner_key.value)
+                        merged.append((inner_key, inner_value))
+        return own + merged
+
+    def _read(self, key: Key, node: yaml.Node, path: str) -> Any:
+        """The value of a key, or None: after a fault, or for a text that means the default."""
+        kind = key.setting.kind
+        if isinstance(kind, Section):
+            assert key.section is not None
+            if not isinstance(node, yaml.MappingNode):
+                names = ", ".join(inner.name for inner in keys_of(key.section))
+                self._fault(node, path, f"{written(node)} is not a mapping; its keys are {names}")
+                return None
+            return self._read_section(key.section, node, path)
+        if isinstance(kind, Sections | Sequence):
+            if not isinstance(node, yaml.SequenceNode):
+                self._fault(node, path, f'{written(node)} is not a list; its items stand in lines that begin with "- "')
+                return None
+            if len(node.value) > ITEMS_MAX:
+                self._fault(node, path, f"the list has {len(node.value)} items, at most {ITEMS_MAX} are possible")
+                return None
+            return tuple(self._read_item(key, item, f"{path}[{i}]") for i, item in enumerate(node.value))
+        try:
+            return read_value(key.setting, kind, node)
+        except ValueFault as fault:
+            self._fault(node, path, str(fault))
+            return None
+
+    def _read_item(self, key: Key, node: yaml.Node, path: str) -> Any:
+        self._lines[path] = node.start_mark.line + 1
+        kind = key.setting.kind
+        if isinstance(kind, Sequence):
+            try:
+                return read_value(key.setting, kind.of, node)
+            except ValueFault as fault:
+                self._fault(node, path, str(fault))
+                return None
+        assert key.section is not None
+        if not isinstance(node, yaml.MappingNode):
+            first = keys_of(key.section)[0]
+            example = getattr(first.setting.kind, "example", "")
+            self._fault(node, path, f'{written(node)} is not a mapping; for example {first.name}: "{example}"')
+            return None
+        self._nodes_seen += 1
+        if self._nodes_seen > NODES_MAX:
+            self._fault(node, path, f"the file has more than {NODES_MAX} values when its aliases are followed")
+            return None
+        return self._read_section(key.section, node, path)
+
+    def _unknown(self, key_node: yaml.ScalarNode, path: str, keys: dict[str, Key]) -> None:
+        if path in UNUSED_KEYS:
+            self._warn(key_node, path, "this key has no effect, here as in gmqttd")
+            return
+        name = path.rpartition(".")[2]
+        known = [known_path for known_path, _ in walk(Settings)]
+        elsewhere = [known_path for known_path in known if known_path.rpartition(".")[2] == name]
+        near = difflib.get_close_matches(name, list(keys), n=1)
+        prefix = path[: len(path) - len(name)]
+        if near:
+            text = f"unknown key; the nearest known one is {prefix}{near[0]}"
+        elif elsewhere:
+            text = f"unknown key here; it belongs at {' or '.join(elsewhere[:3])}"
+        else:
+            text = f"unknown key; known here are {', '.join(keys)}"
+        self._fault(key_node, path, text)
+
+    def _warn_of_later(self, key: Key, node: yaml.Node, path: str, value: Any) -> None:
+        setting = key.setting
+        is_set = key.setting.required or value != key.default()
+        if setting.later and is_set:
+            self._warn(node, path, f"this is not there yet: {setting.later}")
+        words = Counter(value if isinstance(value, tuple) else [value]) if setting.later_words else Counter()
+        for word, instead in setting.later_words:
+            if word in words:
+                self._warn(node, path, f'"{word}" is not there yet: {instead}')

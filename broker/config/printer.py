@@ -1,0 +1,63 @@
+"""The effective configuration as YAML that the loader reads back, secrets hidden; and what differs between two."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from broker.config.durations import format_duration, format_size
+from broker.config.schema import keys_of
+from broker.config.setting import AddressText, Duration, Section, Sections, Sequence, Size
+from broker.config.settings import Settings
+
+HIDDEN: Final = "***"
+
+
+def effective_yaml(settings: Settings) -> str:
+    """Every key with its value. Keys that are not set and have no default value are left out."""
+    text: str = yaml.safe_dump(to_plain(settings), sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def to_plain(settings: object) -> dict[str, Any]:
+    """A settings object as the mapping that its YAML would be; durations, sizes and addresses as text."""
+    plain: dict[str, Any] = {}
+    for key in keys_of(type(settings)):
+        value = getattr(settings, key.name)
+        if value is None:
+            continue
+        kind = key.setting.kind
+        if key.setting.secret:
+            plain[key.name] = HIDDEN if value else ""
+        elif isinstance(kind, Section):
+            plain[key.name] = to_plain(value)
+        elif isinstance(kind, Sections):
+            plain[key.name] = [to_plain(item) for item in value]
+        elif isinstance(kind, Sequence):
+            plain[key.name] = [str(item) for item in value]
+        elif isinstance(kind, Duration):
+            plain[key.name] = format_duration(value)
+        elif isinstance(kind, Size):
+            plain[key.name] = format_size(value)
+        elif isinstance(kind, AddressText):
+            plain[key.name] = str(value)
+        else:
+            plain[key.name] = value
+    return plain
+
+
+def changed_keys(old: object, new: object, prefix: str = "") -> list[str]:
+    """Paths of the keys whose values differ between two settings of one class. A list counts as one value."""
+    assert type(old) is type(new)
+    changed: list[str] = []
+    for key in keys_of(type(old)):
+        old_value, new_value = getattr(old, key.name), getattr(new, key.name)
+        if old_value == new_value:
+            continue
+        path = f"{prefix}{key.name}"
+        if isinstance(key.setting.kind, Section) and old_value is not None and new_value is not None:
+            changed += changed_keys(old_value, new_value, f"{path}.")
+        else:
+            changed.append(path)
+    return changed

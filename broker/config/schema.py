@@ -1,0 +1,64 @@
+"""The keys of a settings class, read from its annotations: what the loader, the printer and the documentation walk."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, get_args, get_type_hints
+
+from broker.config.setting import Section, Sections, Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a section. `section` is the class of the nested mapping or mappings, if it has any."""
+
+    name: str
+    setting: Setting
+    section: type[Any] | None
+    field: dataclasses.Field[Any]
+
+    @property
+    def has_default(self) -> bool:
+        return not self.setting.required
+
+    def default(self) -> Any:
+        """The value of a file that does not set the key. Not for a required key."""
+        if self.field.default_factory is not dataclasses.MISSING:
+            return self.field.default_factory()
+        assert self.field.default is not dataclasses.MISSING
+        return self.field.default
+
+
+_known: Final[dict[type[Any], tuple[Key, ...]]] = {}  # bounded by the number of settings classes
+
+
+def keys_of(settings_class: type[Any]) -> tuple[Key, ...]:
+    """The keys of a settings class in the order of its fields."""
+    if settings_class in _known:
+        return _known[settings_class]
+    hints = get_type_hints(settings_class, include_extras=True)
+    keys: list[Key] = []
+    for field in dataclasses.fields(settings_class):
+        annotation = hints[field.name]
+        setting = annotation.__metadata__[0]
+        assert isinstance(setting, Setting)
+        section = None
+        if isinstance(setting.kind, Section | Sections):
+            inner = annotation.__origin__
+            classes = [inner, *get_args(inner)]
+            section = next(item for item in classes if isinstance(item, type) and dataclasses.is_dataclass(item))
+        keys.append(Key(field.name, setting, section, field))
+    _known[settings_class] = tuple(keys)
+    return _known[settings_class]
+
+
+def walk(settings_class: type[Any], prefix: str = "") -> Iterator[tuple[str, Key]]:
+    """Every key of a class and of its sections with its path; a list of mappings adds `[]` to the path."""
+    for key in keys_of(settings_class):
+        path = f"{prefix}{key.name}"
+        yield path, key
+        if key.section is not None:
+            brackets = "[]" if isinstance(key.setting.kind, Sections) else ""
+            yield from walk(key.section, f"{path}{brackets}.")

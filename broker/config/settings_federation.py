@@ -1,0 +1,142 @@
+"""The keys of `plugins.federation`: those of gmqttd, and ours."""
+
+import socket
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from broker.config.addresses import Address
+from broker.config.setting import AddressText, Choice, Duration, Flag, Sequence, Setting, Size, Source, Text
+
+DEFAULT_FEDERATION_PORT: Final = 8901
+DEFAULT_GOSSIP_PORT: Final = 8902
+DEFAULT_FED_ADDR: Final = Address("tcp", "", DEFAULT_FEDERATION_PORT)
+DEFAULT_GOSSIP_ADDR: Final = Address("tcp", "", DEFAULT_GOSSIP_PORT)
+OUTBOX_BYTES_MAX: Final = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSettings:
+    """The federation of this node with others. Only where `plugin_order` has `federation`."""
+
+    node_name: Annotated[
+        str,
+        Setting(
+            "Name of the node, which no other member may have. Other nodes keep what they know of this one under it: "
+            "a node that comes back keeps its name.",
+            Text("node1", 128),
+            default_text="the host name",
+        ),
+    ] = field(default_factory=socket.gethostname)
+    fed_addr: Annotated[
+        Address,
+        Setting(
+            "Address that the event streams of other nodes come in on (gRPC).",
+            AddressText(":8901", DEFAULT_FEDERATION_PORT),
+        ),
+    ] = DEFAULT_FED_ADDR
+    advertise_fed_addr: Annotated[
+        Address | None,
+        Setting(
+            "The address that other nodes are told to use instead of fed_addr. An empty host, or 0.0.0.0, becomes the "
+            "machine's private IPv4 address.",
+            AddressText("192.168.0.10:8901", DEFAULT_FEDERATION_PORT),
+            default_text="fed_addr",
+        ),
+    ] = None
+    gossip_addr: Annotated[
+        Address,
+        Setting("Address of the membership's gossip, UDP and TCP.", AddressText(":8902", DEFAULT_GOSSIP_PORT)),
+    ] = DEFAULT_GOSSIP_ADDR
+    advertise_gossip_addr: Annotated[
+        Address | None,
+        Setting(
+            "The address that other nodes are told to use instead of gossip_addr; as advertise_fed_addr.",
+            AddressText("192.168.0.10:8902", DEFAULT_GOSSIP_PORT),
+            default_text="gossip_addr",
+        ),
+    ] = None
+    retry_join: Annotated[
+        tuple[Address, ...],
+        Setting(
+            "Gossip addresses of nodes to join at start. One that answers is enough to know all others.",
+            Sequence(AddressText("192.168.0.11:8902", DEFAULT_GOSSIP_PORT, to_connect=True)),
+        ),
+    ] = ()
+    retry_interval: Annotated[
+        float,
+        Setting(
+            "Time between two tries to join.",
+            Duration(0.001, "5s"),
+            "Raising it finds the others later; lowering it sends more to hosts that do not answer.",
+        ),
+    ] = 5.0
+    retry_timeout: Annotated[
+        float,
+        Setting(
+            "Time to have joined all of retry_join; past it, retry_timeout_action.",
+            Duration(0.001, "1m"),
+            "Raising it waits longer before it is reported that a node stands alone.",
+        ),
+    ] = 60.0
+    retry_timeout_action: Annotated[
+        str,
+        Setting(
+            "What happens after retry_timeout. `continue`: an error is logged and the tries go on, because a node "
+            "serves its own clients whether or not another node answers. `exit`: the node stops with status 1, as "
+            "gmqttd does, for a supervisor that is to notice.",
+            Choice(("continue", "exit")),
+            source=Source.EXTENSION,
+        ),
+    ] = "continue"
+    snapshot_path: Annotated[
+        str,
+        Setting(
+            "File that remembers the members over a restart.",
+            Text("/var/lib/gmqtt/serf.snapshot"),
+            later="only retry_join is joined at start",
+        ),
+    ] = ""
+    rejoin_after_leave: Annotated[
+        bool,
+        Setting(
+            "Whether a node that left joins again the members that its snapshot remembers.",
+            Flag(),
+            later="only retry_join is joined at start",
+        ),
+    ] = False
+    outbox_bytes_max: Annotated[
+        int,
+        Setting(
+            "Most bytes of events that wait for one other node.",
+            Size(65536, OUTBOX_BYTES_MAX, "64MiB"),
+            "Raising it bridges longer absences of a node and takes up to that memory for each of them.",
+            source=Source.EXTENSION,
+        ),
+    ] = 64 * 2**20
+    outbox_age_max: Annotated[
+        float,
+        Setting(
+            "Longest time that events wait for a node that is away; then they are dropped and counted, and it gets the "
+            "full state when it returns.",
+            Duration(0.001, "5m"),
+            "Raising it bridges longer absences and delivers older messages after them.",
+            source=Source.EXTENSION,
+        ),
+    ] = 300.0
+    outbox_policy: Annotated[
+        str,
+        Setting(
+            "Which messages are dropped (and counted) at outbox_bytes_max: the oldest ones or the new ones.",
+            Choice(("drop_oldest", "drop_newest")),
+            source=Source.EXTENSION,
+        ),
+    ] = "drop_oldest"
+    batch: Annotated[
+        bool,
+        Setting(
+            "Whether events travel in batches to nodes that can read them. Others always get single events.",
+            Flag(),
+            "Without it an event costs about a hundred times the processor time.",
+            source=Source.EXTENSION,
+        ),
+    ] = True

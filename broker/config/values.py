@@ -1,0 +1,143 @@
+"""One YAML scalar as the value of a key, or a ValueFault that says what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, Final
+
+import yaml
+
+from broker.config.addresses import LOOPBACK_HOST, Address, AddressError, parse_address
+from broker.config.durations import DurationError, format_duration, format_size, parse_duration, parse_size
+from broker.config.setting import AddressText, Choice, Duration, Flag, Kind, Setting, Size, Text, Whole
+
+NULL_TAG: Final = "tag:yaml.org,2002:null"
+FLAG_TAG: Final = "tag:yaml.org,2002:bool"
+TRUE_WORDS: Final = ("true", "yes", "on")
+WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9](_?[0-9]){0,24}", re.ASCII)
+OTHER_BASE: Final = re.compile(r"0[xob][0-9a-fA-F_]{1,20}", re.ASCII)
+CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+QUOTE_MAX: Final = 60
+
+
+class ValueFault(ValueError):
+    """The scalar is not a value of its key."""
+
+
+def is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == NULL_TAG
+
+
+def written(node: yaml.Node) -> str:
+    """What stands in the file, short and quoted, for a fault."""
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    text = str(node.value)
+    return f'"{text[:QUOTE_MAX]}…"' if len(text) > QUOTE_MAX else f'"{text}"'
+
+
+def read_value(setting: Setting, kind: Kind, node: yaml.Node) -> Any:
+    """The value of a scalar, or None where the text means the default. Raises ValueFault."""
+    shown = "this value" if setting.secret else written(node)
+    if not isinstance(node, yaml.ScalarNode) or is_null(node):
+        what = "nothing" if is_null(node) else shown
+        raise ValueFault(f"{what} stands where {_wanted(kind)} belongs")
+    text = node.value
+    if text == "" and setting.default_text:
+        return None
+    match kind:
+        case Whole():
+            return _read_whole(kind, text, shown)
+        case Size():
+            return _read_size(kind, text)
+        case Duration():
+            return _read_duration(kind, text)
+        case Flag():
+            if node.tag != FLAG_TAG:
+                raise ValueFault(f"{shown} is not {_wanted(kind)}")
+            return text.lower() in TRUE_WORDS
+        case Choice():
+            if text not in kind.words:
+                near = difflib.get_close_matches(text.lower(), kind.words, n=1)
+                hint = f"; the nearest is {near[0]}" if near else f"; for example {kind.words[0]}"
+                raise ValueFault(f"{shown} is not {_wanted(kind)}{hint}")
+            return text
+        case Text():
+            if len(text.encode()) > kind.length_max or CONTROL.search(text):
+                raise ValueFault(f"{shown} is not {_wanted(kind)}; for example {kind.example}")
+            return text
+        case AddressText():
+            return _read_address(kind, text)
+        case _:
+            raise AssertionError(kind)
+
+
+def _wanted(kind: Kind) -> str:
+    match kind:
+        case Whole():
+            return f"a whole number of {kind.minimum}..{kind.maximum}"
+        case Size():
+            return f"a size of {format_size(kind.minimum)}..{format_size(kind.maximum)}"
+        case Duration():
+            return "a duration such as " + kind.example
+        case Flag():
+            return "true or false"
+        case Choice():
+            return "one of " + ", ".join(kind.words)
+        case Text():
+            return f"a text of at most {kind.length_max} bytes without control characters"
+        case AddressText():
+            return "an address such as " + kind.example
+        case _:
+            return "a list or a mapping"
+
+
+def _read_whole(kind: Whole, text: str, shown: str) -> int:
+    number: int | None = None
+    if WHOLE_NUMBER.fullmatch(text):
+        number = int(text)
+    elif OTHER_BASE.fullmatch(text):
+        try:
+            number = int(text, 0)
+        except ValueError:
+            number = None
+    if number is None or not kind.minimum <= number <= kind.maximum:
+        raise ValueFault(f"{shown} is not {_wanted(kind)}; for example {kind.example}")
+    return number
+
+
+def _read_size(kind: Size, text: str) -> int:
+    try:
+        size = parse_size(text)
+    except DurationError as error:
+        raise ValueFault(str(error)) from None
+    if not kind.minimum <= size <= kind.maximum:
+        raise ValueFault(f'"{text}" is not {_wanted(kind)}; for example {kind.example}')
+    return size
+
+
+def _read_duration(kind: Duration, text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except DurationError as error:
+        raise ValueFault(str(error)) from None
+    if seconds < kind.minimum:
+        least = format_duration(kind.minimum)
+        raise ValueFault(f'"{text}" is shorter than {least}, the shortest that is possible; for example {kind.example}')
+    return seconds
+
+
+def _read_address(kind: AddressText, text: str) -> Address:
+    try:
+        address = parse_address(text, kind.default_port, unix_allowed=kind.unix_allowed)
+    except AddressError as error:
+        raise ValueFault(str(error)) from None
+    if kind.to_connect and not address.is_unix:
+        if address.port == 0:
+            raise ValueFault(f'"{text}" has the port 0, which nobody listens on; for example {kind.example}')
+        if not address.host:
+            return Address("tcp", LOOPBACK_HOST, address.port)
+    return address
