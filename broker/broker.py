@@ -1,0 +1,449 @@
+"""The sum of the cores: sessions by client id, who is connected, subscriptions, wills, retained messages.
+
+Five doors (docs/architecture.md): a connection's `receive_data` is the input, `take_dirty` and `take_reading_changes`
+tell the shell what to do, `next_timeout` and `handle_timeout` are the clock.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from broker.codec.packets import ConnAck, Disconnect, SubscribeFilter, Will
+from broker.codec.properties import REASON_STRING
+from broker.codec.reason_codes import (
+    ADMINISTRATIVE_ACTION,
+    NO_SUBSCRIPTION_EXISTED,
+    NORMAL_DISCONNECTION,
+    QUOTA_EXCEEDED,
+    SERVER_SHUTTING_DOWN,
+    SESSION_TAKEN_OVER,
+    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    SUCCESS,
+    TOPIC_FILTER_INVALID,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+)
+from broker.codec.writer import encode_packet
+from broker.config.settings import MqttSettings
+from broker.counters import Counters
+from broker.errors import MqttError
+from broker.hooks import Forwarder, Peer
+from broker.message import Message
+from broker.router import Router
+from broker.session.connection import Connection
+from broker.session.session import Session
+from broker.session.subscription import FilterEntry, Subscription
+from broker.session.will import PendingWill, will_message
+from broker.timers import TimerWheel
+from broker.topics.names import check_topic_filter, has_wildcard, parse_filter
+from broker.topics.retained import RetainedStore
+from broker.topics.shared import SharedGroup
+
+NO_REASON: Final = -1  # close without a packet that says why
+RETAINED_EXPIRE_MAX: Final = 1000  # retained messages looked at in one sweep
+
+
+class Broker:
+    """One node's broker. `forwarder` is the seam to other nodes; a lone node keeps the base class."""
+
+    def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
+        self.rng = rng
+        self.forwarder = Forwarder()
+        self.counters = Counters()
+        self.timers = TimerWheel()
+        self.sessions: dict[str, Session] = {}
+        self.retained = RetainedStore()
+        self.router = Router(self)
+        self.dirty: list[Connection] = []
+        self.reading_changes: list[Connection] = []
+        self.peer_holds: dict[str, tuple[Peer, float, list[Connection]]] = {}
+        self.started_at = now
+        self.apply_settings(settings)
+
+    def apply_settings(self, settings: MqttSettings) -> None:
+        """Limits that the loops read for every packet are kept as plain attributes."""
+        self.settings = settings
+        self.max_packet_size = settings.max_packet_size
+        self.maximum_qos = settings.maximum_qos
+        self.write_buffer_high = settings.write_buffer_high
+        self.overlap = settings.delivery_mode == "overlap"
+        self.router.forget_routes()
+
+    # --- the shell's doors ---
+
+    def open_connection(self, owner: object, remote_addr: str, local_addr: str, now: float) -> Connection:
+        """A network connection was accepted."""
+        connection = Connection(self, owner, remote_addr, local_addr, now)
+        self.counters.connections_opened += 1
+        self.timers.schedule(connection)
+        return connection
+
+    def connection_lost(self, connection: Connection, now: float) -> None:
+        """The network connection is gone, whoever ended it; the second call does nothing."""
+        self.close_connection(connection, NO_REASON, "connection lost", now)
+
+    def connection_writable(self, connection: Connection, now: float) -> None:
+        """The transport has sent enough: go on with what was queued meanwhile."""
+        connection.writable = True
+        if connection.session is not None:
+            connection.session.pump(now)
+
+    def take_dirty(self) -> list[Connection]:
+        """Connections with output or a close to carry out; each once."""
+        dirty = self.dirty
+        if dirty:
+            self.dirty = []
+        return dirty
+
+    def take_reading_changes(self) -> list[Connection]:
+        """Connections whose `held` went to or from zero: pause or resume reading."""
+        changes = self.reading_changes
+        if changes:
+            self.reading_changes = []
+        return changes
+
+    def next_timeout(self) -> float | None:
+        at = self.timers.next_timeout()
+        for _, until, _ in self.peer_holds.values():
+            if at is None or until < at:
+                at = until
+        return at
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late: keep alives, expiries, will delays, holds."""
+        self.timers.handle_timeout(now)
+        for name in list(self.peer_holds):
+            peer, until, held = self.peer_holds[name]
+            if now >= until or not peer.congested:
+                # Stays in the table, empty, while the peer is congested: one hold a backlog.
+                for publisher in held:
+                    self.release(publisher)
+                held.clear()
+                if not peer.congested:
+                    del self.peer_holds[name]
+                else:
+                    self.peer_holds[name] = (peer, now + 1.0, held)
+        self.retained.expire(now, RETAINED_EXPIRE_MAX)
+
+    # --- publishers that are too fast ---
+
+    def hold(self, publisher: Connection) -> None:
+        publisher.held += 1
+        if publisher.held == 1:
+            self.counters.publishers_held += 1
+            self.reading_changes.append(publisher)
+
+    def release(self, publisher: Connection) -> None:
+        publisher.held -= 1
+        if publisher.held == 0:
+            self.reading_changes.append(publisher)
+
+    def hold_for_peer(self, peer: Peer, publisher: Connection, now: float) -> None:
+        """The peer's outbox is past its half: the publisher waits, at most publisher_hold_max for one backlog."""
+        entry = self.peer_holds.get(peer.name)
+        if entry is None:
+            entry = (peer, now + self.settings.publisher_hold_max, [])
+            self.peer_holds[peer.name] = entry
+        elif now >= entry[1] or not entry[2]:
+            return
+        if publisher not in entry[2]:
+            entry[2].append(publisher)
+            self.hold(publisher)
+
+    # --- connections and sessions ---
+
+    def assign_client_id(self) -> str:
+        """For a client that left it to us [MQTT-3.1.3-6]."""
+        while True:
+            client_id = f"gmqttd-{self.rng.getrandbits(64):016x}"
+            if client_id not in self.sessions:
+                return client_id
+
+    def open_session(
+        self, connection: Connection, client_id: str, clean_start: bool, expiry_interval: int, now: float
+    ) -> tuple[Session, bool]:
+        """Session of a client that sends CONNECT, and whether it was there: take-over, resume or new [MQTT5 3.1.4]."""
+        session = self.sessions.get(client_id)
+        if session is not None and session.connection is not None:
+            self.counters.sessions_taken_over += 1
+            self.close_connection(session.connection, SESSION_TAKEN_OVER, "taken over by a new connection", now)
+            session = self.sessions.get(client_id)
+        present = False
+        if session is not None and clean_start:
+            self.end_session(session, now)
+            session = None
+        if session is None:
+            session = Session(self, client_id, now)
+            self.sessions[client_id] = session
+            self.counters.sessions_created += 1
+        else:
+            present = True
+            self.counters.sessions_resumed += 1
+            if session.will is not None:
+                session.will.cancel()
+                session.will = None
+        connection.client_id = client_id
+        connection.session = session
+        session.username = connection.username
+        session.expiry_interval = expiry_interval
+        session.attach(connection, now)
+        self.timers.schedule(connection)
+        return session, present
+
+    def close_connection(self, connection: Connection, reason_code: int, text: str, now: float) -> None:
+        """End one connection from our side or after the client's; the shell closes the socket when it sees `closed`."""
+        if connection.closed:
+            return
+        self._write_reason(connection, reason_code, text)
+        connection.closed = True
+        connection.close_text = text
+        connection.pending = None
+        connection.pending_size = 0
+        connection.topic_aliases = None
+        self.counters.connections_closed += 1
+        if not connection.dirty:
+            connection.dirty = True
+            self.dirty.append(connection)
+        session = connection.session
+        connection.session = None
+        if session is None:
+            self.counters.connections_refused += 1
+            return
+        will = connection.will
+        connection.will = None
+        session.detach(now)
+        if will is not None:
+            pending = PendingWill(self, session, will, now + min(will.delay_interval, session.expiry_interval))
+            session.will = pending
+            if pending.at <= now:
+                pending.handle_timeout(now)
+            else:
+                self.timers.schedule(pending)
+        if session.expiry_interval == 0:
+            self.end_session(session, now)
+
+    def _write_reason(self, connection: Connection, reason_code: int, text: str) -> None:
+        """CONNACK for a refusal, DISCONNECT in MQTT 5; nothing before CONNECT and nothing for MQTT 3 afterwards."""
+        if connection.version == 0 and reason_code == UNSUPPORTED_PROTOCOL_VERSION:
+            # In the form of 3.1.1, which every client can read [MQTT-3.1.2-2].
+            connection.write_packets(b"\x20\x02\x00\x01", 1)
+        if reason_code < 0 or connection.version == 0:
+            return
+        properties: dict[int, int | str | bytes | list[tuple[str, str]]] = {}
+        if connection.request_problem_information and reason_code != NORMAL_DISCONNECTION:
+            properties[REASON_STRING] = text
+        if connection.connecting:
+            data = encode_packet(
+                ConnAck(False, reason_code, properties), connection.version, connection.maximum_packet_size
+            )
+        elif connection.version == 5 and connection.session is not None:
+            data = encode_packet(Disconnect(reason_code, properties), 5, connection.maximum_packet_size)
+        else:
+            return
+        connection.write_packets(data, 1)
+
+    def end_session(self, session: Session, now: float) -> None:
+        """The session state goes: its will is due now [MQTT-3.1.2-8], its subscriptions leave the tree."""
+        will = session.will
+        if will is not None:
+            will.handle_timeout(now)
+        if self.sessions.get(session.client_id) is session:
+            del self.sessions[session.client_id]
+        for full in list(session.subscriptions):
+            self._remove_subscription(session, full)
+        session.end()
+        self.counters.sessions_terminated += 1
+
+    def session_expired(self, session: Session, now: float) -> None:
+        self.counters.sessions_expired += 1
+        self.end_session(session, now)
+
+    def close_client(self, client_id: str, end_session: bool, now: float) -> bool:
+        """Disconnect a client by hand; False when it is unknown."""
+        session = self.sessions.get(client_id)
+        if session is None:
+            return False
+        if session.connection is not None:
+            self.close_connection(session.connection, ADMINISTRATIVE_ACTION, "disconnected by an administrator", now)
+        if end_session and self.sessions.get(client_id) is session:
+            self.end_session(session, now)
+        return True
+
+    def shut_down(self, now: float) -> None:
+        """Every client is told; wills without delay are published, sessions stay as they are."""
+        for session in list(self.sessions.values()):
+            if session.connection is not None:
+                self.close_connection(session.connection, SERVER_SHUTTING_DOWN, "server is shutting down", now)
+
+    # --- publishing ---
+
+    def publish(self, message: Message, now: float) -> bool:
+        """The one way for every publish of the server itself: API, wills. Raises MqttError for a bad topic name."""
+        self.router.lookup(message.topic)
+        self.counters.messages_received[message.qos] += 1
+        return self.router.route(message, now)
+
+    def publish_will(self, will: Will, client_id: str, now: float) -> None:
+        self.counters.wills_published += 1
+        self.publish(will_message(will, client_id, now), now)
+
+    # --- subscriptions ---
+
+    def subscribe(self, client_id: str, requests: list[SubscribeFilter], identifier: int, now: float) -> list[int]:
+        """For the API: reason codes as in SUBACK; KeyError for an unknown client. Retained messages are sent."""
+        session = self.sessions[client_id]
+        known = [request.topic_filter in session.subscriptions for request in requests]
+        codes = self.subscribe_session(session, requests, identifier)
+        self.send_retained(session, requests, codes, known, now)
+        return codes
+
+    def unsubscribe(self, client_id: str, full_filters: list[bytes], now: float) -> list[int]:
+        """For the API: reason codes as in UNSUBACK; KeyError for an unknown client."""
+        return self.unsubscribe_session(self.sessions[client_id], full_filters)
+
+    def subscribe_session(self, session: Session, requests: list[SubscribeFilter], identifier: int) -> list[int]:
+        """Reason codes of SUBACK [MQTT5 3.9.3], one a request."""
+        codes: list[int] = []
+        for request in requests:
+            code = self._subscribe_one(session, request, identifier)
+            if code >= 0x80:
+                self.counters.subscriptions_refused += 1
+                if session.version < 5:
+                    code = 0x80  # the only one that MQTT 3.1.1 knows
+            codes.append(code)
+        return codes
+
+    def _subscribe_one(self, session: Session, request: SubscribeFilter, identifier: int) -> int:
+        settings = self.settings
+        full = request.topic_filter
+        try:
+            check_topic_filter(full)
+            share_name, topic_filter = parse_filter(full)
+        except MqttError:
+            return TOPIC_FILTER_INVALID
+        if topic_filter.count(b"/") >= settings.max_topic_levels:
+            return TOPIC_FILTER_INVALID
+        if share_name and not settings.shared_subscription_available:
+            return SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        wildcard = has_wildcard(topic_filter)
+        if wildcard and not settings.wildcard_subscription_available:
+            return WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED
+        known = session.subscriptions.get(full)
+        if known is None and len(session.subscriptions) >= settings.max_subscriptions_per_client:
+            return QUOTA_EXCEEDED
+        qos = min(request.qos, settings.maximum_qos)
+        if known is not None:
+            known.qos = qos
+            known.no_local = request.no_local
+            known.retain_as_published = request.retain_as_published
+            known.retain_handling = request.retain_handling
+            known.identifier = identifier
+            self._forget(topic_filter, wildcard)
+            return qos
+        subscription = Subscription(
+            session,
+            share_name,
+            topic_filter,
+            qos,
+            request.no_local,
+            request.retain_as_published,
+            request.retain_handling,
+            identifier,
+        )
+        session.subscriptions[full] = subscription
+        session.subscriptions_total += 1
+        self.counters.subscriptions_total += 1
+        self._add_to_tree(subscription)
+        self._forget(topic_filter, wildcard)
+        return qos
+
+    def _forget(self, topic_filter: bytes, wildcard: bool) -> None:
+        if wildcard:
+            self.router.forget_routes()
+        else:
+            self.router.forget_topic(topic_filter)
+
+    def _add_to_tree(self, subscription: Subscription) -> None:
+        topic_filter = subscription.topic_filter
+        share_name = subscription.share_name
+        value = self.router.tree.get(topic_filter)
+        if value is None:
+            entry = FilterEntry(topic_filter)
+            self.router.tree.set(topic_filter, entry)
+        else:
+            assert isinstance(value, FilterEntry)
+            entry = value
+        if not share_name:
+            first = not entry.subscriptions
+            entry.subscriptions[subscription.session] = subscription
+        else:
+            if entry.groups is None:
+                entry.groups = {}
+            group = entry.groups.get(share_name)
+            first = group is None
+            if group is None:
+                group = entry.groups[share_name] = SharedGroup(share_name, topic_filter)
+            group.add(subscription)
+        if first:
+            self.forwarder.interest_added(share_name, topic_filter)
+
+    def unsubscribe_session(self, session: Session, full_filters: list[bytes]) -> list[int]:
+        """Reason codes of UNSUBACK [MQTT5 3.11.3]."""
+        return [
+            SUCCESS if self._remove_subscription(session, full) else NO_SUBSCRIPTION_EXISTED for full in full_filters
+        ]
+
+    def _remove_subscription(self, session: Session, full: bytes) -> bool:
+        subscription = session.subscriptions.pop(full, None)
+        if subscription is None:
+            return False
+        topic_filter = subscription.topic_filter
+        entry = self.router.tree.get(topic_filter)
+        assert isinstance(entry, FilterEntry)
+        share_name = subscription.share_name
+        last = False
+        if not share_name:
+            entry.subscriptions.pop(session, None)
+            last = not entry.subscriptions
+        elif entry.groups is not None:
+            group = entry.groups[share_name]
+            group.remove(subscription)
+            last = len(group) == 0
+            if last:
+                del entry.groups[share_name]
+                if not entry.groups:
+                    entry.groups = None
+        if not entry.subscriptions and entry.groups is None:
+            self.router.tree.delete(topic_filter)
+        self._forget(topic_filter, has_wildcard(topic_filter))
+        if last:
+            self.forwarder.interest_removed(share_name, topic_filter)
+        return True
+
+    def local_interest(self) -> list[tuple[bytes, bytes]]:
+        """(share_name, topic_filter) of everything that is subscribed here, each once."""
+        interest: list[tuple[bytes, bytes]] = []
+        for topic_filter, value in self.router.tree.items():
+            assert isinstance(value, FilterEntry)
+            if value.subscriptions:
+                interest.append((b"", topic_filter))
+            if value.groups is not None:
+                interest.extend([(share_name, topic_filter) for share_name in value.groups])
+        return interest
+
+    def send_retained(
+        self, session: Session, requests: list[SubscribeFilter], codes: list[int], known: list[bool], now: float
+    ) -> None:
+        """Retained messages for new subscriptions, by Retain Handling [MQTT-3.3.1-9..11]; none for shared ones."""
+        for index, request in enumerate(requests):
+            if codes[index] >= 0x80:
+                continue
+            subscription = session.subscriptions.get(request.topic_filter)
+            if subscription is None or subscription.share_name:
+                continue
+            if request.retain_handling == 2 or (request.retain_handling == 1 and known[index]):
+                continue
+            identifiers = (subscription.identifier,) if subscription.identifier else ()
+            for message in self.retained.match(subscription.topic_filter, now):
+                session.deliver(message, min(subscription.qos, message.qos), True, identifiers, now)

@@ -1,0 +1,224 @@
+"""One running node: the broker core, its listeners, the API, the plugins; and the two things every shell needs, the
+clock and the flush at the end of a loop turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Final, cast
+
+from broker.broker import Broker
+from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
+from broker.config.settings import Settings
+from broker.plugins import Plugin, StartError, load_plugin
+from broker.server.listeners import Listeners
+from broker.server.logging import dump_packet, get_logger
+from broker.server.protocol import ClientProtocol
+from broker.session.connection import Connection
+
+LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
+CLOSE_SECONDS_MAX: Final = 1.0  # for clients to take what was written to them
+LINGER_SECONDS_MAX: Final = 5.0  # for one closed connection whose client does not read
+PLUGIN_STOP_SECONDS_MAX: Final = 1.0
+FLUSH_ROUNDS_MAX: Final = 100  # rounds of one turn; what is left goes on in the next turn
+
+
+class Server:
+    """Made and used inside a running loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.settings = settings
+        self.log = get_logger("server")
+        self.broker = Broker(settings.mqtt, random.Random(), self.loop.time())
+        self.listeners = Listeners(self)
+        self.api: Any = None  # broker.api.server.ApiServer, loaded only when the configuration asks for it
+        self.plugins: list[Plugin] = []
+        self.protocols: set[ClientProtocol] = set()
+        self.turn_callbacks: list[Callable[[], None]] = []  # called at the end of each turn that changed the broker
+        self._flush_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._wall_offset = time.time() - self.loop.time()
+        self._stopping = False
+        self._stopped = asyncio.Event()
+        self._all_closed = asyncio.Event()
+        self.stop_reason = ""
+
+    # --- clock and flush ---
+
+    def now(self) -> float:
+        """Monotonic seconds, the `now` of every core."""
+        return self.loop.time()
+
+    def wall_time(self, monotonic: float) -> float:
+        """Unix seconds of a monotonic instant."""
+        return monotonic + self._wall_offset
+
+    def flush_soon(self) -> None:
+        """After acting on the broker: write what it wants written at the end of this loop turn, once for each receiver."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        broker = self.broker
+        for _ in range(FLUSH_ROUNDS_MAX):
+            dirty = broker.take_dirty()
+            for connection in dirty:
+                cast(ClientProtocol, connection.owner).carry_out(connection)
+            changes = broker.take_reading_changes()
+            for connection in changes:
+                cast(ClientProtocol, connection.owner).set_reading(connection)
+            if not changes and not broker.dirty:
+                break
+        else:
+            self.flush_soon()
+        for callback in self.turn_callbacks:
+            callback()
+        self._arm_timer()
+
+    def _arm_timer(self) -> None:
+        at = self.broker.next_timeout()
+        timer = self._timer
+        if at is None:
+            return
+        if timer is not None:
+            if self._timer_at <= at:
+                return
+            timer.cancel()
+        self._timer_at = at
+        self._timer = self.loop.call_at(at, self._handle_timeout)
+
+    def _handle_timeout(self) -> None:
+        self._timer = None
+        self.broker.handle_timeout(self.now())
+        self._flush()
+
+    # --- connections ---
+
+    def admit(self, protocol: ClientProtocol) -> bool:
+        """Whether one more connection is within `max_connections`."""
+        limit = self.settings.mqtt.max_connections
+        if self._stopping or (limit and len(self.protocols) >= limit):
+            self.broker.counters.connections_refused += 1
+            return False
+        self.protocols.add(protocol)
+        return True
+
+    def forget(self, protocol: ClientProtocol) -> None:
+        self.protocols.discard(protocol)
+        if not self.protocols:
+            self._all_closed.set()
+
+    def abort_later(self, transport: asyncio.Transport) -> None:
+        """A closed connection whose client does not take the rest is not waited for longer than LINGER_SECONDS_MAX."""
+        if transport.get_write_buffer_size():
+            self.loop.call_later(LINGER_SECONDS_MAX, transport.abort)
+
+    def internal_error(self, connection: Connection, error: Exception) -> None:
+        """A fault of ours: logged with its traceback, and only this connection ends."""
+        self.log.error("fault in handling a client", client_id=connection.client_id, exc_info=error)
+        self.broker.close_connection(connection, IMPLEMENTATION_SPECIFIC_ERROR, "internal error", self.now())
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Open everything; raises StartError, after which `stop` gives back what was opened."""
+        if dump_packet():
+            from broker.server.packet_dump import DumpingProtocol
+
+            self.listeners.protocol_class = DumpingProtocol
+        settings = self.settings
+        if settings.api.grpc or settings.api.http:
+            from broker.api.server import ApiServer
+
+            self.api = ApiServer(settings.api, get_logger("api"))
+        for name in settings.plugin_order:
+            plugin_class = load_plugin(name)
+            if plugin_class is None:
+                self.log.warning("plugin is not there yet", plugin=name)
+                continue
+            self.plugins.append(plugin_class(self))
+        for plugin in self.plugins:
+            await plugin.prepare()
+        if self.api is not None:
+            await self.api.start()
+        await self.listeners.start()
+        for plugin in self.plugins:
+            await plugin.start()
+        self.flush_soon()
+        self.log.info("started", listeners=self.listeners.addresses)
+
+    async def wait_stopped(self) -> None:
+        """Until somebody inside asks for the end (`stop_soon`)."""
+        await self._stopped.wait()
+
+    def stop_soon(self, reason: str) -> None:
+        """Ask for the end of the process, with the line that it ends with."""
+        if not self.stop_reason:
+            self.stop_reason = reason
+        self.log.error("stopping", reason=reason)
+        self._stopped.set()
+
+    async def stop(self) -> None:
+        """Graceful end within 5 s: no new clients, those here are told, the other nodes are told, everything is closed."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self.listeners.close()
+        self.broker.shut_down(self.now())
+        self._flush()
+        await self._within(LEAVE_SECONDS_MAX, [plugin.leave() for plugin in self.plugins], "leave")
+        await self._wait_closed()
+        if self.api is not None:
+            await self._within(PLUGIN_STOP_SECONDS_MAX, [self.api.stop()], "stop of the API")
+        await self._within(PLUGIN_STOP_SECONDS_MAX, [plugin.stop() for plugin in reversed(self.plugins)], "stop")
+        if self._timer is not None:
+            self._timer.cancel()
+        self._stopped.set()
+        self.log.info("stopped")
+
+    async def _within(self, seconds: float, steps: list[Any], what: str) -> None:
+        """Carry out the steps side by side; none of them can hold up or break the stop."""
+        if not steps:
+            return
+        tasks = [asyncio.ensure_future(step) for step in steps]
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+            self.log.warning("not done in time", what=what, seconds=seconds)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                self.log.error("failed", what=what, exc_info=result)
+
+    async def _wait_closed(self) -> None:
+        """Give the sockets of clients a moment to take their last bytes, then drop them."""
+        if self.protocols:
+            self._all_closed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), CLOSE_SECONDS_MAX)
+        for protocol in list(self.protocols):
+            if protocol.transport is not None:
+                protocol.transport.abort()
+
+    async def reload(self, settings: Settings) -> list[str]:
+        """Take over what can change while running (`mqtt`, `log`); returns the keys that need a restart."""
+        self.broker.apply_settings(settings.mqtt)
+        need_restart = [
+            field.name
+            for field in fields(Settings)
+            if field.name not in ("mqtt", "log") and getattr(settings, field.name) != getattr(self.settings, field.name)
+        ]
+        self.settings = settings
+        self.flush_soon()
+        return need_restart
+
+
+__all__ = ["Server", "StartError"]

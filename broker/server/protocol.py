@@ -1,0 +1,109 @@
+"""One client's socket: hands bytes to its connection core and does what the core says. It holds no rule of MQTT."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from broker.session.connection import Connection
+
+if TYPE_CHECKING:
+    from broker.server.lifecycle import Server
+
+
+class ClientProtocol(asyncio.Protocol):
+    """Shell of one `Connection`. No task, no stream, no queue a client: an idle one costs what these slots cost."""
+
+    __slots__ = ("connection", "paused", "server", "transport")
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.transport: asyncio.Transport | None = None
+        self.connection: Connection | None = None
+        self.paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self.server
+        self.transport = cast(asyncio.Transport, transport)
+        if not server.admit(self):
+            self.transport.abort()
+            return
+        self.transport.set_write_buffer_limits(high=server.settings.mqtt.write_buffer_high)
+        self.connection = server.broker.open_connection(
+            self,
+            _address_text(transport.get_extra_info("peername")),
+            _address_text(transport.get_extra_info("sockname")),
+            server.now(),
+        )
+
+    def data_received(self, data: bytes) -> None:
+        server = self.server
+        connection = self.connection
+        if connection is None:
+            return
+        try:
+            connection.receive_data(data, server.now())
+        except Exception as error:  # our fault: this client pays with its connection, nobody else notices
+            server.internal_error(connection, error)
+        server.flush_soon()
+
+    def pause_writing(self) -> None:
+        if self.connection is not None:
+            self.connection.writable = False
+
+    def resume_writing(self) -> None:
+        if self.connection is not None:
+            self.server.broker.connection_writable(self.connection, self.server.now())
+            self.server.flush_soon()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        server = self.server
+        connection = self.connection
+        self.connection = None
+        self.transport = None
+        server.forget(self)
+        if connection is not None:
+            server.broker.connection_lost(connection, server.now())
+            server.flush_soon()
+
+    def carry_out(self, connection: Connection) -> None:
+        """Write the output of this turn in one call; close when the core says so."""
+        transport = self.transport
+        data = connection.take_output()
+        if transport is None:
+            return
+        if data:
+            transport.write(data)
+        if connection.closed and not transport.is_closing():
+            if transport.get_write_buffer_size() > self.server.settings.mqtt.write_buffer_high:
+                transport.abort()  # it does not read what we send: waiting for it would keep the buffer for ever
+            else:
+                transport.close()
+                self.server.abort_later(transport)
+
+    def set_reading(self, connection: Connection) -> None:
+        """Pause or resume reading as the core's `held` says."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if connection.held and not self.paused:
+            self.paused = True
+            transport.pause_reading()
+        elif not connection.held and self.paused:
+            self.paused = False
+            transport.resume_reading()
+            try:
+                connection.resume_receiving(self.server.now())
+            except Exception as error:
+                self.server.internal_error(connection, error)
+
+
+def _address_text(address: object) -> str:
+    """HOST:PORT, [V6]:PORT, or the path of a unix socket."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        host, port = address[0], address[1]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+    return str(address or "")

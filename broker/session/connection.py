@@ -1,0 +1,394 @@
+"""One network connection, without the network: bytes in, bytes out, one loop a chunk.
+
+PUBLISH and its acks are handled here, on the path that every message takes; the other packets in `control`.
+The loop keeps one index into the chunk and cuts out only what it must keep. Measured in bench/README.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.codec.packets import (
+    PUBACK,
+    PUBCOMP,
+    PUBLISH,
+    PUBREC,
+    PUBREL,
+    Will,
+)
+from broker.codec.reader import decode_ack, decode_packet, decode_publish
+from broker.codec.reason_codes import (
+    KEEP_ALIVE_TIMEOUT,
+    NO_MATCHING_SUBSCRIBERS,
+    PACKET_IDENTIFIER_NOT_FOUND,
+    PACKET_TOO_LARGE,
+    QOS_NOT_SUPPORTED,
+    RECEIVE_MAXIMUM_EXCEEDED,
+    RETAIN_NOT_SUPPORTED,
+    SUCCESS,
+    TOPIC_ALIAS_INVALID,
+)
+from broker.codec.writer import encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
+from broker.errors import MalformedPacket, MqttError, ProtocolViolation
+from broker.message import NEVER, Message
+from broker.session.control import handle_control_packet
+from broker.session.outgoing import PACKET_ID_BYTES
+from broker.timers import Timed
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.session.session import Session
+
+KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
+CONNECT_BYTES_MAX: Final = 512 * 1024  # before CONNECT nobody has shown who he is: will and properties fit
+RUN_MAX: Final = 256  # messages handled as one; a hold of the publisher acts between two runs
+RECEIVE_MAXIMUM_DEFAULT: Final = 65535  # [MQTT5 3.1.2.11.3]
+
+
+class Connection(Timed):
+    """owner            the shell's handle, opaque here
+    session          None until CONNECT was accepted and after the close
+    version          3, 4 or 5; 0 before CONNECT
+    out              output of this turn, taken by take_output
+    held             how many full receivers ask not to read from this client (the shell pauses reading while > 0)
+    writable         False while the transport has more than write_buffer_high bytes unsent
+    """
+
+    def __init__(self, broker: Broker, owner: object, remote_addr: str, local_addr: str, now: float) -> None:
+        super().__init__()
+        self.broker = broker
+        self.owner = owner
+        self.session: Session | None = None
+        self.client_id = ""
+        self.username = ""
+        self.version = 0
+        self.keep_alive = 0
+        self.maximum_packet_size = 0  # the client's; 0 is none
+        self.receive_maximum = RECEIVE_MAXIMUM_DEFAULT  # the client's
+        self.request_problem_information = True
+        self.will: Will | None = None
+        self.topic_aliases: dict[int, bytes] | None = None  # the client's, inbound
+        self.remote_addr = remote_addr
+        self.local_addr = local_addr
+        self.opened_at = now
+        self.last_received_at = now
+        self.out: list[bytes] = []
+        self.out_size = 0
+        self.dirty = False
+        self.writable = True
+        self.held = 0
+        self.connecting = False  # CONNECT is being handled: a refusal is a CONNACK
+        self.closed = False
+        self.close_text = ""
+        self.pending: list[bytes] | None = None  # chunks of a packet that is not whole yet
+        self.pending_size = 0
+        self.pending_needed = 0
+        self.packets_received = 0
+        self.packets_sent = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
+
+    # --- output ---
+
+    def can_write(self) -> bool:
+        return self.writable and self.out_size < self.broker.write_buffer_high
+
+    def write_packets(self, data: bytes, count: int) -> None:
+        """`count` whole packets; they leave with the rest of this turn in one write."""
+        self.out.append(data)
+        self.out_size += len(data)
+        self.packets_sent += count
+        if not self.dirty:
+            self.dirty = True
+            self.broker.dirty.append(self)
+
+    def take_output(self) -> bytes:
+        """Everything since the last call, as one piece."""
+        out = self.out
+        self.dirty = False
+        if not out:
+            return b""
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self.sent_bytes += self.out_size
+        self.out_size = 0
+        return data
+
+    # --- time ---
+
+    def deadline(self) -> float:
+        if self.closed:
+            return NEVER
+        connect_timeout = self.broker.settings.connect_timeout
+        if self.session is None:
+            return self.opened_at + connect_timeout
+        at = NEVER
+        if self.keep_alive:
+            at = self.last_received_at + self.keep_alive * KEEP_ALIVE_GRACE
+        if self.pending_size and not self.held:
+            at = min(at, self.last_received_at + connect_timeout)
+        return at
+
+    def handle_timeout(self, now: float) -> None:
+        if self.session is None:
+            self.broker.close_connection(self, -1, "no CONNECT within connect_timeout", now)
+        elif self.held:
+            self.last_received_at = now  # we are not reading: silence is ours
+        elif self.pending_size and now < self.last_received_at + (self.keep_alive or 65535) * KEEP_ALIVE_GRACE:
+            self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "packet not completed within connect_timeout", now)
+        else:
+            self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "keep alive timeout", now)
+
+    # --- input ---
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        """Handle every whole packet of the chunk, keep the rest. Errors of the client close the connection here."""
+        if self.closed:
+            return
+        self.last_received_at = now
+        self.received_bytes += len(data)
+        pending = self.pending
+        if pending is not None:
+            pending.append(data)
+            self.pending_size += len(data)
+            if self.pending_size < self.pending_needed or self.held:
+                return
+            data = b"".join(pending)
+            self.pending = None
+            self.pending_size = 0
+        router = self.broker.router
+        router.publisher = self
+        try:
+            rest = self._receive(data, now)
+        except MqttError as error:
+            self.broker.counters.protocol_errors += 1
+            self.broker.close_connection(self, error.reason_code, error.text, now)
+            return
+        finally:
+            router.publisher = None
+        if rest < len(data) and not self.closed:
+            self.pending = [data[rest:]]
+            self.pending_size = len(data) - rest
+            self.broker.timers.schedule(self)
+        session = self.session
+        if session is not None and (session.queue or session.resend):
+            session.pump(now)
+
+    def resume_receiving(self, now: float) -> None:
+        """After a hold: go on with what was left of the chunk."""
+        if self.pending is not None and not self.closed:
+            self.pending_needed = 0
+            self.receive_data(b"", now)
+
+    def _receive(self, data: bytes, now: float) -> int:
+        """The loop. Returns the position of the first byte that is not handled; sets pending_needed."""
+        pos = 0
+        size = len(data)
+        while pos + 1 < size:
+            first = data[pos]
+            remaining = data[pos + 1]
+            body = pos + 2
+            if remaining > 127:
+                remaining &= 127
+                shift = 7
+                while True:
+                    if body >= size:
+                        self.pending_needed = 0
+                        return pos
+                    byte = data[body]
+                    body += 1
+                    remaining |= (byte & 127) << shift
+                    if byte < 128:
+                        break
+                    shift += 7
+                    if shift > 21:
+                        raise MalformedPacket("remaining length of more than four bytes (2.1.4)")
+            end = body + remaining
+            if end > size:
+                self._check_size(end - pos)
+                self.pending_needed = end - pos
+                return pos
+            version = self.version
+            if version == 0:
+                self._check_size(end - pos)
+                self.packets_received += 1
+                handle_control_packet(self, decode_packet(first, data, body, end, 4), now)
+                if self.closed:
+                    return size
+                pos = end
+                continue
+            kind = first >> 4
+            if kind == PUBLISH:
+                # The two forms that make up the load: QoS 0 or 1, nothing in the flags, no MQTT 5 properties.
+                # Topic length and properties length are read below only where `remaining` covers them.
+                if first <= 0x32 and first != 0x31 and remaining >= 5:
+                    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+                    payload_at = topic_end + (first & 2)
+                    if version == 5:
+                        payload_at += 1
+                    if payload_at <= end and topic_end > body + 2 and (version != 5 or data[payload_at - 1] == 0):
+                        if end - pos > self.broker.max_packet_size:
+                            self._check_size(end - pos)
+                        if first == 0x30:
+                            pos = self._receive_run(data, pos, end, body + 2, topic_end, payload_at, now)
+                        else:
+                            self._receive_qos1(data, topic_end, payload_at, body + 2, end, now)
+                            pos = end
+                        if self.held or self.closed:
+                            if self.closed:
+                                return size
+                            self.pending_needed = 0
+                            return pos
+                        continue
+                self._check_size(end - pos)
+                self.packets_received += 1
+                self._receive_publish(first, data, body, end, now)
+                if self.closed:
+                    return size
+                if self.held:
+                    self.pending_needed = 0
+                    return end
+            elif kind == PUBACK and remaining == 2 and first == 0x40:
+                self.packets_received += 1
+                session = self.session
+                assert session is not None
+                session.acknowledge(data[body] << 8 | data[body + 1])
+            else:
+                self._check_size(end - pos)
+                self.packets_received += 1
+                if PUBACK <= kind <= PUBCOMP:
+                    self._receive_ack(kind, first, data, body, end)
+                else:
+                    handle_control_packet(self, decode_packet(first, data, body, end, version), now)
+                    if self.closed:
+                        return size
+            pos = end
+        self.pending_needed = 0
+        return pos
+
+    def _check_size(self, packet_size: int) -> None:
+        limit = self.broker.max_packet_size
+        if self.version == 0 and limit > CONNECT_BYTES_MAX:
+            limit = CONNECT_BYTES_MAX
+        if packet_size > limit:
+            raise MqttError(PACKET_TOO_LARGE, f"packet of {packet_size} bytes, at most {limit} are accepted")
+
+    # --- PUBLISH ---
+
+    def _receive_run(
+        self, data: bytes, start: int, end: int, topic_at: int, topic_end: int, payload_at: int, now: float
+    ) -> int:
+        """QoS 0: take every following packet of the same topic and length with this one, as one slice of the chunk."""
+        router = self.broker.router
+        route = router.lookup(data[topic_at:topic_end])
+        length = end - start
+        count = 1
+        stop = end
+        limit = min(len(data), start + length * RUN_MAX)
+        if stop + length <= limit:
+            head = data[start:payload_at]
+            while stop + length <= limit and data.startswith(head, stop):
+                stop += length
+                count += 1
+        self.packets_received += count
+        self.broker.counters.messages_received[0] += count
+        router.route_run(route, data, start, stop, count, payload_at - start, self.version, self.client_id, now, True)
+        return stop
+
+    def _receive_qos1(self, data: bytes, topic_end: int, payload_at: int, topic_at: int, end: int, now: float) -> None:
+        """QoS 1 without flags and properties. The PUBACK leaves in the same write as the others of this chunk."""
+        packet_id = data[topic_end] << 8 | data[topic_end + 1]
+        if packet_id == 0:
+            raise ProtocolViolation("PUBLISH with packet identifier 0 [MQTT-2.2.1-3]")
+        self.packets_received += 1
+        broker = self.broker
+        if broker.maximum_qos < 1:
+            raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")
+        broker.counters.messages_received[1] += 1
+        message = Message(data[topic_at:topic_end], data[payload_at:end], 1, False, b"", NEVER, self.client_id)
+        matched = broker.router.route(message, now)
+        if matched or self.version != 5:
+            self.write_packets(b"\x40\x02" + PACKET_ID_BYTES[packet_id], 1)
+        else:
+            self.write_packets(encode_puback(packet_id, NO_MATCHING_SUBSCRIBERS, 5), 1)
+
+    def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
+        """Any PUBLISH."""
+        publish = decode_publish(first, data, body, end, self.version)
+        settings = self.broker.settings
+        session = self.session
+        assert session is not None
+        topic = publish.topic
+        alias = publish.topic_alias
+        if alias:
+            topic = self._resolve_alias(alias, topic)
+        elif self.version == 5 and not topic:
+            raise ProtocolViolation("PUBLISH with neither topic name nor topic alias [MQTT-3.3.2-8]")
+        if publish.subscription_identifiers:
+            raise ProtocolViolation("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+        if publish.retain and not settings.retain_available:
+            raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but retained messages are switched off here")
+        if publish.qos > settings.maximum_qos:
+            raise MqttError(
+                QOS_NOT_SUPPORTED, f"QoS {publish.qos} above the server's maximum QoS {settings.maximum_qos}"
+            )
+        if publish.qos == 2:
+            incoming = session.incoming
+            if incoming is None:
+                incoming = session.incoming = {}
+            if publish.packet_id in incoming:
+                self.write_packets(encode_pubrec(publish.packet_id, SUCCESS, self.version), 1)
+                return
+            if self.version == 5 and len(incoming) >= settings.server_receive_maximum:
+                raise MqttError(
+                    RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
+                )
+            incoming[publish.packet_id] = True
+        self.broker.counters.messages_received[publish.qos] += 1
+        expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
+        message = Message(
+            topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, self.client_id
+        )
+        matched = self.broker.router.route(message, now)
+        if publish.qos:
+            reason_code = SUCCESS if matched or self.version != 5 else NO_MATCHING_SUBSCRIBERS
+            if publish.qos == 1:
+                self.write_packets(encode_puback(publish.packet_id, reason_code, self.version), 1)
+            else:
+                self.write_packets(encode_pubrec(publish.packet_id, reason_code, self.version), 1)
+
+    def _resolve_alias(self, alias: int, topic: bytes) -> bytes:
+        """Topic Alias [MQTT5 3.3.2.3.4]."""
+        maximum = self.broker.settings.topic_alias_maximum
+        if alias > maximum:
+            raise MqttError(TOPIC_ALIAS_INVALID, f"topic alias {alias}, at most {maximum} is accepted")
+        aliases = self.topic_aliases
+        if aliases is None:
+            aliases = self.topic_aliases = {}
+        if topic:
+            aliases[alias] = topic
+            return topic
+        known = aliases.get(alias)
+        if known is None:
+            raise MqttError(TOPIC_ALIAS_INVALID, f"topic alias {alias} was never given a topic name")
+        return known
+
+    def _receive_ack(self, kind: int, first: int, data: bytes, body: int, end: int) -> None:
+        ack = decode_ack(first, data, body, end, self.version)
+        session = self.session
+        assert session is not None
+        packet_id = ack.packet_id
+        if kind == PUBACK:
+            session.acknowledge(packet_id)
+        elif kind == PUBREC:
+            failed = ack.reason_code >= 0x80
+            known = session.received(packet_id, failed)
+            if not failed:
+                reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
+                self.write_packets(encode_pubrel(packet_id, reason_code, self.version), 1)
+        elif kind == PUBREL:
+            known = session.incoming is not None and session.incoming.pop(packet_id, False)
+            reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
+            self.write_packets(encode_pubcomp(packet_id, reason_code, self.version), 1)
+        else:
+            session.completed(packet_id)

@@ -1,0 +1,181 @@
+"""The control packets that are not on the path of every message: CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.codec import properties as props
+from broker.codec.packets import (
+    Auth,
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PingReq,
+    Properties,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+)
+from broker.codec.reason_codes import (
+    BAD_AUTHENTICATION_METHOD,
+    CLIENT_IDENTIFIER_NOT_VALID,
+    DISCONNECT_WITH_WILL_MESSAGE,
+    QOS_NOT_SUPPORTED,
+    RETAIN_NOT_SUPPORTED,
+    SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+    SUCCESS,
+)
+from broker.codec.writer import encode_packet
+from broker.errors import MqttError, ProtocolViolation
+from broker.session.session import EXPIRY_NEVER
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.session.connection import Connection
+    from broker.session.session import Session
+
+PINGRESP_BYTES: Final = b"\xd0\x00"
+MAXIMUM_PACKET_SIZE: Final = 268_435_460  # of the protocol; only a smaller one is announced
+
+
+def handle_control_packet(connection: Connection, packet: Packet, now: float) -> None:
+    """One packet of an open connection. Raises MqttError for what the client did wrong."""
+    if connection.version == 0:
+        if not isinstance(packet, Connect):
+            raise ProtocolViolation(f"first packet is {type(packet).__name__}, not CONNECT [MQTT-3.1.0-1]")
+        handle_connect(connection, packet, now)
+    elif isinstance(packet, PingReq):
+        connection.write_packets(PINGRESP_BYTES, 1)
+    elif isinstance(packet, Subscribe):
+        handle_subscribe(connection, packet, now)
+    elif isinstance(packet, Unsubscribe):
+        handle_unsubscribe(connection, packet, now)
+    elif isinstance(packet, Disconnect):
+        handle_disconnect(connection, packet, now)
+    elif isinstance(packet, Auth):
+        raise ProtocolViolation("AUTH without an authentication method in CONNECT [MQTT-4.12.0-6]")
+    elif isinstance(packet, Connect):
+        raise ProtocolViolation("second CONNECT on one connection [MQTT-3.1.0-2]")
+    else:
+        raise ProtocolViolation(f"{type(packet).__name__} is not for a client to send")
+
+
+def handle_connect(connection: Connection, packet: Connect, now: float) -> None:
+    """Section 3.1. A refusal is a CONNACK with its reason code and the close, which the connection's error path sends."""
+    broker = connection.broker
+    settings = broker.settings
+    properties = packet.properties
+    connection.version = packet.protocol_version
+    connection.connecting = True
+    connection.username = packet.username or ""
+    connection.request_problem_information = props.get_int(properties, props.REQUEST_PROBLEM_INFORMATION, 1) == 1
+    connection.receive_maximum = props.get_int(properties, props.RECEIVE_MAXIMUM, 65535)
+    connection.maximum_packet_size = props.get_int(properties, props.MAXIMUM_PACKET_SIZE, 0)
+    if props.get_str(properties, props.AUTHENTICATION_METHOD) is not None:
+        raise MqttError(BAD_AUTHENTICATION_METHOD, "enhanced authentication is not offered here")
+    if packet.will is not None:
+        if packet.will.qos > settings.maximum_qos:
+            raise MqttError(QOS_NOT_SUPPORTED, f"will with QoS {packet.will.qos}, at most {settings.maximum_qos}")
+        if packet.will.retain and not settings.retain_available:
+            raise MqttError(RETAIN_NOT_SUPPORTED, "retained will, but retained messages are switched off here")
+    answer: Properties = {}
+    client_id = packet.client_id
+    if not client_id:
+        if not settings.allow_zero_length_clientid:
+            raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "empty client identifier, not allowed by this server")
+        if packet.protocol_version < 5 and not packet.clean_start:
+            raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "empty client identifier needs Clean Session 1 [MQTT-3.1.3-8]")
+        client_id = broker.assign_client_id()
+        answer[props.ASSIGNED_CLIENT_IDENTIFIER] = client_id
+    expiry_interval = _session_expiry(broker, packet, answer)
+    connection.keep_alive = packet.keep_alive
+    if settings.max_keepalive and packet.protocol_version == 5:
+        if packet.keep_alive == 0 or packet.keep_alive > settings.max_keepalive:
+            connection.keep_alive = settings.max_keepalive
+            answer[props.SERVER_KEEP_ALIVE] = settings.max_keepalive
+    session, present = broker.open_session(connection, client_id, packet.clean_start, expiry_interval, now)
+    connection.connecting = False
+    connection.will = packet.will
+    if packet.protocol_version == 5:
+        _announce_limits(broker, answer)
+    connection.write_packets(
+        encode_packet(ConnAck(present, SUCCESS, answer), packet.protocol_version, connection.maximum_packet_size), 1
+    )
+    session.resume(now)
+
+
+def _session_expiry(broker: Broker, packet: Connect, answer: Properties) -> int:
+    """Session Expiry Interval [MQTT5 3.1.2.11.2]; MQTT 3.1.1 knows all or nothing, and gets the server's limit."""
+    limit = int(min(broker.settings.session_expiry, EXPIRY_NEVER))
+    if packet.protocol_version < 5:
+        return 0 if packet.clean_start else limit
+    wanted = props.get_int(packet.properties, props.SESSION_EXPIRY_INTERVAL, 0)
+    if wanted > limit:
+        answer[props.SESSION_EXPIRY_INTERVAL] = limit
+        return limit
+    return wanted
+
+
+def _announce_limits(broker: Broker, answer: Properties) -> None:
+    """What this server offers less of than the protocol's defaults [MQTT5 3.2.2.3]."""
+    settings = broker.settings
+    answer[props.RECEIVE_MAXIMUM] = settings.server_receive_maximum
+    if settings.topic_alias_maximum:
+        answer[props.TOPIC_ALIAS_MAXIMUM] = settings.topic_alias_maximum
+    if settings.max_packet_size < MAXIMUM_PACKET_SIZE:
+        answer[props.MAXIMUM_PACKET_SIZE] = settings.max_packet_size
+    if settings.maximum_qos < 2:
+        answer[props.MAXIMUM_QOS] = settings.maximum_qos
+    if not settings.retain_available:
+        answer[props.RETAIN_AVAILABLE] = 0
+    if not settings.wildcard_subscription_available:
+        answer[props.WILDCARD_SUBSCRIPTION_AVAILABLE] = 0
+    if not settings.subscription_identifier_available:
+        answer[props.SUBSCRIPTION_IDENTIFIER_AVAILABLE] = 0
+    if not settings.shared_subscription_available:
+        answer[props.SHARED_SUBSCRIPTION_AVAILABLE] = 0
+
+
+def handle_subscribe(connection: Connection, packet: Subscribe, now: float) -> None:
+    """Section 3.8. SUBACK leaves before the retained messages that the subscription brings."""
+    session = _session(connection)
+    broker = connection.broker
+    identifier = props.get_int(packet.properties, props.SUBSCRIPTION_IDENTIFIER, 0)
+    if identifier and not broker.settings.subscription_identifier_available:
+        raise MqttError(SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers are switched off here")
+    known = [request.topic_filter in session.subscriptions for request in packet.filters]
+    codes = broker.subscribe_session(session, packet.filters, identifier)
+    connection.write_packets(
+        encode_packet(SubAck(packet.packet_id, codes), connection.version, connection.maximum_packet_size), 1
+    )
+    broker.send_retained(session, packet.filters, codes, known, now)
+
+
+def handle_unsubscribe(connection: Connection, packet: Unsubscribe, now: float) -> None:
+    """Section 3.10."""
+    session = _session(connection)
+    codes = connection.broker.unsubscribe_session(session, packet.topic_filters)
+    connection.write_packets(
+        encode_packet(UnsubAck(packet.packet_id, codes), connection.version, connection.maximum_packet_size), 1
+    )
+
+
+def handle_disconnect(connection: Connection, packet: Disconnect, now: float) -> None:
+    """Section 3.14: a normal one takes the will away; MQTT 5 may change the Session Expiry Interval."""
+    session = _session(connection)
+    wanted = props.get_int(packet.properties, props.SESSION_EXPIRY_INTERVAL, -1)
+    if wanted >= 0:
+        if session.expiry_interval == 0 and wanted > 0:
+            raise ProtocolViolation("DISCONNECT raises a Session Expiry Interval of 0 [MQTT-3.14.2-2]")
+        session.expiry_interval = min(wanted, int(min(connection.broker.settings.session_expiry, EXPIRY_NEVER)))
+    if packet.reason_code != DISCONNECT_WITH_WILL_MESSAGE:
+        connection.will = None
+    connection.broker.close_connection(connection, -1, "client disconnected", now)
+
+
+def _session(connection: Connection) -> Session:
+    session = connection.session
+    assert session is not None, "a packet after the close"
+    return session

@@ -1,0 +1,78 @@
+"""One message on its way to one client, from the queue to the last acknowledgement."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.codec.writer import encode_publish, publish_parts
+from broker.message import NEVER, Message
+
+QUEUED: Final = 0
+AWAIT_PUBACK: Final = 1
+AWAIT_PUBREC: Final = 2
+AWAIT_PUBCOMP: Final = 3
+
+# Queue entries are counted with what they cost beside the payload, so that a flood of empty messages is bounded too.
+ENTRY_BYTES: Final = 256
+
+# Two bytes of every packet identifier: 45 ns cheaper a message than int.to_bytes (2.8 MB once).
+PACKET_ID_BYTES: Final[list[bytes]] = [i.to_bytes(2, "big") for i in range(65536)]
+
+
+class Outgoing:
+    """identifiers: subscription identifiers to send (MQTT 5). `message` is None once only PUBREL/PUBCOMP is left."""
+
+    __slots__ = ("expires_at", "identifiers", "message", "packet_id", "qos", "retain", "state")
+
+    def __init__(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], expires_at: float = NEVER
+    ) -> None:
+        self.message: Message | None = message
+        self.expires_at = expires_at  # the message's own expiry or `message_expiry` after it was queued, the earlier
+        self.qos = qos
+        self.retain = retain
+        self.identifiers = identifiers
+        self.packet_id = 0
+        self.state = QUEUED
+
+
+def message_bytes(message: Message) -> int:
+    """What a queued message counts for in `max_queued_bytes`."""
+    return len(message.payload) + len(message.topic) + len(message.properties) + ENTRY_BYTES
+
+
+def encode_for(
+    message: Message,
+    version: int,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    packet_id: int,
+    identifiers: tuple[int, ...],
+    now: float,
+) -> bytes:
+    """The PUBLISH for one receiver. Encodings that receivers can share are kept in the message: once per shape."""
+    if version == 5 and (identifiers or message.expires_at != NEVER):
+        expiry = -1 if message.expires_at == NEVER else max(0, int(message.expires_at - now))
+        return encode_publish(
+            5, message.topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry, 0, identifiers
+        )
+    shape = (16 if version == 5 else 0) | (8 if dup else 0) | qos << 1 | (1 if retain else 0)
+    cache = message.encoded
+    if cache is None:
+        cache = message.encoded = {}
+    head = cache.get(shape)
+    if qos == 0:
+        if head is None:
+            head = encode_publish(
+                version, message.topic, message.payload, 0, retain, False, 0, message.properties, -1, 0, ()
+            )
+            cache[shape] = head
+        return head
+    if head is None:
+        head, tail = publish_parts(version, message.topic, message.payload, qos, retain, dup, message.properties)
+        cache[shape] = head
+        cache[shape | 32] = tail
+    else:
+        tail = cache[shape | 32]
+    return head + PACKET_ID_BYTES[packet_id] + tail

@@ -1,0 +1,392 @@
+"""Session State [MQTT5 4.1]: what a client has even while it is away: subscriptions, queue, in-flight messages, will.
+
+A session hands bytes to its connection, if there is one that can take them; otherwise it queues, within bounds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from broker.codec.writer import encode_pubrel
+from broker.counters import (
+    DROP_EXPIRED,
+    DROP_PACKET_TOO_LARGE,
+    DROP_QOS0_OFFLINE,
+    DROP_QUEUE_BYTES,
+    DROP_QUEUE_FULL,
+    DROP_SESSION_ENDED,
+)
+from broker.message import NEVER, Message
+from broker.session.outgoing import (
+    AWAIT_PUBACK,
+    AWAIT_PUBCOMP,
+    AWAIT_PUBREC,
+    Outgoing,
+    encode_for,
+    message_bytes,
+)
+from broker.timers import Timed
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.session.connection import Connection
+    from broker.session.subscription import Subscription
+    from broker.session.will import PendingWill
+
+EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval that does not end [MQTT5 3.1.2.11.2]
+PACKET_ID_MAX: Final = 65535
+
+
+class Session(Timed):
+    """One client id's session. Times are monotonic seconds; disconnected_at 0.0 means connected or never."""
+
+    def __init__(self, broker: Broker, client_id: str, now: float) -> None:
+        super().__init__()
+        self.broker = broker
+        self.client_id = client_id
+        self.connection: Connection | None = None
+        # Of the last connection, kept for those who look at an offline session.
+        self.username = ""
+        self.version = 4
+        self.keep_alive = 0
+        self.remote_addr = ""
+        self.local_addr = ""
+        self.created_at = now
+        self.connected_at = now
+        self.disconnected_at = 0.0
+        self.expiry_interval = 0
+        self.inflight_max = broker.settings.max_inflight
+        self.queue_max = broker.settings.max_queued_messages
+        # Containers that an idle client never needs are made when first used (an idle connection stays under 6 kB).
+        self.subscriptions: dict[bytes, Subscription] = {}
+        self.subscriptions_total = 0
+        self.inflight: dict[int, Outgoing] | None = None
+        self.resend: deque[Outgoing] | None = None
+        self.queue: deque[Outgoing] | None = None
+        self.queue_bytes = 0
+        self.incoming: dict[int, bool] | None = None  # QoS 2 packet identifiers received, not yet released
+        self.next_packet_id = 1
+        self.will: PendingWill | None = None
+        self.ended = False
+        # Publishers that are not read because this session's queue is past its half.
+        self.held: list[Connection] | None = None
+        self.hold_until = 0.0
+        self.messages_dropped = 0
+        self.packets_received = 0
+        self.packets_received_bytes = 0
+        self.packets_sent = 0
+        self.packets_sent_bytes = 0
+
+    # --- what others ask ---
+
+    def queue_length(self) -> int:
+        return len(self.queue) if self.queue is not None else 0
+
+    def inflight_length(self) -> int:
+        return len(self.inflight) if self.inflight is not None else 0
+
+    def is_available(self) -> bool:
+        return self.connection is not None and (self.queue is None or len(self.queue) * 2 < self.queue_max)
+
+    def traffic(self) -> tuple[int, int, int, int]:
+        """packets received, their bytes, packets sent, their bytes: of all connections of this session."""
+        connection = self.connection
+        if connection is None:
+            return self.packets_received, self.packets_received_bytes, self.packets_sent, self.packets_sent_bytes
+        return (
+            self.packets_received + connection.packets_received,
+            self.packets_received_bytes + connection.received_bytes,
+            self.packets_sent + connection.packets_sent,
+            self.packets_sent_bytes + connection.sent_bytes,
+        )
+
+    # --- time: expiry and holds ---
+
+    def deadline(self) -> float:
+        if self.held:
+            return self.hold_until
+        if self.connection is not None or self.ended or self.expiry_interval == EXPIRY_NEVER:
+            return NEVER
+        return self.disconnected_at + self.expiry_interval
+
+    def handle_timeout(self, now: float) -> None:
+        if self.held:
+            self.release_publishers()
+        elif self.connection is None and not self.ended:
+            self.broker.session_expired(self, now)
+
+    # --- outgoing ---
+
+    def deliver(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> None:
+        """Send one message now, or queue it. Order is kept: nothing overtakes what is queued."""
+        connection = self.connection
+        if connection is not None and not self.queue and connection.can_write():
+            if qos == 0:
+                self._send_qos0(connection, message, retain, identifiers, now)
+                return
+            inflight = self.inflight
+            if inflight is None:
+                inflight = self.inflight = {}
+            if len(inflight) < self.inflight_max and not self.resend:
+                self._send(connection, Outgoing(message, qos, retain, identifiers), now)
+                return
+        self._enqueue(message, qos, retain, identifiers, now)
+
+    def _send_qos0(
+        self, connection: Connection, message: Message, retain: bool, identifiers: tuple[int, ...], now: float
+    ) -> None:
+        data = encode_for(message, connection.version, 0, retain, False, 0, identifiers, now)
+        if connection.maximum_packet_size and len(data) > connection.maximum_packet_size:
+            self._drop(DROP_PACKET_TOO_LARGE)
+            return
+        connection.write_packets(data, 1)
+        self.broker.counters.messages_sent[0] += 1
+
+    def _send(self, connection: Connection, outgoing: Outgoing, now: float) -> None:
+        """Give a packet identifier and send; the caller has seen that there is room."""
+        inflight = self.inflight
+        message = outgoing.message
+        assert inflight is not None
+        assert message is not None
+        packet_id = self.next_packet_id
+        while packet_id in inflight:
+            packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
+        data = encode_for(
+            message, connection.version, outgoing.qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
+        )
+        if connection.maximum_packet_size and len(data) > connection.maximum_packet_size:
+            self._drop(DROP_PACKET_TOO_LARGE)
+            return
+        self.next_packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
+        outgoing.packet_id = packet_id
+        outgoing.state = AWAIT_PUBACK if outgoing.qos == 1 else AWAIT_PUBREC
+        inflight[packet_id] = outgoing
+        connection.write_packets(data, 1)
+        self.broker.counters.messages_sent[outgoing.qos] += 1
+
+    def _enqueue(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> None:
+        if self.connection is None and qos == 0 and not self.broker.settings.queue_qos0_messages:
+            self._drop(DROP_QOS0_OFFLINE)
+            return
+        queue = self.queue
+        if queue is None:
+            queue = self.queue = deque()
+        size = message_bytes(message)
+        if len(queue) >= self.queue_max:
+            if not self._make_room(now):
+                self._drop(DROP_QUEUE_FULL)
+                return
+        while queue and self.queue_bytes + size > self.broker.settings.max_queued_bytes:
+            self._forget(queue.popleft())
+            self._drop(DROP_QUEUE_BYTES)
+        expires_at = message.expires_at
+        if self.broker.settings.message_expiry > 0:
+            expires_at = min(expires_at, now + self.broker.settings.message_expiry)
+        queue.append(Outgoing(message, qos, retain, identifiers, expires_at))
+        self.queue_bytes += size
+        if self.connection is not None and len(queue) * 2 >= self.queue_max:
+            self._hold_publisher(now)
+
+    def _make_room(self, now: float) -> bool:
+        """A full queue gives way at its old end: what has expired, then QoS 0, then the oldest. False: no queue at all."""
+        queue = self.queue
+        if not queue:
+            return False
+        victim = -1
+        for index, outgoing in enumerate(queue):
+            if outgoing.expires_at <= now:
+                victim = index
+                break
+            if victim < 0 and outgoing.qos == 0:
+                victim = index
+                break
+        if victim <= 0:
+            outgoing = queue.popleft()
+        else:
+            outgoing = queue[victim]
+            del queue[victim]
+        self._forget(outgoing)
+        self._drop(DROP_EXPIRED if outgoing.expires_at <= now else DROP_QUEUE_FULL)
+        return True
+
+    def _forget(self, outgoing: Outgoing) -> None:
+        message = outgoing.message
+        assert message is not None
+        self.queue_bytes -= message_bytes(message)
+
+    def _drop(self, reason: str) -> None:
+        self.messages_dropped += 1
+        self.broker.counters.drop(reason, 1)
+
+    def pump(self, now: float) -> None:
+        """Send from the queue what the connection and the in-flight window take. Call it after acks and after a drain."""
+        connection = self.connection
+        queue = self.queue
+        resend = self.resend
+        if connection is None or (not queue and not resend):
+            return
+        inflight = self.inflight
+        if inflight is None:
+            inflight = self.inflight = {}
+        while resend and connection.can_write():
+            if len(inflight) - len(resend) >= self.inflight_max:
+                return
+            self._send_again(connection, resend.popleft(), now)
+        while queue and connection.can_write():
+            outgoing = queue[0]
+            message = outgoing.message
+            assert message is not None
+            if outgoing.expires_at <= now:
+                self._drop(DROP_EXPIRED)
+            elif outgoing.qos == 0:
+                self._send_qos0(connection, message, outgoing.retain, outgoing.identifiers, now)
+            elif len(inflight) < self.inflight_max:
+                self._send(connection, outgoing, now)
+            else:
+                break
+            queue.popleft()
+            self._forget(outgoing)
+        if self.held and (queue is None or len(queue) * 4 <= self.queue_max):
+            self.release_publishers()
+
+    def _send_again(self, connection: Connection, outgoing: Outgoing, now: float) -> None:
+        """After a reconnect: PUBLISH with DUP, or PUBREL, with the packet identifier it had [MQTT-4.4.0-1]."""
+        message = outgoing.message
+        if outgoing.state == AWAIT_PUBCOMP or message is None:
+            connection.write_packets(encode_pubrel(outgoing.packet_id, 0, connection.version), 1)
+            return
+        data = encode_for(
+            message,
+            connection.version,
+            outgoing.qos,
+            outgoing.retain,
+            True,
+            outgoing.packet_id,
+            outgoing.identifiers,
+            now,
+        )
+        if connection.maximum_packet_size and len(data) > connection.maximum_packet_size:
+            self._drop(DROP_PACKET_TOO_LARGE)
+            if self.inflight is not None:
+                self.inflight.pop(outgoing.packet_id, None)
+            return
+        connection.write_packets(data, 1)
+
+    # --- acknowledgements of the client ---
+
+    def acknowledge(self, packet_id: int) -> bool:
+        """PUBACK [MQTT5 4.3.2]. False: nothing with this packet identifier is waiting for one."""
+        inflight = self.inflight
+        if inflight is None:
+            return False
+        outgoing = inflight.get(packet_id)
+        if outgoing is None or outgoing.state != AWAIT_PUBACK:
+            return False
+        del inflight[packet_id]
+        return True
+
+    def received(self, packet_id: int, failed: bool) -> bool:
+        """PUBREC [MQTT5 4.3.3]; with an error code it ends the exchange. False: unknown packet identifier."""
+        inflight = self.inflight
+        outgoing = inflight.get(packet_id) if inflight is not None else None
+        if inflight is None or outgoing is None or outgoing.state not in (AWAIT_PUBREC, AWAIT_PUBCOMP):
+            return False
+        if failed:
+            del inflight[packet_id]
+        else:
+            outgoing.state = AWAIT_PUBCOMP
+            outgoing.message = None
+        return True
+
+    def completed(self, packet_id: int) -> bool:
+        """PUBCOMP [MQTT5 4.3.3]."""
+        inflight = self.inflight
+        outgoing = inflight.get(packet_id) if inflight is not None else None
+        if inflight is None or outgoing is None or outgoing.state != AWAIT_PUBCOMP:
+            return False
+        del inflight[packet_id]
+        return True
+
+    # --- publishers that are too fast for this session ---
+
+    def _hold_publisher(self, now: float) -> None:
+        """Past the half of the queue the publisher is not read for a while, at most publisher_hold_max once per backlog:
+        a receiver that stays stuck then loses messages (counted), but stops nobody."""
+        publisher = self.broker.router.publisher
+        if publisher is None or publisher.session is self:
+            return
+        if self.held is None:
+            self.held = []
+            self.hold_until = now + self.broker.settings.publisher_hold_max
+            self.broker.timers.schedule(self)
+        elif now >= self.hold_until:
+            return
+        if publisher not in self.held:
+            self.held.append(publisher)
+            self.broker.hold(publisher)
+            self.broker.timers.schedule(self)
+
+    def release_publishers(self) -> None:
+        held = self.held
+        if held is None:
+            return
+        if not self.queue or len(self.queue) * 4 <= self.queue_max:
+            self.held = None  # drained: a later backlog may hold again
+        else:
+            self.held = []
+        for publisher in held:
+            self.broker.release(publisher)
+
+    # --- connection comes and goes ---
+
+    def attach(self, connection: Connection, now: float) -> None:
+        """A connection serves this session from now on."""
+        assert self.connection is None
+        self.connection = connection
+        self.connected_at = now
+        self.disconnected_at = 0.0
+        self.version = connection.version
+        self.keep_alive = connection.keep_alive
+        self.remote_addr = connection.remote_addr
+        self.local_addr = connection.local_addr
+        self.inflight_max = min(self.broker.settings.max_inflight, connection.receive_maximum)
+
+    def resume(self, now: float) -> None:
+        """After CONNACK: everything that was not acknowledged again, in order [MQTT-4.4.0-1], then the queue."""
+        if self.inflight:
+            self.resend = deque(self.inflight.values())
+        self.pump(now)
+
+    def detach(self, now: float) -> None:
+        """The connection is gone."""
+        connection = self.connection
+        if connection is None:
+            return
+        self.packets_received, self.packets_received_bytes, self.packets_sent, self.packets_sent_bytes = self.traffic()
+        self.connection = None
+        self.resend = None
+        self.disconnected_at = now
+        if self.held is not None:
+            self.queue_held_end()
+        self.broker.timers.schedule(self)
+
+    def queue_held_end(self) -> None:
+        held = self.held
+        self.held = None
+        if held is not None:
+            for publisher in held:
+                self.broker.release(publisher)
+
+    def end(self) -> None:
+        """The session state is given up; what was queued is dropped and counted."""
+        self.ended = True
+        if self.queue:
+            self.broker.counters.drop(DROP_SESSION_ENDED, len(self.queue))
+            self.messages_dropped += len(self.queue)
+        self.queue = None
+        self.queue_bytes = 0
+        self.inflight = None
+        self.resend = None
+        self.incoming = None
+        self.queue_held_end()

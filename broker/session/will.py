@@ -1,0 +1,42 @@
+"""The Will of a client whose connection ended without DISCONNECT, waiting for its delay [MQTT5 3.1.2.5, 3.1.3.2.2]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.codec.packets import Will
+from broker.message import NEVER, Message
+from broker.timers import Timed
+
+if TYPE_CHECKING:
+    from broker.broker import Broker
+    from broker.session.session import Session
+
+
+def will_message(will: Will, client_id: str, now: float) -> Message:
+    """The application message of a will that is published at `now`."""
+    expires_at = NEVER if will.message_expiry_interval is None else now + will.message_expiry_interval
+    return Message(will.topic, will.payload, will.qos, will.retain, will.properties, expires_at, client_id)
+
+
+class PendingWill(Timed):
+    """Published when the delay has passed or the session ends, whichever is first; not if the client came back."""
+
+    def __init__(self, broker: Broker, session: Session, will: Will, at: float) -> None:
+        super().__init__()
+        self.broker = broker
+        self.session = session
+        self.will = will
+        self.at = at
+
+    def deadline(self) -> float:
+        return self.at
+
+    def cancel(self) -> None:
+        self.at = NEVER
+
+    def handle_timeout(self, now: float) -> None:
+        self.at = NEVER
+        if self.session.will is self:
+            self.session.will = None
+        self.broker.publish_will(self.will, self.session.client_id, now)

@@ -1,0 +1,78 @@
+"""Deadlines of ten thousand clients in one wheel, not in ten thousand timers.
+
+A `Timed` tells its deadline when asked; the wheel only remembers in which slot to ask. Moving a deadline later (every
+packet does that for Keep Alive) costs nothing: the slot is visited, the deadline is asked, and it is put back.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from broker.message import NEVER
+
+SLOT_SECONDS: Final = 0.25  # a deadline is met up to this much late
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Timed:
+    """Something with a deadline. `timer_slot` belongs to the wheel."""
+
+    def __init__(self) -> None:
+        self.timer_slot = -1
+
+    def deadline(self) -> float:
+        """Monotonic seconds, NEVER for none. Whoever moves it earlier calls `TimerWheel.schedule` again."""
+        return NEVER
+
+    def handle_timeout(self, now: float) -> None:
+        """The deadline has passed."""
+
+
+class TimerWheel:
+    """Slots of SLOT_SECONDS, visited in order. An entry that was scheduled earlier again leaves its old place behind;
+    that one is recognised by `timer_slot` and dropped when its slot comes, so a slot never acts twice."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, list[Timed]] = {}
+        self._order: list[int] = []
+
+    def schedule(self, timed: Timed) -> None:
+        """Note the deadline of `timed`, unless the wheel asks it early enough anyway."""
+        deadline = timed.deadline()
+        if deadline == NEVER:
+            return
+        slot = int(deadline / SLOT_SECONDS) + 1
+        if 0 <= timed.timer_slot <= slot:
+            return
+        timed.timer_slot = slot
+        entries = self._slots.get(slot)
+        if entries is None:
+            self._slots[slot] = [timed]
+            heapq.heappush(self._order, slot)
+        else:
+            entries.append(timed)
+
+    def next_timeout(self) -> float | None:
+        """When to call handle_timeout, or None."""
+        return self._order[0] * SLOT_SECONDS if self._order else None
+
+    def handle_timeout(self, now: float) -> int:
+        """Visit every slot that is over; harmless when early. Returns how many deadlines had passed."""
+        passed = 0
+        while self._order and self._order[0] * SLOT_SECONDS <= now:
+            slot = heapq.heappop(self._order)
+            for timed in self._slots.pop(slot):
+                if timed.timer_slot != slot:
+                    continue
+                timed.timer_slot = -1
+                if timed.deadline() <= now:
+                    timed.handle_timeout(now)
+                    passed += 1
+                self.schedule(timed)
+        return passed
+
+    def __len__(self) -> int:
+        return sum(len(entries) for entries in self._slots.values())
