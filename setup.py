@@ -24,6 +24,7 @@ from setuptools.command.build_ext import build_ext
 HOT_MODULES = (
     "broker/errors.py",
     "broker/message.py",
+    "broker/counters.py",
     "broker/codec/*.py",
     "broker/topics/*.py",
     "broker/session/*.py",
