@@ -29,10 +29,10 @@ INTRODUCTION: Final = """\
 
 Written by `scripts/build_docs` from `broker/config/settings*.py`; changes belong there.
 
-A node reads one YAML file: `gmqttd start -c FILE`, by default `gmqtt.yml` in the home directory. A file of gmqttd (the Go
-broker) starts this node unchanged. `gmqttd check -c FILE` prints the effective configuration, or every fault with its
-line. An unknown key is a fault; a key whose feature is not there yet is accepted with a warning. A key without a value is
-a key that is not set.
+A node reads one YAML file: `gmqttd start -c FILE`, by default `gmqtt.yml` in the home directory. A file of gmqttd (the
+Go broker) starts this node unchanged. `gmqttd check -c FILE` prints the effective configuration, or every fault with
+its line. An unknown key is a fault; a key whose feature is not there yet is accepted with a warning. A key without a
+value is a key that is not set.
 
 - *Durations* are written with units: `1h30m`, `20s`, `500ms`. *Sizes* are bytes, or `64KiB`, `16MiB`, `1GiB`.
 - *Addresses* are `HOST:PORT`, `:PORT` (every interface) or `[::1]:PORT`; `tcp://` in front is allowed, and
@@ -124,7 +124,8 @@ def _yaml_value(key: Key) -> str:
     value = key.default()
     match key.setting.kind:
         case Size():
-            return format_size(value)
+            # gmqttd reads its own keys as plain numbers only.
+            return format_size(value) if key.setting.source is Source.EXTENSION else str(value)
         case Duration():
             return format_duration(value)
         case Flag():

@@ -8,7 +8,7 @@ import yaml
 
 from broker.config.durations import format_duration, format_size
 from broker.config.schema import keys_of
-from broker.config.setting import AddressText, Duration, Section, Sections, Sequence, Size
+from broker.config.setting import AddressText, Duration, Section, Sections, Sequence, Size, Source
 from broker.config.settings import Settings
 
 HIDDEN: Final = "***"
@@ -39,7 +39,7 @@ def to_plain(settings: object) -> dict[str, Any]:
         elif isinstance(kind, Duration):
             plain[key.name] = format_duration(value)
         elif isinstance(kind, Size):
-            plain[key.name] = format_size(value)
+            plain[key.name] = format_size(value) if key.setting.source is Source.EXTENSION else value
         elif isinstance(kind, AddressText):
             plain[key.name] = str(value)
         else:

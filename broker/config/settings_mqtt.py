@@ -70,8 +70,8 @@ class MqttSettings:
     max_keepalive: Annotated[
         int,
         Setting(
-            "Longest keep alive in seconds; a client that asks for more, or for none, gets this. Clients of MQTT 5 are "
-            "told so; to those of 3.1.1 it applies only from what they themselves asked for. 0: no limit.",
+            "Longest keep alive in seconds. A client that asks for more, or for none, is watched with this one; "
+            "clients of MQTT 5 are told so, those of 3.1.1 cannot be told. 0: no limit.",
             Whole(0, 65535, 300),
             "Raising it notices dead connections later; lowering it costs a ping of each idle client that often.",
         ),

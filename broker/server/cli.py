@@ -1,0 +1,282 @@
+"""The command `gmqttd`: start, check, reload, version.
+
+Only what a command needs is imported, when it needs it: `gmqttd check` loads neither an event loop nor gRPC.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from broker.config.loader import Warning
+    from broker.config.settings import Settings
+
+EXIT_FAILED: Final = 1
+EXIT_BAD_CONFIGURATION: Final = 2
+STOP_TIMEOUT: Final = 4.0  # for the server's own stop
+EXIT_TIMEOUT: Final = 5.0  # from the signal to the end of the process, whatever still hangs
+DEFAULT_FILE_NAME: Final = "gmqtt.yml"
+
+
+def default_config_file() -> str:
+    return str(Path.home() / DEFAULT_FILE_NAME)
+
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "config_file",
+    metavar="FILE",
+    default=default_config_file,
+    show_default="gmqtt.yml in the home directory",
+    help="The configuration file.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """An MQTT broker whose nodes act as one."""
+
+
+@main.command()
+@config_option
+def start(config_file: str) -> None:
+    """Run a node until SIGTERM or SIGINT. SIGHUP reads the file again."""
+    settings, warnings = _load_or_exit(config_file)
+    from broker.server.logging import get_logger, setup_logging
+
+    setup_logging(settings.log)
+    log = get_logger("config")
+    for warning in warnings:
+        log.warning(str(warning))
+    sys.exit(_run(settings, config_file))
+
+
+@main.command()
+@config_option
+def check(config_file: str) -> None:
+    """Print the effective configuration, or every fault (exit status 2)."""
+    settings, warnings = _load_or_exit(config_file)
+    _print_warnings(warnings)
+    from broker.config.printer import effective_yaml
+
+    click.echo(effective_yaml(settings), nl=False)
+
+
+@main.command()
+@config_option
+def reload(config_file: str) -> None:
+    """Tell the running node to read its file again."""
+    settings, _ = _load_or_exit(config_file)
+    from broker.server.pid_file import PidFileError, read_pid
+
+    if not settings.pid_file:
+        _fail(f"{config_file}: pid_file is not set, so the node cannot be found; set it and restart the node")
+    import signal
+
+    try:
+        pid = read_pid(settings.pid_file)
+        os.kill(pid, signal.SIGHUP)
+    except PidFileError as error:
+        _fail(str(error))
+    except ProcessLookupError:
+        _fail(f"{settings.pid_file}: the node has just ended")
+    except PermissionError:
+        _fail(f"{settings.pid_file}: the node with process id {pid} belongs to another user")
+    click.echo(f"told the node with process id {pid} to read its configuration again; its log says what came of it")
+
+
+@main.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
+    try:
+        number = installed_version("gmqttd")
+    except PackageNotFoundError:
+        number = "(not installed)"
+    click.echo(f"gmqttd {number}")
+
+
+def _load_or_exit(config_file: str) -> tuple[Settings, list[Warning]]:
+    from broker.config.loader import load
+
+    result = load(config_file)
+    if result.settings is None:
+        _print_warnings(result.warnings)
+        for fault in result.faults:
+            click.echo(str(fault), err=True)
+        sys.exit(EXIT_BAD_CONFIGURATION)
+    return result.settings, result.warnings
+
+
+def _print_warnings(warnings: list[Warning]) -> None:
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+
+
+def _fail(text: str) -> None:
+    click.echo(f"gmqttd: {text}", err=True)
+    sys.exit(EXIT_FAILED)
+
+
+def _run(settings: Settings, config_file: str) -> int:
+    """Run the node under uvloop; the exit status."""
+    import asyncio
+
+    import uvloop
+
+    from broker.server.pid_file import PidFileError, remove_pid, write_pid
+
+    if settings.pid_file:
+        try:
+            write_pid(settings.pid_file)
+        except PidFileError as error:
+            click.echo(f"gmqttd: {error}", err=True)
+            return EXIT_FAILED
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(settings, config_file))
+    finally:
+        if settings.pid_file:
+            remove_pid(settings.pid_file)
+
+
+async def _serve(settings: Settings, config_file: str) -> int:
+    from broker.server.lifecycle import Server, StartError
+
+    server = Server(settings)
+    run = Run(server, settings, config_file)
+    run.install_signals()
+    try:
+        return await run.until_stopped()
+    except StartError as error:
+        click.echo(f"gmqttd: {error}", err=True)
+        return EXIT_FAILED
+
+
+class Run:
+    """One run of a server: start, signals, stop. A signal during the start stops it as well."""
+
+    def __init__(self, server: Any, settings: Settings, config_file: str) -> None:
+        import asyncio
+
+        from broker.server.logging import get_logger
+
+        self._server = server
+        self._settings = settings
+        self._config_file = config_file
+        self._stop_asked = asyncio.Event()
+        self._reload_asked = asyncio.Event()
+        self._log = get_logger("server")
+
+    def install_signals(self) -> None:
+        """SIGTERM and SIGINT ask for the stop, the second one exits at once. SIGHUP asks for a reload."""
+        import asyncio
+        import signal
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.ask_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
+
+    def ask_stop(self) -> None:
+        if self._stop_asked.is_set():
+            self._exit_now()
+        self._stop_asked.set()
+        import threading
+
+        # A thread of its own: it also ends a process whose loop, executor or library threads hang.
+        timer = threading.Timer(EXIT_TIMEOUT, self._exit_now)
+        timer.daemon = True
+        timer.start()
+
+    def _exit_now(self) -> None:
+        from broker.server.pid_file import remove_pid
+
+        if self._settings.pid_file:
+            remove_pid(self._settings.pid_file)
+        os._exit(EXIT_FAILED)
+
+    async def until_stopped(self) -> int:
+        """Start, serve until asked to stop or until the server ends by itself, stop; the exit status."""
+        import asyncio
+
+        asked = asyncio.ensure_future(self._stop_asked.wait())
+        starting = asyncio.ensure_future(self._server.start())
+        stopped: asyncio.Future[Any] | None = None
+        reloading: asyncio.Future[None] | None = None
+        try:
+            await asyncio.wait((asked, starting), return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait((starting,), timeout=STOP_TIMEOUT)
+            elif (error := starting.exception()) is not None:
+                await self._stop()  # what was opened before the fault
+                raise error
+            if not asked.done():
+                reloading = asyncio.ensure_future(self._reload_when_asked())
+                stopped = asyncio.ensure_future(self._server.wait_stopped())
+                await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
+            in_time = await self._stop()
+            if stopped is not None and stopped.done() and not stopped.cancelled() and not asked.done():
+                stopped.result()  # the server ended by itself: its error, if there is one, is ours
+                return EXIT_FAILED
+            return 0 if in_time else EXIT_FAILED
+        finally:
+            for task in (asked, starting, stopped, reloading):
+                if task is not None:
+                    task.cancel()
+
+    async def _stop(self) -> bool:
+        """Stop within STOP_TIMEOUT; False where that was too short or the stop itself failed."""
+        import asyncio
+
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await self._server.stop()
+        except TimeoutError:
+            self._log.error("stop took too long, what is left is abandoned", seconds=STOP_TIMEOUT)
+            return False
+        except Exception as error:
+            self._log.error("stop failed", error=repr(error), exc_info=error)
+            return False
+        return True
+
+    async def _reload_when_asked(self) -> None:
+        """The reload loop: no file and no fault in reloading ends it."""
+        while True:
+            await self._reload_asked.wait()
+            self._reload_asked.clear()
+            try:
+                await self._reload()
+            except Exception as error:
+                self._log.error("reload failed, the node runs on", error=repr(error), exc_info=error)
+
+    async def _reload(self) -> None:
+        from broker.config.loader import load
+        from broker.server.logging import setup_logging
+
+        result = load(self._config_file)
+        for warning in result.warnings:
+            self._log.warning(str(warning))
+        if result.settings is None:
+            for fault in result.faults:
+                self._log.error(str(fault))
+            self._log.error("the configuration is not taken, the node runs on with the former one")
+            return
+        setup_logging(result.settings.log)
+        need_restart = await self._server.reload(result.settings)
+        for key in need_restart:
+            self._log.warning("this change takes effect after a restart", key=key)
+        self._log.info("the configuration is taken", file=self._config_file)
+
+
+if __name__ == "__main__":
+    main()

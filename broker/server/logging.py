@@ -1,0 +1,105 @@
+"""The log: structured events on standard error, as text for people or one JSON object a line for programs.
+
+    log = get_logger("federation")
+    log.info("peer connected", peer="node2", session_id="…")
+
+`setup_logging` may be called again (a reload); loggers that were made before follow it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import MutableMapping
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+import structlog
+
+from broker.config.settings import LogSettings
+
+LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "error": 40}
+VALUE_CHARACTERS_MAX: Final = 2000  # of one value in a text line: what strangers send must not flood the log
+
+_dump_packet: bool = False
+
+
+def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Write from the given level on, to standard error unless a stream is given."""
+    global _dump_packet  # noqa: PLW0603
+    output = sys.stderr if stream is None else stream
+    processors: list[Any] = [_add_level, _add_time]
+    if settings.format == "json":
+        processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=_plain)]
+    else:
+        processors += [structlog.processors.format_exc_info, TextRenderer(colours=output.isatty())]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level]),
+        logger_factory=structlog.WriteLoggerFactory(output),
+        cache_logger_on_first_use=False,
+    )
+    _dump_packet = settings.dump_packet and settings.level == "debug"
+
+
+def get_logger(name: str) -> Any:
+    """A logger whose events carry the name of their part. Its methods take an event and keyword values."""
+    return structlog.get_logger(part=name)
+
+
+def dump_packet() -> bool:
+    """Whether every MQTT packet is to be logged: asked before the text of one is made."""
+    return _dump_packet
+
+
+def _add_level(_logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    names = {"warning": "warn", "exception": "error", "critical": "error"}
+    event["level"] = names.get(method, method)
+    return event
+
+
+def _add_time(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event["time"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    return event
+
+
+def _plain(value: Any) -> str:
+    """A value that JSON does not know."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    return str(value)
+
+
+class TextRenderer:
+    """`TIME LEVEL PART: EVENT key=value …`, one line an event; only a traceback takes more."""
+
+    COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warn": "\x1b[33m", "error": "\x1b[31m"}
+    RESET: Final = "\x1b[0m"
+
+    def __init__(self, colours: bool) -> None:
+        self._colours = colours
+
+    def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
+        level = event.pop("level")
+        part = event.pop("part", "")
+        traceback = event.pop("exception", None)
+        shown_level = f"{level:<5}"
+        if self._colours:
+            shown_level = f"{self.COLOURS.get(level, '')}{shown_level}{self.RESET}"
+        pieces = [event.pop("time"), shown_level, f"{part}:" if part else "", _one_line(str(event.pop("event", "")))]
+        pieces += [f"{key}={_text_value(value)}" for key, value in event.items()]
+        line = " ".join(piece for piece in pieces if piece)
+        return f"{line}\n{traceback}" if traceback else line
+
+
+def _text_value(value: Any) -> str:
+    text = _one_line(_plain(value))
+    if len(text) > VALUE_CHARACTERS_MAX:
+        text = f"{text[:VALUE_CHARACTERS_MAX]}… ({len(text)} characters)"
+    return f'"{text}"' if text == "" or any(mark in text for mark in ' ="') else text
+
+
+def _one_line(text: str) -> str:
+    """Control characters as escapes: a client must not be able to write lines of its own into the log."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,0 +1,98 @@
+"""The file with the process id: one living node a file, and the address of `gmqttd reload`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+PID_TEXT_MAX: Final = 20
+COMMAND_NAME: Final = b"gmqttd"
+MODULE_NAMES: Final = (b"broker.server.cli", b"broker/server/cli.py")
+
+
+class PidFileError(Exception):
+    """The file cannot be written, or names no node that could be told anything."""
+
+
+def read_pid(path: str) -> int:
+    """The process id of the living node that the file names. Raises PidFileError."""
+    try:
+        with open(path, encoding="ascii") as file:
+            text = file.read(PID_TEXT_MAX + 1).strip()
+    except FileNotFoundError:
+        raise PidFileError(f"{path}: there is no such file; is the node running with this configuration?") from None
+    except OSError as error:
+        raise PidFileError(f"{path}: the file cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        text = ""
+    if not text.isdigit() or len(text) > 10 or int(text) <= 0:
+        raise PidFileError(f"{path}: this file holds no process id; pid_file must name a file of its own")
+    pid = int(text)
+    if not is_living_node(pid):
+        raise PidFileError(f"{path}: no gmqttd has the process id {pid}; the node that wrote it is gone")
+    return pid
+
+
+def write_pid(path: str) -> None:
+    """Write this process's id. A file of a node that is gone is replaced; PidFileError where one is alive."""
+    try:
+        pid = read_pid(path)
+    except PidFileError:
+        _refuse_foreign_file(path)
+    else:
+        if pid != os.getpid():
+            raise PidFileError(f"{path}: a gmqttd with process id {pid} is running with this pid_file; stop it first")
+    try:
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(f"{file.name}.{os.getpid()}")
+        partial.write_text(f"{os.getpid()}", encoding="ascii")  # without a line end: gmqttd's reload reads it too
+        partial.replace(file)
+    except OSError as error:
+        raise PidFileError(f"{path}: the pid file cannot be written: {error.strerror}") from None
+
+
+def remove_pid(path: str) -> None:
+    """Remove the file if it is still this process's own."""
+    try:
+        with open(path, encoding="ascii") as file:
+            if file.read(PID_TEXT_MAX).strip() != str(os.getpid()):
+                return
+        os.unlink(path)
+    except (OSError, UnicodeDecodeError):
+        return
+
+
+def _refuse_foreign_file(path: str) -> None:
+    """A file that holds something else than a process id was named by mistake: it is not overwritten."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read(PID_TEXT_MAX + 1).strip()
+    except OSError:
+        return
+    if text and not (text.isdigit() and len(text) <= 10):
+        raise PidFileError(f"{path}: this file holds no process id and is not overwritten; name another pid_file")
+
+
+def is_living_node(pid: int) -> bool:
+    """Whether the process is there and, where the system tells its command line, is a gmqttd."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is there, and another user's
+    except OverflowError:
+        return False
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            arguments = file.read(4096).split(b"\0")
+    except OSError:
+        return True
+    if arguments == [b""]:
+        return False  # a process that has ended and waits to be collected has no command line
+    names = [os.path.basename(argument) for argument in arguments[:2]]
+    return COMMAND_NAME in names or any(
+        argument == name or argument.endswith(b"/" + name) for argument in arguments for name in MODULE_NAMES
+    )
