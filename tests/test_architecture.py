@@ -51,7 +51,7 @@ INPUT_AND_OUTPUT: Final = frozenset(
         "uuid",
     ]
 )
-# A shell that stands inside a core package would be an exception; it needs its reason in docs/decisions.
+# The type of what a core is handed; all else in that module draws from state of its own.
 RANDOM_NAMES: Final = frozenset({"Random"})
 
 

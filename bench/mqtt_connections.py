@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Open many idle MQTT 3.1.1 connections, each with one subscription, and report what they cost a broker.
+
+Prints one JSON object: connections a second while connecting (CONNECT to SUBACK, `--parallel` in flight), and for each
+--pid NAME=PID the memory a connection (PSS before and after, bytes) and the CPU-microseconds a connect + subscribe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import select
+import socket
+import struct
+import time
+
+from mqtt_load import address, connect_packet, cpu_seconds, packet, process_tree, utf8
+
+
+def pss_bytes(pids: list[int]) -> int:
+    total = 0
+    for p in pids:
+        with open(f"/proc/{p}/smaps_rollup") as f:
+            for line in f:
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) * 1024
+    return total
+
+
+def main() -> None:
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--to", required=True, metavar="HOST:PORT")
+    ap.add_argument("--connections", type=int, default=5000)
+    ap.add_argument("--parallel", type=int, default=100)
+    ap.add_argument("--pid", action="append", metavar="NAME=PID", default=[])
+    args = ap.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, args.connections + 200), hard))
+    watched = {n or p: process_tree(int(p)) for n, _, p in (s.rpartition("=") for s in args.pid)}
+    before = {n: (pss_bytes(p), cpu_seconds(p)) for n, p in watched.items()}
+    poll = select.epoll()
+    waiting: dict[int, socket.socket] = {}
+    received: dict[int, int] = {}
+    done: list[socket.socket] = []
+    opened = 0
+    start = time.perf_counter()
+    deadline = start + 120
+    while len(done) < args.connections:
+        if time.perf_counter() > deadline:
+            raise SystemExit(f"only {len(done)} of {args.connections} connected in 120 s")
+        while opened < args.connections and len(waiting) < args.parallel:
+            s = socket.create_connection(address(args.to))
+            s.sendall(connect_packet(f"idle-{opened}"))
+            s.sendall(packet(0x82, struct.pack("!H", 1) + utf8(f"idle/{opened % 997}/{opened}") + b"\0"))
+            waiting[s.fileno()], received[s.fileno()] = s, 0
+            poll.register(s.fileno(), select.EPOLLIN)
+            opened += 1
+        for fd, _ in poll.poll(0.05):
+            data = waiting[fd].recv(64)
+            if not data:
+                raise SystemExit("broker refused a connection")
+            received[fd] += len(data)
+            if received[fd] >= 9:  # CONNACK 4 + SUBACK 5
+                poll.unregister(fd)
+                done.append(waiting.pop(fd))
+    wall = time.perf_counter() - start
+    time.sleep(1)
+    out: dict[str, float] = {"connections": len(done), "connects_per_s": round(len(done) / wall)}
+    for n, p in watched.items():
+        out[f"bytes_per_connection[{n}]"] = round((pss_bytes(p) - before[n][0]) / len(done))
+        out[f"cpu_us_per_connect[{n}]"] = round((cpu_seconds(p) - before[n][1]) * 1e6 / len(done), 1)
+    print(json.dumps(out))
+
+
+if __name__ == "__main__":
+    main()
