@@ -318,7 +318,7 @@ def run_demo(nodes: list[Node]) -> None:
     for node in (first, second):
         what = f"{node.name} sees {first.name} and {second.name}"
         wait_until(what, JOIN_SECONDS, nodes, partial(sees_alive, node, 2))
-    say(f"{first.name} and {second.name} found each other by retry_join; {third.name} is alone")
+    say(f"{first.name} and {second.name} found each other by retry_join; {third.name} waits to be joined")
 
     title(f"Join {third.name} over REST, asking {first.name}")
     body = json.dumps({"hosts": [str(third.address("gossip"))]}, separators=(",", ":"))
@@ -391,7 +391,8 @@ def main() -> int:
     if arguments.stop:
         return stop_kept()
     RUN.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
     nodes: list[Node] = []
     status = 1
     try:
@@ -406,11 +407,14 @@ def main() -> int:
     except KeyboardInterrupt:
         title("Interrupted")
         status = 130
-    if status == 0 and arguments.keep:
-        keep(nodes)
-    else:
-        is_clean = stop(nodes)
-        status = status or (0 if is_clean else 1)
+    finally:
+        if status == 0 and arguments.keep:
+            keep(nodes)
+        else:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a second Ctrl-C would leave nodes behind
+                signal.signal(number, signal.SIG_IGN)
+            is_clean = stop(nodes)
+            status = status or (0 if is_clean else 1)
     if status == 0:
         title("OK: the message crossed from node to node, and three members are alive")
     return status
