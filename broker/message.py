@@ -16,10 +16,25 @@ class Message:
                 content type, response topic, correlation data, user properties), in order, without the length; b"" for none
     expires_at  monotonic seconds after which it is not delivered any more; NEVER without Message Expiry Interval
     client_id   publisher (for No Local); "" for messages of the server, of the API and of other nodes
-    encoded     QoS 0 encodings by shape, filled on demand by the router: a message is encoded once per shape
+    encoded     encodings by shape, filled on demand: a message is encoded once per shape
+    head, tail  the packet as it was received, before and behind its packet identifier, where that can be forwarded as it
+                is (QoS 1, nothing in the flags, no properties); head_version its protocol (4, 5), 0 for none.
+                Saves 0.4 of 1.4 CPU-microseconds a message in the row "pairs, QoS 1" of scripts/bench.
     """
 
-    __slots__ = ("client_id", "encoded", "expires_at", "payload", "properties", "qos", "retain", "topic")
+    __slots__ = (
+        "client_id",
+        "encoded",
+        "expires_at",
+        "head",
+        "head_version",
+        "payload",
+        "properties",
+        "qos",
+        "retain",
+        "tail",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -39,3 +54,6 @@ class Message:
         self.expires_at = expires_at
         self.client_id = client_id
         self.encoded: dict[int, bytes] | None = None
+        self.head = b""
+        self.tail = b""
+        self.head_version = 0

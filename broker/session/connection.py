@@ -232,7 +232,7 @@ class Connection(Timed):
                         if first == 0x30:
                             pos = self._receive_run(data, pos, end, body + 2, topic_end, payload_at, now)
                         else:
-                            self._receive_qos1(data, topic_end, payload_at, body + 2, end, now)
+                            self._receive_qos1(data, pos, body + 2, topic_end, payload_at, end, now)
                             pos = end
                         if self.held or self.closed:
                             if self.closed:
@@ -295,7 +295,9 @@ class Connection(Timed):
         router.route_run(route, data, start, stop, count, payload_at - start, self.version, self.client_id, now, True)
         return stop
 
-    def _receive_qos1(self, data: bytes, topic_end: int, payload_at: int, topic_at: int, end: int, now: float) -> None:
+    def _receive_qos1(
+        self, data: bytes, start: int, topic_at: int, topic_end: int, payload_at: int, end: int, now: float
+    ) -> None:
         """QoS 1 without flags and properties. The PUBACK leaves in the same write as the others of this chunk."""
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         if packet_id == 0:
@@ -306,6 +308,9 @@ class Connection(Timed):
             raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")
         broker.counters.messages_received[1] += 1
         message = Message(data[topic_at:topic_end], data[payload_at:end], 1, False, b"", NEVER, self.client_id)
+        message.head = data[start:topic_end]
+        message.tail = message.payload if self.version < 5 else data[topic_end + 2 : end]
+        message.head_version = 4 if self.version < 5 else 5
         matched = broker.router.route(message, now)
         if matched or self.version != 5:
             self.write_packets(b"\x40\x02" + PACKET_ID_BYTES[packet_id], 1)

@@ -57,6 +57,8 @@ def encode_for(
         return encode_publish(
             5, message.topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry, 0, identifiers
         )
+    if qos == 1 and message.head_version == (4 if version < 5 else 5) and not dup and not retain:
+        return message.head + PACKET_ID_BYTES[packet_id] + message.tail
     shape = (16 if version == 5 else 0) | (8 if dup else 0) | qos << 1 | (1 if retain else 0)
     cache = message.encoded
     if cache is None:
