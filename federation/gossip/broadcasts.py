@@ -1,0 +1,117 @@
+"""News on its way to everybody: each message leaves a limited number of times, the least sent first (section 6.5)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from typing import Final
+
+QUEUE_LENGTH_MAX: Final = 4096
+"""Messages in one queue. Past it the oldest of the most sent ones is dropped, and counted by the owner."""
+
+
+def retransmit_limit(mult: int, node_count: int) -> int:
+    return mult * math.ceil(math.log10(node_count + 1))
+
+
+class Broadcast:
+    """One message in a queue. `finished` when it was sent often enough, replaced or dropped."""
+
+    __slots__ = ("finished", "message", "name", "number", "transmits")
+
+    def __init__(self, message: bytes, name: str, number: int) -> None:
+        self.message = message
+        self.name = name
+        self.number = number
+        self.transmits = 0
+        self.finished = False
+
+
+_NEWEST: Final = 1 << 62
+_NOTHING: Final = Broadcast(b"", "", 0)
+
+
+class BroadcastQueue:
+    """Tiers by number of transmissions; inside a tier the largest message first, then the newest."""
+
+    __slots__ = ("_by_name", "_last_number", "_length", "_tiers", "dropped")
+
+    def __init__(self) -> None:
+        # Sorted keys (-length, -number) lead to the broadcast; numbers are unique, so broadcasts are never compared.
+        self._tiers: list[list[tuple[int, int, Broadcast]]] = [[]]
+        self._by_name: dict[str, Broadcast] = {}
+        self._last_number = 0
+        self._length = 0
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def queue(self, message: bytes, name: str = "") -> Broadcast:
+        """`name`: a new message about the same node replaces the older one; "" replaces nothing."""
+        if name:
+            older = self._by_name.get(name)
+            if older is not None:
+                self._remove(older)
+        elif self._length >= QUEUE_LENGTH_MAX:
+            self._prune()
+        self._last_number += 1
+        broadcast = Broadcast(message, name, self._last_number)
+        if name:
+            self._by_name[name] = broadcast
+        insort(self._tiers[0], (-len(message), -broadcast.number, broadcast))
+        self._length += 1
+        return broadcast
+
+    def take(self, overhead: int, budget: int, count_max: int, transmit_limit: int) -> list[bytes]:
+        """Messages for one packet: each costs its length and `overhead`; together at most `budget`."""
+        taken: list[bytes] = []
+        if self._length == 0:
+            return taken
+        again: list[Broadcast] = []
+        for tier in self._tiers:
+            index = 0
+            while len(taken) < count_max:
+                # everything before this index is too long
+                index = bisect_left(tier, (overhead - budget, -_NEWEST, _NOTHING), index)
+                if index >= len(tier):
+                    break
+                broadcast = tier.pop(index)[2]
+                budget -= overhead + len(broadcast.message)
+                taken.append(broadcast.message)
+                again.append(broadcast)
+        for broadcast in again:
+            broadcast.transmits += 1
+            if broadcast.transmits >= transmit_limit:
+                self._length -= 1
+                self._finish(broadcast)
+            else:
+                while len(self._tiers) <= broadcast.transmits:
+                    self._tiers.append([])
+                insort(self._tiers[broadcast.transmits], (-len(broadcast.message), -broadcast.number, broadcast))
+        return taken
+
+    def _remove(self, broadcast: Broadcast) -> None:
+        tier = self._tiers[broadcast.transmits]
+        index = bisect_left(tier, (-len(broadcast.message), -broadcast.number, broadcast))
+        assert tier[index][2] is broadcast
+        del tier[index]
+        self._length -= 1
+        self._finish(broadcast)
+
+    def _finish(self, broadcast: Broadcast) -> None:
+        broadcast.finished = True
+        if broadcast.name and self._by_name.get(broadcast.name) is broadcast:
+            del self._by_name[broadcast.name]
+
+    def _prune(self) -> None:
+        """Drop the oldest of the most sent messages."""
+        for tier in reversed(self._tiers):
+            if tier:
+                oldest = tier[0][2]
+                for _, _, broadcast in tier:
+                    if broadcast.number < oldest.number:
+                        oldest = broadcast
+                self._remove(oldest)
+                self.dropped += 1
+                return

@@ -1,0 +1,134 @@
+"""LZW as gossip uses it: least significant bit first, literal width 8, codes of 9 to 12 bits (section 5.3).
+
+The decoder is the part that must stay bounded: whoever can reach the port can send it anything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from federation.gossip.errors import WireError
+
+CLEAR_CODE: Final = 256
+EOF_CODE: Final = 257
+CODE_BITS_MIN: Final = 9
+CODE_BITS_MAX: Final = 12
+FULL_TABLE: Final = 4095
+
+_LITERALS: Final = [bytes((value,)) for value in range(256)]
+
+
+def compress(data: bytes) -> bytes:
+    """The same bytes that the Go implementation writes, with the leading clear code."""
+    output = bytearray()
+    pending = CLEAR_CODE
+    pending_bits = CODE_BITS_MIN
+    table: dict[int, int] = {}
+    highest = EOF_CODE
+    width = CODE_BITS_MIN
+    limit = 1 << CODE_BITS_MIN
+    current = -1
+    for value in data:
+        if current < 0:
+            current = value
+            continue
+        key = current << 8 | value
+        found = table.get(key, -1)
+        if found >= 0:
+            current = found
+            continue
+        pending |= current << pending_bits
+        pending_bits += width
+        current = value
+        highest += 1
+        if highest == limit:
+            width += 1
+            limit <<= 1
+        if highest == FULL_TABLE:
+            pending |= CLEAR_CODE << pending_bits
+            pending_bits += width
+            highest = EOF_CODE
+            width = CODE_BITS_MIN
+            limit = 1 << CODE_BITS_MIN
+            table.clear()
+        else:
+            table[key] = highest
+        while pending_bits >= 8:
+            output.append(pending & 0xFF)
+            pending >>= 8
+            pending_bits -= 8
+    if current >= 0:
+        pending |= current << pending_bits
+        pending_bits += width
+        highest += 1
+        if highest == limit:
+            width += 1
+        if highest == FULL_TABLE:
+            pending |= CLEAR_CODE << pending_bits
+            pending_bits += CODE_BITS_MAX
+            width = CODE_BITS_MIN
+    pending |= EOF_CODE << pending_bits
+    pending_bits += width
+    while pending_bits > 0:
+        output.append(pending & 0xFF)
+        pending >>= 8
+        pending_bits -= 8
+    return bytes(output)
+
+
+def decompress(data: bytes, size_max: int) -> bytes:
+    """The original bytes; WireError for a broken stream or for more than `size_max` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    table: list[bytes] = []  # the entry of code 258 + i
+    last = b""
+    highest = EOF_CODE
+    width = CODE_BITS_MIN
+    limit = 1 << CODE_BITS_MIN
+    bits = 0
+    bit_count = 0
+    index = 0
+    end = len(data)
+    while True:
+        while bit_count < width:
+            if index >= end:
+                raise WireError("compressed data ends without its end code")
+            bits |= data[index] << bit_count
+            index += 1
+            bit_count += 8
+        code = bits & (limit - 1)
+        bits >>= width
+        bit_count -= width
+        if code < CLEAR_CODE:
+            entry = _LITERALS[code]
+        elif code == CLEAR_CODE:
+            table.clear()
+            last = b""
+            highest = EOF_CODE
+            width = CODE_BITS_MIN
+            limit = 1 << CODE_BITS_MIN
+            continue
+        elif code == EOF_CODE:
+            return b"".join(parts)
+        elif code - 258 < len(table):
+            entry = table[code - 258]
+        elif code == highest and last:
+            entry = last + last[:1]
+        else:
+            raise WireError("compressed data uses a code that is not defined yet")
+        size += len(entry)
+        if size > size_max:
+            raise WireError(f"compressed data grows past {size_max} bytes")
+        parts.append(entry)
+        # The first code after a clear counts but defines nothing, so the first entry, 258, comes with the second code.
+        if last:
+            table.append(last + entry[:1])
+        last = entry
+        highest += 1
+        if highest >= limit:
+            if width == CODE_BITS_MAX:
+                last = b""  # the table is full: nothing is defined until the next clear
+                highest -= 1
+            else:
+                width += 1
+                limit <<= 1

@@ -1,0 +1,162 @@
+"""The member table (section 6): facts that all views share, and this node's own record of each member.
+
+N simulated nodes keep N x N records, so the facts (name, address, meta, versions) are kept once, in a pool.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from federation.gossip.addresses import Address, ip_text
+
+STATE_ALIVE: Final = 0
+STATE_SUSPECT: Final = 1
+STATE_DEAD: Final = 2
+STATE_LEFT: Final = 3
+
+MEMBERS_MAX: Final = 16_384
+"""Names in the table, dead and left ones included. News of further ones is dropped and counted."""
+
+FACTS_POOL_MAX: Final = 131_072
+
+
+class NodeFacts:
+    """What a member says about itself. Never changed: a member with new tags has new facts."""
+
+    __slots__ = ("addr", "ip", "meta", "name", "port", "tags", "versions")
+
+    def __init__(self, name: str, addr: bytes, port: int, meta: bytes, versions: bytes) -> None:
+        self.name = name
+        self.addr = addr
+        self.port = port
+        self.meta = meta
+        self.versions = versions
+        self.ip = ip_text(addr)
+        self.tags: dict[str, str] | None = None  # decoded by Serf, when somebody asks
+
+    def address(self) -> Address:
+        return (self.ip, self.port)
+
+
+class FactsPool:
+    """One copy of equal facts. Many nodes in one process may share a pool; it is emptied, not grown, past its bound."""
+
+    __slots__ = ("_facts",)
+
+    def __init__(self) -> None:
+        self._facts: dict[tuple[str, bytes, int, bytes, bytes], NodeFacts] = {}
+
+    def get(self, name: str, addr: bytes, port: int, meta: bytes, versions: bytes) -> NodeFacts:
+        key = (name, addr, port, meta, versions)
+        facts = self._facts.get(key)
+        if facts is None:
+            if len(self._facts) >= FACTS_POOL_MAX:
+                self._facts.clear()
+            facts = NodeFacts(name, addr, port, meta, versions)
+            self._facts[key] = facts
+        return facts
+
+
+class Node:
+    """This node's record of one member. `changed_at`: when it came into its state."""
+
+    __slots__ = ("changed_at", "facts", "incarnation", "state")
+
+    def __init__(self, facts: NodeFacts, now: float) -> None:
+        self.facts = facts
+        self.incarnation = 0
+        self.state = STATE_DEAD
+        self.changed_at = now
+
+
+class MemberTable:
+    """All known members by name, and the shuffled round in which they are probed."""
+
+    __slots__ = ("_order", "_own_name", "_probe_index", "_rng", "nodes")
+
+    def __init__(self, own_name: str, rng: Random) -> None:
+        self._own_name = own_name
+        self._rng = rng
+        self.nodes: dict[str, Node] = {}
+        self._order: list[Node] = []
+        self._probe_index = 0
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def get(self, name: str) -> Node | None:
+        return self.nodes.get(name)
+
+    def add(self, node: Node) -> None:
+        """At a random place of the round: a new member is probed soon by some."""
+        name = node.facts.name
+        assert name not in self.nodes
+        self.nodes[name] = node
+        at = self._rng.randrange(len(self._order) + 1)
+        self._order.append(node)
+        self._order[at], self._order[-1] = self._order[-1], self._order[at]
+
+    def alive_others(self) -> int:
+        """Members other than this node that are alive or suspected."""
+        count = 0
+        for node in self._order:
+            if node.state <= STATE_SUSPECT and node.facts.name != self._own_name:
+                count += 1
+        return count
+
+    def next_to_probe(self, now: float, dead_time: float) -> Node | None:
+        """The next member of the round, skipping ourselves, the dead and the left. A new round begins with a clean-up."""
+        for _ in range(len(self._order)):
+            if self._probe_index >= len(self._order):
+                self._start_round(now, dead_time)
+                if not self._order:
+                    return None
+            node = self._order[self._probe_index]
+            self._probe_index += 1
+            if node.state <= STATE_SUSPECT and node.facts.name != self._own_name:
+                return node
+        return None
+
+    def _start_round(self, now: float, dead_time: float) -> None:
+        kept: list[Node] = []
+        for node in self._order:
+            if node.state >= STATE_DEAD and now - node.changed_at > dead_time and node.facts.name != self._own_name:
+                del self.nodes[node.facts.name]
+            else:
+                kept.append(node)
+        self._order = kept
+        self._rng.shuffle(kept)
+        self._probe_index = 0
+
+    def random_alive(self, count: int, excluded: str) -> list[Node]:
+        """Up to `count` random members that are alive (not suspected), without ourselves and `excluded`."""
+        chosen: list[Node] = []
+        for node in self._candidates(count):
+            if node.state == STATE_ALIVE and node.facts.name not in (self._own_name, excluded) and node not in chosen:
+                chosen.append(node)
+                if len(chosen) == count:
+                    break
+        return chosen
+
+    def random_to_gossip(self, count: int, now: float, dead_time: float) -> list[Node]:
+        """Up to `count` random members that should hear news: alive, suspected, or dead for a short time; never left."""
+        chosen: list[Node] = []
+        for node in self._candidates(count):
+            if node.state == STATE_LEFT or (node.state == STATE_DEAD and now - node.changed_at > dead_time):
+                continue
+            if node.facts.name != self._own_name and node not in chosen:
+                chosen.append(node)
+                if len(chosen) == count:
+                    break
+        return chosen
+
+    def _candidates(self, count: int) -> list[Node]:
+        """In a large table a few random picks; in a small one all, shuffled, so that nobody is missed."""
+        total = len(self._order)
+        if total <= 3 * count + 2:
+            order = self._order.copy()
+            self._rng.shuffle(order)
+            return order
+        random = self._rng.random
+        return [self._order[int(random() * total)] for _ in range(3 * count)]

@@ -1,0 +1,314 @@
+"""Who is alive: the rules of incarnation and state (section 6.6), suspicion and refutation.
+
+Precedence: a higher incarnation wins; at the same one dead or left is stronger than suspect, suspect than alive. Only a
+node itself raises its incarnation.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from federation.gossip import counters as reasons
+from federation.gossip.awareness import Awareness
+from federation.gossip.broadcasts import Broadcast, BroadcastQueue
+from federation.gossip.config import GossipConfig
+from federation.gossip.counters import Counters
+from federation.gossip.delegate import GossipDelegate
+from federation.gossip.members import (
+    MEMBERS_MAX,
+    STATE_ALIVE,
+    STATE_DEAD,
+    STATE_LEFT,
+    STATE_SUSPECT,
+    FactsPool,
+    MemberTable,
+    Node,
+    NodeFacts,
+)
+from federation.gossip.messages import DEAD, SUSPECT, VERSION_BYTES, Accusation, Alive, PushPullNode
+from federation.gossip.suspicion import Suspicion, confirmations_wanted, suspicion_timeout
+
+
+class Membership:
+    """This node's view. `own` is its own record; `queue` holds the news that must be spread."""
+
+    __slots__ = (
+        "_config",
+        "_counters",
+        "_delegate",
+        "_leave_broadcast",
+        "_name",
+        "_pool",
+        "_suspicions",
+        "awareness",
+        "incarnation",
+        "leaving",
+        "own",
+        "queue",
+        "table",
+    )
+
+    def __init__(
+        self,
+        facts: NodeFacts,
+        config: GossipConfig,
+        rng: Random,
+        counters: Counters,
+        delegate: GossipDelegate,
+        pool: FactsPool,
+        now: float,
+    ) -> None:
+        self._config = config
+        self._counters = counters
+        self._delegate = delegate
+        self._pool = pool
+        self._name = facts.name
+        self._suspicions: dict[str, Suspicion] = {}
+        self._leave_broadcast: Broadcast | None = None
+        self.leaving = False
+        self.awareness = Awareness(config.awareness_max_multiplier)
+        self.queue = BroadcastQueue()
+        self.table = MemberTable(facts.name, rng)
+        self.incarnation = 1
+        self.own = Node(facts, now)
+        self.own.incarnation = 1
+        self.own.state = STATE_ALIVE
+        self.table.add(self.own)
+        self._broadcast_own()
+
+    # --- what this node says about itself
+
+    def update_own(self, meta: bytes, now: float) -> None:
+        """New meta: a new incarnation tells everybody."""
+        facts = self.own.facts
+        self.own.facts = self._pool.get(facts.name, facts.addr, facts.port, meta, facts.versions)
+        self._raise_incarnation(0)
+        if not self.leaving:
+            self._broadcast_own()
+            self._delegate.node_updated(self.own.facts, now)
+
+    def leave(self, now: float) -> Broadcast:
+        """Say that we go (section 6.10). The broadcast is finished when it was sent to the limit."""
+        self.leaving = True
+        self._set_dead(Accusation(self.own.incarnation, self._name, self._name), now)
+        assert self._leave_broadcast is not None
+        return self._leave_broadcast
+
+    def rejoin(self, now: float) -> None:
+        """Be alive again after a leave, with a new incarnation."""
+        assert self.leaving
+        self.leaving = False
+        self._leave_broadcast = None
+        self._raise_incarnation(0)
+        self.own.state = STATE_ALIVE
+        self.own.changed_at = now
+        self._broadcast_own()
+        self._delegate.node_joined(self.own.facts, now)
+
+    def _refute(self, accused_incarnation: int) -> None:
+        self._raise_incarnation(accused_incarnation)
+        self._counters.refutations += 1
+        self.awareness.adjust(1)
+        self._broadcast_own()
+
+    def _raise_incarnation(self, above: int) -> None:
+        self.incarnation = max(self.incarnation, above) + 1
+        self.own.incarnation = self.incarnation
+
+    def _broadcast_own(self) -> None:
+        facts = self.own.facts
+        alive = Alive(self.own.incarnation, self._name, facts.addr, facts.port, facts.meta, facts.versions)
+        self.queue.queue(alive.encode(), self._name)
+
+    # --- what others say
+
+    def receive_alive(self, alive: Alive, encoded: bytes, now: float) -> None:
+        """`encoded` is the whole message, which is passed on as it is when it is news."""
+        if self.leaving and alive.node == self._name:
+            return  # we have left: no word about us matters any more
+        if not alive.node or not alive.addr or len(alive.versions) != VERSION_BYTES or alive.port == 0:
+            self._counters.drop(reasons.MALFORMED_MESSAGE)
+            return
+        versions = alive.versions
+        if versions[0] == 0 or versions[1] == 0 or versions[0] > versions[1]:
+            self._counters.drop(reasons.BAD_VERSION)
+            return
+        facts = self._pool.get(alive.node, alive.addr, alive.port, alive.meta, versions)
+        node = self.table.get(alive.node)
+        moved = False
+        if node is None:
+            if alive.incarnation == 0:
+                self._counters.drop(reasons.MALFORMED_MESSAGE)
+                return
+            if len(self.table) >= MEMBERS_MAX:
+                self._counters.drop(reasons.TABLE_FULL)
+                return
+            node = Node(facts, now)
+            self.table.add(node)
+        elif node.facts.port != alive.port or (
+            # Peers compare the bytes; about ourselves 4 and 16 byte forms of one address are the same.
+            node.facts.addr != alive.addr and (node is not self.own or node.facts.ip != facts.ip)
+        ):
+            if not self._may_move(node, now):
+                self._counters.drop(reasons.NAME_CONFLICT)
+                self._delegate.node_conflict(node.facts, facts, now)
+                return
+            moved = True
+        if alive.node == self._name:
+            self._receive_alive_about_us(alive, facts)
+            return
+        if alive.incarnation <= node.incarnation and not moved:
+            return  # known already, or outdated
+        self._suspicions.pop(alive.node, None)
+        self.queue.queue(encoded, alive.node)
+        meta_changed = node.facts.meta != facts.meta
+        old_state = node.state
+        node.incarnation = alive.incarnation
+        node.facts = facts
+        if old_state != STATE_ALIVE:
+            node.state = STATE_ALIVE
+            node.changed_at = now
+        if old_state >= STATE_DEAD:
+            self._delegate.node_joined(facts, now)
+        elif meta_changed:
+            self._delegate.node_updated(facts, now)
+
+    def _may_move(self, node: Node, now: float) -> bool:
+        """Whether a name may come back from another address: after a leave, or dead for the reclaim time."""
+        if node.state == STATE_LEFT:
+            return True
+        reclaim_time = self._config.dead_node_reclaim_time
+        return node.state == STATE_DEAD and reclaim_time > 0 and now - node.changed_at > reclaim_time
+
+    def _receive_alive_about_us(self, alive: Alive, facts: NodeFacts) -> None:
+        if alive.incarnation < self.own.incarnation:
+            return
+        if (
+            alive.incarnation == self.own.incarnation
+            and facts.meta == self.own.facts.meta
+            and facts.versions == self.own.facts.versions
+        ):
+            return  # an echo of our own word
+        # A former life of ours is still remembered, with an incarnation that ours must pass (pitfall 8).
+        self._refute(alive.incarnation)
+
+    def receive_suspect(self, suspect: Accusation, encoded: bytes, now: float) -> None:
+        node = self.table.get(suspect.node)
+        if node is None:
+            return  # nobody we know
+        if suspect.incarnation < node.incarnation:
+            return  # outdated: it was alive after that
+        suspicion = self._suspicions.get(suspect.node)
+        if suspicion is not None:
+            if suspect.incarnation > node.incarnation:
+                # Not in the Go code: without it the incarnation would depend on the order of two accusations.
+                node.incarnation = suspect.incarnation
+                suspicion.incarnation = suspect.incarnation
+            if suspicion.confirm(suspect.origin):
+                self.queue.queue(encoded, suspect.node)
+            return
+        if node.state != STATE_ALIVE:
+            return  # dead or left already
+        if suspect.node == self._name:
+            self._refute(suspect.incarnation)
+            return
+        self.queue.queue(encoded, suspect.node)
+        self._counters.suspicions += 1
+        node.incarnation = suspect.incarnation
+        node.state = STATE_SUSPECT
+        node.changed_at = now
+        config = self._config
+        count = len(self.table)
+        shortest = suspicion_timeout(config.suspicion_mult, count, config.probe_interval)
+        self._suspicions[suspect.node] = Suspicion(
+            suspect.incarnation,
+            suspect.origin,
+            confirmations_wanted(config.suspicion_mult, count),
+            shortest,
+            shortest * config.suspicion_max_timeout_mult,
+            now,
+        )
+
+    def receive_dead(self, dead: Accusation, encoded: bytes, now: float) -> None:
+        node = self.table.get(dead.node)
+        if node is None or dead.incarnation < node.incarnation:
+            return  # nobody we know, or outdated
+        self._suspicions.pop(dead.node, None)
+        if node.state >= STATE_DEAD:
+            return
+        if dead.node == self._name:
+            if not self.leaving:
+                self._refute(dead.incarnation)
+                return
+            self._leave_broadcast = self.queue.queue(encoded, dead.node)
+        else:
+            self.queue.queue(encoded, dead.node)
+        node.incarnation = dead.incarnation
+        node.state = STATE_LEFT if dead.node == dead.origin else STATE_DEAD
+        node.changed_at = now
+        self._delegate.node_left(node.facts, now)
+
+    def suspect(self, node: Node, now: float) -> None:
+        """Our own probe failed."""
+        accusation = Accusation(node.incarnation, node.facts.name, self._name)
+        self.receive_suspect(accusation, accusation.encode(SUSPECT), now)
+
+    def _set_dead(self, dead: Accusation, now: float) -> None:
+        self.receive_dead(dead, dead.encode(DEAD), now)
+
+    # --- push-pull
+
+    def encode_nodes(self) -> list[PushPullNode]:
+        nodes: list[PushPullNode] = []
+        for node in self.table.nodes.values():
+            facts = node.facts
+            nodes.append(
+                PushPullNode(
+                    facts.name, facts.addr, facts.port, facts.meta, node.incarnation, node.state, facts.versions
+                )
+            )
+        return nodes
+
+    def merge(self, nodes: list[PushPullNode], now: float) -> None:
+        """The other side's view (section 6.7): its dead ones are only suspects to us."""
+        for remote in nodes:
+            if remote.state == STATE_ALIVE:
+                alive = Alive(remote.incarnation, remote.name, remote.addr, remote.port, remote.meta, remote.versions)
+                known = self.table.get(remote.name)
+                if known is not None and self._is_old_news(known, remote):
+                    continue
+                self.receive_alive(alive, alive.encode(), now)
+            elif remote.state == STATE_LEFT:
+                self._set_dead(Accusation(remote.incarnation, remote.name, remote.name), now)
+            else:
+                accusation = Accusation(remote.incarnation, remote.name, self._name)
+                self.receive_suspect(accusation, accusation.encode(SUSPECT), now)
+
+    def _is_old_news(self, known: Node, remote: PushPullNode) -> bool:
+        """Most of a push-pull: what `receive_alive` would ignore too, seen without building a message."""
+        return (
+            remote.incarnation <= known.incarnation
+            and remote.port == known.facts.port
+            and remote.addr == known.facts.addr
+            and known is not self.own
+        )
+
+    # --- time
+
+    def next_timeout(self) -> float | None:
+        first: float | None = None
+        for suspicion in self._suspicions.values():
+            if first is None or suspicion.deadline < first:
+                first = suspicion.deadline
+        return first
+
+    def handle_timeout(self, now: float) -> None:
+        """Suspects that were silent for too long are dead."""
+        if not self._suspicions:
+            return
+        expired = [name for name, suspicion in self._suspicions.items() if suspicion.deadline <= now]
+        for name in expired:
+            suspicion = self._suspicions.pop(name)
+            node = self.table.get(name)
+            if node is not None and node.state == STATE_SUSPECT:
+                self._set_dead(Accusation(suspicion.incarnation, name, self._name), now)

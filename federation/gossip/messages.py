@@ -1,0 +1,306 @@
+"""The messages of section 2: one type byte, then a map. Each class knows its fields in the order in which they are written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from federation.gossip.errors import WireError
+from federation.gossip.msgpack_fields import (
+    INCARNATION_MAX,
+    UINT16_MAX,
+    UINT32_MAX,
+    Fields,
+    bool_field,
+    bytes_field,
+    decode_fields,
+    encode,
+    name_field,
+    text_field,
+    uint_field,
+)
+
+PING: Final = 0
+INDIRECT_PING: Final = 1
+ACK: Final = 2
+SUSPECT: Final = 3
+ALIVE: Final = 4
+DEAD: Final = 5
+PUSH_PULL: Final = 6
+COMPOUND: Final = 7
+USER: Final = 8
+COMPRESS: Final = 9
+ENCRYPT: Final = 10
+NACK: Final = 11
+HAS_CRC: Final = 12
+ERROR: Final = 13
+LABEL: Final = 244
+
+META_BYTES_MAX: Final = 512
+VERSION_BYTES: Final = 6
+
+# [PMin, PMax, PCur, DMin, DMax, DCur] (section 2): what the Serf library advertises by default.
+OUR_VERSIONS: Final = bytes((1, 5, 2, 2, 5, 4))
+
+
+def _addr_field(fields: Fields, key: bytes) -> bytes:
+    addr = bytes_field(fields, key)
+    if len(addr) not in (0, 4, 16):
+        raise WireError(f"{key!r} is an address of {len(addr)} bytes instead of 4 or 16")
+    return addr
+
+
+def _meta_field(fields: Fields) -> bytes:
+    meta = bytes_field(fields, b"Meta")
+    if len(meta) > META_BYTES_MAX:
+        raise WireError(f"Meta is longer than {META_BYTES_MAX} bytes")
+    return meta
+
+
+class Ping:
+    __slots__ = ("node", "sequence", "source_addr", "source_node", "source_port")
+
+    def __init__(self, sequence: int, node: str, source_addr: bytes, source_port: int, source_node: str) -> None:
+        self.sequence = sequence
+        self.node = node
+        self.source_addr = source_addr
+        self.source_port = source_port
+        self.source_node = source_node
+
+    @staticmethod
+    def decode(body: bytes) -> Ping:
+        return Ping.from_fields(decode_fields(body))
+
+    @staticmethod
+    def from_fields(fields: Fields) -> Ping:
+        return Ping(
+            uint_field(fields, b"SeqNo", UINT32_MAX),
+            name_field(fields, b"Node"),
+            _addr_field(fields, b"SourceAddr"),
+            uint_field(fields, b"SourcePort", UINT16_MAX),
+            name_field(fields, b"SourceNode"),
+        )
+
+    def encode(self) -> bytes:
+        fields: dict[str, object] = {"Node": self.node, "SeqNo": self.sequence}
+        if self.source_addr:
+            fields["SourceAddr"] = self.source_addr
+        if self.source_node:
+            fields["SourceNode"] = self.source_node
+        if self.source_port:
+            fields["SourcePort"] = self.source_port
+        return b"\x00" + encode(fields)
+
+
+class IndirectPing:
+    __slots__ = ("nack", "node", "port", "sequence", "source_addr", "source_node", "source_port", "target")
+
+    def __init__(
+        self,
+        sequence: int,
+        target: bytes,
+        port: int,
+        node: str,
+        nack: bool,
+        source_addr: bytes,
+        source_port: int,
+        source_node: str,
+    ) -> None:
+        self.sequence = sequence
+        self.target = target
+        self.port = port
+        self.node = node
+        self.nack = nack
+        self.source_addr = source_addr
+        self.source_port = source_port
+        self.source_node = source_node
+
+    @staticmethod
+    def decode(body: bytes) -> IndirectPing:
+        fields = decode_fields(body)
+        return IndirectPing(
+            uint_field(fields, b"SeqNo", UINT32_MAX),
+            _addr_field(fields, b"Target"),
+            uint_field(fields, b"Port", UINT16_MAX),
+            name_field(fields, b"Node"),
+            bool_field(fields, b"Nack"),
+            _addr_field(fields, b"SourceAddr"),
+            uint_field(fields, b"SourcePort", UINT16_MAX),
+            name_field(fields, b"SourceNode"),
+        )
+
+    def encode(self) -> bytes:
+        fields: dict[str, object] = {"Nack": self.nack, "Node": self.node, "Port": self.port, "SeqNo": self.sequence}
+        if self.source_addr:
+            fields["SourceAddr"] = self.source_addr
+        if self.source_node:
+            fields["SourceNode"] = self.source_node
+        if self.source_port:
+            fields["SourcePort"] = self.source_port
+        fields["Target"] = self.target
+        return b"\x01" + encode(fields)
+
+
+class Ack:
+    __slots__ = ("payload", "sequence")
+
+    def __init__(self, sequence: int, payload: bytes | None) -> None:
+        self.sequence = sequence
+        self.payload = payload
+
+    @staticmethod
+    def decode(body: bytes) -> Ack:
+        return Ack.from_fields(decode_fields(body))
+
+    @staticmethod
+    def from_fields(fields: Fields) -> Ack:
+        payload = None if fields.get(b"Payload") is None else bytes_field(fields, b"Payload")
+        return Ack(uint_field(fields, b"SeqNo", UINT32_MAX), payload)
+
+    def encode(self) -> bytes:
+        return b"\x02" + encode({"Payload": self.payload, "SeqNo": self.sequence})
+
+
+class Nack:
+    __slots__ = ("sequence",)
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+
+    @staticmethod
+    def decode(body: bytes) -> Nack:
+        return Nack(uint_field(decode_fields(body), b"SeqNo", UINT32_MAX))
+
+    def encode(self) -> bytes:
+        return b"\x0b" + encode({"SeqNo": self.sequence})
+
+
+class Accusation:
+    """A suspect or a dead message: `origin` says so of `node` as it was at `incarnation`."""
+
+    __slots__ = ("incarnation", "node", "origin")
+
+    def __init__(self, incarnation: int, node: str, origin: str) -> None:
+        self.incarnation = incarnation
+        self.node = node
+        self.origin = origin
+
+    @staticmethod
+    def decode(body: bytes) -> Accusation:
+        fields = decode_fields(body)
+        return Accusation(
+            uint_field(fields, b"Incarnation", INCARNATION_MAX),
+            name_field(fields, b"Node"),
+            name_field(fields, b"From"),
+        )
+
+    def encode(self, message_type: int) -> bytes:
+        """`message_type` is SUSPECT or DEAD."""
+        return bytes((message_type,)) + encode(
+            {"From": self.origin, "Incarnation": self.incarnation, "Node": self.node}
+        )
+
+
+class Alive:
+    __slots__ = ("addr", "incarnation", "meta", "node", "port", "versions")
+
+    def __init__(self, incarnation: int, node: str, addr: bytes, port: int, meta: bytes, versions: bytes) -> None:
+        self.incarnation = incarnation
+        self.node = node
+        self.addr = addr
+        self.port = port
+        self.meta = meta
+        self.versions = versions
+
+    @staticmethod
+    def decode(body: bytes) -> Alive:
+        fields = decode_fields(body)
+        return Alive(
+            uint_field(fields, b"Incarnation", INCARNATION_MAX),
+            name_field(fields, b"Node"),
+            _addr_field(fields, b"Addr"),
+            uint_field(fields, b"Port", UINT16_MAX),
+            _meta_field(fields),
+            bytes_field(fields, b"Vsn"),
+        )
+
+    def encode(self) -> bytes:
+        return b"\x04" + encode(
+            {
+                "Addr": self.addr,
+                "Incarnation": self.incarnation,
+                "Meta": self.meta,
+                "Node": self.node,
+                "Port": self.port,
+                "Vsn": self.versions,
+            }
+        )
+
+
+class PushPullNode:
+    """One node of a push-pull. `state` is a memberlist state: 0 alive, 1 suspect, 2 dead, 3 left."""
+
+    __slots__ = ("addr", "incarnation", "meta", "name", "port", "state", "versions")
+
+    def __init__(
+        self, name: str, addr: bytes, port: int, meta: bytes, incarnation: int, state: int, versions: bytes
+    ) -> None:
+        self.name = name
+        self.addr = addr
+        self.port = port
+        self.meta = meta
+        self.incarnation = incarnation
+        self.state = state
+        self.versions = versions
+
+    @staticmethod
+    def from_fields(fields: Fields) -> PushPullNode:
+        return PushPullNode(
+            name_field(fields, b"Name"),
+            _addr_field(fields, b"Addr"),
+            uint_field(fields, b"Port", UINT16_MAX),
+            _meta_field(fields),
+            uint_field(fields, b"Incarnation", INCARNATION_MAX),
+            uint_field(fields, b"State", 3),
+            bytes_field(fields, b"Vsn"),
+        )
+
+    def encode(self) -> bytes:
+        return encode(
+            {
+                "Addr": self.addr,
+                "Incarnation": self.incarnation,
+                "Meta": self.meta,
+                "Name": self.name,
+                "Port": self.port,
+                "State": self.state,
+                "Vsn": self.versions,
+            }
+        )
+
+
+class PushPull:
+    """The full state of one side (section 4.1)."""
+
+    __slots__ = ("join", "nodes", "user_state")
+
+    def __init__(self, join: bool, nodes: list[PushPullNode], user_state: bytes) -> None:
+        self.join = join
+        self.nodes = nodes
+        self.user_state = user_state
+
+    def encode(self) -> bytes:
+        header = encode({"Join": self.join, "Nodes": len(self.nodes), "UserStateLen": len(self.user_state)})
+        return b"\x06" + header + b"".join([node.encode() for node in self.nodes]) + self.user_state
+
+
+def encode_user_stream(message: bytes) -> bytes:
+    """A user message as a stream carries it (section 4)."""
+    return b"\x08" + encode({"UserMsgLen": len(message)}) + message
+
+
+def encode_error(text: str) -> bytes:
+    return b"\x0d" + encode({"Error": text})
+
+
+def decode_error(fields: Fields) -> str:
+    return text_field(fields, b"Error")

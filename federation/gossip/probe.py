@@ -1,0 +1,48 @@
+"""One probe of one member, and pings done on behalf of others (sections 3.1 and 6.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from federation.gossip.addresses import Address
+from federation.gossip.members import NodeFacts
+
+RELAYS_MAX: Final = 1024
+"""Indirect pings under way for other members; further requests are dropped and counted."""
+
+
+class Probe:
+    """Ping, then after `ack_deadline` indirect pings and a ping over a stream; failed at `deadline`."""
+
+    __slots__ = ("ack_deadline", "deadline", "facts", "indirect", "nacks", "nacks_expected", "sequence", "stream_acked")
+
+    def __init__(self, sequence: int, facts: NodeFacts, ack_deadline: float, deadline: float) -> None:
+        self.sequence = sequence
+        self.facts = facts
+        self.ack_deadline = ack_deadline
+        self.deadline = deadline
+        self.indirect = False
+        self.nacks_expected = 0
+        self.nacks = 0
+        self.stream_acked = False
+
+    def next_timeout(self) -> float:
+        return self.deadline if self.indirect else min(self.ack_deadline, self.deadline)
+
+    def awareness_penalty(self) -> int:
+        """After a failure: relays that answered nothing at all speak against ourselves."""
+        if self.nacks_expected > 0:
+            return max(0, self.nacks_expected - self.nacks)
+        return 1
+
+
+class Relay:
+    """We ping somebody for `requester`, which numbered its request `sequence`."""
+
+    __slots__ = ("deadline", "nack", "requester", "sequence")
+
+    def __init__(self, requester: Address, sequence: int, nack: bool, deadline: float) -> None:
+        self.requester = requester
+        self.sequence = sequence
+        self.nack = nack
+        self.deadline = deadline

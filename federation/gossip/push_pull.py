@@ -1,0 +1,60 @@
+"""Full state exchanges: how often, and whether the other side's versions fit (sections 2.1 and 6.8)."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from federation.gossip.messages import VERSION_BYTES
+
+SCALING_THRESHOLD: Final = 32
+
+
+def push_pull_scale(node_count: int) -> int:
+    """Factor of the interval: grows with the logarithm above 32 members."""
+    if node_count <= SCALING_THRESHOLD:
+        return 1
+    return math.ceil(math.log2(node_count) - math.log2(SCALING_THRESHOLD)) + 1
+
+
+class VersionRange:
+    """Whether one cluster can hold all of some nodes. `add` every node of both sides, then ask `refused`.
+
+    The alive nodes' common range (memberlist protocol and delegate protocol) must contain the current version of every node.
+    """
+
+    __slots__ = ("_current", "_delegate_high", "_delegate_low", "_protocol_high", "_protocol_low")
+
+    def __init__(self) -> None:
+        self._protocol_low = 0
+        self._protocol_high = 255
+        self._delegate_low = 0
+        self._delegate_high = 255
+        # (protocol, delegate) current versions -> a node that has them: few differ in one cluster
+        self._current: dict[tuple[int, int], str] = {}
+
+    def add(self, name: str, versions: bytes, alive: bool) -> None:
+        if len(versions) != VERSION_BYTES:
+            self._current.setdefault((0, 0), name)
+            return
+        if alive:
+            self._protocol_low = max(self._protocol_low, versions[0])
+            self._protocol_high = min(self._protocol_high, versions[1])
+            self._delegate_low = max(self._delegate_low, versions[3])
+            self._delegate_high = min(self._delegate_high, versions[4])
+        self._current.setdefault((versions[2], versions[5]), name)
+
+    def refused(self) -> str:
+        """ "" when all fit; otherwise what does not."""
+        for (protocol, delegate), name in self._current.items():
+            if not self._protocol_low <= protocol <= self._protocol_high:
+                return (
+                    f"node {name!r} speaks gossip protocol {protocol}, the cluster needs "
+                    f"{self._protocol_low} to {self._protocol_high}"
+                )
+            if not self._delegate_low <= delegate <= self._delegate_high:
+                return (
+                    f"node {name!r} speaks Serf protocol {delegate}, the cluster needs "
+                    f"{self._delegate_low} to {self._delegate_high}"
+                )
+        return ""

@@ -1,0 +1,156 @@
+"""One direction of a stream (section 4): `[label] [10 encrypted] [9 compress] type body`, in any cut of the bytes.
+
+Everything is bounded: these bytes come from whoever can reach the port.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from federation.gossip.errors import WireError
+from federation.gossip.messages import (
+    ACK,
+    COMPRESS,
+    ENCRYPT,
+    ERROR,
+    LABEL,
+    PING,
+    PUSH_PULL,
+    USER,
+    PushPull,
+    PushPullNode,
+)
+from federation.gossip.msgpack_fields import Fields, as_fields, bool_field, new_unpacker, uint_field, unpack_next
+from federation.gossip.wire import decompress_body
+
+# The protocol allows 40 MiB. A state of MEMBERS_MAX members needs about 3 MiB, and unpacking holds up the whole node for
+# its time (about 0.2 s per MiB of compressed bytes), so our limits are lower.
+STREAM_BYTES_MAX: Final = 8 << 20
+STREAM_COMPRESSED_MAX: Final = 2 << 20
+PUSH_PULL_NODES_MAX: Final = 65_536
+
+
+class StreamEncrypted(WireError):
+    """The stream is encrypted and we have no keyring (section 5.1)."""
+
+
+class StreamDecoder:
+    """Collects one message. `receive_data` until `complete`; then `message_type` and, by type:
+
+    ping, ack, error    `fields`
+    push-pull           `push_pull`
+    user                `user_message`
+
+    WireError as soon as the bytes cannot become a message any more. Bytes behind the message are ignored.
+    """
+
+    __slots__ = (
+        "_compressed_allowed",
+        "_header",
+        "_nodes",
+        "_nodes_missing",
+        "_received",
+        "_rest_length",
+        "_rest_parts",
+        "_unpacker",
+        "complete",
+        "fields",
+        "message_type",
+        "push_pull",
+        "user_message",
+    )
+
+    def __init__(self, compressed_allowed: bool = True) -> None:
+        self._compressed_allowed = compressed_allowed
+        self._unpacker = new_unpacker(STREAM_BYTES_MAX)
+        self._received = 0
+        self._header: Fields | None = None
+        self._nodes: list[PushPullNode] = []
+        self._nodes_missing = 0
+        self._rest_length = 0
+        self._rest_parts = bytearray()
+        self.complete = False
+        self.message_type = -1
+        self.fields: Fields = {}
+        self.push_pull: PushPull | None = None
+        self.user_message = b""
+
+    def receive_data(self, data: bytes) -> None:
+        if self.complete or not data:
+            return
+        self._received += len(data)
+        size_max = STREAM_COMPRESSED_MAX if self.message_type == COMPRESS else STREAM_BYTES_MAX
+        if self._received > size_max:
+            raise WireError(f"stream is longer than {size_max} bytes")
+        if self.message_type < 0:
+            self.message_type = data[0]
+            data = data[1:]
+            self._check_type()
+        self._unpacker.feed(data)
+        self._advance()
+
+    def _check_type(self) -> None:
+        kind = self.message_type
+        if kind == ENCRYPT:
+            raise StreamEncrypted("stream is encrypted, and this node has no key")
+        if kind == LABEL:
+            raise WireError("stream carries a label, and this node has none")
+        if kind == COMPRESS:
+            if not self._compressed_allowed:
+                raise WireError("compressed twice")
+        elif kind not in (PING, ACK, PUSH_PULL, USER, ERROR):
+            raise WireError(f"message type {kind} does not belong on a stream")
+
+    def _advance(self) -> None:
+        if self._header is None:
+            found, value = unpack_next(self._unpacker)
+            if not found:
+                return
+            self._header = as_fields(value)
+            self._header_received(self._header)
+            if self.complete:
+                return
+        while self._nodes_missing > 0:
+            found, value = unpack_next(self._unpacker)
+            if not found:
+                return
+            self._nodes.append(PushPullNode.from_fields(as_fields(value)))
+            self._nodes_missing -= 1
+        missing = self._rest_length - len(self._rest_parts)
+        if missing > 0:
+            self._rest_parts += self._unpacker.read_bytes(missing)
+        if len(self._rest_parts) == self._rest_length:
+            self._finish()
+
+    def _header_received(self, header: Fields) -> None:
+        kind = self.message_type
+        if kind == PUSH_PULL:
+            self._nodes_missing = uint_field(header, b"Nodes", PUSH_PULL_NODES_MAX)
+            self._rest_length = uint_field(header, b"UserStateLen", STREAM_BYTES_MAX)
+        elif kind == USER:
+            self._rest_length = uint_field(header, b"UserMsgLen", STREAM_BYTES_MAX)
+        elif kind == COMPRESS:
+            self._decompressed(header)
+        else:
+            self.fields = header
+            self.complete = True
+
+    def _decompressed(self, header: Fields) -> None:
+        inner = StreamDecoder(compressed_allowed=False)
+        inner.receive_data(decompress_body(header, STREAM_BYTES_MAX))
+        if not inner.complete:
+            raise WireError("compressed message is cut off")
+        self.message_type = inner.message_type
+        self.fields = inner.fields
+        self.push_pull = inner.push_pull
+        self.user_message = inner.user_message
+        self.complete = True
+
+    def _finish(self) -> None:
+        rest = bytes(self._rest_parts)
+        if self.message_type == PUSH_PULL:
+            assert self._header is not None
+            self.push_pull = PushPull(bool_field(self._header, b"Join"), self._nodes, rest)
+        else:
+            self.user_message = rest
+        self.complete = True

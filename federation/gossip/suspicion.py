@@ -1,0 +1,45 @@
+"""How long a suspected node may stay silent: the more members say the same, the shorter (section 6.3)."""
+
+from __future__ import annotations
+
+import math
+
+
+def suspicion_timeout(mult: int, node_count: int, probe_interval: float) -> float:
+    """The shortest time from suspect to dead; its factor is cut to three decimals."""
+    scale = max(1.0, math.log10(max(1, node_count)))
+    return mult * probe_interval * (math.floor(scale * 1000) / 1000)
+
+
+def confirmations_wanted(mult: int, node_count: int) -> int:
+    """Confirmations that bring the timeout to its shortest; 0 where a small cluster cannot give them."""
+    wanted = mult - 2
+    return wanted if node_count - 2 >= wanted else 0
+
+
+class Suspicion:
+    """The deadline of one suspected node. `incarnation` is the state that was accused."""
+
+    __slots__ = ("_confirmed_by", "_longest", "_shortest", "_started_at", "_wanted", "deadline", "incarnation")
+
+    def __init__(self, incarnation: int, origin: str, wanted: int, shortest: float, longest: float, now: float) -> None:
+        assert 0 < shortest <= longest
+        self.incarnation = incarnation
+        self._wanted = wanted
+        self._shortest = shortest
+        self._longest = longest
+        self._started_at = now
+        self._confirmed_by: dict[str, None] = {origin: None}
+        self.deadline = now + (longest if wanted > 0 else shortest)
+
+    def confirm(self, origin: str) -> bool:
+        """Another member accuses too. False when it is no news."""
+        count = len(self._confirmed_by) - 1
+        if count >= self._wanted or origin in self._confirmed_by:
+            return False
+        self._confirmed_by[origin] = None
+        count += 1
+        part = math.log(count + 1) / math.log(self._wanted + 1)
+        timeout = self._longest - part * (self._longest - self._shortest)
+        self.deadline = self._started_at + max(self._shortest, math.floor(timeout * 1000) / 1000)
+        return True

@@ -1,0 +1,128 @@
+"""The layers of a datagram (section 3): label, encryption, CRC, compression, compound; inside them single messages.
+
+`open_packet` is the one place where a keyring will decrypt and `seal_packet` the one where it will encrypt (section 5.1).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from federation.gossip import counters as reasons
+from federation.gossip.counters import Counters
+from federation.gossip.errors import WireError
+from federation.gossip.lzw import decompress
+from federation.gossip.messages import COMPOUND, COMPRESS, HAS_CRC, INDIRECT_PING, LABEL
+from federation.gossip.msgpack_fields import UINT8_MAX, Fields, bytes_field, decode_fields, uint_field
+
+NESTING_MAX: Final = 4
+PACKET_PARTS_MAX: Final = 1024
+"""Messages taken out of one datagram, over all nested compounds."""
+PACKET_DECOMPRESSED_MAX: Final = 65_536
+COMPOUND_PARTS_MAX: Final = 127
+"""memberlist 0.2.2 misreads a compound of more parts (section 3)."""
+COMPOUND_OVERHEAD: Final = 2
+PART_OVERHEAD: Final = 2
+
+SEALED_BYTES_MIN: Final = 29  # version, nonce, tag
+_CRC_BYTES: Final = 5
+
+
+def is_encrypted(data: bytes) -> bool:
+    """Whether a datagram looks like a sealed block of section 5.1.
+
+    It has no type byte of its own: its first byte is the version, 0 or 1, where a plain datagram has ping or indirect ping.
+    Those go on with a small msgpack map, and a random nonce does so in 16 of 256 cases: those end as malformed.
+    """
+    return len(data) >= SEALED_BYTES_MIN and data[0] <= INDIRECT_PING and data[1] & 0xF0 != 0x80
+
+
+def open_packet(data: bytes, counters: Counters) -> list[bytes]:
+    """The messages of one datagram, each with its type byte. What does not decode is dropped and counted."""
+    messages: list[bytes] = []
+    if not data:
+        counters.drop(reasons.MALFORMED_PACKET)
+        return messages
+    if data[0] == LABEL:
+        counters.drop(reasons.LABELLED)
+        return messages
+    if is_encrypted(data):
+        counters.drop(reasons.ENCRYPTED)
+        return messages
+    if data[0] == HAS_CRC and len(data) >= _CRC_BYTES:
+        if zlib.crc32(data[_CRC_BYTES:]) != int.from_bytes(data[1:_CRC_BYTES], "big"):
+            counters.drop(reasons.CRC_MISMATCH)
+            return messages
+        data = data[_CRC_BYTES:]
+    try:
+        _unwrap(data, 0, messages, counters)
+    except WireError:
+        counters.drop(reasons.MALFORMED_PACKET)
+    return messages
+
+
+def _unwrap(data: bytes, depth: int, messages: list[bytes], counters: Counters) -> None:
+    if not data:
+        raise WireError("empty message")
+    kind = data[0]
+    if kind == COMPOUND:
+        if depth >= NESTING_MAX:
+            raise WireError("messages are nested too deeply")
+        _split_compound(data, depth, messages, counters)
+    elif kind == COMPRESS:
+        if depth >= NESTING_MAX:
+            raise WireError("messages are nested too deeply")
+        _unwrap(decompress_body(decode_fields(data[1:]), PACKET_DECOMPRESSED_MAX), depth + 1, messages, counters)
+    else:
+        messages.append(data)
+
+
+def _split_compound(data: bytes, depth: int, messages: list[bytes], counters: Counters) -> None:
+    """`07 | count | count x length u16 | messages`. Complete leading parts are handled, a cut-off rest is an error;
+    a part that is wrong in itself does not harm the others."""
+    if len(data) < COMPOUND_OVERHEAD:
+        raise WireError("compound without a count")
+    count = data[1]
+    lengths_at = COMPOUND_OVERHEAD
+    index = lengths_at + count * PART_OVERHEAD
+    if len(data) < index:
+        raise WireError("compound is shorter than its lengths")
+    for part in range(count):
+        at = lengths_at + part * PART_OVERHEAD
+        length = data[at] << 8 | data[at + 1]
+        if index + length > len(data):
+            raise WireError("compound is shorter than its parts")
+        if len(messages) >= PACKET_PARTS_MAX:
+            raise WireError(f"more than {PACKET_PARTS_MAX} messages in one packet")
+        try:
+            _unwrap(data[index : index + length], depth + 1, messages, counters)
+        except WireError:
+            counters.drop(reasons.MALFORMED_PACKET)
+        index += length
+
+
+def decompress_body(fields: Fields, size_max: int) -> bytes:
+    """The message inside a compress body {Algo, Buf}."""
+    if uint_field(fields, b"Algo", UINT8_MAX) != 0:
+        raise WireError("compressed with an algorithm that is not LZW")
+    return decompress(bytes_field(fields, b"Buf"), size_max)
+
+
+def make_compound(messages: list[bytes]) -> bytes:
+    """One message as it is, several as a compound."""
+    assert 0 < len(messages) <= COMPOUND_PARTS_MAX
+    if len(messages) == 1:
+        return messages[0]
+    head = bytearray((COMPOUND, len(messages)))
+    for message in messages:
+        head += len(message).to_bytes(2, "big")
+    return bytes(head) + b"".join(messages)
+
+
+def add_crc(data: bytes) -> bytes:
+    return b"\x0c" + zlib.crc32(data).to_bytes(4, "big") + data
+
+
+def seal_packet(data: bytes) -> bytes:
+    """What goes on the wire for a finished datagram: plain, as there is no keyring yet."""
+    return data

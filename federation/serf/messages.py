@@ -1,0 +1,366 @@
+"""The messages of Serf (section 7): one type byte, then a map."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from federation.gossip.errors import WireError
+from federation.gossip.msgpack_fields import (
+    INT64_MAX,
+    LAMPORT_TIME_MAX,
+    UINT8_MAX,
+    UINT16_MAX,
+    UINT32_MAX,
+    Fields,
+    as_fields,
+    as_text,
+    bool_field,
+    bytes_field,
+    decode,
+    decode_fields,
+    decode_prefix,
+    encode,
+    list_field,
+    map_field,
+    name_field,
+    text_field,
+    uint_field,
+)
+
+LEAVE: Final = 0
+JOIN: Final = 1
+PUSH_PULL: Final = 2
+USER_EVENT: Final = 3
+QUERY: Final = 4
+QUERY_RESPONSE: Final = 5
+CONFLICT_RESPONSE: Final = 6
+KEY_REQUEST: Final = 7
+KEY_RESPONSE: Final = 8
+RELAY: Final = 9
+
+FLAG_ACK: Final = 1
+FLAG_NO_BROADCAST: Final = 2
+
+FILTER_NODE: Final = 0
+FILTER_TAG: Final = 1
+
+EVENTS_MAX: Final = 512
+"""Slots of the event buffer, also in a push-pull."""
+
+
+class LeaveIntent:
+    __slots__ = ("lamport_time", "node", "prune")
+
+    def __init__(self, lamport_time: int, node: str, prune: bool) -> None:
+        self.lamport_time = lamport_time
+        self.node = node
+        self.prune = prune
+
+    @staticmethod
+    def decode(body: bytes) -> LeaveIntent:
+        fields = decode_fields(body)
+        return LeaveIntent(
+            uint_field(fields, b"LTime", LAMPORT_TIME_MAX), name_field(fields, b"Node"), bool_field(fields, b"Prune")
+        )
+
+    def encode(self) -> bytes:
+        return b"\x00" + encode({"LTime": self.lamport_time, "Node": self.node, "Prune": self.prune})
+
+
+class JoinIntent:
+    __slots__ = ("lamport_time", "node")
+
+    def __init__(self, lamport_time: int, node: str) -> None:
+        self.lamport_time = lamport_time
+        self.node = node
+
+    @staticmethod
+    def decode(body: bytes) -> JoinIntent:
+        fields = decode_fields(body)
+        return JoinIntent(uint_field(fields, b"LTime", LAMPORT_TIME_MAX), name_field(fields, b"Node"))
+
+    def encode(self) -> bytes:
+        return b"\x01" + encode({"LTime": self.lamport_time, "Node": self.node})
+
+
+class UserEventMessage:
+    __slots__ = ("coalesce", "lamport_time", "name", "payload")
+
+    def __init__(self, lamport_time: int, name: str, payload: bytes, coalesce: bool) -> None:
+        self.lamport_time = lamport_time
+        self.name = name
+        self.payload = payload
+        self.coalesce = coalesce
+
+    @staticmethod
+    def decode(body: bytes) -> UserEventMessage:
+        fields = decode_fields(body)
+        return UserEventMessage(
+            uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
+            text_field(fields, b"Name"),
+            bytes_field(fields, b"Payload"),
+            bool_field(fields, b"CC"),
+        )
+
+    def encode(self) -> bytes:
+        return b"\x03" + encode(
+            {"CC": self.coalesce, "LTime": self.lamport_time, "Name": self.name, "Payload": self.payload}
+        )
+
+
+class Query:
+    """`filters` are encoded filters, each with its type byte; `timeout_ns` counts from the arrival."""
+
+    __slots__ = (
+        "addr",
+        "filters",
+        "flags",
+        "lamport_time",
+        "name",
+        "payload",
+        "port",
+        "query_id",
+        "relay_factor",
+        "source_node",
+        "timeout_ns",
+    )
+
+    def __init__(
+        self,
+        lamport_time: int,
+        query_id: int,
+        addr: bytes,
+        port: int,
+        source_node: str,
+        filters: list[bytes],
+        flags: int,
+        relay_factor: int,
+        timeout_ns: int,
+        name: str,
+        payload: bytes | None,
+    ) -> None:
+        self.lamport_time = lamport_time
+        self.query_id = query_id
+        self.addr = addr
+        self.port = port
+        self.source_node = source_node
+        self.filters = filters
+        self.flags = flags
+        self.relay_factor = relay_factor
+        self.timeout_ns = timeout_ns
+        self.name = name
+        self.payload = payload
+
+    @staticmethod
+    def decode(body: bytes) -> Query:
+        fields = decode_fields(body)
+        filters: list[bytes] = []
+        for item in list_field(fields, b"Filters"):
+            if not isinstance(item, bytes):
+                raise WireError("a query's filter is not binary")
+            filters.append(item)
+        return Query(
+            uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
+            uint_field(fields, b"ID", UINT32_MAX),
+            bytes_field(fields, b"Addr"),
+            uint_field(fields, b"Port", UINT16_MAX),
+            name_field(fields, b"SourceNode"),
+            filters,
+            uint_field(fields, b"Flags", UINT32_MAX),
+            uint_field(fields, b"RelayFactor", UINT8_MAX),
+            uint_field(fields, b"Timeout", INT64_MAX),
+            text_field(fields, b"Name"),
+            None if fields.get(b"Payload") is None else bytes_field(fields, b"Payload"),
+        )
+
+    def encode(self) -> bytes:
+        return b"\x04" + encode(
+            {
+                "Addr": self.addr,
+                "Filters": self.filters or None,
+                "Flags": self.flags,
+                "ID": self.query_id,
+                "LTime": self.lamport_time,
+                "Name": self.name,
+                "Payload": self.payload,
+                "Port": self.port,
+                "RelayFactor": self.relay_factor,
+                "SourceNode": self.source_node,
+                "Timeout": self.timeout_ns,
+            }
+        )
+
+
+class QueryResponse:
+    __slots__ = ("flags", "lamport_time", "origin", "payload", "query_id")
+
+    def __init__(self, lamport_time: int, query_id: int, origin: str, flags: int, payload: bytes | None) -> None:
+        self.lamport_time = lamport_time
+        self.query_id = query_id
+        self.origin = origin
+        self.flags = flags
+        self.payload = payload
+
+    @staticmethod
+    def decode(body: bytes) -> QueryResponse:
+        fields = decode_fields(body)
+        return QueryResponse(
+            uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
+            uint_field(fields, b"ID", UINT32_MAX),
+            name_field(fields, b"From"),
+            uint_field(fields, b"Flags", UINT32_MAX),
+            None if fields.get(b"Payload") is None else bytes_field(fields, b"Payload"),
+        )
+
+    def encode(self) -> bytes:
+        return b"\x05" + encode(
+            {
+                "Flags": self.flags,
+                "From": self.origin,
+                "ID": self.query_id,
+                "LTime": self.lamport_time,
+                "Payload": self.payload,
+            }
+        )
+
+
+class SerfState:
+    """Serf's part of a push-pull (section 7.2). `events`: (Lamport time, name, payload), at most EVENTS_MAX times."""
+
+    __slots__ = ("event_time", "events", "lamport_time", "left_members", "query_time", "status_times")
+
+    def __init__(
+        self,
+        lamport_time: int,
+        event_time: int,
+        query_time: int,
+        status_times: dict[str, int],
+        left_members: list[str],
+        events: list[tuple[int, str, bytes]],
+    ) -> None:
+        self.lamport_time = lamport_time
+        self.event_time = event_time
+        self.query_time = query_time
+        self.status_times = status_times
+        self.left_members = left_members
+        self.events = events
+
+    @staticmethod
+    def decode(body: bytes) -> SerfState:
+        fields = decode_fields(body)
+        status_times: dict[str, int] = {}
+        times = map_field(fields, b"StatusLTimes")
+        for key in times:
+            status_times[as_text(key, b"StatusLTimes")] = uint_field(times, key, LAMPORT_TIME_MAX)
+        slots = list_field(fields, b"Events")
+        if len(slots) > EVENTS_MAX:
+            raise WireError(f"more than {EVENTS_MAX} event slots")
+        events: list[tuple[int, str, bytes]] = []
+        for slot in slots:
+            if slot is None:
+                continue
+            slot_fields = as_fields(slot)
+            time = uint_field(slot_fields, b"LTime", LAMPORT_TIME_MAX)
+            for event in list_field(slot_fields, b"Events"):
+                event_fields = as_fields(event)
+                events.append((time, text_field(event_fields, b"Name"), bytes_field(event_fields, b"Payload")))
+        return SerfState(
+            uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
+            uint_field(fields, b"EventLTime", LAMPORT_TIME_MAX),
+            uint_field(fields, b"QueryLTime", LAMPORT_TIME_MAX),
+            status_times,
+            [as_text(name, b"LeftMembers") for name in list_field(fields, b"LeftMembers")],
+            events,
+        )
+
+    def encode(self) -> bytes:
+        """Empty event slots are left out, which other nodes accept."""
+        by_time: dict[int, list[dict[str, object]]] = {}
+        for time, name, payload in self.events:
+            by_time.setdefault(time, []).append({"Name": name, "Payload": payload})
+        return b"\x02" + encode(
+            {
+                "EventLTime": self.event_time,
+                "Events": [{"Events": events, "LTime": time} for time, events in by_time.items()],
+                "LTime": self.lamport_time,
+                "LeftMembers": self.left_members,
+                "QueryLTime": self.query_time,
+                "StatusLTimes": self.status_times,
+            }
+        )
+
+
+class ConflictResponse:
+    """Who a node thinks the bearer of a name is; it may not know anybody."""
+
+    __slots__ = ("addr", "name", "port", "status", "tags", "versions")
+
+    def __init__(self, name: str, addr: bytes, port: int, tags: dict[str, str], status: int, versions: bytes) -> None:
+        self.name = name
+        self.addr = addr
+        self.port = port
+        self.tags = tags
+        self.status = status
+        self.versions = versions
+
+    @staticmethod
+    def decode(body: bytes) -> ConflictResponse | None:
+        value = decode(body)
+        if value is None:
+            return None
+        fields = as_fields(value)
+        return ConflictResponse(
+            name_field(fields, b"Name"),
+            bytes_field(fields, b"Addr"),
+            uint_field(fields, b"Port", UINT16_MAX),
+            {},
+            uint_field(fields, b"Status", UINT8_MAX),
+            b"",
+        )
+
+    def encode(self) -> bytes:
+        return b"\x06" + encode(
+            {
+                "Addr": self.addr,
+                "DelegateCur": self.versions[5],
+                "DelegateMax": self.versions[4],
+                "DelegateMin": self.versions[3],
+                "Name": self.name,
+                "Port": self.port,
+                "ProtocolCur": self.versions[2],
+                "ProtocolMax": self.versions[1],
+                "ProtocolMin": self.versions[0],
+                "Status": self.status,
+                "Tags": self.tags,
+            }
+        )
+
+
+def encode_nobody() -> bytes:
+    """A conflict response of a node that does not know the name."""
+    return b"\x06\xc0"
+
+
+def encode_key_refusal(text: str) -> bytes:
+    """A key response: no keys, not done, and why (section 8.9)."""
+    return b"\x08" + encode({"Keys": None, "Message": text, "PrimaryKey": "", "Result": False})
+
+
+class Relay:
+    """`message` is to be sent unchanged to an address (section 7)."""
+
+    __slots__ = ("addr", "message", "port")
+
+    def __init__(self, addr: bytes, port: int, message: bytes) -> None:
+        self.addr = addr
+        self.port = port
+        self.message = message
+
+    @staticmethod
+    def decode(body: bytes) -> Relay:
+        header, message = decode_prefix(body)
+        destination: Fields = map_field(as_fields(header), b"DestAddr")
+        addr = bytes_field(destination, b"IP")
+        if len(addr) not in (4, 16):
+            raise WireError("relay without an address")
+        return Relay(addr, uint_field(destination, b"Port", UINT16_MAX), message)

@@ -1,0 +1,247 @@
+"""A real `serf agent` (Debian package `serf`) and our node in one cluster, over loopback sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from federation.gossip.config import LAN
+from federation.serf.config import SerfConfig
+from federation.serf.events import Event, MemberFailed, MemberJoin, MemberLeave, MemberStatus, MemberUpdate, UserEvent
+from federation.serf.serf import Serf
+from federation.shell.gossip import GossipShell, bind_gossip
+
+SERF = shutil.which("serf")
+
+pytestmark = pytest.mark.skipif(SERF is None, reason="the program `serf` (Debian package serf) is not installed")
+
+TAGS = {"fed_addr": "127.0.0.1:8901", "zone": "west"}
+
+
+def free_port() -> int:
+    """A port that is free for UDP and TCP now."""
+    sockets = bind_gossip("127.0.0.1", 0)
+    sockets.close()
+    return sockets.port
+
+
+class Agent:
+    """A running `serf agent`."""
+
+    def __init__(self, process: asyncio.subprocess.Process, name: str, port: int, rpc_port: int) -> None:
+        self.process = process
+        self.name = name
+        self.port = port
+        self.rpc_port = rpc_port
+
+    async def command(self, *arguments: str) -> str:
+        assert SERF is not None
+        name, *rest = arguments
+        process = await asyncio.create_subprocess_exec(
+            SERF,
+            name,
+            f"-rpc-addr=127.0.0.1:{self.rpc_port}",
+            *rest,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        return output.decode()
+
+    async def members(self) -> dict[str, dict[str, object]]:
+        members = json.loads(await self.command("members", "-format=json"))["members"]
+        return {member["name"]: member for member in members}
+
+    async def status(self, name: str) -> object:
+        return (await self.members()).get(name, {}).get("status")
+
+
+@asynccontextmanager
+async def running_agent(name: str, *options: str) -> AsyncIterator[Agent]:
+    assert SERF is not None
+    port, rpc_port = free_port(), free_port()
+    process = await asyncio.create_subprocess_exec(
+        SERF,
+        "agent",
+        f"-node={name}",
+        f"-bind=127.0.0.1:{port}",
+        f"-rpc-addr=127.0.0.1:{rpc_port}",
+        *options,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    agent = Agent(process, name, port, rpc_port)
+    try:
+        await eventually(lambda: is_listening(rpc_port), 20)
+        yield agent
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def is_listening(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], timeout: float) -> None:
+    """Poll until true: the agent is another process and tells nothing by itself."""
+    async with asyncio.timeout(timeout):
+        while not await condition():
+            await asyncio.sleep(0.2)
+
+
+class OurNode:
+    def __init__(self, name: str) -> None:
+        sockets = bind_gossip("127.0.0.1", 0)
+        self.port = sockets.port
+        self.events: list[Event] = []
+        self._happened = asyncio.Event()
+        config = SerfConfig(name, "127.0.0.1", sockets.port, TAGS, LAN)
+        self.serf = Serf(config, random.Random(7), asyncio.get_running_loop().time())
+        self.shell = GossipShell(self.serf, "127.0.0.1", sockets.port, self._on_events, sockets=sockets)
+
+    def _on_events(self, events: list[Event]) -> None:
+        self.events += events
+        self._happened.set()
+
+    async def event(self, kind: type, name: str, timeout: float) -> None:
+        """Wait for a member event about `name`."""
+        async with asyncio.timeout(timeout):
+            while not any(isinstance(event, kind) and event.member.name == name for event in self.events):
+                self._happened.clear()
+                await self._happened.wait()
+
+    def status(self, name: str) -> MemberStatus | None:
+        member = self.serf.member(name)
+        return None if member is None else member.status
+
+
+@asynccontextmanager
+async def running_node(name: str) -> AsyncIterator[OurNode]:
+    node = OurNode(name)
+    await node.shell.start()
+    try:
+        yield node
+    finally:
+        await node.shell.stop()
+
+
+@pytest.mark.parametrize("we_join", [True, False])
+async def test_agent_and_node_see_each_other_and_a_graceful_leave(we_join: bool) -> None:
+    async with running_agent("agent", "-tag=role=edge") as agent, running_node("ours") as node:
+        if we_join:
+            assert await node.shell.join([f"127.0.0.1:{agent.port}"]) == {}
+        else:
+            await agent.command("join", f"127.0.0.1:{node.port}")
+        await node.event(MemberJoin, "agent", 10)
+        member = node.serf.member("agent")
+        assert member is not None
+        assert (member.tags, member.port, member.status) == ({"role": "edge"}, agent.port, MemberStatus.ALIVE)
+
+        async def listed() -> bool:
+            return (await agent.status("ours")) == "alive"
+
+        await eventually(listed, 10)
+        ours = (await agent.members())["ours"]
+        assert ours["tags"] == TAGS
+        assert ours["addr"] == f"127.0.0.1:{node.port}"
+
+        assert await node.shell.leave(8)
+
+        async def left() -> bool:
+            return (await agent.status("ours")) == "left"
+
+        await eventually(left, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_agents_keep_us_alive_for_a_minute_and_we_see_one_killed() -> None:
+    async with running_agent("agent1") as first, running_agent("agent2") as second, running_node("ours") as node:
+        await node.shell.join([f"127.0.0.1:{first.port}"])
+        await second.command("join", f"127.0.0.1:{node.port}")
+        await node.event(MemberJoin, "agent1", 10)
+        await node.event(MemberJoin, "agent2", 10)
+        for _ in range(12):
+            await asyncio.sleep(5)
+            for agent in (first, second):
+                members = await agent.members()
+                assert {name: member["status"] for name, member in members.items()} == dict.fromkeys(
+                    ("agent1", "agent2", "ours"), "alive"
+                )
+                assert members["ours"]["tags"] == TAGS
+        assert all(member.status == MemberStatus.ALIVE for member in node.serf.members())
+        assert node.serf.counters.probes_failed == 0
+        assert node.serf.counters.dropped_total() == 0
+
+        second.process.kill()
+        await second.process.wait()
+        await node.event(MemberFailed, "agent2", 30)
+        assert node.status("agent2") == MemberStatus.FAILED
+        assert node.status("agent1") == MemberStatus.ALIVE
+
+
+async def test_events_queries_tags_and_leaves_go_both_ways() -> None:
+    async with running_agent("agent") as agent, running_node("ours") as node:
+        await node.shell.join([f"127.0.0.1:{agent.port}"])
+        await node.event(MemberJoin, "agent", 10)
+
+        await agent.command("event", "-coalesce=false", "deploy", "now")
+
+        async def delivered() -> bool:
+            return any(isinstance(event, UserEvent) and event.name == "deploy" for event in node.events)
+
+        await eventually(delivered, 10)
+        assert "contacted all live nodes" in await agent.command("reachability")
+
+        await agent.command("tags", "-set", "color=red")
+        await node.event(MemberUpdate, "agent", 10)
+        member = node.serf.member("agent")
+        assert member is not None
+        assert member.tags == {"color": "red"}
+
+        loop = asyncio.get_running_loop()
+        node.serf.set_tags(TAGS | {"color": "blue"}, loop.time())
+        node.shell.flush()
+
+        async def updated() -> bool:
+            return (await agent.members())["ours"]["tags"] == TAGS | {"color": "blue"}
+
+        await eventually(updated, 10)
+
+        await agent.command("leave")
+        await node.event(MemberLeave, "agent", 10)
+        assert node.status("agent") == MemberStatus.LEFT
+
+
+async def test_the_agent_refutes_nothing_when_we_rejoin_after_a_leave() -> None:
+    async with running_agent("agent") as agent, running_node("ours") as node:
+        seed = [f"127.0.0.1:{agent.port}"]
+        await node.shell.join(seed)
+        await node.event(MemberJoin, "agent", 10)
+        assert await node.shell.leave(8)
+
+        async def status_is(wanted: str) -> bool:
+            return (await agent.status("ours")) == wanted
+
+        await eventually(lambda: status_is("left"), 10)
+        await node.shell.join(seed)
+        await eventually(lambda: status_is("alive"), 10)
+
+
+def test_free_port_is_free() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", free_port()))
