@@ -1,0 +1,77 @@
+"""What the event streams with one other node count. Every bound and every refusal has its reason here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Messages that did not leave for the other node.
+DROP_OUTBOX_FULL: Final = "outbox_full"
+DROP_OUTBOX_AGE: Final = "outbox_age"
+DROP_TOO_LARGE: Final = "larger_than_outbox"
+DROP_REFUSED: Final = "refused_by_peer"
+DROP_EXPIRED: Final = "expired"
+DROP_PEER_GONE: Final = "peer_gone"
+DROP_NOT_REPRESENTABLE: Final = "not_representable"
+# Events that came from the other node and were skipped (and acknowledged).
+SKIP_UNKNOWN: Final = "unknown_event"
+SKIP_MALFORMED: Final = "malformed_event"
+SKIP_DUPLICATE: Final = "duplicate_event"
+SKIP_EXPIRED: Final = "received_expired"
+SKIP_FILTER: Final = "invalid_filter"
+SKIP_FILTERS_FULL: Final = "too_many_filters"
+
+REASONS: Final = (
+    DROP_OUTBOX_FULL,
+    DROP_OUTBOX_AGE,
+    DROP_TOO_LARGE,
+    DROP_REFUSED,
+    DROP_EXPIRED,
+    DROP_PEER_GONE,
+    DROP_NOT_REPRESENTABLE,
+    SKIP_UNKNOWN,
+    SKIP_MALFORMED,
+    SKIP_DUPLICATE,
+    SKIP_EXPIRED,
+    SKIP_FILTER,
+    SKIP_FILTERS_FULL,
+)
+
+
+class StreamCounters:
+    """Totals for one other node since it became a member; `dropped` maps each of REASONS to a number."""
+
+    __slots__ = (
+        "batches_received",
+        "batches_sent",
+        "bytes_received",
+        "bytes_sent",
+        "connects",
+        "dropped",
+        "events_acked",
+        "events_received",
+        "events_sent",
+        "full_states_received",
+        "full_states_sent",
+        "losses",
+        "messages_queued",
+        "streams_replaced",
+    )
+
+    def __init__(self) -> None:
+        self.dropped: dict[str, int] = dict.fromkeys(REASONS, 0)
+        self.connects = 0
+        self.losses = 0
+        self.messages_queued = 0
+        self.events_sent = 0
+        self.events_acked = 0
+        self.batches_sent = 0
+        self.bytes_sent = 0
+        self.full_states_sent = 0
+        self.events_received = 0
+        self.batches_received = 0
+        self.bytes_received = 0
+        self.full_states_received = 0
+        self.streams_replaced = 0
+
+    def drop(self, reason: str, count: int) -> None:
+        self.dropped[reason] += count

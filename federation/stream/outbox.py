@@ -1,0 +1,351 @@
+"""What waits for one other node: messages not sent yet, and events sent but not acknowledged.
+
+Messages gather in blocks; one block travels as one batch. Event ids are given when a block is sent first, so what is
+dropped before that leaves no gap in them. A block that has ids is kept until it is acknowledged, whatever its age: the
+sender's window bounds how many there are. A durable outbox is another class with the same methods as this one.
+
+Bounds: bytes (waiting and unacknowledged together) and age (waiting only). Policy: the oldest blocks or the new messages
+are dropped. Every dropped message is counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from broker.codec.wire import VARINT_MAX
+from broker.message import NEVER, Message
+from federation.stream.counters import (
+    DROP_NOT_REPRESENTABLE,
+    DROP_OUTBOX_AGE,
+    DROP_OUTBOX_FULL,
+    DROP_TOO_LARGE,
+    StreamCounters,
+)
+from federation.stream.frames import (
+    BLOCK_HEADER_SIZE,
+    GROUPS_MAX,
+    PUBLISH,
+    encode_block_header,
+    encode_expiring_packet,
+    encode_frame,
+    encode_groups,
+    encode_packet,
+    expiry_offset,
+    fill_expiry,
+)
+
+BLOCK_BYTES_MAX: Final = 65_536  # a block that has so much is closed
+BLOCK_MESSAGES_MAX: Final = 2_048
+CHUNK_OVERHEAD: Final = 48  # memory of a bytes object and its place in a list, beside its bytes
+PACKET_OVERHEAD_MAX: Final = 32  # of a PUBLISH beside topic, properties and payload
+
+UNNUMBERED: Final = -1
+
+
+class Block:
+    """Events that travel together.
+
+    first_id    event id of the first one, UNNUMBERED before it is sent for the first time
+    frames      how many events it has
+    events      how many ids it takes on the stream on which it is sent (one a frame, or one a message on a plain stream)
+    messages    how many application messages it has
+    expiring    (index in chunks, offset from the chunk's end, expires_at): where to fill in the seconds that are left
+    is_state    interest or retained state: a full state replaces it
+    converted   the same as single events of the plain stream, made when it was sent first
+    """
+
+    __slots__ = (
+        "chunks",
+        "converted",
+        "converted_at",
+        "events",
+        "expiring",
+        "first_id",
+        "frames",
+        "is_state",
+        "messages",
+        "opened_at",
+        "size",
+    )
+
+    def __init__(self, is_state: bool, now: float) -> None:
+        self.chunks: list[bytes] = []
+        self.expiring: list[tuple[int, int, float]] | None = None
+        self.first_id = UNNUMBERED
+        self.frames = 0
+        self.events = 0
+        self.messages = 0
+        self.size = 0
+        self.is_state = is_state
+        self.opened_at = now
+        self.converted: object | None = None
+        self.converted_at = now
+
+    def append_frame(self, frame: bytes) -> None:
+        """One event without an expiry."""
+        self.chunks.append(frame)
+        self.frames += 1
+        self.size += len(frame) + CHUNK_OVERHEAD
+
+    def append_message(self, kind: int, message: Message, groups: tuple[tuple[bytes, bytes], ...]) -> None:
+        """One message as a frame of its own (PUBLISH with its groups, or RETAINED without)."""
+        prefix = encode_groups(groups) if kind == PUBLISH else b""
+        if message.expires_at == NEVER:
+            self.append_frame(encode_frame(kind, prefix + encode_packet(message, 5)))
+        else:
+            self.append_frame(encode_frame(kind, prefix + encode_expiring_packet(message)))
+            self.note_expiry(message)
+        self.messages += 1
+
+    def note_expiry(self, message: Message) -> None:
+        """The last chunk ends with encode_expiring_packet(message)."""
+        if self.expiring is None:
+            self.expiring = []
+        self.expiring.append((len(self.chunks) - 1, expiry_offset(message), message.expires_at))
+
+    def encode(self, now: float) -> bytes:
+        """The frames as they leave at `now`."""
+        if self.expiring is not None:
+            for index, offset, expires_at in self.expiring:
+                chunk = self.chunks[index]
+                self.chunks[index] = fill_expiry(chunk, len(chunk) + offset, expires_at, now)
+        return b"".join(self.chunks)
+
+
+class Outbox:
+    """bytes_max and age_max (seconds) bound it; `size` is what it holds, in bytes of memory."""
+
+    __slots__ = (
+        "_count",
+        "_open",
+        "_run_at",
+        "_run_bytes",
+        "_run_version",
+        "age_max",
+        "bytes_max",
+        "counters",
+        "drop_oldest",
+        "on_way",
+        "on_way_size",
+        "size",
+        "waiting",
+    )
+
+    def __init__(self, bytes_max: int, age_max: float, drop_oldest: bool, counters: StreamCounters) -> None:
+        self.bytes_max = bytes_max
+        self.age_max = age_max
+        self.drop_oldest = drop_oldest
+        self.counters = counters
+        self.size = 0
+        self.waiting: deque[Block] = deque()  # closed blocks without ids
+        self.on_way: deque[Block] = deque()  # with ids, not acknowledged
+        self.on_way_size = 0
+        self._open: Block | None = None
+        # The PUBLISH_BLOCK at the end of the open block that still grows: its version (0: none), where its header
+        # goes, how many packets and bytes it has.
+        self._run_version = 0
+        self._run_at = 0
+        self._count = 0
+        self._run_bytes = 0
+
+    # --- messages come in ---
+
+    def append_run(self, data: bytes, count: int, version: int, now: float) -> bool:
+        """`count` PUBLISH packets without RETAIN and expiry. True when a block is full and should leave."""
+        block = self._put_run(data, count, version, now)
+        return block is not None and self._close_full(block)
+
+    def _put_run(self, data: bytes, count: int, version: int, now: float) -> Block | None:
+        """The block that took the packets; None when they were dropped."""
+        size = len(data) + CHUNK_OVERHEAD
+        if self.size + size > self.bytes_max and not self._make_room(size, count):
+            return None
+        block = self._open
+        if block is None or self._run_version != version:
+            block = self._begin_run(version, now)
+        block.chunks.append(data)
+        block.messages += count
+        block.size += size
+        self._count += count
+        self._run_bytes += len(data)
+        self.size += size
+        return block
+
+    def _close_full(self, block: Block) -> bool:
+        if block.size < BLOCK_BYTES_MAX and block.messages < BLOCK_MESSAGES_MAX:
+            return False
+        self.close_block()
+        return True
+
+    def append_message(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> bool:
+        """One message of any kind. True when a block is full and should leave."""
+        size = len(message.payload) + len(message.topic) + len(message.properties) + PACKET_OVERHEAD_MAX
+        if size > VARINT_MAX:
+            self.counters.drop(DROP_NOT_REPRESENTABLE, 1)
+            return False
+        if not groups and not message.retain:
+            return self._append_plain(message, now)
+        if self.size + size + CHUNK_OVERHEAD > self.bytes_max and not self._make_room(size + CHUNK_OVERHEAD, 1):
+            return False
+        if len(groups) > GROUPS_MAX:
+            self.counters.drop(DROP_NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
+            groups = groups[:GROUPS_MAX]
+        self._end_run()
+        block = self._open
+        if block is None:
+            block = Block(False, now)
+            self._open = block
+        before = block.size
+        block.append_message(PUBLISH, message, groups)
+        self.size += block.size - before
+        return self._close_full(block)
+
+    def _append_plain(self, message: Message, now: float) -> bool:
+        """For ordinary subscribers, not retained: it joins the run, in the run's version where it can."""
+        if message.expires_at == NEVER:
+            if message.properties or self._run_version == 0:
+                return self.append_run(encode_packet(message, 5), 1, 5, now)
+            version = self._run_version
+            return self.append_run(encode_packet(message, version), 1, version, now)
+        block = self._put_run(encode_expiring_packet(message), 1, 5, now)
+        if block is None:
+            return False
+        block.note_expiry(message)
+        return self._close_full(block)
+
+    def _begin_run(self, version: int, now: float) -> Block:
+        self._end_run()
+        block = self._open
+        if block is None:
+            block = Block(False, now)
+            self._open = block
+        self._run_version = version
+        self._run_at = len(block.chunks)
+        block.chunks.append(b"")
+        block.frames += 1
+        block.size += BLOCK_HEADER_SIZE + CHUNK_OVERHEAD
+        self.size += BLOCK_HEADER_SIZE + CHUNK_OVERHEAD
+        return block
+
+    def _end_run(self) -> None:
+        if self._run_version:
+            block = self._open
+            assert block is not None
+            block.chunks[self._run_at] = encode_block_header(self._run_version, self._count, self._run_bytes)
+            self._run_version = 0
+            self._count = 0
+            self._run_bytes = 0
+
+    def close_block(self) -> None:
+        """No more goes into the open block, if there is one."""
+        block = self._open
+        if block is not None:
+            self._end_run()
+            self.waiting.append(block)
+            self._open = None
+
+    # --- blocks leave ---
+
+    def open_since(self) -> float:
+        """When the open block got its first event; NEVER without one."""
+        block = self._open
+        return NEVER if block is None else block.opened_at
+
+    def open_messages(self) -> int:
+        block = self._open
+        return 0 if block is None else block.messages
+
+    def take_waiting(self) -> Block | None:
+        """The oldest closed block; the caller numbers it and gives it to `sent`."""
+        if not self.waiting:
+            return None
+        block = self.waiting.popleft()
+        self.size -= block.size
+        return block
+
+    def sent(self, block: Block) -> None:
+        """A block was numbered and is on its way."""
+        assert block.first_id >= 0
+        self.on_way.append(block)
+        self.on_way_size += block.size
+        if not block.is_state:
+            self.size += block.size
+
+    def acknowledge(self, event_id: int) -> int:
+        """Events up to event_id are done; how many events of whole blocks that were."""
+        done = 0
+        while self.on_way:
+            block = self.on_way[0]
+            if block.first_id + block.events - 1 > event_id:
+                break
+            self._forget_first()
+            done += block.events
+        return done
+
+    def _forget_first(self) -> Block:
+        block = self.on_way.popleft()
+        self.on_way_size -= block.size
+        if not block.is_state:
+            self.size -= block.size
+        return block
+
+    def rewind(self) -> None:
+        """Ids begin anew: unacknowledged messages wait again, in front; unacknowledged state goes, a full one follows."""
+        while self.on_way:
+            block = self.on_way.pop()
+            block.first_id = UNNUMBERED
+            block.converted = None
+            if not block.is_state:
+                self.waiting.appendleft(block)
+        self.on_way_size = 0
+
+    def drop_first_on_way(self, reason: str) -> None:
+        """The block that the other node refuses to read."""
+        if self.on_way:
+            block = self._forget_first()
+            self.counters.drop(reason, block.messages)
+
+    # --- bounds ---
+
+    def next_age_out(self) -> float:
+        """When `drop_old` has something to do; NEVER for not at all."""
+        if self.waiting:
+            return self.waiting[0].opened_at + self.age_max
+        return self.open_since() + self.age_max
+
+    def drop_old(self, now: float) -> None:
+        """Drop what has waited for longer than age_max."""
+        if self.open_since() + self.age_max <= now:
+            self.close_block()
+        while self.waiting and self.waiting[0].opened_at + self.age_max <= now:
+            self._drop_first_waiting(DROP_OUTBOX_AGE)
+
+    def clear(self, reason: str) -> None:
+        """Drop everything."""
+        self.close_block()
+        self.rewind()
+        while self.waiting:
+            self._drop_first_waiting(reason)
+
+    def _drop_first_waiting(self, reason: str) -> None:
+        block = self.waiting.popleft()
+        self.size -= block.size
+        self.counters.drop(reason, block.messages)
+
+    def _make_room(self, size: int, count: int) -> bool:
+        """By the policy: True when `size` bytes fit afterwards, else the `count` new messages are counted as dropped."""
+        if size > self.bytes_max:
+            self.counters.drop(DROP_TOO_LARGE, count)
+            return False
+        if self.drop_oldest:
+            while self.size + size > self.bytes_max:
+                if not self.waiting:
+                    if self._open is None:
+                        break
+                    self.close_block()
+                self._drop_first_waiting(DROP_OUTBOX_FULL)
+            if self.size + size <= self.bytes_max:
+                return True
+        self.counters.drop(DROP_OUTBOX_FULL, count)
+        return False

@@ -1,0 +1,276 @@
+"""The server's side of the event stream from one other node: sessions, duplicates, and what the events do here.
+
+An event is done once: ids below `next_event_id` are acknowledged again and not applied. What cannot be read is skipped,
+acknowledged and counted, so that a newer node can speak to an older one. It knows nothing of gRPC.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.errors import MqttError
+from broker.message import NEVER, Message
+from broker.router import Router
+from federation.api.pb import federation_pb2 as pb
+from federation.stream.counters import (
+    SKIP_DUPLICATE,
+    SKIP_EXPIRED,
+    SKIP_FILTERS_FULL,
+    SKIP_MALFORMED,
+    SKIP_UNKNOWN,
+    StreamCounters,
+)
+from federation.stream.frames import (
+    HAS_EXTENSIONS,
+    HEADER_SIZE,
+    MUST_UNDERSTAND,
+    PUBLISH,
+    PUBLISH_BLOCK,
+    RETAINED,
+    STATE_BEGIN,
+    STATE_END,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    FrameError,
+    body_start,
+    decode_block_header,
+    decode_groups,
+    decode_interest,
+    decode_packet,
+)
+from federation.stream.plain import interest_from_event, message_from_event
+from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
+
+CONFIRM_SECONDS: Final = 1.0  # a plain stream that is quiet so long after its start has told all its interest
+SESSION_ID_CHARS_MAX: Final = 256
+
+
+class StreamError(Exception):
+    """The stream must end; the text tells the other node why. `malformed`: it would be no better another time."""
+
+    def __init__(self, text: str, malformed: bool) -> None:
+        super().__init__(text)
+        self.text = text
+        self.malformed = malformed
+
+
+class PeerReceiver:
+    """Doors: hello, open_stream, receive_batch, receive_event, close_stream; next_timeout, handle_timeout.
+
+    stream  number of the stream that counts; a shell that serves an older one ends it
+    """
+
+    __slots__ = (
+        "_confirm_at",
+        "_confirmed",
+        "_fresh",
+        "_gaps",
+        "_router",
+        "_tree",
+        "counters",
+        "name",
+        "next_event_id",
+        "session_id",
+        "stream",
+        "streaming",
+    )
+
+    def __init__(self, name: str, tree: FederationTree, router: Router, counters: StreamCounters) -> None:
+        self.name = name
+        self.counters = counters
+        self.session_id = ""
+        self.next_event_id = 0
+        self.stream = 0
+        self.streaming = False
+        self._tree = tree
+        self._router = router
+        self._fresh: dict[Interest, None] | None = None  # between STATE_BEGIN and STATE_END
+        self._confirmed: dict[Interest, None] | None = None  # what a plain stream has told since its clean start
+        self._confirm_at = NEVER
+        self._gaps = 0
+
+    # --- sessions and streams ---
+
+    def hello(self, session_id: str) -> tuple[bool, int]:
+        """(clean_start, next_event_id). After a clean start the old interest stays until the new one is complete."""
+        if not session_id or len(session_id) > SESSION_ID_CHARS_MAX:
+            raise StreamError(f"session_id of {len(session_id)} characters, 1 to {SESSION_ID_CHARS_MAX}", True)
+        if session_id == self.session_id:
+            return False, self.next_event_id
+        self.session_id = session_id
+        self.next_event_id = 0
+        self._gaps = 0
+        self._fresh = None
+        self._confirmed = {}
+        self._confirm_at = NEVER
+        self.counters.full_states_received += 1
+        return True, 0
+
+    def open_stream(self, now: float) -> int:
+        """A stream of the session begins and replaces an older one; its number goes with everything that it brings."""
+        if not self.session_id:
+            raise StreamError("event stream without Hello: say Hello first", False)
+        if self.streaming:
+            self.counters.streams_replaced += 1
+        self.stream += 1
+        self.streaming = True
+        if self._confirmed is not None:
+            self._confirm_at = now + CONFIRM_SECONDS
+        return self.stream
+
+    def close_stream(self, stream: int) -> None:
+        """The stream ended; nothing to do when another one has replaced it."""
+        if stream == self.stream:
+            self.streaming = False
+            self._confirm_at = NEVER
+
+    def _check(self, stream: int, first_id: int) -> None:
+        if stream != self.stream or not self.streaming:
+            raise StreamError("replaced by a newer stream of this node", False)
+        if first_id > self.next_event_id:
+            self._gaps += 1
+            if self._gaps > 1:
+                # It cannot go on where we stand: the next Hello begins a new session with a full state.
+                self.session_id = ""
+            raise StreamError(f"event {first_id} came, {self.next_event_id} is the next: say Hello and resume", False)
+
+    # --- the batched stream ---
+
+    def receive_batch(self, stream: int, first_id: int, count: int, data: bytes, now: float) -> int:
+        """Apply `count` frames with ids from first_id; the event id to acknowledge, -1 for none. Raises StreamError
+        for frames that cannot be told apart, after everything in front of them was applied."""
+        self._check(stream, first_id)
+        self._confirmed = None
+        counters = self.counters
+        counters.batches_received += 1
+        counters.bytes_received += len(data)
+        skip = self.next_event_id - first_id
+        if skip:
+            counters.drop(SKIP_DUPLICATE, min(skip, count))
+        pos = 0
+        end = len(data)
+        number = 0
+        while pos < end:
+            start = pos + HEADER_SIZE
+            if start > end:
+                raise StreamError(f"batch ends inside the header of its frame {number}", True)
+            stop = start + int.from_bytes(data[pos + 2 : start], "big")
+            if stop > end:
+                raise StreamError(
+                    f"frame {number} has a body of {stop - start} bytes, the batch has {end - start} left", True
+                )
+            if number >= count:
+                raise StreamError(f"batch of {count} events has more frames", True)
+            if number >= skip:
+                # Counted as done before it is done: whatever is wrong with it, it does not come again.
+                self.next_event_id += 1
+                counters.events_received += 1
+                self._apply_frame(data, data[pos], data[pos + 1], start, stop, now)
+            number += 1
+            pos = stop
+        if number < count:
+            raise StreamError(f"batch of {count} events has {number} frames", True)
+        self._gaps = 0
+        return first_id + count - 1
+
+    def _apply_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, now: float) -> None:
+        if flags & MUST_UNDERSTAND:
+            self.counters.drop(SKIP_UNKNOWN, 1)
+            return
+        try:
+            if flags & HAS_EXTENSIONS:
+                start = body_start(data, flags, start, end)
+            if kind == PUBLISH_BLOCK:
+                version, _ = decode_block_header(data, start, end)
+                self._router.publish_block(data[start + 5 : end], version, now)
+            elif kind == PUBLISH:
+                groups, start = decode_groups(data, start, end)
+                message, start = decode_packet(data, start, end, 5, now)
+                self._publish(message, groups, now)
+            elif kind == SUBSCRIBE:
+                share_name, topic_filter = decode_interest(data, start, end)
+                fresh = self._fresh
+                if fresh is None:
+                    self._tree.add_interest(self.name, share_name, topic_filter)
+                elif len(fresh) < FILTERS_MAX:
+                    fresh[(share_name, topic_filter)] = None
+                else:
+                    self.counters.drop(SKIP_FILTERS_FULL, 1)
+            elif kind == UNSUBSCRIBE:
+                share_name, topic_filter = decode_interest(data, start, end)
+                if self._fresh is not None:
+                    self._fresh.pop((share_name, topic_filter), None)
+                else:
+                    self._tree.remove_interest(self.name, share_name, topic_filter)
+            elif kind == RETAINED:
+                message, start = decode_packet(data, start, end, 5, now)
+                if message.expires_at > now:
+                    self._router.store_retained(message, now)
+            elif kind == STATE_BEGIN:
+                self._fresh = {}
+            elif kind == STATE_END:
+                if self._fresh is not None:
+                    self._tree.replace_interest(self.name, self._fresh)
+                    self._fresh = None
+            else:
+                self.counters.drop(SKIP_UNKNOWN, 1)
+        except (FrameError, MqttError):
+            self.counters.drop(SKIP_MALFORMED, 1)
+
+    def _publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...] | None, now: float) -> None:
+        if message.expires_at <= now:
+            self.counters.drop(SKIP_EXPIRED, 1)
+            return
+        self._router.publish_remote(message, groups, now)
+
+    # --- the plain stream ---
+
+    def receive_event(self, stream: int, event: pb.Event, now: float) -> int:
+        """Apply one event; the event id to acknowledge."""
+        event_id = event.id
+        self._check(stream, event_id)
+        if event_id < self.next_event_id:
+            self.counters.drop(SKIP_DUPLICATE, 1)
+            return event_id
+        self.next_event_id = event_id + 1
+        self._gaps = 0
+        self.counters.events_received += 1
+        kind = event.WhichOneof("Event")
+        if kind != "Subscribe" and self._confirmed is not None:
+            self._confirm()
+        elif self._confirmed is not None:
+            self._confirm_at = now + CONFIRM_SECONDS
+        try:
+            if kind == "message":
+                self._publish(message_from_event(event.message, now), None, now)
+            elif kind == "Subscribe":
+                share_name, topic_filter = interest_from_event(event)
+                if self._tree.add_interest(self.name, share_name, topic_filter) and self._confirmed is not None:
+                    self._confirmed[(share_name, topic_filter)] = None
+            elif kind == "unsubscribe":
+                share_name, topic_filter = interest_from_event(event)
+                self._tree.remove_interest(self.name, share_name, topic_filter)
+            else:
+                self.counters.drop(SKIP_UNKNOWN, 1)
+        except (FrameError, MqttError):
+            self.counters.drop(SKIP_MALFORMED, 1)
+        return event_id
+
+    def _confirm(self) -> None:
+        """A plain stream has no end of state: what it has not told by now is gone."""
+        confirmed = self._confirmed
+        assert confirmed is not None
+        self._confirmed = None
+        self._confirm_at = NEVER
+        self._tree.replace_interest(self.name, confirmed)
+
+    # --- time ---
+
+    def next_timeout(self) -> float:
+        """When to call handle_timeout; NEVER for not at all."""
+        return self._confirm_at
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late; harmless when early."""
+        if now >= self._confirm_at:
+            self._confirm()

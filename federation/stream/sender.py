@@ -1,0 +1,448 @@
+"""The client's side of the event stream to one other node: sessions, ids, acknowledgements, reconnects, batches.
+
+    state       means                                   leaves to
+    STOPPED     nowhere to connect to                   HELLO (connect)
+    HELLO       the shell connects and says Hello       STREAMING (hello_reply), BACKOFF (lost, deadline), STOPPED
+    STREAMING   batches flow                            BACKOFF (lost, no progress), HELLO (other address), STOPPED
+    BACKOFF     waits before the next try               HELLO (time, connect), STOPPED
+
+The shell acts for one `attempt` at a time and gives its number back with what happened; news of an older attempt is
+ignored. Event ids and resume: docs/protocol-extensions.md. It knows nothing of gRPC.
+"""
+
+from __future__ import annotations
+
+import random
+from enum import Enum
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from broker.hooks import Peer
+from broker.message import NEVER, Message
+from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
+from federation.stream.frames import (
+    RETAINED,
+    STATE_BEGIN,
+    STATE_END,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    encode_frame,
+    encode_interest,
+)
+from federation.stream.outbox import BLOCK_BYTES_MAX, Block, Outbox
+from federation.stream.plain import PlainEvents, convert_block
+
+WINDOW_BLOCKS_MAX: Final = 64  # unacknowledged batches
+WINDOW_BYTES_MAX: Final = 4 * 2**20  # and their bytes; one larger batch may travel alone
+LINGER_SECONDS: Final = 0.001  # a batch gathers so long while others are on the way
+BULK_MESSAGES: Final = 32  # after a batch of so many the next one gathers in any case: round trips would cost more
+BULK_SECONDS: Final = 0.005  # unless that was so long ago
+HELLO_SECONDS_MAX: Final = 5.0
+ACK_SECONDS_MAX: Final = 30.0  # without an acknowledgement while some is due
+BACKOFF_SECONDS_MIN: Final = 0.1
+BACKOFF_SECONDS_MAX: Final = 5.0
+STABLE_SECONDS: Final = 5.0  # a stream that lived so long was no failed try
+
+
+class State(Enum):
+    STOPPED = "stopped"
+    HELLO = "hello"
+    STREAMING = "streaming"
+    BACKOFF = "backoff"
+
+
+MOVES: Final[dict[State, tuple[State, ...]]] = {
+    State.STOPPED: (State.HELLO,),
+    State.HELLO: (State.STREAMING, State.BACKOFF, State.HELLO, State.STOPPED),
+    State.STREAMING: (State.BACKOFF, State.HELLO, State.STOPPED),
+    State.BACKOFF: (State.HELLO, State.STOPPED),
+}
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LocalState:
+    """What a full state is made of. This base class is a node without any."""
+
+    def interest(self) -> list[tuple[bytes, bytes]]:
+        """(share_name, topic_filter) of every local subscription, each once."""
+        return []
+
+    def retained(self) -> list[Message]:
+        """Every retained message."""
+        return []
+
+
+class Outlets:
+    """The senders that want to be asked for batches at the end of this turn, each once."""
+
+    __slots__ = ("ready",)
+
+    def __init__(self) -> None:
+        self.ready: list[PeerSender] = []
+
+    def take_ready(self) -> list[PeerSender]:
+        ready = self.ready
+        if ready:
+            self.ready = []
+        return ready
+
+
+class Batch:
+    """What travels together: `count` events, ids from first_id. `events` are their frames; `single` are the encoded
+    events of the plain stream instead, None for a batch."""
+
+    __slots__ = ("count", "events", "first_id", "single")
+
+    def __init__(self, first_id: int, count: int, events: bytes, single: list[bytes] | None) -> None:
+        self.first_id = first_id
+        self.count = count
+        self.events = events
+        self.single = single
+
+
+class PeerSender(Peer):
+    """Doors: connect, hello_reply, ack, connection_lost, refused, stop; take_batches; next_timeout, handle_timeout.
+
+    batched     the other node reads batches (its Serf tag says so)
+    addr        HOST:PORT of its stream server
+    session_id  ours towards it; a new one begins when we cannot go on with the old one
+    attempt     number of the connection that the shell should have while the state is HELLO or STREAMING
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batched: bool,
+        local: LocalState,
+        outlets: Outlets,
+        outbox: Outbox,
+        rng: random.Random,
+    ) -> None:
+        super().__init__(name, batched)
+        self.reachable = False
+        self.batched = batched
+        self.addr = ""
+        self.state = State.STOPPED
+        self.attempt = 0
+        self.reason = ""  # why it is not connected
+        self.counters: StreamCounters = outbox.counters
+        self.outbox = outbox
+        self._local = local
+        self._outlets = outlets
+        self._rng = rng
+        self.session_id = ""
+        self._new_session()
+        self._half = outbox.bytes_max // 2
+        self._quarter = outbox.bytes_max // 4
+        self._quiet = True  # nothing that comes in now needs the shell
+        self._queued = False  # it stands in outlets.ready
+        self._next_id = 0
+        self._resending = False
+        # A full state on its way out: filters, then retained messages; positions in them.
+        self._state_filters: list[tuple[bytes, bytes]] | None = None
+        self._state_retained: list[Message] = []
+        self._state_at = 0
+        self._interest: dict[tuple[bytes, bytes], bool] = {}  # changes to tell, the last one of each filter
+        self._last_messages = 0
+        self._last_sent_at = 0.0
+        self._progress_at = 0.0
+        self._deadline = NEVER  # of HELLO and BACKOFF
+        self._streaming_since = 0.0
+        self._tries = 0
+
+    # --- the router's side ---
+
+    def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
+        outbox = self.outbox
+        full = outbox.append_message(message, groups, now)
+        self.counters.messages_queued += 1
+        if self.reachable:
+            if outbox.size > self._half:
+                self.congested = True
+            if full or not self._quiet:
+                self._want_attention()
+
+    def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
+        outbox = self.outbox
+        full = outbox.append_run(data, count, version, now)
+        self.counters.messages_queued += count
+        if self.reachable:
+            if outbox.size > self._half:
+                self.congested = True
+            if full or not self._quiet:
+                self._want_attention()
+
+    def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:
+        """Tell the other node; only the last change of a filter counts."""
+        self._interest[(share_name, topic_filter)] = wanted
+        if self.reachable:
+            self._want_attention()
+
+    def _want_attention(self) -> None:
+        self._quiet = True
+        if not self._queued:
+            self._queued = True
+            self._outlets.ready.append(self)
+
+    # --- connecting ---
+
+    def connect(self, addr: str, now: float) -> None:
+        """The node can be reached at `addr`: connect at once, anew when the address is another one."""
+        if addr == self.addr and self.state in (State.HELLO, State.STREAMING):
+            return
+        self.addr = addr
+        self._tries = 0
+        self._lose_stream()
+        self._say_hello(now)
+
+    def set_batched(self, batched: bool) -> None:
+        """Its tags say what it reads. When that changes it is another program, and the session a new one."""
+        if batched != self.batched:
+            self.batched = batched
+            self.names_groups = batched
+            self.addr = ""
+            self._new_session()
+
+    def stop(self, reason: str) -> None:
+        """Connect no more; the outbox stays."""
+        self.reason = reason
+        self._lose_stream()
+        self._deadline = NEVER
+        self._move(State.STOPPED)
+
+    def forget(self) -> None:
+        """The node left or was away too long: nothing is kept for it, and its next session is a new one."""
+        self.outbox.clear(DROP_PEER_GONE)
+        self._interest.clear()
+        self._new_session()
+
+    def _say_hello(self, now: float) -> None:
+        self._move(State.HELLO)
+        self.attempt += 1
+        self._deadline = now + HELLO_SECONDS_MAX
+
+    def hello_reply(self, attempt: int, clean_start: bool, next_event_id: int, now: float) -> None:
+        """The other node answered Hello. After it, `take_batches`."""
+        if attempt != self.attempt or self.state is not State.HELLO:
+            return
+        outbox = self.outbox
+        if not clean_start:
+            first_id = outbox.on_way[0].first_id if outbox.on_way else self._next_id
+            if not first_id <= next_event_id <= self._next_id:
+                # It wants what we have forgotten, or never had: only a full state helps.
+                self._new_session()
+                self.connection_lost(attempt, f"it asks for event {next_event_id}, which is not kept", now)
+                return
+            outbox.acknowledge(next_event_id - 1)
+            self._resending = bool(outbox.on_way)
+        else:
+            outbox.rewind()
+            self._next_id = 0
+            self._resending = False
+            self._interest.clear()
+            self._state_filters = self._local.interest()
+            self._state_retained = self._local.retained()
+            self._state_at = 0
+            self.counters.full_states_sent += 1
+        self._move(State.STREAMING)
+        self.reachable = True
+        self.reason = ""
+        self._deadline = NEVER
+        self._progress_at = now
+        self._streaming_since = now
+        self._last_messages = 0
+        self.counters.connects += 1
+        self._want_attention()
+
+    def connection_lost(self, attempt: int, reason: str, now: float) -> None:
+        """The connection of this attempt failed or ended."""
+        if attempt != self.attempt or self.state not in (State.HELLO, State.STREAMING):
+            return
+        if self.state is State.STREAMING:
+            self.counters.losses += 1
+            if now - self._streaming_since >= STABLE_SECONDS:
+                self._tries = 0
+        self.reason = reason
+        self._lose_stream()
+        self._move(State.BACKOFF)
+        ceiling = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * float(1 << min(self._tries, 10)))
+        self._tries += 1
+        self._deadline = now + ceiling * (0.5 + self._rng.random() / 2)
+
+    def refused(self, attempt: int, reason: str, now: float) -> None:
+        """The other node ended the stream because it cannot read it: the batch in front is given up, counted, and a new
+        session begins, so that one bad batch never stops what follows."""
+        if attempt == self.attempt and self.state is State.STREAMING:
+            self.outbox.drop_first_on_way(DROP_REFUSED)
+            self._new_session()
+        self.connection_lost(attempt, reason, now)
+
+    def _lose_stream(self) -> None:
+        self.reachable = False
+        self.congested = False
+        self._quiet = True
+
+    def _new_session(self) -> None:
+        bits = f"{self._rng.getrandbits(128):032x}"
+        self.session_id = f"{bits[:8]}-{bits[8:12]}-{bits[12:16]}-{bits[16:20]}-{bits[20:]}"
+
+    def _move(self, state: State) -> None:
+        assert state in MOVES[self.state] or state is self.state, f"{self.state} to {state}"
+        self.state = state
+
+    # --- batches ---
+
+    def ack(self, attempt: int, event_id: int, now: float) -> None:
+        """Events up to event_id were handled. After it, `take_batches`."""
+        if attempt != self.attempt or self.state is not State.STREAMING:
+            return
+        if event_id >= self._next_id:
+            self._new_session()
+            self.connection_lost(attempt, f"it acknowledged event {event_id}, which was not sent", now)
+            return
+        self._progress_at = now
+        self.counters.events_acked += self.outbox.acknowledge(event_id)
+        if self.congested and self.outbox.size < self._quarter:
+            self.congested = False
+
+    def take_batches(self, now: float) -> list[Batch]:
+        """What must be written now, in order."""
+        self._queued = False
+        if self.state is not State.STREAMING:
+            return []
+        batches: list[Batch] = []
+        outbox = self.outbox
+        if self._resending:
+            self._resending = False
+            batches.extend([self._encode(block, now) for block in outbox.on_way])
+        if not outbox.on_way:
+            self._progress_at = now
+        while outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
+            next_block = self._next_state_block(now)
+            if next_block is None:
+                next_block = self._next_message_block(now)
+                if next_block is None:
+                    break
+                self._last_messages = next_block.messages
+                self._last_sent_at = now
+            batch = self._number(next_block, now)
+            if batch is not None:
+                batches.append(batch)
+        # A block that gathers has its timer, a full window waits for an acknowledgement: only the first message into
+        # nothing needs the shell.
+        self._quiet = outbox.open_since() != NEVER or bool(outbox.waiting)
+        return batches
+
+    def _number(self, block: Block, now: float) -> Batch | None:
+        """Give ids; None for a block in which nothing is left to send."""
+        block.first_id = self._next_id
+        if not self.batched:
+            converted = convert_block(block.encode(now), now, self.counters)
+            block.converted = converted
+            block.converted_at = now
+            block.events = len(converted.events)
+            if block.events == 0:
+                return None
+        else:
+            block.events = block.frames
+        self._next_id += block.events
+        self.outbox.sent(block)
+        return self._encode(block, now)
+
+    def _encode(self, block: Block, now: float) -> Batch:
+        counters = self.counters
+        counters.batches_sent += 1
+        counters.events_sent += block.events
+        if not self.batched:
+            converted = block.converted
+            assert isinstance(converted, PlainEvents)
+            single = converted.encode(block.first_id, now - block.converted_at)
+            counters.bytes_sent += block.size
+            return Batch(block.first_id, block.events, b"", single)
+        events = block.encode(now)
+        counters.bytes_sent += len(events)
+        return Batch(block.first_id, block.events, events, None)
+
+    def _next_message_block(self, now: float) -> Block | None:
+        outbox = self.outbox
+        block = outbox.take_waiting()
+        if block is not None:
+            return block
+        since = outbox.open_since()
+        if since == NEVER:
+            return None
+        if now < since + LINGER_SECONDS:
+            bulk = self._last_messages >= BULK_MESSAGES and since < self._last_sent_at + BULK_SECONDS
+            if bulk or outbox.on_way:
+                return None
+        outbox.close_block()
+        return outbox.take_waiting()
+
+    def _next_state_block(self, now: float) -> Block | None:
+        """The full state first: filters, what changed in them since, retained messages; then single changes."""
+        filters = self._state_filters
+        if filters is not None:
+            return self._next_filters(filters, now)
+        if self._interest:
+            block = Block(True, now)
+            for (share_name, topic_filter), wanted in self._interest.items():
+                block.append_frame(encode_interest(SUBSCRIBE if wanted else UNSUBSCRIBE, share_name, topic_filter))
+            self._interest = {}
+            return block
+        if self._state_retained:
+            block = Block(True, now)
+            messages = self._state_retained
+            at = self._state_at
+            while at < len(messages) and block.size < BLOCK_BYTES_MAX:
+                message = messages[at]
+                at += 1
+                if message.expires_at > now:
+                    block.append_message(RETAINED, message, ())
+            self._state_at = at
+            if at == len(messages):
+                self._state_retained = []
+            return block if block.frames else None
+        return None
+
+    def _next_filters(self, filters: list[tuple[bytes, bytes]], now: float) -> Block:
+        block = Block(True, now)
+        at = self._state_at
+        if at == 0 and self.batched:
+            block.append_frame(encode_frame(STATE_BEGIN, b""))
+        while at < len(filters) and block.size < BLOCK_BYTES_MAX:
+            share_name, topic_filter = filters[at]
+            at += 1
+            block.append_frame(encode_interest(SUBSCRIBE, share_name, topic_filter))
+        self._state_at = at
+        if at == len(filters):
+            self._state_filters = None
+            self._state_at = 0
+            if self.batched:
+                block.append_frame(encode_frame(STATE_END, b""))
+        return block
+
+    # --- time ---
+
+    def next_timeout(self) -> float:
+        """When to call handle_timeout; NEVER for not at all. It may change after every other call."""
+        at = min(self._deadline, self.outbox.next_age_out())
+        if self.state is State.STREAMING:
+            outbox = self.outbox
+            if outbox.on_way:
+                at = min(at, self._progress_at + ACK_SECONDS_MAX)
+            if outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
+                at = min(at, outbox.open_since() + LINGER_SECONDS)
+        return at
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late; harmless when early. After it, `take_batches`."""
+        self.outbox.drop_old(now)
+        if self.state is State.STREAMING:
+            if self.outbox.on_way and now >= self._progress_at + ACK_SECONDS_MAX:
+                self.connection_lost(self.attempt, f"no acknowledgement for {ACK_SECONDS_MAX:g} s", now)
+        elif now >= self._deadline:
+            if self.state is State.HELLO:
+                self.connection_lost(self.attempt, f"no answer to Hello for {HELLO_SECONDS_MAX:g} s", now)
+            elif self.state is State.BACKOFF:
+                self._say_hello(now)

@@ -1,0 +1,179 @@
+"""The federation tree: which other nodes have interest in which topic filters.
+
+It answers the router's question for one topic, tells the router what to forget when the answer changes, and tells every
+sender what changes here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.codec.wire import STRING_BYTES_MAX, check_utf8
+from broker.errors import MqttError
+from broker.hooks import Forwarder, Peer, RemoteGroup, RemoteRoute
+from broker.router import Router
+from broker.topics.names import check_topic_filter, full_filter, has_wildcard
+from broker.topics.trie import Trie
+from federation.stream.counters import SKIP_FILTER, SKIP_FILTERS_FULL
+from federation.stream.sender import PeerSender
+
+FILTERS_MAX: Final = 1_000_000  # of one node; further ones are refused and counted
+
+Interest = tuple[bytes, bytes]
+"""(share_name, topic_filter); share_name b"" when not shared."""
+
+
+class Nodes:
+    """What stands behind one topic filter: nodes with ordinary subscribers, and groups."""
+
+    __slots__ = ("groups", "peers")
+
+    def __init__(self) -> None:
+        self.peers: dict[str, Peer] = {}
+        self.groups: dict[bytes, RemoteGroup] = {}
+
+
+class FederationTree(Forwarder):
+    """Nodes are added before their interest; the order of nodes and filters is that of arrival."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._trie = Trie()
+        self._senders: dict[str, PeerSender] = {}
+        self._peers: list[Peer] = []
+        self._interest: dict[str, dict[Interest, None]] = {}
+
+    # --- the router's side ---
+
+    def interest_added(self, share_name: bytes, topic_filter: bytes) -> None:
+        for sender in self._senders.values():
+            sender.interest_changed(share_name, topic_filter, True)
+
+    def interest_removed(self, share_name: bytes, topic_filter: bytes) -> None:
+        for sender in self._senders.values():
+            sender.interest_changed(share_name, topic_filter, False)
+
+    def route(self, topic: bytes) -> RemoteRoute | None:
+        peers: list[Peer] = []
+        groups: list[RemoteGroup] = []
+        for value in self._trie.match(topic):
+            assert isinstance(value, Nodes)
+            for peer in value.peers.values():
+                if peer not in peers:
+                    peers.append(peer)
+            groups.extend(value.groups.values())
+        if not peers and not groups:
+            return None
+        return RemoteRoute(peers, groups)
+
+    def peers(self) -> list[Peer]:
+        return self._peers
+
+    # --- nodes ---
+
+    def add_node(self, sender: PeerSender) -> None:
+        assert sender.name not in self._senders
+        self._senders[sender.name] = sender
+        self._interest[sender.name] = {}
+        self._peers = list(self._senders.values())
+
+    def remove_node(self, name: str) -> None:
+        """The node and its interest."""
+        self.drop_interest(name)
+        del self._interest[name]
+        del self._senders[name]
+        self._peers = list(self._senders.values())
+
+    def interest_of(self, name: str) -> list[Interest]:
+        """What one node wants, in the order in which it came."""
+        return list(self._interest[name])
+
+    # --- interest of other nodes ---
+
+    def add_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> bool:
+        """False for a filter that is refused (and counted): not valid, or more than FILTERS_MAX of that node."""
+        sender = self._senders[name]
+        known = self._interest[name]
+        key = (share_name, topic_filter)
+        if key in known:
+            return True
+        try:
+            check_interest(share_name, topic_filter)
+        except MqttError:
+            sender.counters.drop(SKIP_FILTER, 1)
+            return False
+        if len(known) >= FILTERS_MAX:
+            sender.counters.drop(SKIP_FILTERS_FULL, 1)
+            return False
+        known[key] = None
+        self._put(sender, share_name, topic_filter)
+        self._forget(topic_filter)
+        return True
+
+    def remove_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> None:
+        """A filter that the node does not have is no fault: a state may have overtaken its removal."""
+        known = self._interest[name]
+        key = (share_name, topic_filter)
+        if key not in known:
+            return
+        del known[key]
+        self._take(name, share_name, topic_filter)
+        self._forget(topic_filter)
+
+    def replace_interest(self, name: str, wanted: dict[Interest, None]) -> None:
+        """All at once: what is not in `wanted` goes, what stays is never without its route."""
+        for share_name, topic_filter in wanted:
+            self.add_interest(name, share_name, topic_filter)
+        for share_name, topic_filter in list(self._interest[name]):
+            if (share_name, topic_filter) not in wanted:
+                self.remove_interest(name, share_name, topic_filter)
+
+    def drop_interest(self, name: str) -> None:
+        self.replace_interest(name, {})
+
+    def _put(self, sender: PeerSender, share_name: bytes, topic_filter: bytes) -> None:
+        value = self._trie.get(topic_filter)
+        if value is None:
+            nodes = Nodes()
+            self._trie.set(topic_filter, nodes)
+        else:
+            assert isinstance(value, Nodes)
+            nodes = value
+        if not share_name:
+            nodes.peers[sender.name] = sender
+            return
+        group = nodes.groups.get(share_name)
+        if group is None:
+            nodes.groups[share_name] = RemoteGroup(share_name, topic_filter, [sender])
+        else:
+            group.peers.append(sender)
+
+    def _take(self, name: str, share_name: bytes, topic_filter: bytes) -> None:
+        nodes = self._trie.get(topic_filter)
+        assert isinstance(nodes, Nodes)
+        if not share_name:
+            del nodes.peers[name]
+        else:
+            group = nodes.groups[share_name]
+            group.peers = [peer for peer in group.peers if peer.name != name]
+            if not group.peers:
+                del nodes.groups[share_name]
+        if not nodes.peers and not nodes.groups:
+            self._trie.delete(topic_filter)
+
+    def _forget(self, topic_filter: bytes) -> None:
+        if has_wildcard(topic_filter):
+            self._router.forget_routes()
+        else:
+            self._router.forget_topic(topic_filter)
+
+
+def check_interest(share_name: bytes, topic_filter: bytes) -> None:
+    """Refuse what no client could subscribe to. Raises MqttError."""
+    if not share_name:
+        check_topic_filter(topic_filter)
+        return
+    check_utf8(share_name)
+    if b"/" in share_name or len(share_name) > STRING_BYTES_MAX:
+        raise MqttError(0x8F, "share name with a slash [MQTT-4.8.2-2]")
+    check_topic_filter(full_filter(share_name, topic_filter))
