@@ -203,6 +203,9 @@ class Outbox:
 
     def _append_plain(self, message: Message, now: float) -> bool:
         """For ordinary subscribers, not retained: it joins the run, in the run's version where it can."""
+        if message.head_version:
+            data = b"".join((message.head, b"\0\1", message.tail))  # as it came: QoS 1, nothing else
+            return self.append_run(data, 1, message.head_version, now)
         if message.expires_at == NEVER:
             if message.properties or self._run_version == 0:
                 return self.append_run(encode_packet(message, 5), 1, 5, now)

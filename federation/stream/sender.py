@@ -161,7 +161,7 @@ class PeerSender(Peer):
             if outbox.size > self._half:
                 self.congested = True
             if full or not self._quiet:
-                self._want_attention()
+                self.want_attention()
 
     def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
         outbox = self.outbox
@@ -171,15 +171,16 @@ class PeerSender(Peer):
             if outbox.size > self._half:
                 self.congested = True
             if full or not self._quiet:
-                self._want_attention()
+                self.want_attention()
 
     def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:
         """Tell the other node; only the last change of a filter counts."""
         self._interest[(share_name, topic_filter)] = wanted
         if self.reachable:
-            self._want_attention()
+            self.want_attention()
 
-    def _want_attention(self) -> None:
+    def want_attention(self) -> None:
+        """Ask the shell to call take_batches at the end of this turn."""
         self._quiet = True
         if not self._queued:
             self._queued = True
@@ -253,7 +254,7 @@ class PeerSender(Peer):
         self._streaming_since = now
         self._last_messages = 0
         self.counters.connects += 1
-        self._want_attention()
+        self.want_attention()
 
     def connection_lost(self, attempt: int, reason: str, now: float) -> None:
         """The connection of this attempt failed or ended."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,15 +96,11 @@ def test_a_cut_frame_is_a_frame_error(message: Message, groups: list[tuple[bytes
 @given(st.binary(max_size=60))
 def test_garbage_is_a_frame_error_or_a_frame(data: bytes) -> None:
     for decode in (decode_interest, decode_block_header, decode_groups):
-        try:
+        with contextlib.suppress(FrameError):
             decode(data, 0, len(data))
-        except FrameError as error:
-            assert str(error)
     for version in (4, 5):
-        try:
+        with contextlib.suppress(FrameError):
             decode_packet(data, 0, len(data), version, 0.0)
-        except FrameError as error:
-            assert str(error)
 
 
 def test_block_header() -> None:
