@@ -1,0 +1,220 @@
+"""mosquitto_pub and mosquitto_sub against a node: clients of other people, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import Mosquitto, MosquittoSub, Nodes
+
+VERSIONS = ("mqttv31", "mqttv311", "mqttv5")
+NEW_VERSIONS = ("mqttv311", "mqttv5")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_each_qos_arrives(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
+    node = await nodes.start()
+    sub = await mosquitto.sub(node.port, "-t", "a/b", "-q", "2", version=version)
+    for qos in ("0", "1", "2"):
+        await mosquitto.pub(node.port, "-t", "a/b", "-m", f"hello {qos}", "-q", qos, version=version)
+        assert await sub.message() == ("a/b", f"hello {qos}".encode(), False)
+
+
+async def test_versions_reach_each_other(nodes: Nodes, mosquitto: Mosquitto) -> None:
+    node = await nodes.start()
+    subs = {version: await mosquitto.sub(node.port, "-t", "#", "-q", "2", version=version) for version in VERSIONS}
+    for version in VERSIONS:
+        for qos in ("0", "1", "2"):
+            payload = f"{version} {qos}"
+            await mosquitto.pub(node.port, "-t", "v", "-m", payload, "-q", qos, version=version)
+            for sub in subs.values():
+                assert await sub.message() == ("v", payload.encode(), False)
+
+
+async def test_wildcards(nodes: Nodes, mosquitto: Mosquitto) -> None:
+    node = await nodes.start()
+    plus = await mosquitto.sub(node.port, "-t", "house/+/light")
+    hash_ = await mosquitto.sub(node.port, "-t", "house/#")
+    all_ = await mosquitto.sub(node.port, "-t", "#", "-t", "+/+/light")
+    for topic in ("house/hall/light", "house", "house/hall/deep/light", "$other/x", "garden", "house//light"):
+        await mosquitto.pub(node.port, "-t", topic, "-m", topic)
+    await mosquitto.pub(node.port, "-t", "house/end/light", "-m", "end")
+    expected = {
+        plus: ["house/hall/light", "house//light"],
+        hash_: ["house/hall/light", "house", "house/hall/deep/light", "house//light"],
+        all_: ["house/hall/light", "house", "house/hall/deep/light", "garden", "house//light"],
+    }
+    for sub, topics in expected.items():
+        assert [(await sub.message())[0] for _ in topics] == topics
+        assert (await sub.message())[0] == "house/end/light"
+
+
+@pytest.mark.parametrize("version", NEW_VERSIONS)
+async def test_retained(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
+    node = await nodes.start()
+    await mosquitto.pub(node.port, "-t", "r/1", "-m", "kept", "-r", "-q", "1", version=version)
+    await mosquitto.pub(node.port, "-t", "r/2", "-m", "gone", "-r", "-q", "1", version=version)
+    await mosquitto.pub(node.port, "-t", "r/2", "-n", "-r", "-q", "1", version=version)
+    sub = await mosquitto.sub(node.port, "-t", "r/#", version=version)
+    assert await sub.message() == ("r/1", b"kept", True)
+    await mosquitto.pub(node.port, "-t", "r/2", "-m", "live", "-r", version=version)
+    assert await sub.message() == ("r/2", b"live", False)
+
+
+@pytest.mark.parametrize("version", NEW_VERSIONS)
+async def test_will_of_a_killed_client(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
+    node = await nodes.start()
+    watcher = await mosquitto.sub(node.port, "-t", "wills/#", "-q", "1", version=version)
+    will = ("--will-topic", "wills/one", "--will-payload", "died", "--will-qos", "1", "--will-retain")
+    await mosquitto.pub(node.port, "-t", "x", "-m", "says goodbye: no will", *will, version=version)
+    killed = await mosquitto.sub(node.port, "-t", "x", *will, version=version)
+    await killed.stop(signal.SIGKILL)
+    assert await watcher.message() == ("wills/one", b"died", False)
+    late = await mosquitto.sub(node.port, "-t", "wills/one", version=version)
+    assert await late.message() == ("wills/one", b"died", True)
+    assert watcher.messages.empty()
+
+
+async def test_will_delay(nodes: Nodes, mosquitto: Mosquitto) -> None:
+    """The client is back within the delay: its will is not published (MQTT 5, 3.1.3.2.2)."""
+    node = await nodes.start()
+    watcher = await mosquitto.sub(node.port, "-t", "wills")
+    client = ("-t", "x", "-i", "comes-back", "-c", "-x", "60", "--will-topic", "wills", "--will-payload")
+    delay = ("-D", "will", "will-delay-interval")
+    first = await mosquitto.sub(node.port, *client, "first", *delay, "10")
+    await first.stop(signal.SIGKILL)
+    second = await mosquitto.sub(node.port, *client, "second", *delay, "1")
+    await second.stop(signal.SIGKILL)
+    assert (await watcher.message())[1] == b"second"
+
+
+@pytest.mark.parametrize("version", NEW_VERSIONS)
+async def test_shared_subscription(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
+    node = await nodes.start()
+    members = [await mosquitto.sub(node.port, "-t", "$share/g/work", "-q", "1", version=version) for _ in range(3)]
+    other = await mosquitto.sub(node.port, "-t", "$share/h/work", "-q", "1", version=version)
+    lines = [b"%d" % number for number in range(90)]
+    await mosquitto.pub(node.port, "-t", "work", "-l", "-q", "1", stdin=b"\n".join(lines) + b"\n", version=version)
+    assert await other.payloads(90) == lines
+    got = await gather_payloads(members, 90)
+    assert Counter(got) == Counter(lines)
+    assert all(member.texts for member in members), "each member had a part of the work"
+
+
+async def gather_payloads(subs: list[MosquittoSub], count: int) -> list[bytes]:
+    """The next payloads that all of them got together, that many."""
+    got: list[bytes] = []
+
+    async def take(sub: MosquittoSub) -> None:
+        while True:
+            got.append((await sub.message(60))[1])
+            if len(got) >= count:
+                done.set()
+
+    done = asyncio.Event()
+    tasks = [asyncio.create_task(take(sub)) for sub in subs]
+    try:
+        async with asyncio.timeout(30):
+            await done.wait()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return got
+
+
+@pytest.mark.parametrize("version", NEW_VERSIONS)
+async def test_persistent_session(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
+    node = await nodes.start()
+    session = ("-t", "p/#", "-q", "1", "-c", "-i", "keeper")
+    first = await mosquitto.sub(node.port, *session, version=version)
+    await first.stop(signal.SIGKILL)
+    lines = [b"%d" % number for number in range(50)]
+    await mosquitto.pub(node.port, "-t", "p/1", "-l", "-q", "1", stdin=b"\n".join(lines) + b"\n", version=version)
+    again = await mosquitto.sub(node.port, *session, version=version, wait=False)
+    assert await again.payloads(50) == lines
+    await again.stop()
+    clean = await mosquitto.sub(node.port, "-t", "other", "-i", "keeper", version=version)  # ends the old session
+    await mosquitto.pub(node.port, "-t", "p/1", "-m", "lost", "-q", "1", version=version)
+    await mosquitto.pub(node.port, "-t", "other", "-m", "seen", "-q", "1", version=version)
+    assert await clean.message() == ("other", b"seen", False)
+
+
+async def test_properties(nodes: Nodes, mosquitto: Mosquitto) -> None:
+    node = await nodes.start()
+    form = "%C|%R|%D|%P|%E|%F|%S"
+    sub = await mosquitto.sub(
+        node.port, "-t", "q/#", "-q", "1", "-D", "subscribe", "subscription-identifier", "42", form=form
+    )
+    await mosquitto.pub(
+        *(node.port, "-t", "q/1", "-m", "body", "-q", "1"),
+        *("-D", "publish", "content-type", "text/plain"),
+        *("-D", "publish", "response-topic", "reply/here"),
+        *("-D", "publish", "correlation-data", "c-17"),
+        *("-D", "publish", "user-property", "first", "1"),
+        *("-D", "publish", "user-property", "second", "2"),
+        *("-D", "publish", "message-expiry-interval", "100"),
+        *("-D", "publish", "payload-format-indicator", "1"),
+    )
+    assert (await sub.message())[1] == b"body"
+    content_type, response_topic, correlation, users, expiry, payload_format, identifier = sub.texts[0].split("|")
+    assert (content_type, response_topic, correlation) == ("text/plain", "reply/here", "c-17")
+    assert users.split() == ["first:1", "second:2"]
+    assert 90 <= int(expiry) <= 100
+    assert (payload_format, identifier) == ("1", "42")
+
+
+async def test_properties_are_left_out_for_older_clients(nodes: Nodes, mosquitto: Mosquitto) -> None:
+    node = await nodes.start()
+    sub = await mosquitto.sub(node.port, "-t", "q", "-q", "1", version="mqttv311")
+    await mosquitto.pub(node.port, "-t", "q", "-m", "body", "-q", "1", "-D", "publish", "user-property", "a", "b")
+    assert await sub.message() == ("q", b"body", False)
+
+
+@pytest.mark.parametrize("qos", ["0", "1", "2"])
+async def test_large_payload(nodes: Nodes, mosquitto: Mosquitto, qos: str) -> None:
+    node = await nodes.start()
+    sub = await mosquitto.sub(node.port, "-t", "large", "-q", qos)
+    payload = bytes(range(256)) * (8 * 2**20 // 256)
+    await mosquitto.pub(node.port, "-t", "large", "-s", "-q", qos, stdin=payload)
+    topic, received, _ = await sub.message()
+    assert topic == "large"
+    assert received == payload
+
+
+@pytest.mark.parametrize("version", NEW_VERSIONS)
+async def test_empty_payload(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
+    node = await nodes.start()
+    sub = await mosquitto.sub(node.port, "-t", "e", "-q", "2", version=version)
+    for qos in ("0", "1", "2"):
+        await mosquitto.pub(node.port, "-t", "e", "-n", "-q", qos, version=version)
+        assert await sub.message() == ("e", b"", False)
+
+
+@pytest.mark.parametrize("qos", ["0", "1", "2"])
+@pytest.mark.parametrize("version", NEW_VERSIONS)
+async def test_a_thousand_in_order(nodes: Nodes, mosquitto: Mosquitto, version: str, qos: str) -> None:
+    node = await nodes.start()
+    same = await mosquitto.sub(node.port, "-t", "order/#", "-q", qos, version=version)
+    other = await mosquitto.sub(node.port, "-t", "order/+", "-q", "1", version="mqttv311")
+    lines = [b"line %d" % number for number in range(1000)]
+    await mosquitto.pub(node.port, "-t", "order/1", "-l", "-q", qos, stdin=b"\n".join(lines) + b"\n", version=version)
+    assert await same.payloads(1000) == lines
+    assert await other.payloads(1000) == lines
+
+
+async def test_take_over(nodes: Nodes, mosquitto: Mosquitto) -> None:
+    """A second client with the same identifier gets the session; the first is told (0x8E) and closed."""
+    node = await nodes.start()
+    session = ("-t", "t", "-q", "1", "-c", "-i", "twin", "-x", "100")
+    first = await mosquitto.sub(node.port, *session)
+    second = await mosquitto.sub(node.port, *session)
+    await first.said(b"DISCONNECT")
+    await first.stop()
+    await mosquitto.pub(node.port, "-t", "t", "-m", "to the second", "-q", "1")
+    assert (await second.message())[1] == b"to the second"
