@@ -22,7 +22,7 @@ DURATION_MAX: Final = 2**63 - 1  # nanoseconds, about 292 years: what Go's type 
 PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 SIZES: Final[dict[str, int]] = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-SIZE: Final = re.compile(r"([0-9]{1,18})\s*(B|KiB|MiB|GiB|)", re.ASCII)
+SIZE: Final = re.compile(r"([0-9]{1,19})\s*(B|KiB|MiB|GiB|)", re.ASCII)
 
 
 class DurationError(ValueError):

@@ -92,9 +92,7 @@ def load_bytes(data: bytes, file: str) -> LoadResult:
         return _one_fault(file, f"this is not YAML: {problem}", mark.line + 1 if mark else 0)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        return _one_fault(
-            file, f"this is not YAML: the character U+{ord(str(error.character)):04X} is not allowed", line
-        )
+        return _one_fault(file, f"this is not YAML: the character U+{error.character:04X} is not allowed", line)
     except (yaml.YAMLError, ValueError) as error:
         return _one_fault(file, f"this is not YAML: {error}")
     except RecursionError:

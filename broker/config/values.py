@@ -95,25 +95,32 @@ def _wanted(kind: Kind) -> str:
             return "a list or a mapping"
 
 
-def _read_whole(kind: Whole, text: str, shown: str) -> int:
-    number: int | None = None
+def _whole_number(text: str) -> int | None:
+    """A whole number as YAML writes it: `1000`, `1_000`, `0x3e8`."""
     if WHOLE_NUMBER.fullmatch(text):
-        number = int(text)
-    elif OTHER_BASE.fullmatch(text):
+        return int(text)
+    if OTHER_BASE.fullmatch(text):
         try:
-            number = int(text, 0)
+            return int(text, 0)
         except ValueError:
-            number = None
+            return None
+    return None
+
+
+def _read_whole(kind: Whole, text: str, shown: str) -> int:
+    number = _whole_number(text)
     if number is None or not kind.minimum <= number <= kind.maximum:
         raise ValueFault(f"{shown} is not {_wanted(kind)}; for example {kind.example}")
     return number
 
 
 def _read_size(kind: Size, text: str) -> int:
-    try:
-        size = parse_size(text)
-    except DurationError as error:
-        raise ValueFault(str(error)) from None
+    size = _whole_number(text)
+    if size is None:
+        try:
+            size = parse_size(text)
+        except DurationError as error:
+            raise ValueFault(str(error)) from None
     if not kind.minimum <= size <= kind.maximum:
         raise ValueFault(f'"{text}" is not {_wanted(kind)}; for example {kind.example}')
     return size

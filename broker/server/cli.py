@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED: Final = 1
 EXIT_BAD_CONFIGURATION: Final = 2
-STOP_TIMEOUT: Final = 4.0  # for the server's own stop
+STOP_TIMEOUT: Final = 4.5  # for the server's own stop
 EXIT_TIMEOUT: Final = 5.0  # from the signal to the end of the process, whatever still hangs
 DEFAULT_FILE_NAME: Final = "gmqtt.yml"
 
@@ -226,7 +226,8 @@ class Run:
                 await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
             in_time = await self._stop()
             if stopped is not None and stopped.done() and not stopped.cancelled() and not asked.done():
-                stopped.result()  # the server ended by itself: its error, if there is one, is ours
+                stopped.result()
+                click.echo(f"gmqttd: {self._server.stop_reason or 'the node has ended by itself'}", err=True)
                 return EXIT_FAILED
             return 0 if in_time else EXIT_FAILED
         finally:

@@ -1,0 +1,116 @@
+"""Addresses: every text form, what is refused, and what is advertised."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.config.addresses import Address, AddressError, advertised_address, parse_address
+from broker.config.interfaces import local_ipv4_addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":1883", Address("tcp", "", 1883)),
+        ("0.0.0.0:1883", Address("tcp", "0.0.0.0", 1883)),
+        ("127.0.0.1", Address("tcp", "127.0.0.1", 8902)),
+        ("broker-1.example.org:1", Address("tcp", "broker-1.example.org", 1)),
+        ("my_service:65535", Address("tcp", "my_service", 65535)),
+        ("tcp://127.0.0.1:8084", Address("tcp", "127.0.0.1", 8084)),
+        ("tcp://:8084", Address("tcp", "", 8084)),
+        ("[::1]:1883", Address("tcp", "::1", 1883)),
+        ("[::]", Address("tcp", "::", 8902)),
+        ("[fe80::1%eth0]:7", Address("tcp", "fe80::1%eth0", 7)),
+        (":0", Address("tcp", "", 0)),
+        ("unix:///run/gmqttd.sock", Address("unix", "", 0, "/run/gmqttd.sock")),
+        ("unix://./gmqttd.sock", Address("unix", "", 0, "./gmqttd.sock")),
+    ],
+)
+def test_parse_address(text: str, address: Address) -> None:
+    assert parse_address(text, 8902) == address
+    assert parse_address(str(address), 8902) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "neither host nor port"),
+        (":", 'the port ""'),
+        ("host:", 'the port ""'),
+        ("8901", 'written ":8901"'),
+        (":65536", "0..65535"),
+        (":-1", "0..65535"),
+        (":１８８３", "0..65535"),
+        ("host:port", 'the port "port"'),
+        ("a:b:c", "more than one colon"),
+        ("::1", "[::1]:1883"),
+        ("[::1", "]:PORT"),
+        ("[::1]1883", "]:PORT"),
+        ("[host]:1883", "no IPv6 address"),
+        ("1.2.3.400:1883", "neither a host name nor an IP address"),
+        ("bad host:1883", "neither a host name nor an IP address"),
+        ("-x:1883", "neither a host name nor an IP address"),
+        ("http://host:1883", "begins with http://"),
+        ("unix://", "no socket file"),
+    ],
+)
+def test_parse_address_refuses(text: str, said: str) -> None:
+    with pytest.raises(AddressError) as caught:
+        parse_address(text, 8902)
+    assert said in str(caught.value)
+    assert f'"{text}"' in str(caught.value)
+
+
+def test_an_address_without_port_needs_a_default_port() -> None:
+    with pytest.raises(AddressError, match="no port"):
+        parse_address("127.0.0.1")
+
+
+def test_a_unix_socket_is_refused_where_none_can_be() -> None:
+    with pytest.raises(AddressError, match="only HOST:PORT"):
+        parse_address("unix:///run/x.sock", 1883, unix_allowed=False)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_an_address_or_an_address_error(text: str) -> None:
+    try:
+        address = parse_address(text, 1883)
+    except AddressError:
+        return
+    assert parse_address(str(address), 1883) == address
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
+@pytest.mark.parametrize(
+    ("local", "advertised"),
+    [
+        (["10.1.2.3"], "10.1.2.3"),
+        (["8.8.8.8", "192.168.0.105", "10.0.0.1"], "192.168.0.105"),
+        (["127.0.0.1", "169.254.9.9", "172.31.0.9"], "172.31.0.9"),
+        (["100.64.0.7"], "100.64.0.7"),
+    ],
+)
+def test_an_unspecified_host_becomes_the_first_private_address(host: str, local: list[str], advertised: str) -> None:
+    assert advertised_address(Address("tcp", host, 8901), local) == (Address("tcp", advertised, 8901), None)
+
+
+@pytest.mark.parametrize("local", [[], ["8.8.8.8"], ["127.0.0.1"], ["169.254.1.1"], ["fe80::1"], ["nonsense"]])
+def test_without_a_private_address_the_loopback_is_advertised_with_a_warning(local: list[str]) -> None:
+    address, warning = advertised_address(Address("tcp", "", 8901), local)
+    assert address == Address("tcp", "127.0.0.1", 8901)
+    assert warning is not None
+    assert "127.0.0.1:8901" in warning
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "203.0.113.9", "node1.example.org", "::1"])
+def test_a_host_that_is_named_is_advertised_as_it_is(host: str) -> None:
+    assert advertised_address(Address("tcp", host, 8901), ["10.0.0.1"]) == (Address("tcp", host, 8901), None)
+
+
+def test_local_addresses_are_ipv4_and_not_loopback() -> None:
+    for text in local_ipv4_addresses():
+        assert not ipaddress.IPv4Address(text).is_loopback

@@ -1,0 +1,156 @@
+"""The files of configs/, a file of gmqttd, and the generated documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broker.config.document import configuration_markdown, default_yaml
+from broker.config.loader import load, load_bytes
+from broker.config.schema import walk
+from broker.config.setting import Section, Sections, Source
+from broker.config.settings import ApiListener, Settings
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+CONFIGS: Final = sorted((ROOT / "configs").glob("*.yml"))
+
+# Every key of gmqttd's own default file, with its values, and the parts that it has as examples switched on.
+GMQTTD_FILE: Final = """\
+listeners:
+  - address: ":1883"
+    tls: {cacert: "ca", cert: "cert", key: "key"}
+  - address: ":8883"
+    websocket: {path: "/"}
+api:
+  grpc:
+    - address: "tcp://127.0.0.1:8084"
+    - address: "unix:///var/run/gmqttd.sock"
+  http:
+    - {address: "tcp://127.0.0.1:8083", map: "tcp://127.0.0.1:8084"}
+mqtt:
+  session_expiry: 2h
+  session_expiry_check_timer: 20s
+  message_expiry: 2h
+  inflight_expiry: 30s
+  max_packet_size: 268435456
+  server_receive_maximum: 100
+  max_keepalive: 300
+  topic_alias_maximum: 10
+  subscription_identifier_available: true
+  wildcard_subscription_available: true
+  shared_subscription_available: true
+  maximum_qos: 2
+  retain_available: true
+  max_queued_messages: 1000
+  max_inflight: 100
+  queue_qos0_messages: true
+  delivery_mode: onlyonce
+  allow_zero_length_clientid: true
+persistence:
+  type: memory
+  redis: {addr: "127.0.0.1:6379", max_idle: 1000, max_active: 0, idle_timeout: 240s, password: "", database: 0}
+topic_alias_manager:
+  type: fifo
+plugins:
+  prometheus: {path: "/metrics", listen_address: ":8082"}
+  auth: {hash: md5}
+  federation:
+    fed_addr: :8901
+    advertise_fed_addr: :8901
+    gossip_addr: :8902
+    advertise_gossip_addr: :8902
+    rejoin_after_leave: false
+    snapshot_path:
+plugin_order:
+  - prometheus
+  - admin
+  - federation
+log:
+  level: info
+  format: text
+  dump_packet: false
+"""
+
+
+def test_all_files_are_there() -> None:
+    names = {path.name for path in CONFIGS}
+    assert names >= {
+        "default_config.yml",
+        "single.yml",
+        "node1_config.yml",
+        "node2_config.yml",
+        "join_node3_config.yml",
+    }
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_a_file_of_the_project_loads_without_a_warning(path: Path) -> None:
+    result = load(path)
+    assert [str(fault) for fault in (*result.faults, *result.warnings)] == []
+    assert result.settings is not None
+
+
+def test_the_default_file_is_the_defaults() -> None:
+    assert load(ROOT / "configs/default_config.yml").settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "node_name", "mqtt", "rest", "grpc", "federation", "gossip", "joins"),
+    [
+        ("node1_config.yml", "node1", 1883, 8083, 8084, 8901, 8902, ["127.0.0.1:8912"]),
+        ("node2_config.yml", "node2", 1884, 8183, 8184, 8911, 8912, ["127.0.0.1:8902"]),
+        ("join_node3_config.yml", "node3", 1885, 8283, 8284, 8931, 8932, []),
+    ],
+)
+def test_the_nodes_of_the_walk_through(
+    name: str, node_name: str, mqtt: int, rest: int, grpc: int, federation: int, gossip: int, joins: list[str]
+) -> None:
+    settings = load(ROOT / "configs" / name).settings
+    assert settings is not None
+    node = settings.plugins.federation
+    assert settings.plugin_order == ("admin", "federation")
+    assert node.node_name == node_name
+    assert [str(listener.address) for listener in settings.listeners] == [f":{mqtt}"]
+    assert [str(listener.address) for listener in settings.api.http] == [f"127.0.0.1:{rest}"]
+    assert [str(listener.address) for listener in settings.api.grpc] == [f"127.0.0.1:{grpc}"]
+    assert [listener.map for listener in settings.api.http] == [settings.api.grpc[0].address]
+    assert str(node.fed_addr) == f"127.0.0.1:{federation}"
+    assert str(node.gossip_addr) == f"127.0.0.1:{gossip}"
+    assert [str(address) for address in node.retry_join] == joins
+
+
+def test_a_file_of_gmqttd_loads_with_warnings_only() -> None:
+    result = load_bytes(GMQTTD_FILE.encode(), "gmqttd.yml")
+    assert result.faults == []
+    assert {warning.key for warning in result.warnings} == {
+        "listeners[0].tls",
+        "listeners[1].websocket",
+        "plugin_order",
+    }
+    assert result.settings is not None
+    assert result.settings.mqtt == Settings().mqtt
+    assert result.settings.persistence == Settings().persistence
+
+
+def test_documentation_and_default_file_are_up_to_date() -> None:
+    """Otherwise: scripts/build_docs."""
+    assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == configuration_markdown()
+    assert (ROOT / "configs/default_config.yml").read_text(encoding="utf-8") == default_yaml()
+
+
+def test_every_key_is_documented() -> None:
+    text = configuration_markdown()
+    for path, key in walk(Settings):
+        assert len(key.setting.doc) > 3, path
+        assert f"| `{key.name}` |" in text
+    for path, key in walk(Settings):
+        if isinstance(key.setting.kind, Section | Sections) or key.setting.source is not Source.EXTENSION:
+            continue
+        assert path.startswith(("mqtt.", "plugins.federation.")), path
+
+
+def test_an_address_of_the_api_is_required() -> None:
+    with pytest.raises(TypeError):
+        ApiListener()  # type: ignore[call-arg]

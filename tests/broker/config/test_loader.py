@@ -1,0 +1,346 @@
+"""The loader: every kind of bad file gets a fault with line, key and what would be right."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.config.addresses import Address
+from broker.config.loader import FAULTS_MAX, FILE_BYTES_MAX, LoadResult, load, load_bytes
+from broker.config.printer import HIDDEN, changed_keys, effective_yaml
+from broker.config.settings import ListenerSettings, LogSettings, Settings
+
+MINIMUM = "log: {level: info}\n"
+
+
+def read(text: str) -> LoadResult:
+    return load_bytes(text.encode(), "x.yml")
+
+
+def good(text: str) -> Settings:
+    result = read(text)
+    assert [str(fault) for fault in result.faults] == []
+    assert result.settings is not None
+    return result.settings
+
+
+def faults(text: str) -> list[str]:
+    result = read(text)
+    assert result.settings is None
+    return [str(fault) for fault in result.faults]
+
+
+def warnings(text: str) -> list[str]:
+    result = read(text)
+    assert result.settings is not None, result.faults
+    return [str(warning) for warning in result.warnings]
+
+
+def test_what_is_not_set_has_its_default() -> None:
+    assert good(MINIMUM) == Settings()
+
+
+def test_keys_without_a_value_are_not_set() -> None:
+    text = (
+        "mqtt:\nlisteners:\napi: ~\nplugins:\n  federation:\n    node_name:\n    snapshot_path: null\nlog:\n  level:\n"
+    )
+    assert good(text) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "mqtt:\n  max_inflight: abc\n",
+            'x.yml:2: mqtt.max_inflight: "abc" is not a whole number of 1..65535; for example 100',
+        ),
+        (
+            "mqtt:\n\n  max_inflight: 0\n",
+            'x.yml:3: mqtt.max_inflight: "0" is not a whole number of 1..65535; for example 100',
+        ),
+        (
+            "mqtt: {max_inflight: 1.5}\n",
+            'x.yml:1: mqtt.max_inflight: "1.5" is not a whole number of 1..65535; for example 100',
+        ),
+        ("mqtt: {maximum_qos: 3}\n", 'x.yml:1: mqtt.maximum_qos: "3" is not a whole number of 0..2; for example 2'),
+        ("mqtt: {session_expiry: 5}\n", 'x.yml:1: mqtt.session_expiry: "5" has no unit; seconds are written "5s"'),
+        (
+            "mqtt: {session_expiry: -5s}\n",
+            'x.yml:1: mqtt.session_expiry: "-5s" is shorter than 0, the shortest that is possible; for example 2h',
+        ),
+        ("mqtt: {retain_available: 1}\n", 'x.yml:1: mqtt.retain_available: "1" is not true or false'),
+        (
+            "mqtt: {delivery_mode: OnlyOnce}\n",
+            'x.yml:1: mqtt.delivery_mode: "OnlyOnce" is not one of onlyonce, overlap; the nearest is onlyonce',
+        ),
+        (
+            "mqtt: {max_queued_bytes: lots}\n",
+            'x.yml:1: mqtt.max_queued_bytes: "lots" is not a number of bytes; for example 65536, 64KiB or 16MiB',
+        ),
+        (
+            "mqtt: {max_queued_bytes: 1}\n",
+            'x.yml:1: mqtt.max_queued_bytes: "1" is not a size of 1KiB..1024GiB; for example 16MiB',
+        ),
+        (
+            "mqtt: {max_inflght: 3}\n",
+            "x.yml:1: mqtt.max_inflght: unknown key; the nearest known one is mqtt.max_inflight",
+        ),
+        ("node_name: a\n", "x.yml:1: node_name: unknown key here; it belongs at plugins.federation.node_name"),
+        ("mqtt: 5\n", 'x.yml:1: mqtt: "5" is not a mapping; its keys are session_expiry'),
+        ("log: [a]\n", "x.yml:1: log: a list is not a mapping; its keys are level, format, dump_packet"),
+        (
+            "log:\n  level: {a: b}\n",
+            "x.yml:2: log.level: a mapping stands where one of debug, info, warn, error belongs",
+        ),
+        (
+            "listeners: ':1883'\n",
+            'x.yml:1: listeners: ":1883" is not a list; its items stand in lines that begin with "- "',
+        ),
+        ("listeners:\n  - :1883\n", 'x.yml:2: listeners[0]: ":1883" is not a mapping; for example address: ":1883"'),
+        ("listeners:\n  - {}\n", 'x.yml:2: listeners[0].address: this key is missing; for example address: ":1883"'),
+        ("listeners: [null]\n", 'x.yml:1: listeners[0]: "null" is not a mapping; for example address: ":1883"'),
+        (
+            "listeners:\n  - address: ':x'\n",
+            'x.yml:2: listeners[0].address: ":x" has the port "x", which is not a number of 0..65535',
+        ),
+        ("listeners:\n  - address: unix:///a\n", "is a unix socket where only HOST:PORT is possible"),
+        ("plugins: {federation: {fed_addr: 8901}}\n", 'a port alone is written ":8901"'),
+        ("plugins: {federation: {retry_join: 'a:1'}}\n", '"a:1" is not a list'),
+        ("plugins: {federation: {retry_join: ['a:0']}}\n", "the port 0, which nobody listens on"),
+        (
+            'plugins: {federation: {node_name: "a\\nb"}}\n',
+            "is not a text of at most 128 bytes without control characters",
+        ),
+        (
+            "plugin_order: [admn]\n",
+            'x.yml:1: plugin_order[0]: "admn" is not one of auth, prometheus, admin, federation',
+        ),
+        ("plugin_order:\n- admin\n- admin\n", 'x.yml:3: plugin_order[1]: "admin" is already in the list'),
+        (
+            "mqtt:\n  max_inflight: 5\n  max_inflight: 6\n",
+            "x.yml:3: mqtt.max_inflight: this key is already set in line 2",
+        ),
+        ("mqtt:\n  max_queued_messages: 5\n  max_inflight: 6\n", "x.yml:3: mqtt.max_inflight: 6 is more than"),
+        (
+            "listeners:\n  - address: ':1883'\n  - address: '127.0.0.1:1883'\n",
+            'x.yml:3: listeners[1].address: "127.0.0.1:1883" is already taken by listeners[0].address (":1883")',
+        ),
+        (
+            "plugin_order: [federation]\nplugins:\n  federation:\n    gossip_addr: :8901\n",
+            'x.yml:4: plugins.federation.gossip_addr: ":8901" is already taken by plugins.federation.fed_addr',
+        ),
+        ("? [a]\n: b\n", "x.yml:1: a key must be a word"),
+        ("<<: 5\nlog: {}\n", 'x.yml:1: "<<" takes a mapping, or a list of mappings'),
+    ],
+)
+def test_a_fault_names_line_key_and_what_would_be_right(text: str, fault: str) -> None:
+    found = faults(text)
+    assert len(found) == 1
+    assert fault in found[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (b"", "x.yml: the file sets nothing"),
+        (b"# only a comment\n", "x.yml: the file sets nothing"),
+        (b"\xef\xbb\xbf", "x.yml: the file sets nothing"),
+        (b"just text\n", "x.yml:1: this is not a mapping of keys"),
+        (b"- a\n", "x.yml:1: this is not a mapping of keys"),
+        (b"a: [1, 2\nb: 3\n", "x.yml:2: this is not YAML"),
+        (b"log:\n\tlevel: info\n", "x.yml:2: this is not YAML"),
+        (b"a: 1\n---\nb: 2\n", "this is not YAML"),
+        (b"a: *nobody\n", "x.yml:1: this is not YAML"),
+        (b"a: 1\nb: \xff\n", "x.yml:2: the byte 0xff is not UTF-8 text"),
+        (b"a: 1\nb: \x00\n", "x.yml:2: this is not YAML: the character U+0000"),
+        (b"\x7fELF\x02\x01", "x.yml:1: this is not YAML"),
+        (b"[" * 5000, "x.yml"),
+        (b"a: " * 3, "x.yml:1: this is not YAML"),
+        (b" " * (FILE_BYTES_MAX + 1), "has more than"),
+    ],
+)
+def test_a_file_that_is_no_configuration(data: bytes, fault: str) -> None:
+    result = load_bytes(data, "x.yml")
+    assert result.settings is None
+    assert len(result.faults) == 1
+    assert fault in str(result.faults[0])
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    def only_fault(path: Path) -> str:
+        result = load(path)
+        assert result.settings is None
+        (fault,) = result.faults
+        return str(fault)
+
+    assert only_fault(tmp_path / "none.yml") == f"{tmp_path}/none.yml: there is no such file; name one with -c FILE"
+    assert "this is a directory" in only_fault(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert "cannot be read" in only_fault(tmp_path / "file" / "below.yml")
+    assert "cannot be read" in str(load("nul\0.yml").faults[0])
+    secret = tmp_path / "secret.yml"
+    secret.write_text(MINIMUM)
+    secret.chmod(0)
+    if not os.access(secret, os.R_OK):  # root reads it all the same
+        assert "may not read" in only_fault(secret)
+
+
+def test_all_faults_are_told_in_the_order_of_their_lines() -> None:
+    found = faults("mqtt:\n  max_inflight: a\nlog:\n  level: b\n  nothing: c\nlisteners: 5\n")
+    assert [fault.split(":")[1] for fault in found] == ["2", "4", "5", "6"]
+
+
+def test_the_number_of_faults_is_bounded() -> None:
+    found = faults("".join(f"wrong{i}: 1\n" for i in range(FAULTS_MAX + 7)))
+    assert len(found) == FAULTS_MAX + 1
+    assert found[-1] == "x.yml: and 7 more"
+
+
+def test_aliases_that_multiply_are_bounded() -> None:
+    text = "api:\n  grpc: &a [" + ", ".join(["{address: ':0'}"] * 1000) + "]\n  http: *a\n"
+    assert len(good(text).api.http) == 1000
+    listener = "&l {address: ':0'}"
+    many = f"listeners: [{listener}" + ", *l" * 1000 + "]\n"
+    assert "at most 1000" in faults(many)[0]
+
+
+def test_anchors_and_merges_work() -> None:
+    text = "mqtt: &m {max_inflight: 7}\nlog: {<<: {level: debug, format: json}, level: warn}\n"
+    assert good(text).log == LogSettings(level="warn", format="json")
+
+
+def test_scalars_are_read_as_their_key_wants_them() -> None:
+    settings = good(
+        "plugins:\n  federation:\n    node_name: 007\n    fed_addr: 127.0.0.1\n    gossip_addr: '[::1]'\n"
+        "    advertise_fed_addr: ''\n    retry_join: [':8912', other]\n    outbox_bytes_max: 1MiB\n"
+        "mqtt:\n  max_packet_size: 0x1000\n  max_queued_messages: 1_000\n  queue_qos0_messages: off\n"
+        "  session_expiry: 1h30m\n  connect_timeout: 500ms\n"
+    )
+    federation = settings.plugins.federation
+    assert federation.node_name == "007"
+    assert federation.fed_addr == Address("tcp", "127.0.0.1", 8901)
+    assert federation.gossip_addr == Address("tcp", "::1", 8902)
+    assert federation.advertise_fed_addr is None
+    assert federation.retry_join == (Address("tcp", "127.0.0.1", 8912), Address("tcp", "other", 8902))
+    assert federation.outbox_bytes_max == 2**20
+    assert settings.mqtt.max_packet_size == 4096
+    assert settings.mqtt.max_queued_messages == 1000
+    assert settings.mqtt.queue_qos0_messages is False
+    assert settings.mqtt.session_expiry == 5400.0
+    assert settings.mqtt.connect_timeout == 0.5
+
+
+def test_an_empty_node_name_is_the_host_name() -> None:
+    assert good("plugins: {federation: {node_name: ''}}\n") == Settings()
+
+
+def test_both_spellings_of_the_session_timer() -> None:
+    assert good("mqtt: {session_expiry_check_interval: 7s}\n").mqtt.session_expiry_check_timer == 7.0
+    text = "mqtt: {session_expiry_check_interval: 7s, session_expiry_check_timer: 8s}\n"
+    assert "already set" in faults(text)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            "listeners: [{address: ':1883', tls: {cert: a, key: b}}]\n",
+            "x.yml:1: listeners[0].tls: this is not there yet: this listener is not opened",
+        ),
+        ("listeners: [{address: ':1883', websocket: {path: /}}]\n", "listeners[0].websocket: this is not there yet"),
+        ("api: {grpc: [{address: ':1', tls: {cert: a}}]}\n", "api.grpc[0].tls: this is not there yet"),
+        ("persistence: {type: redis}\n", 'persistence.type: "redis" is not there yet: everything is kept in memory'),
+        ("persistence: {redis: {database: 3}}\n", "persistence.redis: this is not there yet"),
+        ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus.path: this is not there yet"),
+        ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth.hash: this is not there yet: every client is let in"),
+        ("plugins: {federation: {snapshot_path: /a}}\n", "plugins.federation.snapshot_path: this is not there yet"),
+        ("plugins: {federation: {rejoin_after_leave: true}}\n", "rejoin_after_leave: this is not there yet"),
+        ("plugin_order: [auth]\n", 'plugin_order: "auth" is not there yet: every client is let in without a password'),
+        ("plugin_order: [prometheus]\n", 'plugin_order: "prometheus" is not there yet: no metrics are served'),
+        ("config_dir: /etc/gmqtt\n", "config_dir: this key has no effect, here as in gmqttd"),
+        ("mqtt: {max_awaiting_rel: 100}\n", "mqtt.max_awaiting_rel: this key has no effect"),
+    ],
+)
+def test_what_is_not_there_yet_is_accepted_with_a_warning(text: str, warning: str) -> None:
+    (found,) = warnings(text)
+    assert warning in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plugins: {prometheus: {path: /metrics, listen_address: ':8082'}}\n",
+        "plugins: {federation: {snapshot_path: '', rejoin_after_leave: false}}\n",
+        "persistence: {type: memory, redis: {addr: '127.0.0.1:6379', idle_timeout: 240s}}\n",
+    ],
+)
+def test_defaults_of_what_is_not_there_yet_draw_no_warning(text: str) -> None:
+    assert warnings(text) == []
+
+
+def test_what_was_to_be_encrypted_is_not_served() -> None:
+    listener = ListenerSettings(Address("tcp", "", 1883))
+    assert listener.is_served
+    settings = good("listeners: [{address: ':1883', tls: {}}]\napi: {http: [{address: ':1', tls: {}}]}\n")
+    assert not settings.listeners[0].is_served
+    assert not settings.api.http[0].is_served
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["mqtt", "log", "listeners", "address", "level", "x"]), inner, max_size=3)
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_tree_is_settings_or_faults(tree: object) -> None:
+    import yaml
+
+    result = load_bytes(yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "surrogatepass"), "x.yml")
+    assert (result.settings is None) == bool(result.faults)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_settings_or_faults(data: bytes) -> None:
+    result = load_bytes(data, "x.yml")
+    assert (result.settings is None) == bool(result.faults)
+
+
+def test_what_is_printed_is_read_as_the_same_settings() -> None:
+    settings = good(
+        "listeners:\n- address: '[::1]:0'\n- {address: ':1884', tls: {cert: c}}\n"
+        "api: {grpc: [{address: unix:///run/a.sock}], http: [{address: ':8083', map: 'tcp://127.0.0.1:8084'}]}\n"
+        "mqtt: {session_expiry: 1.5h, publisher_hold_max: 0, max_queued_bytes: 12345}\n"
+        "plugins: {federation: {node_name: 'true', retry_join: ['a:1', '[::1]:2'], advertise_fed_addr: 'x:3'}}\n"
+        "plugin_order: [federation]\npid_file: /tmp/x y.pid\nlog: {dump_packet: true}\n"
+    )
+    assert good(effective_yaml(settings)) == settings
+    assert good(effective_yaml(Settings())) == Settings()
+
+
+def test_secrets_are_neither_printed_nor_told_in_faults() -> None:
+    text = effective_yaml(good("persistence: {redis: {password: hunter2}}\n"))
+    assert "hunter2" not in text
+    assert f"password: '{HIDDEN}'" in text
+    (fault,) = faults('persistence: {redis: {password: "hunter2\\n"}}\n')
+    assert "hunter2" not in fault
+
+
+def test_changed_keys() -> None:
+    old = Settings()
+    new = replace(
+        old,
+        mqtt=replace(old.mqtt, max_inflight=5),
+        log=LogSettings(level="debug"),
+        listeners=(*old.listeners, ListenerSettings(Address("tcp", "", 0))),
+    )
+    assert changed_keys(old, old) == []
+    assert changed_keys(old, new) == ["listeners", "mqtt.max_inflight", "log.level"]

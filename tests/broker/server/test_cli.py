@@ -1,0 +1,341 @@
+"""The command: exit statuses, what goes where, signals. The server behind it is one that only tells what it is asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner, Result
+
+from broker.config.loader import load_bytes
+from broker.server.cli import main
+
+TIMEOUT: Final = 30.0
+
+# Stands in for broker.server.lifecycle in the process under test. The words of the environment say how it behaves.
+FAKE_SERVER: Final = """
+import asyncio, os, sys, types
+
+behaviour = os.environ.get("BEHAVIOUR", "")
+module = types.ModuleType("broker.server.lifecycle")
+
+def say(text):
+    print(text, flush=True)
+
+class StartError(Exception):
+    pass
+
+class Server:
+    stop_reason = ""
+    def __init__(self, settings):
+        say("made " + str(len(settings.listeners)))
+        self.ended = asyncio.Event()
+    async def start(self):
+        if behaviour == "start fault":
+            raise StartError("the port 1 is in use")
+        if behaviour == "start hangs":
+            say("starting")
+            await asyncio.Event().wait()
+        say("started")
+        if behaviour == "ends":
+            self.stop_reason = "the name is taken"
+            self.ended.set()
+    async def wait_stopped(self):
+        await self.ended.wait()
+    async def stop(self):
+        say("stop")
+        if behaviour == "stop hangs":
+            await asyncio.Event().wait()
+        if behaviour == "stop fault":
+            raise RuntimeError("stop is broken")
+        if behaviour == "stop blocks":
+            import time
+            time.sleep(60)
+    async def reload(self, settings):
+        say("reload " + settings.log.level)
+        if behaviour == "reload fault":
+            raise RuntimeError("reload is broken")
+        return ["listeners"]
+
+module.Server, module.StartError = Server, StartError
+sys.modules["broker.server.lifecycle"] = module
+from broker.server.cli import main
+main()
+"""
+
+
+class Node:
+    """A process of `gmqttd start`; its output line by line."""
+
+    def __init__(self, folder: Path, config: str, behaviour: str = "") -> None:
+        self.config = folder / "node.yml"
+        self.config.write_text(config)
+        script = folder / "gmqttd"
+        script.write_text(FAKE_SERVER)
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), "start", "-c", str(self.config)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "BEHAVIOUR": behaviour, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+        )
+        self.errors = ""
+
+    def expect(self, line: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().rstrip("\n") == line
+
+    def expect_error(self, part: str) -> None:
+        """Read standard error up to a line with this part."""
+        assert self.process.stderr is not None
+        while True:
+            line = self.process.stderr.readline()
+            assert line, f"no {part!r} in {self.errors!r}"
+            self.errors += line
+            if part in line:
+                return
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def finish(self) -> tuple[int, str]:
+        """Exit status and standard error."""
+        _, errors = self.process.communicate(timeout=TIMEOUT)
+        return self.process.returncode, self.errors + errors
+
+
+Start = Callable[..., Node]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    nodes: list[Node] = []
+
+    def start_node(config: str = "log: {level: info}\n", behaviour: str = "") -> Node:
+        nodes.append(Node(tmp_path, config, behaviour))
+        return nodes[-1]
+
+    yield start_node
+    for node in nodes:
+        node.process.kill()
+        node.process.communicate(timeout=TIMEOUT)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_check_prints_what_is_in_effect(tmp_path: Path) -> None:
+    config = tmp_path / "a.yml"
+    config.write_text("mqtt: {max_inflight: 7}\npersistence: {redis: {password: hunter2}}\n")
+    result = call("check", "-c", str(config))
+    assert result.exit_code == 0
+    assert "  max_inflight: 7\n" in result.stdout
+    assert "hunter2" not in result.output
+    assert "warning: " in result.stderr
+    assert "persistence.redis: this is not there yet" in result.stderr
+    assert load_bytes(result.stdout.encode(), "printed").settings is not None
+
+
+@pytest.mark.parametrize("command", ["check", "start", "reload"])
+def test_every_fault_is_told_with_exit_status_2(tmp_path: Path, command: str) -> None:
+    config = tmp_path / "a.yml"
+    config.write_text("mqtt: {max_inflight: a}\nlogs: 1\n")
+    result = call(command, "-c", str(config))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        f'{config}:1: mqtt.max_inflight: "a" is not a whole number of 1..65535; for example 100',
+        f"{config}:2: logs: unknown key; the nearest known one is log",
+    ]
+
+
+def test_the_default_file_is_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = call("check")
+    assert result.exit_code == 2
+    assert f"{tmp_path}/gmqtt.yml: there is no such file" in result.stderr
+    (tmp_path / "gmqtt.yml").write_text("log: {level: debug}\n")
+    assert call("check").exit_code == 0
+
+
+def test_version() -> None:
+    result = call("version")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("gmqttd ")
+
+
+def test_check_needs_no_event_loop_and_no_grpc(tmp_path: Path) -> None:
+    config = tmp_path / "a.yml"
+    config.write_text("log: {level: debug}\n")
+    program = (
+        "import sys\nfrom broker.server.cli import main\n"
+        "try:\n    main(['check', '-c', sys.argv[1]])\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = {'asyncio', 'uvloop', 'grpc', 'aiohttp', 'structlog'} & set(sys.modules)\nassert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(config)], check=True, timeout=TIMEOUT, capture_output=True)
+
+
+def test_reload_needs_a_pid_file_and_a_node(tmp_path: Path) -> None:
+    config = tmp_path / "a.yml"
+    config.write_text("log: {level: info}\n")
+    result = call("reload", "-c", str(config))
+    assert result.exit_code == 1
+    assert "pid_file is not set" in result.stderr
+    pid_file = tmp_path / "node.pid"
+    config.write_text(f"pid_file: {pid_file}\n")
+    result = call("reload", "-c", str(config))
+    assert (result.exit_code, "there is no such file" in result.stderr) == (1, True)
+    pid_file.write_text("999999999")
+    result = call("reload", "-c", str(config))
+    assert (result.exit_code, "no gmqttd has the process id" in result.stderr) == (1, True)
+    pid_file.write_text("words")
+    result = call("reload", "-c", str(config))
+    assert (result.exit_code, "holds no process id" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_node(start: Start, tmp_path: Path, number: int) -> None:
+    pid_file = tmp_path / "node.pid"
+    node = start(f"pid_file: {pid_file}\n")
+    node.expect("made 1")
+    node.expect("started")
+    assert pid_file.read_text() == str(node.process.pid)
+    node.signal(number)
+    node.expect("stop")
+    assert node.finish() == (0, "")
+    assert not pid_file.exists()
+
+
+def test_the_second_signal_exits_at_once(start: Start, tmp_path: Path) -> None:
+    pid_file = tmp_path / "node.pid"
+    node = start(f"pid_file: {pid_file}\n", "stop hangs")
+    node.expect("made 1")
+    node.expect("started")
+    node.signal(signal.SIGTERM)
+    node.expect("stop")
+    begun = time.monotonic()
+    node.signal(signal.SIGINT)
+    status, _ = node.finish()
+    assert status == 1
+    assert time.monotonic() - begun < 3
+    assert not pid_file.exists()
+
+
+@pytest.mark.parametrize("behaviour", ["stop hangs", "stop blocks"])
+def test_a_stop_that_hangs_ends_within_its_time(start: Start, behaviour: str) -> None:
+    node = start(behaviour=behaviour)
+    node.expect("made 1")
+    node.expect("started")
+    begun = time.monotonic()
+    node.signal(signal.SIGTERM)
+    status, errors = node.finish()
+    assert status == 1
+    assert 3 < time.monotonic() - begun < 8
+    if behaviour == "stop hangs":
+        assert "stop took too long" in errors
+
+
+def test_a_fault_in_the_stop_is_logged(start: Start) -> None:
+    node = start(behaviour="stop fault")
+    node.expect("made 1")
+    node.expect("started")
+    node.signal(signal.SIGTERM)
+    status, errors = node.finish()
+    assert status == 1
+    assert "stop is broken" in errors
+
+
+def test_a_signal_during_the_start_stops_it(start: Start) -> None:
+    node = start(behaviour="start hangs")
+    node.expect("made 1")
+    node.expect("starting")
+    node.signal(signal.SIGTERM)
+    node.expect("stop")
+    assert node.finish() == (0, "")
+
+
+def test_a_start_error_is_one_line_and_gives_back_what_was_opened(start: Start, tmp_path: Path) -> None:
+    pid_file = tmp_path / "node.pid"
+    node = start(f"pid_file: {pid_file}\n", "start fault")
+    node.expect("made 1")
+    node.expect("stop")
+    assert node.finish() == (1, "gmqttd: the port 1 is in use\n")
+    assert not pid_file.exists()
+
+
+def test_a_node_that_ends_by_itself_says_why(start: Start) -> None:
+    node = start(behaviour="ends")
+    node.expect("made 1")
+    node.expect("started")
+    node.expect("stop")
+    assert node.finish() == (1, "gmqttd: the name is taken\n")
+
+
+def test_reload_takes_a_good_file_and_survives_bad_ones(start: Start, tmp_path: Path) -> None:
+    pid_file = tmp_path / "node.pid"
+    config = f"pid_file: {pid_file}\n"
+    node = start(config)
+    node.expect("made 1")
+    node.expect("started")
+    for broken in ("log: {level: loud}\n", "", "[", "\tx"):
+        node.config.write_text(broken)
+        node.signal(signal.SIGHUP)
+        node.expect_error("the configuration is not taken")
+    node.config.unlink()
+    node.signal(signal.SIGHUP)
+    node.expect_error("there is no such file")
+    node.expect_error("the configuration is not taken")
+    node.config.write_text(f"{config}log: {{level: debug}}\n")
+    result = call("reload", "-c", str(node.config))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert str(node.process.pid) in result.stdout
+    node.expect("reload debug")
+    node.expect_error("the configuration is taken")
+    assert '"loud" is not one of debug, info, warn, error' in node.errors
+    assert "this change takes effect after a restart key=listeners" in node.errors
+    node.signal(signal.SIGTERM)
+    node.expect("stop")
+    assert node.finish()[0] == 0
+
+
+def test_a_fault_in_reloading_does_not_end_the_reloads(start: Start) -> None:
+    node = start(behaviour="reload fault")
+    node.expect("made 1")
+    node.expect("started")
+    for _ in range(2):
+        node.signal(signal.SIGHUP)
+        node.expect("reload info")
+        node.expect_error("reload failed, the node runs on")
+    node.signal(signal.SIGTERM)
+    assert node.finish()[0] == 0
+
+
+def test_two_nodes_cannot_have_one_pid_file(start: Start, tmp_path: Path) -> None:
+    config = f"pid_file: {tmp_path / 'node.pid'}\n"
+    first = start(config)
+    first.expect("made 1")
+    first.expect("started")
+    second = start(config)
+    status, errors = second.finish()
+    assert status == 1
+    assert f"process id {first.process.pid} is running" in errors
+    assert (tmp_path / "node.pid").read_text() == str(first.process.pid)
+
+
+def test_warnings_of_the_file_are_logged(start: Start) -> None:
+    node = start("plugin_order: [auth]\n")
+    node.expect("made 1")
+    node.expect("started")
+    node.signal(signal.SIGTERM)
+    status, errors = node.finish()
+    assert status == 0
+    assert "every client is let in without a password" in errors
+    assert " warn " in errors

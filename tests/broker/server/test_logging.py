@@ -1,0 +1,110 @@
+"""The log: both forms, levels, and that strangers cannot write lines of their own into it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from broker.config.settings import LogSettings
+from broker.server.logging import dump_packet, get_logger, setup_logging
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+@pytest.fixture(autouse=True)
+def former_log() -> Iterator[None]:
+    former = structlog.get_config()
+    yield
+    structlog.configure(**former)
+
+
+def test_text() -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(), stream)
+    get_logger("federation").info("peer connected", peer="node2", lag=3, empty="", words="a b")
+    line = stream.getvalue()
+    assert TIME.match(line)
+    assert line[25:] == 'info  federation: peer connected peer=node2 lag=3 empty="" words="a b"\n'
+
+
+def test_json() -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(format="json"), stream)
+    get_logger("server").warning("odd", data=b"\xffx", text="ä\n")
+    event = json.loads(stream.getvalue())
+    assert TIME.fullmatch(event.pop("time"))
+    assert event == {"part": "server", "event": "odd", "level": "warn", "data": "\\xffx", "text": "ä\n"}
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [
+        ("debug", ["debug", "info", "warn", "error"]),
+        ("info", ["info", "warn", "error"]),
+        ("warn", ["warn", "error"]),
+        ("error", ["error"]),
+    ],
+)
+def test_levels(level: str, shown: list[str]) -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(level=level, format="json"), stream)
+    log = get_logger("x")
+    log.debug("a")
+    log.info("a")
+    log.warning("a")
+    log.error("a")
+    assert [json.loads(line)["level"] for line in stream.getvalue().splitlines()] == shown
+
+
+def test_a_logger_follows_a_later_setup() -> None:
+    log = get_logger("x")
+    first, second = io.StringIO(), io.StringIO()
+    setup_logging(LogSettings(), first)
+    log.info("one")
+    setup_logging(LogSettings(level="error", format="json"), second)
+    log.info("two")
+    log.error("three")
+    assert "one" in first.getvalue()
+    assert json.loads(second.getvalue())["event"] == "three"
+
+
+def test_a_value_cannot_make_a_line_of_its_own() -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(), stream)
+    get_logger("x").info("client", client_id="a\n2026 error x: forged\x1b[2J\u2028", data=b"\r\n")
+    assert stream.getvalue().count("\n") == 1
+    assert "\\n2026" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_long_value_is_cut() -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(), stream)
+    get_logger("x").info("packet", data="x" * 100_000)
+    assert len(stream.getvalue()) < 2200
+    assert "(100000 characters)" in stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_traceback_is_written(form: str) -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(format=form), stream)
+    try:
+        raise OSError("no such thing")
+    except OSError as error:
+        get_logger("x").error("failed", exc_info=error)
+    assert "OSError: no such thing" in stream.getvalue()
+    assert "Traceback" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("level", "wanted", "dumped"), [("debug", True, True), ("info", True, False), ("debug", False, False)]
+)
+def test_packets_are_dumped_at_debug_only(level: str, wanted: bool, dumped: bool) -> None:
+    setup_logging(LogSettings(level=level, dump_packet=wanted), io.StringIO())
+    assert dump_packet() is dumped
