@@ -1,0 +1,60 @@
+"""The retained store by example."""
+
+from broker.message import NEVER, Message
+from broker.topics.retained import RetainedStore
+
+
+def message(topic: bytes, payload: bytes = b"x", expires_at: float = NEVER) -> Message:
+    return Message(topic, payload, 1, True, b"", expires_at)
+
+
+def test_replace_and_delete() -> None:
+    store = RetainedStore()
+    assert store.put(message(b"a/b", b"1"))
+    assert store.put(message(b"a/b", b"2"))
+    assert [found.payload for found in store.match(b"a/+", 0)] == [b"2"]
+    assert store.put(message(b"a/b", b""))
+    assert not store.put(message(b"a/b", b""))
+    assert len(store) == 0
+    assert store.match(b"#", 0) == []
+
+
+def test_dollar_topics_only_by_name() -> None:
+    store = RetainedStore()
+    store.put(message(b"$SYS/a"))
+    store.put(message(b"x/$a"))
+    assert [found.topic for found in store.match(b"#", 0)] == [b"x/$a"]
+    assert [found.topic for found in store.match(b"+/#", 0)] == [b"x/$a"]
+    assert [found.topic for found in store.match(b"$SYS/#", 0)] == [b"$SYS/a"]
+
+
+def test_limit_refuses_new_topics_only_and_counts() -> None:
+    store = RetainedStore(messages_max=1)
+    assert store.put(message(b"a"))
+    assert not store.put(message(b"b"))
+    assert store.refused == 1
+    assert store.put(message(b"a", b"2"))
+    assert store.put(message(b"a", b""))
+    assert store.put(message(b"b"))
+
+
+def test_expiry() -> None:
+    store = RetainedStore()
+    store.put(message(b"a", expires_at=10.0))
+    store.put(message(b"b", expires_at=20.0))
+    assert [found.topic for found in store.match(b"#", 10.0)] == [b"b"]
+    assert store.match(b"a", 10.0) == []
+    assert store.next_expiry() == 10.0
+    assert store.expire(20.0, 1) == 1
+    assert store.expire(20.0, 10) == 1
+    assert store.expired == 2
+    assert store.next_expiry() == NEVER
+
+
+def test_replaced_deadlines_stay_bounded() -> None:
+    store = RetainedStore()
+    for count in range(10_000):
+        store.put(message(b"a", expires_at=1_000.0 + count))
+    assert store.expire(10_000.0, 5_000) == 0  # only the last deadline is true, and it has not come
+    assert store.expire(1e9, 5_000) == 1
+    assert store.next_expiry() == NEVER

@@ -1,0 +1,39 @@
+"""Turns of a shared group."""
+
+from broker.topics.shared import GroupMember, SharedGroup
+
+
+def group_of(*members: GroupMember) -> SharedGroup:
+    group = SharedGroup(b"g", b"a/+")
+    for member in members:
+        group.add(member)
+    return group
+
+
+def test_empty_group_has_nobody() -> None:
+    assert SharedGroup(b"g", b"a").pick() is None
+
+
+def test_available_members_first() -> None:
+    a, b, c = GroupMember(), GroupMember(False), GroupMember()
+    group = group_of(a, b, c)
+    assert [group.pick() for _ in range(4)] == [a, c, a, c]
+    a.available = c.available = False
+    assert group.pick(available_only=True) is None
+    assert {group.pick(), group.pick(), group.pick()} == {a, b, c}
+    b.available = True
+    assert [group.pick() for _ in range(2)] == [b, b]
+
+
+def test_removal_keeps_the_turn() -> None:
+    a, b, c = GroupMember(), GroupMember(), GroupMember()
+    group = group_of(a, b, c)
+    assert group.pick() is a
+    assert group.remove(a)
+    assert not group.remove(a)
+    assert [group.pick() for _ in range(3)] == [b, c, b]
+    assert group.remove(c)
+    assert group.pick() is b
+    assert group.remove(b)
+    assert group.pick() is None
+    assert len(group) == 0

@@ -1,0 +1,177 @@
+"""Properties of the topic stores: they agree with matchers that are too simple to be wrong."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from broker.errors import MqttError
+from broker.message import NEVER, Message
+from broker.topics.names import check_topic_filter, check_topic_name, full_filter, has_wildcard, parse_filter
+from broker.topics.retained import RetainedStore
+from broker.topics.shared import GroupMember, SharedGroup
+from broker.topics.trie import Trie
+
+# Few names, so that filters and topics meet; the empty level and $ among them.
+LEVELS = st.sampled_from([b"", b"a", b"b", b"$s", b"$"])
+TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map(b"/".join).filter(bool)
+FILTERS = (
+    st.tuples(st.lists(LEVELS | st.just(b"+"), max_size=4), st.booleans())
+    .map(lambda pair: b"/".join(pair[0] + [b"#"] * pair[1]))
+    .filter(bool)
+)
+
+
+def naive_match(topic_filter: bytes, topic: bytes) -> bool:
+    """Section 4.7, read aloud."""
+    pattern, levels = topic_filter.split(b"/"), topic.split(b"/")
+    if levels[0].startswith(b"$") and pattern[0] in {b"+", b"#"}:
+        return False
+    if pattern[-1] == b"#":
+        pattern = pattern[:-1]
+        if len(levels) < len(pattern):
+            return False
+        levels = levels[: len(pattern)]
+    return len(pattern) == len(levels) and all(
+        want in {b"+", level} for want, level in zip(pattern, levels, strict=True)
+    )
+
+
+class TrieMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.trie = Trie()
+        self.model: dict[bytes, int] = {}
+        self.count = 0
+
+    @rule(topic_filter=FILTERS)
+    def set(self, topic_filter: bytes) -> None:
+        self.count += 1
+        self.trie.set(topic_filter, self.count)
+        self.model[topic_filter] = self.count
+
+    @rule(topic_filter=FILTERS)
+    def delete(self, topic_filter: bytes) -> None:
+        assert self.trie.delete(topic_filter) == (self.model.pop(topic_filter, None) is not None)
+
+    @rule(data=st.data())
+    def delete_known(self, data: st.DataObject) -> None:
+        if self.model:
+            topic_filter = data.draw(st.sampled_from(sorted(self.model)))
+            del self.model[topic_filter]
+            assert self.trie.delete(topic_filter)
+
+    @rule(topic_filter=FILTERS)
+    def get(self, topic_filter: bytes) -> None:
+        assert self.trie.get(topic_filter) == self.model.get(topic_filter)
+
+    @rule(topic=TOPICS)
+    def match(self, topic: bytes) -> None:
+        found = self.trie.match(topic)
+        assert sorted(map(str, found)) == sorted(
+            str(value) for topic_filter, value in self.model.items() if naive_match(topic_filter, topic)
+        )
+
+    @invariant()
+    def same_items(self) -> None:
+        assert len(self.trie) == len(self.model)
+        assert sorted(self.trie.items()) == sorted(self.model.items())
+
+    def teardown(self) -> None:
+        for topic_filter in list(self.model):
+            assert self.trie.delete(topic_filter)
+        assert len(self.trie) == 0
+        assert self.trie.items() == []
+
+
+TestTrie = TrieMachine.TestCase
+TestTrie.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+class RetainedMachine(RuleBasedStateMachine):
+    LIMIT = 12
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = RetainedStore(self.LIMIT)
+        self.model: dict[bytes, Message] = {}
+        self.now = 100.0
+
+    @rule(topic=TOPICS, lifetime=st.none() | st.integers(1, 20))
+    def put(self, topic: bytes, lifetime: int | None) -> None:
+        message = Message(topic, b"x", 0, True, b"", NEVER if lifetime is None else self.now + lifetime)
+        fits = topic in self.model or len(self.model) < self.LIMIT
+        assert self.store.put(message) == fits
+        if fits:
+            self.model[topic] = message
+
+    @rule(topic=TOPICS)
+    def delete(self, topic: bytes) -> None:
+        assert self.store.put(Message(topic, b"", 0, True)) == (self.model.pop(topic, None) is not None)
+
+    @rule(seconds=st.integers(0, 10))
+    def pass_time(self, seconds: int) -> None:
+        self.now += seconds
+
+    @rule(limit=st.integers(0, 5))
+    def expire(self, limit: int) -> None:
+        deleted = self.store.expire(self.now, limit)
+        assert deleted <= limit
+        for topic, message in list(self.model.items()):
+            if self.store.get(topic) is None:
+                assert message.expires_at <= self.now
+                del self.model[topic]
+                deleted -= 1
+        assert deleted == 0
+
+    @rule()
+    def expire_all(self) -> None:
+        self.store.expire(self.now, 1_000)
+        self.model = {topic: message for topic, message in self.model.items() if message.expires_at > self.now}
+        assert self.store.next_expiry() > self.now
+
+    @rule(topic_filter=FILTERS)
+    def match(self, topic_filter: bytes) -> None:
+        found = self.store.match(topic_filter, self.now)
+        assert {message.topic: message for message in found} == {
+            topic: message
+            for topic, message in self.model.items()
+            if naive_match(topic_filter, topic) and message.expires_at > self.now
+        }
+        assert len({message.topic for message in found}) == len(found)
+
+    @invariant()
+    def same_messages(self) -> None:
+        assert len(self.store) == len(self.model)
+        assert {message.topic: message for message in self.store.messages()} == self.model
+
+
+TestRetained = RetainedMachine.TestCase
+TestRetained.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+@given(st.binary(max_size=12) | FILTERS | TOPICS.map(lambda topic: b"$share/" + topic))
+def test_a_filter_that_passes_can_be_stored_and_one_without_wildcards_is_a_name(data: bytes) -> None:
+    try:
+        check_topic_filter(data)
+    except MqttError:
+        return
+    share_name, topic_filter = parse_filter(data)
+    assert full_filter(share_name, topic_filter) == data
+    trie = Trie()
+    trie.set(topic_filter, 1)
+    assert trie.items() == [(topic_filter, 1)]
+    if not has_wildcard(topic_filter):
+        check_topic_name(topic_filter)
+        assert trie.match(topic_filter) == [1]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(1, 4))
+def test_available_members_of_a_group_get_equal_shares(available: list[bool], rounds: int) -> None:
+    group = SharedGroup(b"g", b"a")
+    members = [GroupMember(flag) for flag in available]
+    for member in members:
+        assert group.add(member)
+        assert not group.add(member)
+    takers = [member for member in members if member.is_available()] or members
+    picked = [group.pick() for _ in range(rounds * len(takers))]
+    assert picked == takers * rounds
