@@ -8,11 +8,11 @@ import contextlib
 import random
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, Final, cast
 
 from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
+from broker.config.printer import changed_keys
 from broker.config.settings import Settings
 from broker.plugins import Plugin, StartError, load_plugin
 from broker.server.listeners import Listeners
@@ -174,10 +174,11 @@ class Server:
         self.listeners.close()
         self.broker.shut_down(self.now())
         self._flush()
-        await self._within(LEAVE_SECONDS_MAX, [plugin.leave() for plugin in self.plugins], "leave")
-        await self._wait_closed()
+        goodbyes: list[Any] = [plugin.leave() for plugin in self.plugins]
+        goodbyes.append(self._wait_closed())
         if self.api is not None:
-            await self._within(PLUGIN_STOP_SECONDS_MAX, [self.api.stop()], "stop of the API")
+            goodbyes.append(self.api.stop())
+        await self._within(LEAVE_SECONDS_MAX, goodbyes, "leave")
         await self._within(PLUGIN_STOP_SECONDS_MAX, [plugin.stop() for plugin in reversed(self.plugins)], "stop")
         if self._timer is not None:
             self._timer.cancel()
@@ -212,9 +213,9 @@ class Server:
         """Take over what can change while running (`mqtt`, `log`); returns the keys that need a restart."""
         self.broker.apply_settings(settings.mqtt)
         need_restart = [
-            field.name
-            for field in fields(Settings)
-            if field.name not in ("mqtt", "log") and getattr(settings, field.name) != getattr(self.settings, field.name)
+            key
+            for key in changed_keys(self.settings, settings)
+            if not key.startswith(("mqtt.", "log.")) or key == "log.dump_packet"
         ]
         self.settings = settings
         self.flush_soon()
