@@ -37,6 +37,7 @@ from federation.stream.frames import (
 
 BLOCK_BYTES_MAX: Final = 65_536  # a block that has so much is closed
 BLOCK_MESSAGES_MAX: Final = 2_048
+BLOCK_SECONDS_MAX: Final = 1.0  # so that dropping by age is no coarser
 CHUNK_OVERHEAD: Final = 48  # memory of a bytes object and its place in a list, beside its bytes
 PACKET_OVERHEAD_MAX: Final = 32  # of a PUBLISH beside topic, properties and payload
 
@@ -119,6 +120,7 @@ class Outbox:
     __slots__ = (
         "_count",
         "_open",
+        "_open_until",
         "_run_at",
         "_run_bytes",
         "_run_version",
@@ -142,6 +144,7 @@ class Outbox:
         self.on_way: deque[Block] = deque()  # with ids, not acknowledged
         self.on_way_size = 0
         self._open: Block | None = None
+        self._open_until = 0.0
         # The PUBLISH_BLOCK at the end of the open block that still grows: its version (0: none), where its header
         # goes, how many packets and bytes it has.
         self._run_version = 0
@@ -153,16 +156,11 @@ class Outbox:
 
     def append_run(self, data: bytes, count: int, version: int, now: float) -> bool:
         """`count` PUBLISH packets without RETAIN and expiry. True when a block is full and should leave."""
-        block = self._put_run(data, count, version, now)
-        return block is not None and self._close_full(block)
-
-    def _put_run(self, data: bytes, count: int, version: int, now: float) -> Block | None:
-        """The block that took the packets; None when they were dropped."""
         size = len(data) + CHUNK_OVERHEAD
         if self.size + size > self.bytes_max and not self._make_room(size, count):
-            return None
+            return False
         block = self._open
-        if block is None or self._run_version != version:
+        if block is None or self._run_version != version or now > self._open_until:
             block = self._begin_run(version, now)
         block.chunks.append(data)
         block.messages += count
@@ -170,7 +168,7 @@ class Outbox:
         self._count += count
         self._run_bytes += len(data)
         self.size += size
-        return block
+        return self._close_full(block)
 
     def _close_full(self, block: Block) -> bool:
         if block.size < BLOCK_BYTES_MAX and block.messages < BLOCK_MESSAGES_MAX:
@@ -184,7 +182,7 @@ class Outbox:
         if size > VARINT_MAX:
             self.counters.drop(DROP_NOT_REPRESENTABLE, 1)
             return False
-        if not groups and not message.retain:
+        if not groups and not message.retain and message.expires_at == NEVER:
             return self._append_plain(message, now)
         if self.size + size + CHUNK_OVERHEAD > self.bytes_max and not self._make_room(size + CHUNK_OVERHEAD, 1):
             return False
@@ -192,43 +190,42 @@ class Outbox:
             self.counters.drop(DROP_NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
             groups = groups[:GROUPS_MAX]
         self._end_run()
-        block = self._open
-        if block is None:
-            block = Block(False, now)
-            self._open = block
+        block = self._open_block(now)
         before = block.size
         block.append_message(PUBLISH, message, groups)
         self.size += block.size - before
         return self._close_full(block)
 
     def _append_plain(self, message: Message, now: float) -> bool:
-        """For ordinary subscribers, not retained: it joins the run, in the run's version where it can."""
+        """For ordinary subscribers, neither retained nor expiring: it joins the run, in the run's version where it can."""
         if message.head_version:
             data = b"".join((message.head, b"\0\1", message.tail))  # as it came: QoS 1, nothing else
             return self.append_run(data, 1, message.head_version, now)
-        if message.expires_at == NEVER:
-            if message.properties or self._run_version == 0:
-                return self.append_run(encode_packet(message, 5), 1, 5, now)
-            version = self._run_version
-            return self.append_run(encode_packet(message, version), 1, version, now)
-        block = self._put_run(encode_expiring_packet(message), 1, 5, now)
-        if block is None:
-            return False
-        block.note_expiry(message)
-        return self._close_full(block)
+        version = self._run_version
+        if message.properties or version == 0:
+            version = 5
+        return self.append_run(encode_packet(message, version), 1, version, now)
 
     def _begin_run(self, version: int, now: float) -> Block:
         self._end_run()
-        block = self._open
-        if block is None:
-            block = Block(False, now)
-            self._open = block
+        block = self._open_block(now)
         self._run_version = version
         self._run_at = len(block.chunks)
         block.chunks.append(b"")
         block.frames += 1
         block.size += BLOCK_HEADER_SIZE + CHUNK_OVERHEAD
         self.size += BLOCK_HEADER_SIZE + CHUNK_OVERHEAD
+        return block
+
+    def _open_block(self, now: float) -> Block:
+        block = self._open
+        if block is not None:
+            if now <= self._open_until:
+                return block
+            self.close_block()
+        block = Block(False, now)
+        self._open = block
+        self._open_until = now + BLOCK_SECONDS_MAX
         return block
 
     def _end_run(self) -> None:

@@ -106,7 +106,7 @@ class PeerReceiver:
         self.counters.full_states_received += 1
         return True, 0
 
-    def open_stream(self, now: float) -> int:
+    def open_stream(self, batched: bool, now: float) -> int:
         """A stream of the session begins and replaces an older one; its number goes with everything that it brings."""
         if not self.session_id:
             raise StreamError("event stream without Hello: say Hello first", False)
@@ -114,7 +114,10 @@ class PeerReceiver:
             self.counters.streams_replaced += 1
         self.stream += 1
         self.streaming = True
-        if self._confirmed is not None:
+        self._confirm_at = NEVER
+        if batched:
+            self._confirmed = None  # it marks the end of its state
+        elif self._confirmed is not None:
             self._confirm_at = now + CONFIRM_SECONDS
         return self.stream
 
@@ -140,7 +143,6 @@ class PeerReceiver:
         """Apply `count` frames with ids from first_id; the event id to acknowledge, -1 for none. Raises StreamError
         for frames that cannot be told apart, after everything in front of them was applied."""
         self._check(stream, first_id)
-        self._confirmed = None
         counters = self.counters
         counters.batches_received += 1
         counters.bytes_received += len(data)
