@@ -13,15 +13,16 @@ from broker.codec.packets import ConnAck, Disconnect, SubscribeFilter, Will
 from broker.codec.properties import REASON_STRING
 from broker.codec.reason_codes import (
     ADMINISTRATIVE_ACTION,
+    MALFORMED_PACKET,
     NO_SUBSCRIPTION_EXISTED,
     NORMAL_DISCONNECTION,
+    PROTOCOL_ERROR,
     QUOTA_EXCEEDED,
     SERVER_SHUTTING_DOWN,
     SESSION_TAKEN_OVER,
     SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
     SUCCESS,
     TOPIC_FILTER_INVALID,
-    UNSUPPORTED_PROTOCOL_VERSION,
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 )
 from broker.codec.writer import encode_packet
@@ -169,6 +170,9 @@ class Broker:
             self.counters.sessions_taken_over += 1
             self.close_connection(session.connection, SESSION_TAKEN_OVER, "taken over by a new connection", now)
             session = self.sessions.get(client_id)
+        elif session is not None and session.deadline() <= now:
+            self.session_expired(session, now)  # the timer would have come within its slot
+            session = None
         present = False
         if session is not None and clean_start:
             self.end_session(session, now)
@@ -225,11 +229,10 @@ class Broker:
 
     def _write_reason(self, connection: Connection, reason_code: int, text: str) -> None:
         """CONNACK for a refusal, DISCONNECT in MQTT 5; nothing before CONNECT and nothing for MQTT 3 afterwards."""
-        if connection.version == 0 and reason_code == UNSUPPORTED_PROTOCOL_VERSION:
-            # In the form of 3.1.1, which every client can read [MQTT-3.1.2-2].
-            connection.write_packets(b"\x20\x02\x00\x01", 1)
         if reason_code < 0 or connection.version == 0:
             return
+        if connection.version < 5 and reason_code in (MALFORMED_PACKET, PROTOCOL_ERROR):
+            return  # MQTT 3.1.1 answers only what it has a return code for (3.1.4, 4.8)
         properties: dict[int, int | str | bytes | list[tuple[str, str]]] = {}
         if connection.request_problem_information and reason_code != NORMAL_DISCONNECTION:
             properties[REASON_STRING] = text

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from broker.codec.reader import decode_publish
+from broker.codec.reason_codes import TOPIC_NAME_INVALID
 from broker.codec.writer import encode_publish
 from broker.counters import DROP_FROM_PEER_INVALID, DROP_RETAINED_FULL
 from broker.errors import MqttError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from broker.topics.shared import SharedGroup
 
 ROUTES_MAX: Final = 65_536  # topics in the cache; when it is full it starts anew
+ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are resolved each time, so that the cache is bounded in bytes too
 BLOCK_RUN_MAX: Final = 1024  # messages of a peer's block handled as one
 
 
@@ -102,6 +104,10 @@ class Router:
 
     def _resolve(self, topic: bytes) -> Route:
         check_topic_name(topic)
+        if topic.count(b"/") >= self.broker.settings.max_topic_levels:
+            raise MqttError(
+                TOPIC_NAME_INVALID, f"topic name has more than {self.broker.settings.max_topic_levels} levels"
+            )
         route = Route(topic)
         groups: dict[tuple[bytes, bytes], GroupRoute] = {}
         overlap = self.broker.overlap
@@ -135,9 +141,10 @@ class Router:
         for receiver in route.receivers:
             if receiver.no_local or receiver.identifiers:
                 route.plain = False
-        if len(self.routes) >= ROUTES_MAX:
-            self.forget_routes()
-        self.routes[topic] = route
+        if len(topic) <= ROUTE_TOPIC_BYTES_MAX:
+            if len(self.routes) >= ROUTES_MAX:
+                self.forget_routes()
+            self.routes[topic] = route
         return route
 
     # --- messages of clients and of the server ---

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from broker.codec.connect_reader import peek_protocol_version
 from broker.codec.packets import (
+    CONNECT,
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
 CONNECT_BYTES_MAX: Final = 512 * 1024  # before CONNECT nobody has shown who he is: will and properties fit
 RUN_MAX: Final = 256  # messages handled as one; a hold of the publisher acts between two runs
+PENDING_MERGE_BYTES: Final = 4096  # smaller chunks of one packet are joined: a packet byte by byte costs its own size
+PACKET_RATE_MIN: Final = 16_384  # bytes a second that a large packet must come with, beyond connect_timeout
 RECEIVE_MAXIMUM_DEFAULT: Final = 65535  # [MQTT5 3.1.2.11.3]
 
 
@@ -83,6 +87,7 @@ class Connection(Timed):
         self.pending: list[bytes] | None = None  # chunks of a packet that is not whole yet
         self.pending_size = 0
         self.pending_needed = 0
+        self.pending_at = 0.0  # when that packet began
         self.packets_received = 0
         self.packets_sent = 0
         self.received_bytes = 0
@@ -126,15 +131,23 @@ class Connection(Timed):
         if self.keep_alive:
             at = self.last_received_at + self.keep_alive * KEEP_ALIVE_GRACE
         if self.pending_size and not self.held:
-            at = min(at, self.last_received_at + connect_timeout)
+            at = min(at, self._packet_deadline())
         return at
+
+    def _packet_deadline(self) -> float:
+        """The rest of a packet is waited for no longer than connect_timeout; a large one may go on as long as it comes."""
+        connect_timeout = self.broker.settings.connect_timeout
+        return min(
+            self.last_received_at + connect_timeout,
+            self.pending_at + connect_timeout + self.pending_needed / PACKET_RATE_MIN,
+        )
 
     def handle_timeout(self, now: float) -> None:
         if self.session is None:
             self.broker.close_connection(self, -1, "no CONNECT within connect_timeout", now)
         elif self.held:
             self.last_received_at = now  # we are not reading: silence is ours
-        elif self.pending_size and now < self.last_received_at + (self.keep_alive or 65535) * KEEP_ALIVE_GRACE:
+        elif self.pending_size and now >= self._packet_deadline():
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "packet not completed within connect_timeout", now)
         else:
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "keep alive timeout", now)
@@ -149,10 +162,14 @@ class Connection(Timed):
         self.received_bytes += len(data)
         pending = self.pending
         if pending is not None:
-            pending.append(data)
             self.pending_size += len(data)
             if self.pending_size < self.pending_needed or self.held:
+                if len(pending[-1]) < PENDING_MERGE_BYTES:
+                    pending[-1] += data
+                else:
+                    pending.append(data)
                 return
+            pending.append(data)
             data = b"".join(pending)
             self.pending = None
             self.pending_size = 0
@@ -169,6 +186,8 @@ class Connection(Timed):
         if rest < len(data) and not self.closed:
             self.pending = [data[rest:]]
             self.pending_size = len(data) - rest
+            if rest or pending is None:
+                self.pending_at = now
             self.broker.timers.schedule(self)
         session = self.session
         if session is not None and (session.queue or session.resend):
@@ -186,6 +205,9 @@ class Connection(Timed):
         size = len(data)
         while pos + 1 < size:
             first = data[pos]
+            version = self.version
+            if version == 0 and first >> 4 != CONNECT:
+                raise ProtocolViolation(f"first packet is of type {first >> 4}, not CONNECT [MQTT-3.1.0-1]")
             remaining = data[pos + 1]
             body = pos + 2
             if remaining > 127:
@@ -208,11 +230,10 @@ class Connection(Timed):
                 self._check_size(end - pos)
                 self.pending_needed = end - pos
                 return pos
-            version = self.version
             if version == 0:
                 self._check_size(end - pos)
                 self.packets_received += 1
-                handle_control_packet(self, decode_packet(first, data, body, end, 4), now)
+                self._receive_connect(first, data, body, end, now)
                 if self.closed:
                     return size
                 pos = end
@@ -265,6 +286,16 @@ class Connection(Timed):
             pos = end
         self.pending_needed = 0
         return pos
+
+    def _receive_connect(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
+        """One that cannot be decoded is refused with a CONNACK of the version that it seems to ask for [MQTT-3.1.4-1]."""
+        try:
+            packet = decode_packet(first, data, body, end, 4)
+        except MqttError:
+            self.version = peek_protocol_version(data, body, end)
+            self.connecting = True
+            raise
+        handle_control_packet(self, packet, now)
 
     def _check_size(self, packet_size: int) -> None:
         limit = self.broker.max_packet_size

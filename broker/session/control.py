@@ -21,7 +21,7 @@ from broker.codec.packets import (
 from broker.codec.reason_codes import (
     BAD_AUTHENTICATION_METHOD,
     CLIENT_IDENTIFIER_NOT_VALID,
-    DISCONNECT_WITH_WILL_MESSAGE,
+    NORMAL_DISCONNECTION,
     QOS_NOT_SUPPORTED,
     RETAIN_NOT_SUPPORTED,
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
@@ -100,6 +100,8 @@ def handle_connect(connection: Connection, packet: Connect, now: float) -> None:
     connection.will = packet.will
     if packet.protocol_version == 5:
         _announce_limits(broker, answer)
+    if packet.protocol_version == 3:
+        present = False  # reserved in MQTT 3.1 (3.2 there)
     connection.write_packets(
         encode_packet(ConnAck(present, SUCCESS, answer), packet.protocol_version, connection.maximum_packet_size), 1
     )
@@ -167,11 +169,11 @@ def handle_disconnect(connection: Connection, packet: Disconnect, now: float) ->
     session = _session(connection)
     wanted = props.get_int(packet.properties, props.SESSION_EXPIRY_INTERVAL, -1)
     if wanted >= 0:
-        if session.expiry_interval == 0 and wanted > 0:
+        if session.expiry_interval == 0 and wanted > 0 and connection.broker.settings.session_expiry > 0:
             raise ProtocolViolation("DISCONNECT raises a Session Expiry Interval of 0 [MQTT-3.14.2-2]")
         session.expiry_interval = min(wanted, int(min(connection.broker.settings.session_expiry, EXPIRY_NEVER)))
-    if packet.reason_code != DISCONNECT_WITH_WILL_MESSAGE:
-        connection.will = None
+    if packet.reason_code == NORMAL_DISCONNECTION:
+        connection.will = None  # [MQTT-3.14.4-3]; any other reason code leaves it [MQTT-3.1.2-10]
     connection.broker.close_connection(connection, -1, "client disconnected", now)
 
 

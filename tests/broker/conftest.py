@@ -1,0 +1,268 @@
+"""A broker in virtual time and test clients that speak bytes to it: no loop, no socket, no waiting."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.broker import Broker
+from broker.codec import properties as props
+from broker.codec.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    SubscribeFilter,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
+from broker.codec.reader import PacketReader
+from broker.codec.writer import encode_packet
+from broker.config.settings import MqttSettings
+from broker.counters import DROP_REASONS
+from broker.session.connection import Connection
+
+START = 1_000.0
+
+
+class World:
+    """One broker, its clients, and the clock. `flush` does what the shell does at the end of a loop turn."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.now = START
+        self.broker = Broker(replace(MqttSettings(), **limits), random.Random(1), self.now)
+        self.clients: dict[Connection, Client] = {}
+
+    def open(self, version: int = 5) -> Client:
+        """A network connection without CONNECT."""
+        return Client(self, version)
+
+    def connect(self, client_id: str = "c", version: int = 5, **options: Any) -> Client:
+        """A connected client; `options` are those of Client.connect."""
+        client = Client(self, version)
+        client.connect(client_id, **options)
+        return client
+
+    def flush(self) -> None:
+        for _ in range(100):
+            dirty = self.broker.take_dirty()
+            assert len(set(dirty)) == len(dirty), "each connection once"
+            for connection in dirty:
+                self.clients[connection].take(connection.take_output())
+            changes = self.broker.take_reading_changes()
+            for connection in changes:
+                self.clients[connection].set_reading()
+            if not dirty and not changes:
+                break
+        assert not self.broker.dirty, "output that never ends"
+
+    def advance(self, seconds: float) -> None:
+        """Let the time pass, stopping wherever the broker asked to be called."""
+        until = self.now + seconds
+        while True:
+            at = self.broker.next_timeout()
+            if at is None or at > until:
+                break
+            self.now = max(self.now, at)
+            self.broker.handle_timeout(self.now)
+            self.flush()
+        self.now = until
+        self.broker.handle_timeout(self.now)
+        self.flush()
+
+    def publish(self, topic: bytes, payload: bytes = b"x", **fields: Any) -> Client:
+        """By a publisher that is there for this one packet."""
+        version = fields.pop("version", 5)
+        client = self.connect(f"publisher-{self.broker.counters.connections_opened}", version)
+        client.publish(topic, payload, **fields)
+        client.disconnect()
+        return client
+
+    def drops(self) -> dict[str, int]:
+        """The reasons for which anything was dropped."""
+        counts = self.broker.counters.messages_dropped
+        assert set(counts) == set(DROP_REASONS)
+        return {reason: count for reason, count in counts.items() if count}
+
+
+class Client:
+    """Writes packets, keeps what comes back. `auto` acknowledges as a good client does."""
+
+    def __init__(self, world: World, version: int) -> None:
+        self.world = world
+        self.version = version
+        self.connection = world.broker.open_connection(self, "127.0.0.1:1", "127.0.0.1:2", world.now)
+        world.clients[self.connection] = self
+        self.reader = PacketReader(version)
+        self.packets: list[Packet] = []
+        self.output = b""
+        self.reading = True
+        self.reads = True
+        self.auto = True
+        self.next_packet_id = 1
+        self.connack: ConnAck | None = None
+        self.waiting: list[bytes] = []
+
+    # --- the socket ---
+
+    def send_bytes(self, data: bytes) -> None:
+        """As the transport: nothing arrives while reading is paused."""
+        if not self.reading:
+            self.waiting.append(data)
+            return
+        self.connection.receive_data(data, self.world.now)
+        self.world.flush()
+
+    def send(self, packet: Packet) -> None:
+        self.send_bytes(encode_packet(packet, self.version))
+
+    def set_reading(self) -> None:
+        if self.connection.held and self.reading:
+            self.reading = False
+        elif not self.connection.held and not self.reading:
+            self.reading = True
+            self.connection.resume_receiving(self.world.now)
+            waiting, self.waiting = self.waiting, []
+            for data in waiting:
+                if self.reading and not self.connection.closed:
+                    self.connection.receive_data(data, self.world.now)
+                else:
+                    self.waiting.append(data)
+
+    def take(self, data: bytes) -> None:
+        self.output += data
+        packets = self.reader.receive_data(data)
+        self.packets += packets
+        if self.auto:
+            for packet in packets:
+                self._acknowledge(packet)
+
+    def _acknowledge(self, packet: Packet) -> None:
+        if self.connection.closed:
+            return
+        answer: Packet | None = None
+        if isinstance(packet, Publish) and packet.qos:
+            answer = PubAck(packet.packet_id) if packet.qos == 1 else PubRec(packet.packet_id)
+        elif isinstance(packet, PubRel):
+            answer = PubComp(packet.packet_id)
+        elif isinstance(packet, PubRec) and packet.reason_code < 0x80:
+            answer = PubRel(packet.packet_id)
+        if answer is not None:
+            self.connection.receive_data(encode_packet(answer, self.version), self.world.now)
+
+    def stop_reading(self) -> None:
+        """The client takes nothing any more: the transport's buffer is full."""
+        self.connection.writable = False
+
+    def read_on(self) -> None:
+        self.world.broker.connection_writable(self.connection, self.world.now)
+        self.world.flush()
+
+    def cut(self) -> None:
+        """The network connection is lost."""
+        self.world.broker.connection_lost(self.connection, self.world.now)
+        self.world.flush()
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    # --- packets ---
+
+    def connect(
+        self,
+        client_id: str = "c",
+        clean_start: bool = True,
+        keep_alive: int = 0,
+        will: Will | None = None,
+        expiry: int | None = None,
+        properties: dict[int, Any] | None = None,
+        auto: bool = True,
+        **more: Any,
+    ) -> ConnAck | None:
+        """CONNECT; the CONNACK, None when none came."""
+        self.auto = auto
+        all_properties: dict[int, Any] = {} if properties is None else dict(properties)
+        if expiry is not None:
+            all_properties[props.SESSION_EXPIRY_INTERVAL] = expiry
+        packet = Connect(client_id, self.version, clean_start, keep_alive, None, None, will, all_properties, **more)
+        before = len(self.packets)
+        self.send(packet)
+        self.connack = next((p for p in self.packets[before:] if isinstance(p, ConnAck)), None)
+        if self.connack is not None:
+            self.packets.remove(self.connack)
+        return self.connack
+
+    def disconnect(self, reason_code: int = 0, expiry: int | None = None) -> None:
+        self.send(Disconnect(reason_code, {} if expiry is None else {props.SESSION_EXPIRY_INTERVAL: expiry}))
+
+    def _packet_id(self) -> int:
+        self.next_packet_id = self.next_packet_id % 65535 + 1
+        return self.next_packet_id
+
+    def subscribe(self, *filters: Any, identifier: int = 0, **options: Any) -> list[int]:
+        """SUBSCRIBE to bytes or SubscribeFilters; the reason codes of its SUBACK."""
+        requests = [
+            f if isinstance(f, SubscribeFilter) else SubscribeFilter(f, **{"qos": 2, **options}) for f in filters
+        ]
+        packet_id = self._packet_id()
+        self.send(Subscribe(packet_id, requests, {props.SUBSCRIPTION_IDENTIFIER: identifier} if identifier else {}))
+        for packet in self.packets:
+            if isinstance(packet, SubAck) and packet.packet_id == packet_id:
+                self.packets.remove(packet)
+                return packet.reason_codes
+        raise AssertionError("no SUBACK")
+
+    def unsubscribe(self, *filters: bytes) -> list[int]:
+        packet_id = self._packet_id()
+        self.send(Unsubscribe(packet_id, list(filters)))
+        for packet in self.packets:
+            if isinstance(packet, UnsubAck) and packet.packet_id == packet_id:
+                self.packets.remove(packet)
+                return packet.reason_codes
+        raise AssertionError("no UNSUBACK")
+
+    def publish(self, topic: bytes, payload: bytes = b"x", qos: int = 0, **fields: Any) -> None:
+        packet_id = fields.pop("packet_id", None)
+        if packet_id is None:
+            packet_id = self._packet_id() if qos else 0
+        self.send(Publish(topic, payload, qos, packet_id=packet_id, **fields))
+
+    # --- what came ---
+
+    def take_packets(self) -> list[Packet]:
+        packets, self.packets = self.packets, []
+        return packets
+
+    def take_publishes(self) -> list[Publish]:
+        """The PUBLISH packets since the last call; all others stay."""
+        found = [packet for packet in self.packets if isinstance(packet, Publish)]
+        self.packets = [packet for packet in self.packets if not isinstance(packet, Publish)]
+        return found
+
+    def take_payloads(self) -> list[bytes]:
+        return [packet.payload for packet in self.take_publishes()]
+
+
+@pytest.fixture
+def world() -> World:
+    """With the default limits."""
+    return World()
+
+
+@pytest.fixture
+def make_world() -> Callable[..., World]:
+    """With limits by name: make_world(max_inflight=3)."""
+    return World
