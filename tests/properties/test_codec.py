@@ -103,7 +103,7 @@ def publishes(version: int) -> st.SearchStrategy[p.Publish]:
         blocks(version),
         st.integers(-1, 2**32 - 1) if five else st.just(-1),
         UINT16 if five else st.just(0),
-        identifiers.map(lambda found: tuple(found)),
+        identifiers.map(tuple),
     ).map(build)
 
 
