@@ -10,13 +10,17 @@ from broker.errors import MqttError
 TOPIC_LEVELS_MAX: Final = 128  # keeps the tries shallow; no use of MQTT that is known comes near it
 SHARE_PREFIX: Final = b"$share/"
 
+# `in` with an int costs a fifth of `in` with bytes of one byte, and every publish asks for both.
+_PLUS: Final = 0x2B
+_HASH: Final = 0x23
+
 _TOPIC_FILTER_INVALID: Final = 0x8F
 _TOPIC_NAME_INVALID: Final = 0x90
 
 
 def check_topic_name(topic: bytes) -> None:
     """Refuse what cannot be published to: empty, wildcards [MQTT-3.3.2-2], not UTF-8, U+0000, too long, too deep."""
-    if b"+" in topic or b"#" in topic:
+    if _PLUS in topic or _HASH in topic:
         raise MqttError(_TOPIC_NAME_INVALID, f"topic name {_shown(topic)} has a wildcard [MQTT-3.3.2-2]")
     # One length test keeps the rare checks out of the way of every publish: 128 levels need 127 separators.
     size = len(topic)
@@ -30,16 +34,16 @@ def check_topic_filter(topic_filter: bytes) -> None:
     _check_size(topic_filter, _TOPIC_FILTER_INVALID, "topic filter")
     check_utf8(topic_filter)
     _, plain = parse_filter(topic_filter)
-    if b"#" in plain or b"+" in plain:
+    if _HASH in plain or _PLUS in plain:
         levels = plain.split(b"/")
         last = len(levels) - 1
         for index, level in enumerate(levels):
-            if b"#" in level and (level != b"#" or index != last):
+            if _HASH in level and (level != b"#" or index != last):
                 raise MqttError(
                     _TOPIC_FILTER_INVALID,
                     f"topic filter {_shown(topic_filter)}: # must be the whole last level [MQTT-4.7.1-1]",
                 )
-            if b"+" in level and level != b"+":
+            if _PLUS in level and level != b"+":
                 raise MqttError(
                     _TOPIC_FILTER_INVALID,
                     f"topic filter {_shown(topic_filter)}: + must be a whole level [MQTT-4.7.1-2]",
@@ -57,7 +61,7 @@ def parse_filter(full: bytes) -> tuple[bytes, bytes]:
             f"shared filter {_shown(full)} is not $share/name/filter with a name [MQTT-4.8.2-1]",
         )
     share_name = full[7:slash]
-    if b"+" in share_name or b"#" in share_name:
+    if _PLUS in share_name or _HASH in share_name:
         raise MqttError(_TOPIC_FILTER_INVALID, f"share name {_shown(share_name)} has a wildcard [MQTT-4.8.2-2]")
     if slash + 1 == len(full):
         raise MqttError(_TOPIC_FILTER_INVALID, f"shared filter {_shown(full)} lacks its topic filter [MQTT-4.8.2-2]")
@@ -72,7 +76,7 @@ def full_filter(share_name: bytes, topic_filter: bytes) -> bytes:
 
 
 def has_wildcard(topic_filter: bytes) -> bool:
-    return b"+" in topic_filter or b"#" in topic_filter
+    return _PLUS in topic_filter or _HASH in topic_filter
 
 
 def _check_size(name: bytes, reason_code: int, what: str) -> None:
