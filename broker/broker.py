@@ -205,6 +205,7 @@ class Broker:
         connection.pending = None
         connection.pending_size = 0
         connection.topic_aliases = None
+        self.timers.cancel(connection)
         self.counters.connections_closed += 1
         if not connection.dirty:
             connection.dirty = True
@@ -256,6 +257,7 @@ class Broker:
         for full in list(session.subscriptions):
             self._remove_subscription(session, full)
         session.end()
+        self.timers.cancel(session)
         self.counters.sessions_terminated += 1
 
     def session_expired(self, session: Session, now: float) -> None:

@@ -18,7 +18,7 @@ SLOT_SECONDS: Final = 0.25  # a deadline is met up to this much late
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timed:
-    """Something with a deadline. `timer_slot` belongs to the wheel."""
+    """Something with a deadline. `timer_slot` belongs to the wheel; -1 when it is in none."""
 
     def __init__(self) -> None:
         self.timer_slot = -1
@@ -28,15 +28,14 @@ class Timed:
         return NEVER
 
     def handle_timeout(self, now: float) -> None:
-        """The deadline has passed."""
+        """The deadline has passed. Afterwards it must be another one, or NEVER."""
 
 
 class TimerWheel:
-    """Slots of SLOT_SECONDS, visited in order. An entry that was scheduled earlier again leaves its old place behind;
-    that one is recognised by `timer_slot` and dropped when its slot comes, so a slot never acts twice."""
+    """Slots of SLOT_SECONDS, visited in order; each Timed is in one slot at most, so nothing that is over is kept."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, list[Timed]] = {}
+        self._slots: dict[int, dict[Timed, None]] = {}  # a dict for its order, and to take one out without a search
         self._order: list[int] = []
 
     def schedule(self, timed: Timed) -> None:
@@ -47,17 +46,29 @@ class TimerWheel:
         slot = int(deadline / SLOT_SECONDS) + 1
         if 0 <= timed.timer_slot <= slot:
             return
+        self.cancel(timed)
         timed.timer_slot = slot
         entries = self._slots.get(slot)
         if entries is None:
-            self._slots[slot] = [timed]
+            self._slots[slot] = {timed: None}
             heapq.heappush(self._order, slot)
         else:
-            entries.append(timed)
+            entries[timed] = None
+
+    def cancel(self, timed: Timed) -> None:
+        """Forget it: for what is over, whose slot may be hours away."""
+        if timed.timer_slot >= 0:
+            entries = self._slots.get(timed.timer_slot)
+            if entries is not None:
+                entries.pop(timed, None)
+            timed.timer_slot = -1
 
     def next_timeout(self) -> float | None:
         """When to call handle_timeout, or None."""
-        return self._order[0] * SLOT_SECONDS if self._order else None
+        order = self._order
+        while order and not self._slots[order[0]]:
+            del self._slots[heapq.heappop(order)]
+        return order[0] * SLOT_SECONDS if order else None
 
     def handle_timeout(self, now: float) -> int:
         """Visit every slot that is over; harmless when early. Returns how many deadlines had passed."""
@@ -66,7 +77,7 @@ class TimerWheel:
             slot = heapq.heappop(self._order)
             for timed in self._slots.pop(slot):
                 if timed.timer_slot != slot:
-                    continue
+                    continue  # cancelled, or moved, by one that was visited before it
                 timed.timer_slot = -1
                 if timed.deadline() <= now:
                     timed.handle_timeout(now)
@@ -75,4 +86,4 @@ class TimerWheel:
         return passed
 
     def __len__(self) -> int:
-        return sum(len(entries) for entries in self._slots.values())
+        return sum([len(entries) for entries in self._slots.values()])

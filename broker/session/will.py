@@ -34,9 +34,10 @@ class PendingWill(Timed):
 
     def cancel(self) -> None:
         self.at = NEVER
+        self.broker.timers.cancel(self)
 
     def handle_timeout(self, now: float) -> None:
-        self.at = NEVER
+        self.cancel()
         if self.session.will is self:
             self.session.will = None
         self.broker.publish_will(self.will, self.session.client_id, now)

@@ -1,0 +1,165 @@
+"""The wheel of deadlines against a list that is searched."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.message import NEVER
+from broker.timers import SLOT_SECONDS, Timed, TimerWheel
+
+
+class Alarm(Timed):
+    """Rings once, unless it is told to ring again after `period`."""
+
+    def __init__(self, at: float, period: float = 0.0) -> None:
+        super().__init__()
+        self.at = at
+        self.period = period
+        self.rang: list[float] = []
+
+    def deadline(self) -> float:
+        return self.at
+
+    def handle_timeout(self, now: float) -> None:
+        assert now >= self.at, "early"
+        self.rang.append(now)
+        self.at = now + self.period if self.period else NEVER
+
+
+def run(wheel: TimerWheel, now: float, until: float) -> None:
+    """The clock jumps from one wake-up to the next."""
+    while True:
+        at = wheel.next_timeout()
+        if at is None or at > until:
+            break
+        assert at > now - SLOT_SECONDS
+        wheel.handle_timeout(max(at, now))
+    wheel.handle_timeout(until)
+
+
+def test_a_deadline_is_met_at_most_one_slot_late() -> None:
+    wheel = TimerWheel()
+    alarms = [Alarm(at / 10) for at in range(100)]
+    for alarm in alarms:
+        wheel.schedule(alarm)
+    run(wheel, 0.0, 20.0)
+    for alarm in alarms:
+        assert len(alarm.rang) == 1
+        assert alarm.at == NEVER
+    assert all(rang[0] <= at / 10 + SLOT_SECONDS for at, rang in enumerate(a.rang for a in alarms))
+    assert wheel.next_timeout() is None
+    assert len(wheel) == 0
+
+
+def test_early_is_harmless() -> None:
+    wheel = TimerWheel()
+    alarm = Alarm(5.0)
+    wheel.schedule(alarm)
+    assert wheel.handle_timeout(4.99) == 0
+    assert alarm.rang == []
+
+
+def test_a_deadline_that_moves_later_is_asked_and_put_back() -> None:
+    wheel = TimerWheel()
+    alarm = Alarm(5.0)
+    wheel.schedule(alarm)
+    alarm.at = 100.0  # as each packet does to Keep Alive: the wheel is not told
+    run(wheel, 0.0, 99.0)
+    assert alarm.rang == []
+    run(wheel, 99.0, 101.0)
+    assert len(alarm.rang) == 1
+
+
+def test_what_is_over_is_not_kept() -> None:
+    """A cancelled deadline is hours away; nothing of it stays in the wheel until then."""
+    wheel = TimerWheel()
+    for _ in range(1000):
+        alarm = Alarm(100_000.0)
+        wheel.schedule(alarm)
+        alarm.at = 90_000.0
+        wheel.schedule(alarm)
+        wheel.cancel(alarm)
+        wheel.cancel(alarm)
+    assert len(wheel) == 0
+    assert wheel.next_timeout() is None
+
+
+def test_one_that_cancels_its_neighbour() -> None:
+    wheel = TimerWheel()
+    victim = Alarm(5.0)
+
+    class Killer(Alarm):
+        def handle_timeout(self, now: float) -> None:
+            super().handle_timeout(now)
+            wheel.cancel(victim)
+            victim.at = NEVER
+
+    wheel.schedule(Killer(5.0))
+    wheel.schedule(victim)
+    run(wheel, 0.0, 10.0)
+    assert victim.rang == []
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["new", "periodic", "earlier", "later", "cancel", "again", "advance"]),
+        st.integers(0, 19),
+        st.integers(0, 400),
+    ),
+    max_size=60,
+)
+
+
+@given(ACTIONS)
+def test_as_a_list_that_is_searched(actions: list[tuple[str, int, int]]) -> None:
+    """Each alarm rings exactly once for a deadline, in the first slot that is over after it."""
+    wheel = TimerWheel()
+    now = 0.0
+    alarms: list[Alarm] = []
+    expected: list[list[int]] = []  # the slots in which each alarm must ring
+
+    def slot_of(at: float) -> int:
+        return math.floor(at / SLOT_SECONDS) + 1
+
+    for action, which, amount in actions:
+        seconds = amount / 40
+        if action in ("new", "periodic"):
+            alarm = Alarm(now + seconds, 3.1 if action == "periodic" else 0.0)
+            alarms.append(alarm)
+            expected.append([])
+            wheel.schedule(alarm)
+        elif action == "advance":
+            until = now + seconds
+            at = now
+            while True:
+                due = [a.at for a in alarms if slot_of_or_never(a.at) * SLOT_SECONDS <= until]
+                if not due:
+                    break
+                at = max(at, min(slot_of(d) for d in due) * SLOT_SECONDS)
+                wheel.handle_timeout(at)
+                assert all(a.at > at or slot_of(a.at) * SLOT_SECONDS > at for a in alarms), "one was forgotten"
+            wheel.handle_timeout(until)
+            now = until
+        elif alarms:
+            alarm = alarms[which % len(alarms)]
+            if action == "cancel":
+                wheel.cancel(alarm)
+                alarm.at = NEVER
+            elif action == "later" and alarm.at != NEVER:
+                alarm.at += seconds
+            elif action == "earlier" and alarm.at != NEVER:
+                alarm.at = max(now, alarm.at - seconds)
+                wheel.schedule(alarm)
+            elif action == "again":
+                alarm.at = now + seconds
+                wheel.schedule(alarm)
+    waiting = [alarm for alarm in alarms if alarm.at != NEVER]
+    assert len(wheel) == len(waiting)
+    assert (wheel.next_timeout() is None) == (not waiting)
+
+
+def slot_of_or_never(at: float) -> float:
+    return NEVER if at == NEVER else math.floor(at / SLOT_SECONDS) + 1
