@@ -107,7 +107,7 @@ class MemberTable:
 
     def next_to_probe(self, now: float, dead_time: float) -> Node | None:
         """The next member of the round, skipping ourselves, the dead and the left. A new round begins with a clean-up."""
-        for _ in range(len(self._order)):
+        for _ in range(2 * len(self._order)):  # the rest of this round and a whole new one
             if self._probe_index >= len(self._order):
                 self._start_round(now, dead_time)
                 if not self._order:

@@ -30,38 +30,35 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberJoin:
+class MemberEvent:
+    """Something happened to a member; `member` as it is after that."""
+
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class MemberJoin(MemberEvent):
     """A member is there, or there again. The first one is the node itself."""
 
-    member: Member
-
 
 @dataclass(frozen=True, slots=True)
-class MemberLeave:
+class MemberLeave(MemberEvent):
     """A member left gracefully, or a failed one was told to be gone."""
 
-    member: Member
-
 
 @dataclass(frozen=True, slots=True)
-class MemberFailed:
+class MemberFailed(MemberEvent):
     """A member is gone without a word."""
 
-    member: Member
-
 
 @dataclass(frozen=True, slots=True)
-class MemberUpdate:
+class MemberUpdate(MemberEvent):
     """A member has new tags."""
 
-    member: Member
-
 
 @dataclass(frozen=True, slots=True)
-class MemberReap:
+class MemberReap(MemberEvent):
     """A failed or left member is forgotten."""
-
-    member: Member
 
 
 @dataclass(frozen=True, slots=True)

@@ -393,9 +393,14 @@ class Serf(GossipDelegate):
         status_times: dict[str, int] = {}
         left: list[str] = []
         for name, record in self._members.items():
-            status_times[name] = record.status_time
-            if record.status == MemberStatus.LEFT:
+            if record.status in (MemberStatus.LEFT, MemberStatus.LEAVING):
+                # The receiver makes a leave intent one higher than this of it: exactly the one that we applied. Serf itself
+                # reports the full time, and a leaving member as not left: then exchanges push the time up for ever, and
+                # one during a leave makes the receiver ignore the real intent and hold the member for failed.
+                status_times[name] = max(0, record.status_time - 1)
                 left.append(name)
+            else:
+                status_times[name] = record.status_time
         return SerfState(
             self._clock.time,
             self._event_clock.time,

@@ -11,9 +11,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+
 from federation.gossip.config import LAN
 from federation.serf.config import SerfConfig
-from federation.serf.events import Event, MemberFailed, MemberJoin, MemberLeave, MemberStatus, MemberUpdate, UserEvent
+from federation.serf.events import (
+    Event,
+    MemberEvent,
+    MemberFailed,
+    MemberJoin,
+    MemberLeave,
+    MemberStatus,
+    MemberUpdate,
+    UserEvent,
+)
 from federation.serf.serf import Serf
 from federation.shell.gossip import GossipShell, bind_gossip
 
@@ -99,7 +109,7 @@ async def is_listening(port: int) -> bool:
 async def eventually(condition: Callable[[], Awaitable[bool]], timeout: float) -> None:
     """Poll until true: the agent is another process and tells nothing by itself."""
     async with asyncio.timeout(timeout):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.2)
 
 
@@ -117,7 +127,7 @@ class OurNode:
         self.events += events
         self._happened.set()
 
-    async def event(self, kind: type, name: str, timeout: float) -> None:
+    async def event(self, kind: type[MemberEvent], name: str, timeout: float) -> None:
         """Wait for a member event about `name`."""
         async with asyncio.timeout(timeout):
             while not any(isinstance(event, kind) and event.member.name == name for event in self.events):

@@ -1,0 +1,262 @@
+"""One heap of (time, order, action) and one seed. The same seed gives the same run, to the byte."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from federation.gossip.addresses import Address
+from federation.gossip.members import FactsPool
+from federation.simulator.network import Faults, Stream
+from federation.simulator.process import Process
+
+EPHEMERAL_PORT: Final = 50_000
+CONDITION_INTERVAL: Final = 0.1
+
+
+class Host:
+    """A machine with one IP address. It runs a process, or is down."""
+
+    def __init__(self, world: World, name: str, ip: str, make_process: Callable[[Host], Process]) -> None:
+        self.world = world
+        self.name = name
+        self.ip = ip
+        self.make_process = make_process
+        self.process: Process | None = None
+        self.life = 0
+        """Counts starts: what was meant for an earlier life is not delivered."""
+        self.rng = Random()
+        self.streams: dict[Stream, None] = {}
+        self._timer_at = -1.0
+
+    # what a process may do
+
+    def send_packet(self, data: bytes, source_port: int, destination: Address) -> None:
+        self.world.send_packet(self, data, (self.ip, source_port), destination)
+
+    def open_stream(self, destination: Address) -> Stream:
+        """An end that may be written to at once."""
+        return self.world.open_stream(self, destination)
+
+    def log(self, line: str) -> None:
+        self.world.log(f"{self.name} {line}")
+
+    # what a test may do
+
+    def start(self) -> None:
+        assert self.process is None, f"{self.name} runs already"
+        self.life += 1
+        self.rng = Random(f"{self.world.seed} {self.name} {self.life}")
+        self.process = self.make_process(self)
+        self.log("starts")
+        self.settle()
+
+    def crash(self) -> None:
+        """Without a word, as with kill -9: the other ends of its streams are reset, datagrams vanish."""
+        assert self.process is not None, f"{self.name} is down already"
+        self.process = None
+        self._timer_at = -1.0
+        self.log("crashes")
+        for stream in list(self.streams):
+            self.world.stream_close(stream, "reset by the peer")
+        self.streams.clear()
+
+    def settle(self) -> None:
+        """After every call into the process: send what it wants to send, move its timer."""
+        process = self.process
+        if process is None:
+            return
+        process.flush(self, self.world.now)
+        deadline = process.next_timeout()
+        if deadline is not None and not 0 <= self._timer_at <= deadline:
+            self._timer_at = max(deadline, self.world.now)
+            life = self.life
+            self.world.at(self._timer_at, lambda: self._timer_fired(life))
+
+    def _timer_fired(self, life: int) -> None:
+        if self.life != life or self.process is None or self.world.now < self._timer_at:
+            return
+        if self._timer_at < 0:
+            return
+        self._timer_at = -1.0
+        self.process.handle_timeout(self.world.now)
+        self.settle()
+
+
+class World:
+    """`run` lets virtual time pass. `log_lines` and `digest` (of every byte delivered) tell one run from another."""
+
+    def __init__(self, seed: int, faults: Faults | None = None) -> None:
+        self.seed = seed
+        self.now = 0.0
+        self.faults = faults if faults is not None else Faults()
+        self.hosts: dict[str, Host] = {}
+        self.log_lines: list[str] = []
+        self.facts_pool = FactsPool()
+        self.packets_sent = 0
+        self.packets_lost = 0
+        self._by_ip: dict[str, Host] = {}
+        self._groups: dict[str, int] = {}
+        self._rng = Random(seed)
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    # --- time
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        assert time >= self.now
+        self._order += 1
+        heapq.heappush(self._heap, (time, self._order, action))
+
+    def run(self, seconds: float) -> None:
+        """Let this much virtual time pass."""
+        end = self.now + seconds
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            self.now, _, action = heapq.heappop(heap)
+            action()
+        self.now = end
+
+    def run_until(self, condition: Callable[[], bool], limit: float, what: str) -> float:
+        """Let time pass until the condition holds; how long it took. AssertionError with the seed past `limit` seconds."""
+        start = self.now
+        while not condition():
+            self.check(self.now - start < limit, f"not within {limit:g} s: {what}")
+            self.run(CONDITION_INTERVAL)
+        return self.now - start
+
+    def check(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise AssertionError(f"seed {self.seed}, virtual time {self.now:.3f} s: {what}")
+
+    def log(self, line: str) -> None:
+        self.log_lines.append(f"{self.now:.6f} {line}")
+
+    @property
+    def digest(self) -> str:
+        """Of everything delivered and logged so far."""
+        whole = self._hash.copy()
+        whole.update("\n".join(self.log_lines).encode())
+        return whole.hexdigest()
+
+    # --- hosts and partitions
+
+    def add_host(self, name: str, ip: str, make_process: Callable[[Host], Process]) -> Host:
+        assert name not in self.hosts
+        assert ip not in self._by_ip
+        host = Host(self, name, ip, make_process)
+        self.hosts[name] = host
+        self._by_ip[ip] = host
+        return host
+
+    def partition(self, *groups: list[Host]) -> None:
+        """Hosts of different groups do not reach each other; hosts in no group are one more group."""
+        self._groups = {host.ip: number for number, group in enumerate(groups, 1) for host in group}
+        self.log(f"partition into groups of {[len(group) for group in groups]}")
+
+    def heal(self) -> None:
+        self._groups = {}
+        self.log("partition heals")
+
+    def reaches(self, source_ip: str, destination_ip: str) -> bool:
+        return self._groups.get(source_ip, 0) == self._groups.get(destination_ip, 0)
+
+    def _delay(self) -> float:
+        faults = self.faults
+        return faults.delay_min + self._rng.random() * (faults.delay_max - faults.delay_min)
+
+    # --- datagrams
+
+    def send_packet(self, host: Host, data: bytes, source: Address, destination: Address) -> None:
+        self.packets_sent += 1
+        copies = 1
+        if self.faults.loss and self._rng.random() < self.faults.loss:
+            copies = 0
+            self.packets_lost += 1
+        elif self.faults.duplication and self._rng.random() < self.faults.duplication:
+            copies = 2
+        for _ in range(copies):
+            self.at(self.now + self._delay(), lambda: self._deliver_packet(data, source, destination))
+
+    def _deliver_packet(self, data: bytes, source: Address, destination: Address) -> None:
+        host = self._by_ip.get(destination[0])
+        if host is None or host.process is None or not self.reaches(source[0], destination[0]):
+            self.packets_lost += 1
+            return
+        self._hash.update(f"{self.now!r} {source[0]} {destination[0]} {len(data)} ".encode())
+        self._hash.update(data)
+        host.process.receive_packet(data, source, self.now)
+        host.settle()
+
+    # --- streams
+
+    def open_stream(self, host: Host, destination: Address) -> Stream:
+        near = Stream(host, destination[1], destination)
+        host.streams[near] = None
+        near.arrives_at = self.now + self._delay()
+        self.at(near.arrives_at, lambda: self._connect(near, destination))
+        return near
+
+    def _connect(self, near: Stream, destination: Address) -> None:
+        if near.closed or not self._is_alive(near):
+            return
+        if not self.reaches(near.host.ip, destination[0]):
+            return  # nobody answers: the process's own timeout ends it
+        host = self._by_ip.get(destination[0])
+        if host is None or host.process is None:
+            near.closed = True
+            near.host.streams.pop(near, None)
+            self._to_process(near, lambda process: process.stream_closed(near, "connection refused", self.now))
+            return
+        far = Stream(host, destination[1], (near.host.ip, EPHEMERAL_PORT))
+        far.peer = near
+        near.peer = far
+        far.arrives_at = self.now
+        host.streams[far] = None
+        host.process.stream_accepted(far, self.now)
+        host.settle()
+        self._send(far, lambda: self._to_process(near, lambda process: process.stream_opened(near, self.now)))
+
+    def stream_write(self, stream: Stream, data: bytes) -> None:
+        if not stream.closed and data:
+            self._send(stream, lambda: self._arrive(stream, data))
+
+    def stream_close(self, stream: Stream, error: str = "") -> None:
+        if stream.closed:
+            return
+        stream.closed = True
+        stream.host.streams.pop(stream, None)
+        self._send(stream, lambda: self._arrive_close(stream, error))
+
+    def _send(self, stream: Stream, action: Callable[[], None]) -> None:
+        stream.arrives_at = max(stream.arrives_at, self.now + self._delay())
+        self.at(stream.arrives_at, action)
+
+    def _arrive(self, stream: Stream, data: bytes) -> None:
+        peer = stream.peer
+        if peer is None or peer.closed or not self.reaches(stream.host.ip, peer.host.ip):
+            return
+        self._hash.update(f"{self.now!r} {stream.host.ip} {peer.host.ip} {len(data)} ".encode())
+        self._hash.update(data)
+        self._to_process(peer, lambda process: process.stream_received(peer, data, self.now))
+
+    def _arrive_close(self, stream: Stream, error: str) -> None:
+        peer = stream.peer
+        if peer is None or peer.closed or not self.reaches(stream.host.ip, peer.host.ip):
+            return
+        peer.closed = True
+        peer.host.streams.pop(peer, None)
+        self._to_process(peer, lambda process: process.stream_closed(peer, error, self.now))
+
+    def _is_alive(self, stream: Stream) -> bool:
+        return stream.host.process is not None and stream.host.life == stream.host_life
+
+    def _to_process(self, stream: Stream, call: Callable[[Process], None]) -> None:
+        process = stream.host.process
+        if process is not None and self._is_alive(stream):
+            call(process)
+            stream.host.settle()

@@ -1,0 +1,312 @@
+"""The rules of section 6.6, one row at a time, and what they add up to."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from federation.gossip import counters as reasons
+from federation.gossip.config import GossipConfig
+from federation.gossip.counters import Counters
+from federation.gossip.delegate import GossipDelegate
+from federation.gossip.members import (
+    STATE_ALIVE,
+    STATE_DEAD,
+    STATE_LEFT,
+    STATE_SUSPECT,
+    FactsPool,
+    NodeFacts,
+)
+from federation.gossip.membership import Membership
+from federation.gossip.messages import DEAD, OUR_VERSIONS, SUSPECT, Accusation, Alive, PushPullNode
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+class Notes(GossipDelegate):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def node_joined(self, facts: NodeFacts, now: float) -> None:
+        self.lines.append(f"joined {facts.name}")
+
+    def node_updated(self, facts: NodeFacts, now: float) -> None:
+        self.lines.append(f"updated {facts.name}")
+
+    def node_left(self, facts: NodeFacts, now: float) -> None:
+        self.lines.append(f"left {facts.name}")
+
+    def node_conflict(self, existing: NodeFacts, other: NodeFacts, now: float) -> None:
+        self.lines.append(f"conflict {existing.name} {other.ip}:{other.port}")
+
+
+class View:
+    def __init__(self, config: GossipConfig | None = None) -> None:
+        self.notes = Notes()
+        self.counters = Counters()
+        pool = FactsPool()
+        facts = pool.get("me", bytes((10, 0, 0, 1)), 8902, b"", OUR_VERSIONS)
+        self.membership = Membership(facts, config or GossipConfig(), Random(1), self.counters, self.notes, pool, 0.0)
+        self.sent()
+
+    def alive(
+        self, name: str, incarnation: int, host: int = 2, meta: bytes = b"", port: int = 8902, now: float = 0.0
+    ) -> None:
+        alive = Alive(incarnation, name, bytes((10, 0, 0, host)), port, meta, OUR_VERSIONS)
+        self.membership.receive_alive(alive, alive.encode(), now)
+
+    def suspect(self, name: str, incarnation: int, origin: str = "x", now: float = 0.0) -> None:
+        accusation = Accusation(incarnation, name, origin)
+        self.membership.receive_suspect(accusation, accusation.encode(SUSPECT), now)
+
+    def dead(self, name: str, incarnation: int, origin: str = "x", now: float = 0.0) -> None:
+        accusation = Accusation(incarnation, name, origin)
+        self.membership.receive_dead(accusation, accusation.encode(DEAD), now)
+
+    def state(self, name: str) -> tuple[int, int]:
+        node = self.membership.table.nodes[name]
+        return node.incarnation, node.state
+
+    def sent(self) -> list[bytes]:
+        """The news to be spread, which is thereby sent."""
+        return self.membership.queue.take(0, 1 << 20, 1000, 1)
+
+    def told(self) -> list[str]:
+        lines = self.notes.lines
+        self.notes.lines = []
+        return lines
+
+
+def test_a_new_member_is_news_once() -> None:
+    view = View()
+    view.alive("a", 1)
+    assert view.told() == ["joined a"]
+    assert len(view.sent()) == 1
+    view.alive("a", 1)
+    assert (view.told(), view.sent()) == ([], [])
+
+
+def test_new_meta_needs_a_higher_incarnation() -> None:
+    view = View()
+    view.alive("a", 3)
+    view.alive("a", 3, meta=b"new")
+    assert view.told() == ["joined a"]
+    view.alive("a", 4, meta=b"new")
+    assert view.told() == ["updated a"]
+
+
+def test_suspect_refuted_in_time_is_no_event() -> None:
+    view = View()
+    view.alive("a", 1)
+    view.told()
+    view.suspect("a", 1)
+    assert view.state("a") == (1, STATE_SUSPECT)
+    assert view.membership.next_timeout() == 4.0
+    view.alive("a", 1)
+    assert view.state("a") == (1, STATE_SUSPECT)
+    view.alive("a", 2)
+    assert view.state("a") == (2, STATE_ALIVE)
+    assert view.membership.next_timeout() is None
+    assert view.told() == []
+
+
+def test_a_silent_suspect_is_dead_and_may_come_back() -> None:
+    view = View()
+    view.alive("a", 1)
+    view.suspect("a", 1)
+    view.membership.handle_timeout(3.999)
+    assert view.state("a") == (1, STATE_SUSPECT)
+    view.membership.handle_timeout(4.0)
+    assert view.state("a") == (1, STATE_DEAD)
+    view.alive("a", 1)
+    assert view.state("a") == (1, STATE_DEAD)
+    view.alive("a", 2)
+    assert view.told() == ["joined a", "left a", "joined a"]
+
+
+def test_outdated_accusations_and_unknown_names_are_ignored() -> None:
+    view = View()
+    view.alive("a", 5)
+    view.sent()
+    view.suspect("a", 4)
+    view.dead("a", 4)
+    view.suspect("nobody", 9)
+    view.dead("nobody", 9)
+    assert view.state("a") == (5, STATE_ALIVE)
+    assert view.sent() == []
+    assert "nobody" not in view.membership.table.nodes
+
+
+def test_dead_by_itself_is_left() -> None:
+    view = View()
+    view.alive("a", 1)
+    view.dead("a", 1, origin="a")
+    assert view.state("a") == (1, STATE_LEFT)
+    view.suspect("a", 1)
+    assert view.state("a") == (1, STATE_LEFT)
+
+
+@pytest.mark.parametrize(("accused", "refuted"), [(1, 2), (8, 9)])
+@pytest.mark.parametrize("kind", ["suspect", "dead", "alive"])
+def test_we_refute_what_is_said_about_us(kind: str, accused: int, refuted: int) -> None:
+    view = View()
+    if kind == "suspect":
+        view.suspect("me", accused)
+    elif kind == "dead":
+        view.dead("me", accused)
+    else:
+        view.alive("me", accused, host=1, meta=b"of a former life")
+    assert view.state("me") == (refuted, STATE_ALIVE)
+    (news,) = view.sent()
+    said = Alive.decode(news[1:])
+    assert (said.node, said.incarnation, said.meta) == ("me", refuted, b"")
+    assert view.membership.awareness.score == 1
+
+
+def test_an_echo_of_ourselves_is_nothing() -> None:
+    view = View()
+    view.alive("me", 1, host=1)
+    view.suspect("me", 0)
+    assert view.state("me") == (1, STATE_ALIVE)
+    assert view.sent() == []
+
+
+def test_a_leave_is_final_until_we_rejoin() -> None:
+    view = View()
+    broadcast = view.membership.leave(0.0)
+    assert view.state("me") == (1, STATE_LEFT)
+    assert not broadcast.finished
+    view.sent()
+    assert broadcast.finished
+    view.alive("me", 9, host=1)
+    view.suspect("me", 9)
+    assert view.state("me") == (1, STATE_LEFT)
+    view.membership.rejoin(1.0)
+    assert view.state("me") == (2, STATE_ALIVE)
+    assert view.told() == ["left me", "joined me"]
+
+
+def test_another_address_is_a_conflict_unless_the_member_left() -> None:
+    view = View()
+    view.alive("a", 1, host=2)
+    view.alive("a", 5, host=3)
+    view.alive("a", 5, host=2, port=9999)
+    assert view.told() == ["joined a", "conflict a 10.0.0.3:8902", "conflict a 10.0.0.2:9999"]
+    assert view.counters.dropped[reasons.NAME_CONFLICT] == 2
+    view.dead("a", 1)
+    view.alive("a", 5, host=3, now=100.0)  # dead, but reclaiming is off
+    assert view.state("a") == (1, STATE_DEAD)
+    view.alive("a", 2, host=2)
+    view.dead("a", 2, origin="a")
+    view.alive("a", 1, host=3)
+    assert view.state("a") == (1, STATE_ALIVE)
+    assert view.membership.table.nodes["a"].facts.ip == "10.0.0.3"
+
+
+def test_a_dead_name_may_move_after_the_reclaim_time() -> None:
+    view = View(GossipConfig(dead_node_reclaim_time=30.0))
+    view.alive("a", 4)
+    view.dead("a", 4, now=10.0)
+    view.alive("a", 1, host=3, now=40.0)
+    assert view.state("a") == (4, STATE_DEAD)
+    view.alive("a", 1, host=3, now=40.1)
+    assert view.state("a") == (1, STATE_ALIVE)
+
+
+@pytest.mark.parametrize(
+    ("versions", "reason"),
+    [
+        (b"", reasons.MALFORMED_MESSAGE),
+        (bytes((0, 5, 2, 2, 5, 4)), reasons.BAD_VERSION),
+        (bytes((3, 2, 2, 2, 5, 4)), reasons.BAD_VERSION),
+    ],
+)
+def test_alive_without_versions_that_make_sense(versions: bytes, reason: str) -> None:
+    view = View()
+    alive = Alive(1, "a", bytes((10, 0, 0, 2)), 8902, b"", versions)
+    view.membership.receive_alive(alive, alive.encode(), 0.0)
+    assert view.counters.dropped[reason] == 1
+    assert "a" not in view.membership.table.nodes
+
+
+def test_two_addresses_of_ours_in_different_forms_are_no_conflict() -> None:
+    view = View()
+    alive = Alive(1, "me", bytes(10) + b"\xff\xff" + bytes((10, 0, 0, 1)), 8902, b"", OUR_VERSIONS)
+    view.membership.receive_alive(alive, alive.encode(), 0.0)
+    assert view.told() == []
+
+
+# --- properties. The domain is one life of each name: after a leave or death at one incarnation only the node's own word
+# with a higher one brings it back, which a single push-pull of somebody who has missed that cannot say.
+
+ENTRIES = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.sampled_from([STATE_ALIVE, STATE_SUSPECT])), max_size=6
+)
+LAST_WORD = st.dictionaries(st.sampled_from("abc"), st.just((5, STATE_LEFT)), max_size=2)
+
+
+def as_nodes(entries: list[tuple[str, int, int]]) -> list[PushPullNode]:
+    hosts = {"a": 2, "b": 3, "c": 4}
+    return [
+        PushPullNode(name, bytes((10, 0, 0, hosts[name])), 8902, b"", incarnation, state, OUR_VERSIONS)
+        for name, incarnation, state in entries
+    ]
+
+
+def knowing_all() -> View:
+    view = View()
+    for name, host in (("a", 2), ("b", 3), ("c", 4)):
+        view.alive(name, 1, host=host)
+    return view
+
+
+def merged(*lists: list[PushPullNode]) -> list[tuple[int, int]]:
+    view = knowing_all()
+    for nodes in lists:
+        view.membership.merge(nodes, 0.0)
+    return [view.state(name) for name in ("a", "b", "c", "me")]
+
+
+@given(ENTRIES, ENTRIES, LAST_WORD)
+def test_merging_is_commutative_and_idempotent(
+    first: list[tuple[str, int, int]], second: list[tuple[str, int, int]], last: dict[str, tuple[int, int]]
+) -> None:
+    one = as_nodes(first)
+    two = as_nodes([*second, *((name, *word) for name, word in last.items())])
+    assert merged(one, two) == merged(two, one)
+    assert merged(one, one) == merged(one)
+    assert merged(two, two) == merged(two)
+    assert merged(one, two, one) == merged(one, two)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["alive", "suspect", "dead", "merge"]),
+            st.sampled_from(["a", "b", "c", "me"]),
+            st.integers(0, 6),
+            st.sampled_from(["x", "y", "a", "me"]),
+        ),
+        max_size=40,
+    )
+)
+def test_an_incarnation_never_goes_back(steps: list[tuple[str, str, int, str]]) -> None:
+    view = knowing_all()
+    hosts = {"me": 1, "a": 2, "b": 3, "c": 4}
+    for number, (kind, name, incarnation, origin) in enumerate(steps):
+        before = {known: node.incarnation for known, node in view.membership.table.nodes.items()}
+        now = number * 0.5
+        if kind == "alive":
+            view.alive(name, incarnation, host=hosts[name], now=now)
+        elif kind == "suspect":
+            view.suspect(name, incarnation, origin, now)
+        elif kind == "dead":
+            view.dead(name, incarnation, origin, now)
+        elif name != "me":
+            view.membership.merge(as_nodes([(name, incarnation, incarnation % 4)]), now)
+        view.membership.handle_timeout(now)
+        for known, older in before.items():
+            assert view.membership.table.nodes[known].incarnation >= older
+        assert view.state("me")[1] == STATE_ALIVE
