@@ -22,7 +22,6 @@ from broker.session.connection import Connection
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to take what was written to them
-LINGER_SECONDS_MAX: Final = 5.0  # for one closed connection whose client does not read
 PLUGIN_STOP_SECONDS_MAX: Final = 1.0
 FLUSH_ROUNDS_MAX: Final = 100  # rounds of one turn; what is left goes on in the next turn
 
@@ -44,6 +43,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._wall_offset = time.time() - self.loop.time()
+        self._started = False
         self._stopping = False
         self._stopped = asyncio.Event()
         self._all_closed = asyncio.Event()
@@ -69,18 +69,26 @@ class Server:
         self._flush_scheduled = False
         broker = self.broker
         for _ in range(FLUSH_ROUNDS_MAX):
-            dirty = broker.take_dirty()
-            for connection in dirty:
-                cast(ClientProtocol, connection.owner).carry_out(connection)
+            for connection in broker.take_dirty():
+                try:
+                    cast(ClientProtocol, connection.owner).carry_out(connection)
+                except Exception as error:  # the others of this turn must still be written
+                    self.internal_error(connection, error)
             changes = broker.take_reading_changes()
             for connection in changes:
-                cast(ClientProtocol, connection.owner).set_reading(connection)
+                try:
+                    cast(ClientProtocol, connection.owner).set_reading(connection)
+                except Exception as error:
+                    self.internal_error(connection, error)
             if not changes and not broker.dirty:
                 break
         else:
             self.flush_soon()
         for callback in self.turn_callbacks:
-            callback()
+            try:
+                callback()
+            except Exception as error:
+                self.log.error("fault in a plugin", exc_info=error)
         self._arm_timer()
 
     def _arm_timer(self) -> None:
@@ -97,7 +105,10 @@ class Server:
 
     def _handle_timeout(self) -> None:
         self._timer = None
-        self.broker.handle_timeout(self.now())
+        try:
+            self.broker.handle_timeout(self.now())
+        except Exception as error:
+            self.log.error("fault in handling a timeout", exc_info=error)
         self._flush()
 
     # --- connections ---
@@ -116,15 +127,14 @@ class Server:
         if not self.protocols:
             self._all_closed.set()
 
-    def abort_later(self, transport: asyncio.Transport) -> None:
-        """A closed connection whose client does not take the rest is not waited for longer than LINGER_SECONDS_MAX."""
-        if transport.get_write_buffer_size():
-            self.loop.call_later(LINGER_SECONDS_MAX, transport.abort)
-
     def internal_error(self, connection: Connection, error: Exception) -> None:
         """A fault of ours: logged with its traceback, and only this connection ends."""
         self.log.error("fault in handling a client", client_id=connection.client_id, exc_info=error)
-        self.broker.close_connection(connection, IMPLEMENTATION_SPECIFIC_ERROR, "internal error", self.now())
+        try:
+            self.broker.close_connection(connection, IMPLEMENTATION_SPECIFIC_ERROR, "internal error", self.now())
+        except Exception as second:
+            self.log.error("fault in closing a client", client_id=connection.client_id, exc_info=second)
+            cast(ClientProtocol, connection.owner).abort()
 
     # --- life ---
 
@@ -153,6 +163,7 @@ class Server:
         for plugin in self.plugins:
             await plugin.start()
         self.flush_soon()
+        self._started = True
         self.log.info("started", listeners=self.listeners.addresses)
 
     async def wait_stopped(self) -> None:
@@ -183,7 +194,8 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         self._stopped.set()
-        self.log.info("stopped")
+        if self._started:
+            self.log.info("stopped")
 
     async def _within(self, seconds: float, steps: list[Any], what: str) -> None:
         """Carry out the steps side by side; none of them can hold up or break the stop."""
@@ -206,8 +218,7 @@ class Server:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_closed.wait(), CLOSE_SECONDS_MAX)
         for protocol in list(self.protocols):
-            if protocol.transport is not None:
-                protocol.transport.abort()
+            protocol.abort()
 
     async def reload(self, settings: Settings) -> list[str]:
         """Take over what can change while running (`mqtt`, `log`); returns the keys that need a restart."""

@@ -39,7 +39,7 @@ class DumpingProtocol(ClientProtocol):
 
     def data_received(self, data: bytes) -> None:
         connection = self.connection
-        if connection is None:
+        if connection is None or connection.closed:
             return
         if not hasattr(self, "_received"):
             self._received = PacketDump("received", self.server.settings.mqtt.max_packet_size)

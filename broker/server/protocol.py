@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from broker.session.connection import Connection
 
@@ -11,16 +11,20 @@ if TYPE_CHECKING:
     from broker.server.lifecycle import Server
 
 
+LINGER_SECONDS_MAX: Final = 2.0  # from our last byte to the client's end of the connection
+
+
 class ClientProtocol(asyncio.Protocol):
     """Shell of one `Connection`. No task, no stream, no queue a client: an idle one costs what these slots cost."""
 
-    __slots__ = ("connection", "paused", "server", "transport")
+    __slots__ = ("connection", "linger", "paused", "server", "transport")
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.transport: asyncio.Transport | None = None
         self.connection: Connection | None = None
         self.paused = False
+        self.linger: asyncio.TimerHandle | None = None  # runs while the client has yet to end a closed connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self.server
@@ -39,7 +43,7 @@ class ClientProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         server = self.server
         connection = self.connection
-        if connection is None:
+        if connection is None or connection.closed:
             return
         try:
             connection.receive_data(data, server.now())
@@ -52,9 +56,15 @@ class ClientProtocol(asyncio.Protocol):
             self.connection.writable = False
 
     def resume_writing(self) -> None:
-        if self.connection is not None:
-            self.server.broker.connection_writable(self.connection, self.server.now())
-            self.server.flush_soon()
+        server = self.server
+        connection = self.connection
+        if connection is None:
+            return
+        try:
+            server.broker.connection_writable(connection, server.now())
+        except Exception as error:
+            server.internal_error(connection, error)
+        server.flush_soon()
 
     def eof_received(self) -> bool:
         return False
@@ -65,6 +75,9 @@ class ClientProtocol(asyncio.Protocol):
         self.connection = None
         self.transport = None
         server.forget(self)
+        if self.linger is not None:
+            self.linger.cancel()
+            self.linger = None
         if connection is not None:
             server.broker.connection_lost(connection, server.now())
             server.flush_soon()
@@ -73,21 +86,43 @@ class ClientProtocol(asyncio.Protocol):
         """Write the output of this turn in one call; close when the core says so."""
         transport = self.transport
         data = connection.take_output()
-        if transport is None:
+        if transport is None or self.linger is not None or transport.is_closing():
             return
         if data:
             transport.write(data)
-        if connection.closed and not transport.is_closing():
-            if transport.get_write_buffer_size() > self.server.settings.mqtt.write_buffer_high:
-                transport.abort()  # it does not read what we send: waiting for it would keep the buffer for ever
-            else:
-                transport.close()
-                self.server.abort_later(transport)
+        if connection.closed:
+            self._end(transport, len(data) > 0)
+            return
+        session = connection.session
+        if connection.writable and session is not None and (session.queue or session.resend):
+            # The output of this turn was full, the network took it all: nobody else will say that there is room again.
+            session.pump(self.server.now())
+
+    def _end(self, transport: asyncio.Transport, told: bool) -> None:
+        """The core has closed the connection. `told`: the last bytes may say why, the client should get to read them."""
+        if transport.get_write_buffer_size() > self.server.settings.mqtt.write_buffer_high:
+            transport.abort()  # it does not read what we send: waiting for it would keep the buffer for ever
+            return
+        if told and transport.can_write_eof():
+            # A socket that is closed while input is waiting resets the connection, and the client loses what we said
+            # last. So only our direction ends here; what still comes in is thrown away until the client ends its own.
+            transport.write_eof()
+            if self.paused:
+                self.paused = False
+                transport.resume_reading()
+        else:
+            transport.close()
+        self.linger = self.server.loop.call_later(LINGER_SECONDS_MAX, transport.abort)
+
+    def abort(self) -> None:
+        """End the socket at once, whatever is still to be written."""
+        if self.transport is not None:
+            self.transport.abort()
 
     def set_reading(self, connection: Connection) -> None:
         """Pause or resume reading as the core's `held` says."""
         transport = self.transport
-        if transport is None or transport.is_closing():
+        if transport is None or connection.closed or transport.is_closing():
             return
         if connection.held and not self.paused:
             self.paused = True
@@ -95,10 +130,7 @@ class ClientProtocol(asyncio.Protocol):
         elif not connection.held and self.paused:
             self.paused = False
             transport.resume_reading()
-            try:
-                connection.resume_receiving(self.server.now())
-            except Exception as error:
-                self.server.internal_error(connection, error)
+            connection.resume_receiving(self.server.now())
 
 
 def _address_text(address: object) -> str:
