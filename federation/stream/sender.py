@@ -139,6 +139,7 @@ class PeerSender(Peer):
         self._queued = False  # it stands in outlets.ready
         self._next_id = 0
         self._resending = False
+        self._is_refused = False
         # A full state on its way out: filters, then retained messages; positions in them.
         self._state_filters: list[tuple[bytes, bytes]] | None = None
         self._state_retained: list[Message] = []
@@ -228,6 +229,8 @@ class PeerSender(Peer):
         if attempt != self.attempt or self.state is not State.HELLO:
             return
         outbox = self.outbox
+        is_refused = self._is_refused
+        self._is_refused = False
         if not clean_start:
             first_id = outbox.on_way[0].first_id if outbox.on_way else self._next_id
             if not first_id <= next_event_id <= self._next_id:
@@ -236,8 +239,15 @@ class PeerSender(Peer):
                 self.connection_lost(attempt, f"it asks for event {next_event_id}, which is not kept", now)
                 return
             outbox.acknowledge(next_event_id - 1)
+            if is_refused and outbox.on_way:
+                outbox.drop_first_on_way(DROP_REFUSED)
+                self._new_session()
+                self.connection_lost(attempt, "a batch was refused: it is given up", now)
+                return
             self._resending = bool(outbox.on_way)
         else:
+            if is_refused:
+                outbox.drop_first_on_way(DROP_REFUSED)
             outbox.rewind()
             self._next_id = 0
             self._resending = False
@@ -272,11 +282,10 @@ class PeerSender(Peer):
         self._deadline = now + ceiling * (0.5 + self._rng.random() / 2)
 
     def refused(self, attempt: int, reason: str, now: float) -> None:
-        """The other node ended the stream because it cannot read it: the batch in front is given up, counted, and a new
-        session begins, so that one bad batch never stops what follows."""
+        """The other node ended the stream because it cannot take a batch. The next Hello tells which one that was; it is
+        given up, counted, and a new session begins, so that one bad batch never stops what follows."""
         if attempt == self.attempt and self.state is State.STREAMING:
-            self.outbox.drop_first_on_way(DROP_REFUSED)
-            self._new_session()
+            self._is_refused = True
         self.connection_lost(attempt, reason, now)
 
     def _lose_stream(self) -> None:

@@ -1,0 +1,175 @@
+"""The gRPC client of the event stream to one other node: carries out what its sender's state asks for.
+
+One task for each attempt: it connects, says Hello, then reads acknowledgements; a second task writes. No rule of the
+streams is here, and no error of gRPC leaves this module: each becomes `connection_lost` or `refused`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import grpc.aio
+
+from federation.api.pb import federation_pb2 as pb
+from federation.node import Node
+from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, client_options
+from federation.stream.sender import HELLO_SECONDS_MAX, Batch, PeerSender, State
+
+# What will be the same another time: the batch in front is too large or cannot be read.
+REFUSALS: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+
+def _as_it_is(data: bytes) -> bytes:
+    return data
+
+
+class PeerClient:
+    """`flush` must be called after each call to the sender from outside; `changed` is called after those made here."""
+
+    def __init__(self, node: Node, sender: PeerSender, changed: Callable[[], None], log: Any) -> None:
+        self.sender = sender
+        self._node = node
+        self._changed = changed
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._metadata = ((METADATA_NODE_NAME, node.name),)
+        self._task: asyncio.Task[None] | None = None
+        self._attempt = 0
+        self._to_write: deque[Batch] = deque()  # bounded by the sender's window
+        self._wake = asyncio.Event()
+        self._told = ""  # the last reason that was logged
+
+    def follow(self) -> None:
+        """Do what the sender's state asks: one attempt, or none."""
+        sender = self.sender
+        if sender.state is State.HELLO and sender.attempt != self._attempt:
+            self._cancel()
+            self._attempt = sender.attempt
+            self._task = self._loop.create_task(self._connect(sender.attempt))
+        elif sender.state in (State.STOPPED, State.BACKOFF):
+            self._cancel()
+
+    def flush(self) -> None:
+        """Hand what the sender wants sent to the writer."""
+        batches = self.sender.take_batches(self._loop.time())
+        if batches:
+            self._to_write.extend(batches)
+            self._wake.set()
+
+    async def stop(self) -> None:
+        task = self._task
+        self._cancel()
+        if task is not None:
+            await asyncio.wait((task,))
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    # --- one attempt
+
+    async def _connect(self, attempt: int) -> None:
+        sender = self.sender
+        refused = False
+        try:
+            options = client_options(sender.batched)
+            async with grpc.aio.insecure_channel(sender.addr, options=options) as channel:
+                reason, refused = await self._talk(channel, attempt)
+        except grpc.aio.AioRpcError as error:
+            reason = _reason(error.code(), error.details())
+            refused = error.code() in REFUSALS
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            reason = f"internal error: {error}"
+            self._log.error("fault in an event stream", node=sender.name, exc_info=error)
+        if attempt != sender.attempt:
+            return
+        self._task = None  # it ends here: nobody needs to cancel it
+        self._tell_lost(reason)
+        if refused:
+            sender.refused(attempt, reason, self._loop.time())
+        else:
+            sender.connection_lost(attempt, reason, self._loop.time())
+        self._changed()
+
+    async def _talk(self, channel: grpc.aio.Channel, attempt: int) -> tuple[str, bool]:
+        """Why the stream ended, and whether it would end so again."""
+        sender = self.sender
+        hello = channel.unary_unary(
+            f"/{SERVICE}/Hello",
+            request_serializer=pb.ClientHello.SerializeToString,
+            response_deserializer=pb.ServerHello.FromString,
+        )
+        request = pb.ClientHello(session_id=sender.session_id)
+        reply: pb.ServerHello = await hello(request, metadata=self._metadata, timeout=HELLO_SECONDS_MAX)
+        self._to_write.clear()
+        self._wake.clear()
+        sender.hello_reply(attempt, reply.clean_start, reply.next_event_id, self._loop.time())
+        if attempt != sender.attempt or sender.state is not State.STREAMING:
+            self._changed()
+            return sender.reason, False
+        self._told = ""
+        self._log.info("event stream to a node", node=sender.name, addr=sender.addr, clean_start=reply.clean_start)
+        batched = sender.batched
+        stream = channel.stream_stream(
+            f"/{SERVICE}/BatchStream" if batched else f"/{SERVICE}/EventStream",
+            request_serializer=_encode_batch if batched else _as_it_is,
+            response_deserializer=pb.Ack.FromString,
+        )
+        call: Any = stream(metadata=self._metadata)
+        writer = self._loop.create_task(self._write(call))
+        self.flush()
+        try:
+            while True:
+                ack = await call.read()
+                if ack is grpc.aio.EOF:
+                    break
+                self._node.ack(sender, attempt, ack.event_id, self._loop.time())
+                if sender.attempt != attempt or sender.state is not State.STREAMING:
+                    self._changed()
+                    return sender.reason, False
+                self.flush()
+                self._changed()
+            code = await call.code()
+            return _reason(code, await call.details()), code in REFUSALS
+        finally:
+            writer.cancel()
+            call.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _write(self, call: Any) -> None:
+        """An error here ends the call, which the reader sees."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._to_write:
+                    batch = self._to_write.popleft()
+                    if batch.single is None:
+                        await call.write(batch)
+                    else:
+                        for event in batch.single:
+                            await call.write(event)
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            call.cancel()
+
+    def _tell_lost(self, reason: str) -> None:
+        """Once for each reason, not for each try."""
+        if reason != self._told:
+            self._told = reason
+            self._log.warning("no event stream to a node", node=self.sender.name, addr=self.sender.addr, reason=reason)
+
+
+def _encode_batch(batch: Batch) -> bytes:
+    message = pb.EventBatch(first_event_id=batch.first_id, event_count=batch.count, events=batch.events)
+    return message.SerializeToString()
+
+
+def _reason(code: Any, details: str | None) -> str:
+    name = code.name.lower() if isinstance(code, grpc.StatusCode) else str(code)
+    return f"{name}: {details}" if details else name

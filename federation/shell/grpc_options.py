@@ -1,0 +1,49 @@
+"""Settings of gRPC that both ends of an event stream share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SERVICE: Final = "gmqtt.federation.api.Federation"
+METADATA_NODE_NAME: Final = "node_name"
+
+MESSAGE_BYTES_MIN: Final = 16 * 2**20  # at least so much may a batch have, however small max_packet_size is
+BATCH_OVERHEAD_MAX: Final = 2**20  # of a batch with one message of max_packet_size beside that
+KEEPALIVE_SECONDS: Final = (
+    10  # a connection that is silent so long is asked whether it lives; then it has as long to answer
+)
+
+Options = list[tuple[str, int]]
+
+
+def message_bytes_max(max_packet_size: int) -> int:
+    """Largest message that a stream takes: whatever one client may publish must pass."""
+    return min(max(MESSAGE_BYTES_MIN, max_packet_size + BATCH_OVERHEAD_MAX), 2**31 - 1)
+
+
+def server_options(bytes_max: int) -> Options:
+    return [
+        ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a share of its connections
+        ("grpc.max_receive_message_length", bytes_max),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 500),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+
+
+def client_options(pings: bool) -> Options:
+    """`pings`: whether the other node allows them; a gmqttd ends connections that are asked more than every 5 minutes."""
+    options: Options = [
+        # A connection of its own for each try, so that gRPC's own waiting does not add to ours.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 0),
+        ("grpc.max_receive_message_length", 2**20),
+        ("grpc.max_send_message_length", -1),
+    ]
+    if pings:
+        options += [
+            ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_SECONDS * 1000),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+    return options
