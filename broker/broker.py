@@ -60,6 +60,7 @@ class Broker:
         self.reading_changes: list[Connection] = []
         self.peer_holds: dict[str, tuple[Peer, float, list[Connection]]] = {}
         self.started_at = now
+        self.now = now  # of the last call at a door; for what is called without a time
         self.apply_settings(settings)
 
     def apply_settings(self, settings: MqttSettings) -> None:
@@ -69,6 +70,9 @@ class Broker:
         self.maximum_qos = settings.maximum_qos
         self.write_buffer_high = settings.write_buffer_high
         self.overlap = settings.delivery_mode == "overlap"
+        self.retained.messages_max = settings.max_retained_messages
+        for session in self.sessions.values():
+            session.queue_max = settings.max_queued_messages
         self.router.forget_routes()
 
     # --- the shell's doors ---
@@ -87,6 +91,7 @@ class Broker:
     def connection_writable(self, connection: Connection, now: float) -> None:
         """The transport has sent enough: go on with what was queued meanwhile."""
         connection.writable = True
+        self.now = now
         if connection.session is not None:
             connection.session.pump(now)
 
@@ -113,6 +118,7 @@ class Broker:
 
     def handle_timeout(self, now: float) -> None:
         """It is that late: keep alives, expiries, will delays, holds."""
+        self.now = now
         self.timers.handle_timeout(now)
         for name in list(self.peer_holds):
             peer, until, held = self.peer_holds[name]
@@ -298,7 +304,7 @@ class Broker:
     def subscribe(self, client_id: str, requests: list[SubscribeFilter], identifier: int, now: float) -> list[int]:
         """For the API: reason codes as in SUBACK; KeyError for an unknown client. Retained messages are sent."""
         session = self.sessions[client_id]
-        known = [request.topic_filter in session.subscriptions for request in requests]
+        known = self.known_filters(session, requests)
         codes = self.subscribe_session(session, requests, identifier)
         self.send_retained(session, requests, codes, known, now)
         return codes
@@ -306,6 +312,15 @@ class Broker:
     def unsubscribe(self, client_id: str, full_filters: list[bytes], now: float) -> list[int]:
         """For the API: reason codes as in UNSUBACK; KeyError for an unknown client."""
         return self.unsubscribe_session(self.sessions[client_id], full_filters)
+
+    def known_filters(self, session: Session, requests: list[SubscribeFilter]) -> list[bool]:
+        """Which of the filters are subscribed already, each request after the one before it [MQTT-3.8.4-5]."""
+        known: list[bool] = []
+        seen: set[bytes] = set()
+        for request in requests:
+            known.append(request.topic_filter in session.subscriptions or request.topic_filter in seen)
+            seen.add(request.topic_filter)
+        return known
 
     def subscribe_session(self, session: Session, requests: list[SubscribeFilter], identifier: int) -> list[int]:
         """Reason codes of SUBACK [MQTT5 3.9.3], one a request."""
@@ -451,4 +466,7 @@ class Broker:
                 continue
             identifiers = (subscription.identifier,) if subscription.identifier else ()
             for message in self.retained.match(subscription.topic_filter, now):
+                if request.no_local and message.client_id == session.client_id:
+                    continue  # [MQTT-3.8.3-3]
                 session.deliver(message, min(subscription.qos, message.qos), True, identifiers, now)
+                message.encoded = None  # a kept message does not keep its encodings

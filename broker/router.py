@@ -136,7 +136,9 @@ class Router:
                 if found is None:
                     found = groups[key] = GroupRoute(key[0], key[1])
                 found.remote = remote_group
-        route.groups = list(groups.values())
+        # Groups without members here go first: a node that they choose may get the message for other groups too.
+        route.groups = [group for group in groups.values() if group.local is None]
+        route.groups += [group for group in groups.values() if group.local is not None]
         route.plain = not route.groups
         for receiver in route.receivers:
             if receiver.no_local or receiver.identifiers:
@@ -181,7 +183,7 @@ class Router:
         chosen: dict[str, list[tuple[bytes, bytes]]] = {}
         targets: list[Peer] = list(peers)
         for group in route.groups:
-            peer_chosen = self._choose(group, peers, message, now)
+            peer_chosen = self._choose(group, targets, message, now)
             if peer_chosen is None:
                 continue
             names = chosen.get(peer_chosen.name)
@@ -409,7 +411,18 @@ class Router:
             if len(retained) >= self.broker.settings.max_retained_messages:
                 self.broker.counters.drop(DROP_RETAINED_FULL, 1)
                 return
-        retained.put(message)
+        # A copy: what the router encodes for today's receivers is not kept with it.
+        retained.put(
+            Message(
+                message.topic,
+                message.payload,
+                message.qos,
+                True,
+                message.properties,
+                message.expires_at,
+                message.client_id,
+            )
+        )
 
 
 def _run_messages(

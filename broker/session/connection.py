@@ -108,8 +108,16 @@ class Connection(Timed):
             self.broker.dirty.append(self)
 
     def take_output(self) -> bytes:
-        """Everything since the last call, as one piece."""
+        """Everything since the last call, as one piece.
+
+        While messages wait for this client the connection asks to be looked at again in the same turn: nobody else
+        reports that the transport took everything at once.
+        """
         out = self.out
+        session = self.session
+        if not out and session is not None and session.is_waiting():
+            self.dirty = True  # so that what pump writes is not announced: it is taken here
+            session.pump(self.broker.now)
         self.dirty = False
         if not out:
             return b""
@@ -117,6 +125,9 @@ class Connection(Timed):
         out.clear()
         self.sent_bytes += self.out_size
         self.out_size = 0
+        if session is not None and session.is_waiting():
+            self.dirty = True
+            self.broker.dirty.append(self)
         return data
 
     # --- time ---
@@ -159,6 +170,7 @@ class Connection(Timed):
         if self.closed:
             return
         self.last_received_at = now
+        self.broker.now = now
         self.received_bytes += len(data)
         pending = self.pending
         if pending is not None:

@@ -147,7 +147,7 @@ def handle_subscribe(connection: Connection, packet: Subscribe, now: float) -> N
     identifier = props.get_int(packet.properties, props.SUBSCRIPTION_IDENTIFIER, 0)
     if identifier and not broker.settings.subscription_identifier_available:
         raise MqttError(SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers are switched off here")
-    known = [request.topic_filter in session.subscriptions for request in packet.filters]
+    known = broker.known_filters(session, packet.filters)
     codes = broker.subscribe_session(session, packet.filters, identifier)
     connection.write_packets(
         encode_packet(SubAck(packet.packet_id, codes), connection.version, connection.maximum_packet_size), 1

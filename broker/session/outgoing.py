@@ -53,7 +53,8 @@ def encode_for(
 ) -> bytes:
     """The PUBLISH for one receiver. Encodings that receivers can share are kept in the message: once per shape."""
     if version == 5 and (identifiers or message.expires_at != NEVER):
-        expiry = -1 if message.expires_at == NEVER else max(0, int(message.expires_at - now))
+        # Less the whole seconds that it waited here [MQTT-3.3.2-6]; .999 also keeps the float's error out of it.
+        expiry = -1 if message.expires_at == NEVER else max(0, int(message.expires_at - now + 0.999))
         return encode_publish(
             5, message.topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry, 0, identifiers
         )

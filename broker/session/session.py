@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval that does not end [MQTT5 3.1.2.11.2]
 PACKET_ID_MAX: Final = 65535
+EXPIRED_LOOK_MAX: Final = 32  # entries at the old end of a full queue that are looked at for one that has expired
 
 
 class Session(Timed):
@@ -65,6 +66,7 @@ class Session(Timed):
         self.resend: deque[Outgoing] | None = None
         self.queue: deque[Outgoing] | None = None
         self.queue_bytes = 0
+        self.queue_qos0 = 0  # how many of the queue are QoS 0
         self.incoming: dict[int, bool] | None = None  # QoS 2 packet identifiers received, not yet released
         self.next_packet_id = 1
         self.will: PendingWill | None = None
@@ -85,6 +87,10 @@ class Session(Timed):
 
     def inflight_length(self) -> int:
         return len(self.inflight) if self.inflight is not None else 0
+
+    def is_waiting(self) -> bool:
+        """Whether anything is to be sent when the connection or the in-flight window has room."""
+        return bool(self.queue) or bool(self.resend)
 
     def is_available(self) -> bool:
         return self.connection is not None and (self.queue is None or len(self.queue) * 2 < self.queue_max)
@@ -173,7 +179,11 @@ class Session(Timed):
         if queue is None:
             queue = self.queue = deque()
         size = message_bytes(message)
-        if len(queue) >= self.queue_max:
+        if size > self.broker.settings.max_queued_bytes:
+            self._drop(DROP_QUEUE_BYTES)
+            return
+        room = self.queue_max - self.inflight_length()
+        while len(queue) >= room:
             if not self._make_room(now):
                 self._drop(DROP_QUEUE_FULL)
                 return
@@ -185,7 +195,9 @@ class Session(Timed):
             expires_at = min(expires_at, now + self.broker.settings.message_expiry)
         queue.append(Outgoing(message, qos, retain, identifiers, expires_at))
         self.queue_bytes += size
-        if self.connection is not None and len(queue) * 2 >= self.queue_max:
+        if qos == 0:
+            self.queue_qos0 += 1
+        if self.connection is not None and len(queue) * 2 >= room:
             self._hold_publisher(now)
 
     def _make_room(self, now: float) -> bool:
@@ -193,19 +205,21 @@ class Session(Timed):
         queue = self.queue
         if not queue:
             return False
-        victim = -1
-        for index, outgoing in enumerate(queue):
-            if outgoing.expires_at <= now:
+        victim = 0
+        for index in range(min(len(queue), EXPIRED_LOOK_MAX)):
+            if queue[index].expires_at <= now:
                 victim = index
                 break
-            if victim < 0 and outgoing.qos == 0:
-                victim = index
-                break
-        if victim <= 0:
-            outgoing = queue.popleft()
         else:
-            outgoing = queue[victim]
-            del queue[victim]
+            if self.queue_qos0:
+                index = 0
+                for outgoing in queue:
+                    if outgoing.qos == 0:
+                        victim = index
+                        break
+                    index += 1
+        outgoing = queue[victim]
+        del queue[victim]
         self._forget(outgoing)
         self._drop(DROP_EXPIRED if outgoing.expires_at <= now else DROP_QUEUE_FULL)
         return True
@@ -214,6 +228,8 @@ class Session(Timed):
         message = outgoing.message
         assert message is not None
         self.queue_bytes -= message_bytes(message)
+        if outgoing.qos == 0:
+            self.queue_qos0 -= 1
 
     def _drop(self, reason: str) -> None:
         self.messages_dropped += 1
@@ -232,7 +248,9 @@ class Session(Timed):
         while resend and connection.can_write():
             if len(inflight) - len(resend) >= self.inflight_max:
                 return
-            self._send_again(connection, resend.popleft(), now)
+            again = resend.popleft()
+            if inflight.get(again.packet_id) is again:  # the client may have acknowledged it before we got to it
+                self._send_again(connection, again, now)
         while queue and connection.can_write():
             outgoing = queue[0]
             message = outgoing.message
@@ -247,7 +265,7 @@ class Session(Timed):
                 break
             queue.popleft()
             self._forget(outgoing)
-        if self.held and (queue is None or len(queue) * 4 <= self.queue_max):
+        if self.held is not None and (queue is None or len(queue) * 4 <= self.queue_max):
             self.release_publishers()
 
     def _send_again(self, connection: Connection, outgoing: Outgoing, now: float) -> None:
@@ -386,6 +404,7 @@ class Session(Timed):
             self.messages_dropped += len(self.queue)
         self.queue = None
         self.queue_bytes = 0
+        self.queue_qos0 = 0
         self.inflight = None
         self.resend = None
         self.incoming = None
