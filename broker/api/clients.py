@@ -1,0 +1,92 @@
+"""ClientService: who has a session on this node."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from broker.api.errors import invalid_argument, not_found
+from broker.api.paging import page_bounds
+from broker.api.pb.admin_pb2 import (
+    Client,
+    DeleteClientRequest,
+    GetClientRequest,
+    GetClientResponse,
+    ListClientRequest,
+    ListClientResponse,
+)
+from broker.api.pb.admin_pb2_grpc import ClientServiceServicer
+
+if TYPE_CHECKING:
+    from broker.server.lifecycle import Server
+    from broker.session.session import Session
+
+NANOSECONDS: Final = 1_000_000_000
+
+
+class ClientService(ClientServiceServicer):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def List(self, request: ListClientRequest, context: object) -> ListClientResponse:
+        offset, count = page_bounds(request.page, request.page_size)
+        sessions = self._server.broker.sessions
+        page = islice(sessions.values(), offset, offset + count)
+        return ListClientResponse(clients=[self._client(session) for session in page], total_count=len(sessions))
+
+    async def Get(self, request: GetClientRequest, context: object) -> GetClientResponse:
+        session = self._server.broker.sessions.get(wanted(request.client_id))
+        if session is None:
+            raise not_found(unknown_client(request.client_id))
+        return GetClientResponse(client=self._client(session))
+
+    async def Delete(self, request: DeleteClientRequest, context: object) -> Empty:
+        server = self._server
+        server.broker.close_client(wanted(request.client_id), request.clean_session, server.now())
+        server.flush_soon()
+        return Empty()
+
+    def _client(self, session: Session) -> Client:
+        packets_received, packets_received_bytes, packets_sent, packets_sent_bytes = session.traffic()
+        client = Client(
+            client_id=session.client_id,
+            username=session.username,
+            keep_alive=session.keep_alive,
+            version=session.version,
+            remote_addr=session.remote_addr,
+            local_addr=session.local_addr,
+            connected_at=self._timestamp(session.connected_at),
+            session_expiry=session.expiry_interval,
+            max_inflight=session.inflight_max,
+            inflight_len=session.inflight_length(),
+            max_queue=session.queue_max,
+            queue_len=session.queue_length(),
+            subscriptions_current=len(session.subscriptions),
+            subscriptions_total=session.subscriptions_total,
+            packets_received_bytes=packets_received_bytes,
+            packets_received_nums=packets_received,
+            packets_send_bytes=packets_sent_bytes,
+            packets_send_nums=packets_sent,
+            message_dropped=session.messages_dropped,
+        )
+        if session.connection is None:
+            client.disconnected_at.CopyFrom(self._timestamp(session.disconnected_at))
+        return client
+
+    def _timestamp(self, monotonic: float) -> Timestamp:
+        seconds, nanos = divmod(int(self._server.wall_time(monotonic) * NANOSECONDS), NANOSECONDS)
+        return Timestamp(seconds=seconds, nanos=nanos)
+
+
+def wanted(client_id: str) -> str:
+    """The client id of a request. Raises ApiError when it is missing."""
+    if not client_id:
+        raise invalid_argument("client_id is empty; it names the client")
+    return client_id
+
+
+def unknown_client(client_id: str) -> str:
+    return f'client "{client_id}" has no session on this node'

@@ -1,0 +1,54 @@
+"""What a call of the API may answer instead of a result: a gRPC status code and a text, and the HTTP status for it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import grpc
+
+# The same statuses that grpc-gateway gives; 499 (the client went away) has no name in HTTP.
+HTTP_STATUSES: Final[dict[grpc.StatusCode, int]] = {
+    grpc.StatusCode.OK: HTTPStatus.OK,
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.UNKNOWN: HTTPStatus.INTERNAL_SERVER_ERROR,
+    grpc.StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
+    grpc.StatusCode.DEADLINE_EXCEEDED: HTTPStatus.GATEWAY_TIMEOUT,
+    grpc.StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    grpc.StatusCode.ALREADY_EXISTS: HTTPStatus.CONFLICT,
+    grpc.StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
+    grpc.StatusCode.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
+    grpc.StatusCode.FAILED_PRECONDITION: HTTPStatus.BAD_REQUEST,
+    grpc.StatusCode.ABORTED: HTTPStatus.CONFLICT,
+    grpc.StatusCode.OUT_OF_RANGE: HTTPStatus.BAD_REQUEST,
+    grpc.StatusCode.UNIMPLEMENTED: HTTPStatus.NOT_IMPLEMENTED,
+    grpc.StatusCode.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
+    grpc.StatusCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    grpc.StatusCode.DATA_LOSS: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+class ApiError(Exception):
+    """A servicer raises it; gRPC answers `code` and `text`, REST the same in JSON with `http_status`."""
+
+    def __init__(self, code: grpc.StatusCode, text: str, http_status: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.http_status = http_status or HTTP_STATUSES[code]
+
+    @property
+    def number(self) -> int:
+        """The code as gRPC sends it: 3 for INVALID_ARGUMENT."""
+        number: int = self.code.value[0]
+        return number
+
+
+def invalid_argument(text: str) -> ApiError:
+    """The request itself is wrong; the text names the field and says what would be right."""
+    return ApiError(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+
+def not_found(text: str) -> ApiError:
+    return ApiError(grpc.StatusCode.NOT_FOUND, text)

@@ -1,0 +1,22 @@
+"""The plugin `admin`: clients, subscriptions and publishing over the API."""
+
+from __future__ import annotations
+
+from broker.api.clients import ClientService
+from broker.api.pb import admin_pb2
+from broker.api.publishing import PublishService
+from broker.api.subscriptions import SubscriptionService
+from broker.plugins import Plugin
+
+
+class AdminPlugin(Plugin):
+    """Registers its services; a node without `api` addresses has nothing to register them with."""
+
+    async def prepare(self) -> None:
+        api = self.server.api
+        if api is None:
+            return
+        services = admin_pb2.DESCRIPTOR.services_by_name
+        api.register(services["ClientService"], ClientService(self.server))
+        api.register(services["SubscriptionService"], SubscriptionService(self.server))
+        api.register(services["PublishService"], PublishService(self.server))

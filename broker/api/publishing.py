@@ -1,0 +1,81 @@
+"""PublishService: messages of the node itself, on the way of every publish."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import grpc
+from google.protobuf.empty_pb2 import Empty
+
+from broker.api.errors import ApiError, invalid_argument
+from broker.api.pb.admin_pb2 import PublishRequest
+from broker.api.pb.admin_pb2_grpc import PublishServiceServicer
+from broker.codec.properties import encode_publish_properties
+from broker.errors import MqttError
+from broker.message import NEVER, Message
+from broker.topics.names import check_topic_name
+
+if TYPE_CHECKING:
+    from broker.server.lifecycle import Server
+
+
+class PublishService(PublishServiceServicer):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def Publish(self, request: PublishRequest, context: object) -> Empty:
+        server = self._server
+        if request.retained and not server.settings.mqtt.retain_available:
+            text = "retained must be false: mqtt.retain_available is false"
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, text)
+        now = server.now()
+        server.broker.publish(message_of(request, now), now)
+        server.flush_soon()
+        return Empty()
+
+
+def message_of(request: PublishRequest, now: float) -> Message:
+    """The message of a request. Raises ApiError that names the field which MQTT cannot carry."""
+    topic = request.topic_name.encode()
+    try:
+        check_topic_name(topic)
+    except MqttError as error:
+        raise invalid_argument(f"topic_name: {error.text}") from None
+    if request.qos > 2:
+        raise invalid_argument(f"qos is {request.qos}, may be 0, 1 or 2")
+    if request.payload and request.payload_raw:
+        raise invalid_argument("payload and payload_raw are both set; only one can be the payload")
+    if request.correlation_data and request.correlation_data_raw:
+        raise invalid_argument("correlation_data and correlation_data_raw are both set; only one is possible")
+    payload = request.payload_raw or request.payload.encode()
+    if request.payload_format == 1 and not is_utf8(payload):
+        raise invalid_argument("payload_format is 1 (UTF-8 text) but payload_raw is not UTF-8")
+    expires_at = now + request.message_expiry if request.message_expiry else NEVER
+    return Message(topic, payload, request.qos, request.retained, properties_of(request), expires_at)
+
+
+def properties_of(request: PublishRequest) -> bytes:
+    user_properties: list[tuple[str, str]] = []
+    for index, pair in enumerate(request.user_properties):
+        try:
+            user_properties.append((pair.K.decode(), pair.V.decode()))
+        except UnicodeDecodeError:
+            raise invalid_argument(f"user_properties[{index}]: K and V must be UTF-8 text") from None
+    try:
+        return encode_publish_properties(
+            payload_format=request.payload_format or None,
+            content_type=request.content_type or None,
+            response_topic=request.response_topic.encode() or None,
+            correlation_data=request.correlation_data_raw or request.correlation_data.encode() or None,
+            user_properties=user_properties or None,
+        )
+    except MqttError as error:
+        raise invalid_argument(error.text) from None
+
+
+def is_utf8(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

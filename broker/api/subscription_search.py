@@ -1,0 +1,113 @@
+"""The search of SubscriptionService.Filter: by kind of filter and by topic, over sessions, in slices of a loop turn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from broker.api.errors import invalid_argument
+from broker.api.pb.admin_pb2 import (
+    SUB_FILTER_TYPE_NON_SHARED,
+    SUB_FILTER_TYPE_SHARED,
+    SUB_FILTER_TYPE_SYS,
+    SUB_MATCH_TYPE_MATCH_FILTER,
+    SUB_MATCH_TYPE_MATCH_NAME,
+    SUB_MATCH_TYPE_MATCH_UNSPECIFIED,
+    FilterSubscriptionRequest,
+)
+from broker.errors import MqttError
+from broker.topics.names import check_topic_filter, check_topic_name, full_filter
+
+if TYPE_CHECKING:
+    from broker.session.session import Session
+    from broker.session.subscription import Subscription
+
+LIMIT_DEFAULT: Final = 20
+LIMIT_MAX: Final = 1000
+SLICE: Final = 2000  # subscriptions looked at in one turn of the loop, about 2 ms
+
+FILTER_TYPES: Final = {
+    str(int(kind)): int(kind) for kind in (SUB_FILTER_TYPE_SYS, SUB_FILTER_TYPE_SHARED, SUB_FILTER_TYPE_NON_SHARED)
+}
+
+
+class Search:
+    """A checked request. Raises ApiError for a wrong one."""
+
+    def __init__(self, request: FilterSubscriptionRequest) -> None:
+        self.kinds = parse_kinds(request.filter_type)
+        self.match_type = request.match_type
+        self.topic = request.topic_name.encode()
+        if request.limit < 0 or request.limit > LIMIT_MAX:
+            raise invalid_argument(f"limit is {request.limit}, may be 1 to {LIMIT_MAX}, or 0 for {LIMIT_DEFAULT}")
+        self.limit = request.limit or LIMIT_DEFAULT
+        if request.match_type == SUB_MATCH_TYPE_MATCH_UNSPECIFIED:
+            if self.topic:
+                raise invalid_argument(
+                    "match_type must be set with topic_name: 1 the same filter, 2 filters that match"
+                )
+        elif request.match_type not in (SUB_MATCH_TYPE_MATCH_NAME, SUB_MATCH_TYPE_MATCH_FILTER):
+            raise invalid_argument(f"match_type is {request.match_type}, may be 0, 1 or 2")
+        elif not self.topic:
+            raise invalid_argument("topic_name must be set with match_type")
+        else:
+            check = check_topic_filter if request.match_type == SUB_MATCH_TYPE_MATCH_NAME else check_topic_name
+            try:
+                check(self.topic)
+            except MqttError as error:
+                raise invalid_argument(f"topic_name: {error.text}") from None
+
+    async def run(self, sessions: list[Session]) -> list[Subscription]:
+        """What fits, at most `limit`. Between slices the loop serves others; what changes meanwhile may be missed."""
+        found: list[Subscription] = []
+        seen = 0
+        for session in sessions:
+            for subscription in list(session.subscriptions.values()):
+                if self.fits(subscription):
+                    found.append(subscription)
+                    if len(found) == self.limit:
+                        return found
+                seen += 1
+                if seen % SLICE == 0:
+                    await asyncio.sleep(0)
+        return found
+
+    def fits(self, subscription: Subscription) -> bool:
+        if kind_of(subscription) not in self.kinds:
+            return False
+        if self.match_type == SUB_MATCH_TYPE_MATCH_NAME:
+            return full_filter(subscription.share_name, subscription.topic_filter) == self.topic
+        return not self.topic or filter_matches(subscription.topic_filter, self.topic)
+
+
+def parse_kinds(text: str) -> frozenset[int]:
+    """Numbers joined by commas; none is all. Raises ApiError."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in FILTER_TYPES:
+            raise invalid_argument(
+                f'filter_type has "{word}"; it is 1 (system), 2 (shared), 3 (others), joined by commas'
+            )
+    return frozenset(FILTER_TYPES[word] for word in words or FILTER_TYPES)
+
+
+def kind_of(subscription: Subscription) -> int:
+    if subscription.share_name:
+        return SUB_FILTER_TYPE_SHARED
+    return SUB_FILTER_TYPE_SYS if subscription.topic_filter.startswith(b"$") else SUB_FILTER_TYPE_NON_SHARED
+
+
+def filter_matches(topic_filter: bytes, topic: bytes) -> bool:
+    """Whether a filter (without $share/NAME/) matches a topic name (section 4.7)."""
+    levels = topic_filter.split(b"/")
+    names = topic.split(b"/")
+    if topic.startswith(b"$") and levels[0] in (b"+", b"#"):
+        return False  # [MQTT-4.7.2-1]
+    if levels[-1] == b"#":
+        levels.pop()
+        if len(names) < len(levels):
+            return False
+        names = names[: len(levels)]
+    elif len(names) != len(levels):
+        return False
+    return all(level in (b"+", name) for level, name in zip(levels, names, strict=True))

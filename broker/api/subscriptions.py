@@ -1,0 +1,147 @@
+"""SubscriptionService: what the clients of this node are subscribed to, and subscribing in their name."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import grpc
+from google.protobuf.empty_pb2 import Empty
+
+from broker.api.clients import unknown_client, wanted
+from broker.api.errors import ApiError, invalid_argument, not_found
+from broker.api.paging import page_bounds
+from broker.api.pb.admin_pb2 import (
+    FilterSubscriptionRequest,
+    FilterSubscriptionResponse,
+    ListSubscriptionRequest,
+    ListSubscriptionResponse,
+    SubscribeRequest,
+    SubscribeResponse,
+    UnsubscribeRequest,
+)
+from broker.api.pb.admin_pb2 import Subscription as SubscriptionEntry
+from broker.api.pb.admin_pb2_grpc import SubscriptionServiceServicer
+from broker.api.subscription_search import Search
+from broker.codec.packets import SubscribeFilter
+from broker.codec.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, reason_name
+from broker.errors import MqttError
+from broker.topics.names import check_topic_filter, full_filter, parse_filter
+
+if TYPE_CHECKING:
+    from broker.server.lifecycle import Server
+    from broker.session.session import Session
+    from broker.session.subscription import Subscription
+
+SUBSCRIPTION_IDENTIFIER_MAX: Final = 268_435_455  # [MQTT5 3.8.2.1.2]
+REFUSED: Final = 0x80
+REFUSAL_CODES: Final = {
+    NOT_AUTHORIZED: grpc.StatusCode.PERMISSION_DENIED,
+    QUOTA_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+class SubscriptionService(SubscriptionServiceServicer):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def List(self, request: ListSubscriptionRequest, context: object) -> ListSubscriptionResponse:
+        offset, count = page_bounds(request.page, request.page_size)
+        response = ListSubscriptionResponse()
+        total = 0
+        for session in self._server.broker.sessions.values():
+            held = len(session.subscriptions)
+            start = max(offset - total, 0)
+            missing = count - len(response.subscriptions)
+            if start < held and missing:
+                page = islice(session.subscriptions.values(), start, start + missing)
+                response.subscriptions.extend(entry(subscription) for subscription in page)
+            total += held
+        response.total_count = total
+        return response
+
+    async def Filter(self, request: FilterSubscriptionRequest, context: object) -> FilterSubscriptionResponse:
+        search = Search(request)
+        found = await search.run(self._searched(request.client_id))
+        return FilterSubscriptionResponse(subscriptions=[entry(subscription) for subscription in found])
+
+    def _searched(self, client_id: str) -> list[Session]:
+        sessions = self._server.broker.sessions
+        if not client_id:
+            return list(sessions.values())
+        session = sessions.get(client_id)
+        return [] if session is None else [session]
+
+    async def Subscribe(self, request: SubscribeRequest, context: object) -> SubscribeResponse:
+        """All requests are checked before the first is carried out."""
+        server = self._server
+        session = self._session(request.client_id)
+        if not request.subscriptions:
+            raise invalid_argument("subscriptions is empty; it needs at least one with its topic_name")
+        filters = [self._checked(index, wish) for index, wish in enumerate(request.subscriptions)]
+        response = SubscribeResponse()
+        now = server.now()
+        try:
+            for index, (wish, subscribe_filter) in enumerate(zip(request.subscriptions, filters, strict=True)):
+                is_new = subscribe_filter.topic_filter not in session.subscriptions
+                (code,) = server.broker.subscribe(request.client_id, [subscribe_filter], wish.id, now)
+                if code >= REFUSED:
+                    text = f"subscriptions[{index}].topic_name: {wish.topic_name} is refused: {reason_name(code)}"
+                    raise ApiError(REFUSAL_CODES.get(code, grpc.StatusCode.FAILED_PRECONDITION), text)
+                response.new.append(is_new)
+        finally:
+            server.flush_soon()
+        return response
+
+    def _session(self, client_id: str) -> Session:
+        session = self._server.broker.sessions.get(wanted(client_id))
+        if session is None:
+            raise not_found(unknown_client(client_id))
+        return session
+
+    def _checked(self, index: int, wish: SubscriptionEntry) -> SubscribeFilter:
+        place = f"subscriptions[{index}]"
+        topic_filter = checked_filter(wish.topic_name, f"{place}.topic_name")
+        if wish.qos > 2:
+            raise invalid_argument(f"{place}.qos is {wish.qos}, may be 0, 1 or 2")
+        if wish.retain_handling > 2:
+            raise invalid_argument(f"{place}.retain_handling is {wish.retain_handling}, may be 0, 1 or 2")
+        if wish.id > SUBSCRIPTION_IDENTIFIER_MAX:
+            raise invalid_argument(f"{place}.id is {wish.id}, may be at most {SUBSCRIPTION_IDENTIFIER_MAX}")
+        if wish.id and not self._server.settings.mqtt.subscription_identifier_available:
+            raise invalid_argument(f"{place}.id must be 0: mqtt.subscription_identifier_available is false")
+        if wish.no_local and parse_filter(topic_filter)[0]:
+            raise invalid_argument(f"{place}.no_local is not possible for a shared subscription [MQTT-3.8.3-4]")
+        return SubscribeFilter(topic_filter, wish.qos, wish.no_local, wish.retain_as_published, wish.retain_handling)
+
+    async def Unsubscribe(self, request: UnsubscribeRequest, context: object) -> Empty:
+        server = self._server
+        self._session(request.client_id)
+        if not request.topics:
+            raise invalid_argument("topics is empty; it needs at least one full filter")
+        filters = [checked_filter(topic, f"topics[{index}]") for index, topic in enumerate(request.topics)]
+        server.broker.unsubscribe(request.client_id, filters, server.now())
+        server.flush_soon()
+        return Empty()
+
+
+def checked_filter(text: str, place: str) -> bytes:
+    """A full filter of a request. Raises ApiError that names its place."""
+    topic_filter = text.encode()
+    try:
+        check_topic_filter(topic_filter)
+    except MqttError as error:
+        raise invalid_argument(f"{place}: {error.text}") from None
+    return topic_filter
+
+
+def entry(subscription: Subscription) -> SubscriptionEntry:
+    return SubscriptionEntry(
+        topic_name=full_filter(subscription.share_name, subscription.topic_filter).decode(),
+        id=subscription.identifier,
+        qos=subscription.qos,
+        no_local=subscription.no_local,
+        retain_as_published=subscription.retain_as_published,
+        retain_handling=subscription.retain_handling,
+        client_id=subscription.session.client_id,
+    )

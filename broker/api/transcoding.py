@@ -1,0 +1,116 @@
+"""Between HTTP and protobuf: a request message from path, query and JSON body; JSON from a response message.
+
+Names in the input may be those of the definition or their lowerCamelCase form; the output has those of the definition.
+Zero values and empty lists are written, as the Go broker's gateway does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from broker.api.errors import invalid_argument
+from broker.api.route import Route
+
+JSON_INDENT: Final = 4  # answers are read by people with curl as often as by programs
+JSON_DEPTH_MAX: Final = 32  # nested messages; the definitions need three
+ERROR_CHARACTERS_MAX: Final = 500  # protobuf quotes the value, which may be the whole body
+TRUE_TEXTS: Final = ("1", "t", "true")
+FALSE_TEXTS: Final = ("0", "f", "false")
+
+
+def read_request(route: Route, path_fields: dict[str, str], query: Iterable[tuple[str, str]], body: bytes) -> Message:
+    """The request message. Raises ApiError (INVALID_ARGUMENT) that names the field."""
+    request = route.method.request_class()
+    if route.has_body:
+        for name, _ in query:
+            raise invalid_argument(f'query parameter "{name}" is not possible here: the fields are JSON in the body')
+        if body.strip():
+            merge_json(request, body)
+    elif body.strip():
+        raise invalid_argument(f"{route.verb} {route.template} takes no body: the fields are query parameters")
+    else:
+        merge_query(request, route.method.descriptor.input_type, query, path_fields)
+    for name, value in path_fields.items():
+        merge_value(request, name, value)
+    return request
+
+
+def merge_json(request: Message, body: bytes) -> None:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise invalid_argument(f"the body is not UTF-8: byte {error.start} is wrong") from None
+    try:
+        json_format.Parse(text, request, max_recursion_depth=JSON_DEPTH_MAX)
+    except (json_format.ParseError, ValueError, TypeError, RecursionError) as error:
+        raise invalid_argument(f"the body does not fit {request.DESCRIPTOR.full_name}: {one_line(error)}") from None
+
+
+def merge_query(
+    request: Message, descriptor: Descriptor, query: Iterable[tuple[str, str]], path_fields: dict[str, str]
+) -> None:
+    given: dict[str, list[str | bool]] = {}
+    for name, text in query:
+        field = find_field(descriptor, name)
+        if field is None or field.name in path_fields or field.message_type is not None:
+            known = [known.name for known in query_fields(descriptor, path_fields)]
+            hint = f"known here: {', '.join(known)}" if known else "none is possible here"
+            raise invalid_argument(f'unknown query parameter "{name}"; {hint}')
+        given.setdefault(field.name, []).append(query_value(field, text))
+    for name, values in given.items():
+        if descriptor.fields_by_name[name].is_repeated:
+            merge_value(request, name, values)
+        elif len(values) > 1:
+            raise invalid_argument(f'query parameter "{name}" is given {len(values)} times, it takes one value')
+        else:
+            merge_value(request, name, values[0])
+
+
+def query_fields(descriptor: Descriptor, path_fields: Iterable[str]) -> list[FieldDescriptor]:
+    """The fields that may come as query parameters."""
+    return [field for field in descriptor.fields if field.message_type is None and field.name not in path_fields]
+
+
+def find_field(descriptor: Descriptor, name: str) -> FieldDescriptor | None:
+    return descriptor.fields_by_name.get(name) or descriptor.fields_by_camelcase_name.get(name)
+
+
+def query_value(field: FieldDescriptor, text: str) -> str | bool:
+    """Protobuf's JSON takes numbers as text, but not booleans."""
+    if field.type != FieldDescriptor.TYPE_BOOL:
+        return text
+    if text.lower() in TRUE_TEXTS:
+        return True
+    if text.lower() in FALSE_TEXTS:
+        return False
+    raise invalid_argument(f'query parameter "{field.name}" is "{text}", must be true or false')
+
+
+def merge_value(request: Message, name: str, value: str | bool | list[str | bool]) -> None:
+    try:
+        json_format.ParseDict({name: value}, request)
+    except (json_format.ParseError, ValueError) as error:
+        raise invalid_argument(f'"{name}" does not fit: {one_line(error)}') from None
+
+
+def one_line(error: Exception) -> str:
+    """Protobuf's own words, which name the field, without its line breaks."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    text = " ".join(str(error).split())
+    return text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]}…"
+
+
+def write_response(response: Message) -> str:
+    return json_format.MessageToJson(
+        response,
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+        indent=JSON_INDENT,
+        ensure_ascii=False,
+    )
