@@ -50,6 +50,8 @@ from broker.codec.packets import (
 )
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
+from broker.config.loader import load
+from broker.server.lifecycle import Server
 
 DEADLINE: Final = 30.0  # seconds for anything that should happen: the machine may be busy
 STOP_SECONDS: Final = 5.0
@@ -172,6 +174,19 @@ class Node:
         except OSError:
             return False
         return True
+
+    def command(self, name: str) -> subprocess.CompletedProcess[str]:
+        """A gmqttd command that ends, with this node's configuration file."""
+        return subprocess.run(
+            [sys.executable, "-m", "broker.server.cli", name, "-c", str(self.config_path)],
+            cwd=self.directory,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
 
     @property
     def pid(self) -> int:
@@ -343,6 +358,28 @@ async def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         assert not unclean, unclean
 
 
+# --- a node in this process
+
+
+@pytest.fixture
+async def start_server(tmp_path: Path) -> AsyncIterator[Callable[[dict[str, Any]], Awaitable[Server]]]:
+    """Starts servers on this loop, for tests that look at counters."""
+    started: list[Server] = []
+
+    async def start(overrides: dict[str, Any]) -> Server:
+        path = tmp_path / f"server{len(started)}.yml"
+        path.write_text(yaml.safe_dump(merged({"listeners": [{"address": "127.0.0.1:0"}]}, overrides)))
+        loaded = load(str(path))
+        assert loaded.settings is not None, loaded.faults
+        server = Server(loaded.settings)
+        started.append(server)
+        await server.start()
+        return server
+
+    yield start
+    await asyncio.gather(*(server.stop() for server in started))
+
+
 # --- an MQTT client
 
 
@@ -399,6 +436,7 @@ class MqttClient:
             pass
         finally:
             self.closed.set()
+            self._writer.close()
 
     def _received(self, packet: Packet) -> None:
         if isinstance(packet, Publish):
