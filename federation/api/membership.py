@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -13,6 +13,7 @@ from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.config.addresses import AddressError, parse_address
 from broker.config.settings import DEFAULT_GOSSIP_PORT
 from federation.api.pb.federation_pb2 import (
+    DESCRIPTOR,
     ForceLeaveRequest,
     JoinRequest,
     ListMembersResponse,
@@ -20,6 +21,10 @@ from federation.api.pb.federation_pb2 import (
     Status,
 )
 from federation.api.pb.federation_pb2_grpc import MembershipServicer
+
+if TYPE_CHECKING:
+    from broker.api.server import ApiServer
+    from federation.plugin import FederationPlugin
 
 HOSTS_MAX: Final = 64  # addresses of one join
 
@@ -38,8 +43,12 @@ class MemberInfo:
     status: int
 
 
+class NotRunning(Exception):
+    """The membership has not started yet, or has been stopped; the call may be repeated."""
+
+
 class MembershipControl(ABC):
-    """What the service asks of the node's membership."""
+    """What the service asks of the node's membership. Each may raise NotRunning."""
 
     @abstractmethod
     async def join(self, hosts: list[str]) -> None:
@@ -70,12 +79,15 @@ class MembershipService(MembershipServicer):
         hosts = [checked_host(index, text) for index, text in enumerate(request.hosts)]
         try:
             await self._control.join(hosts)
-        except JoinFailed as error:
-            raise ApiError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        except (JoinFailed, NotRunning) as error:
+            raise unavailable(error) from error
         return Empty()
 
     async def Leave(self, request: Empty, context: object) -> Empty:
-        await self._control.leave()
+        try:
+            await self._control.leave()
+        except NotRunning as error:
+            raise unavailable(error) from error
         return Empty()
 
     async def ForceLeave(self, request: ForceLeaveRequest, context: object) -> Empty:
@@ -87,15 +99,32 @@ class MembershipService(MembershipServicer):
         except KeyError:
             raise not_found(f'"{name}" is no member of this federation') from None
         except ValueError as error:
-            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from None
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
+        except NotRunning as error:
+            raise unavailable(error) from error
         return Empty()
 
     async def ListMembers(self, request: Empty, context: object) -> ListMembersResponse:
+        try:
+            infos = self._control.members()
+        except NotRunning as error:
+            raise unavailable(error) from error
         members = [
             Member(name=info.name, addr=info.addr, tags=info.tags, status=Status.ValueType(info.status))
-            for info in self._control.members()
+            for info in infos
         ]
         return ListMembersResponse(members=members)
+
+
+def unavailable(error: Exception) -> ApiError:
+    return ApiError(grpc.StatusCode.UNAVAILABLE, str(error) or "the federation is not running (yet)")
+
+
+def register_membership(api: ApiServer, plugin: FederationPlugin) -> None:
+    """Serve Membership over both protocols, acting on the plugin."""
+    from federation.api.control import PluginControl
+
+    api.register(DESCRIPTOR.services_by_name["Membership"], MembershipService(PluginControl(plugin)))
 
 
 def checked_host(index: int, text: str) -> str:
