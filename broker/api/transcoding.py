@@ -19,6 +19,7 @@ from broker.api.route import Route
 JSON_INDENT: Final = 4  # answers are read by people with curl as often as by programs
 JSON_DEPTH_MAX: Final = 32  # nested messages; the definitions need three
 ERROR_CHARACTERS_MAX: Final = 500  # protobuf quotes the value, which may be the whole body
+PYTHON_WORDS: Final = "invalid literal for int() with base 10"
 TRUE_TEXTS: Final = ("1", "t", "true")
 FALSE_TEXTS: Final = ("0", "f", "false")
 
@@ -99,10 +100,11 @@ def merge_value(request: Message, name: str, value: str | bool | list[str | bool
 
 
 def one_line(error: Exception) -> str:
-    """Protobuf's own words, which name the field, without its line breaks."""
+    """Protobuf's own words, which name the field, without its line breaks, Python's words and its list of all fields."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     text = " ".join(str(error).split())
+    text = text.partition(" Available Fields")[0].replace(PYTHON_WORDS, "not a whole number")
     return text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]}…"
 
 

@@ -30,16 +30,22 @@ class _StatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Status.ValueTy
     STATUS_UNSPECIFIED: _Status.ValueType  # 0
     STATUS_ALIVE: _Status.ValueType  # 1
     STATUS_LEAVING: _Status.ValueType  # 2
+    """It said that it goes, and is still there."""
     STATUS_LEFT: _Status.ValueType  # 3
+    """It left gracefully, or was made to by ForceLeave."""
     STATUS_FAILED: _Status.ValueType  # 4
+    """It is gone without a word."""
 
 class Status(_Status, metaclass=_StatusEnumTypeWrapper): ...
 
 STATUS_UNSPECIFIED: Status.ValueType  # 0
 STATUS_ALIVE: Status.ValueType  # 1
 STATUS_LEAVING: Status.ValueType  # 2
+"""It said that it goes, and is still there."""
 STATUS_LEFT: Status.ValueType  # 3
+"""It left gracefully, or was made to by ForceLeave."""
 STATUS_FAILED: Status.ValueType  # 4
+"""It is gone without a word."""
 Global___Status: _TypeAlias = Status  # noqa: Y015
 
 @_typing.final
@@ -314,7 +320,9 @@ class Member(_message.Message):
     """HOST:PORT of the node's gossip."""
     status: Global___Status.ValueType
     @_builtins.property
-    def tags(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def tags(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """fed_addr is HOST:PORT of its gRPC federation server."""
+
     def __init__(
         self,
         *,

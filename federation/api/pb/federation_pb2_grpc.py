@@ -27,7 +27,8 @@ if _version_not_supported:
 
 
 class FederationStub:
-    """Missing associated documentation comment in .proto file."""
+    """Between nodes, on fed_addr. Request metadata node_name is the caller's Serf name.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -53,16 +54,19 @@ class FederationStub:
 
 
 class FederationServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Between nodes, on fed_addr. Request metadata node_name is the caller's Serf name.
+    """
 
     def Hello(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Before each EventStream: whether the server knows this session, and from which event on.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EventStream(self, request_iterator, context):
-        """Missing associated documentation comment in .proto file."""
+        """Events one by one: what every node of the federation speaks.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -101,7 +105,8 @@ def add_FederationServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Federation:
-    """Missing associated documentation comment in .proto file."""
+    """Between nodes, on fed_addr. Request metadata node_name is the caller's Serf name.
+    """
 
     @staticmethod
     def Hello(request,
@@ -186,7 +191,8 @@ class Federation:
 
 
 class MembershipStub:
-    """Missing associated documentation comment in .proto file."""
+    """Who is in the federation, as this node sees it.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -217,10 +223,12 @@ class MembershipStub:
 
 
 class MembershipServicer:
-    """Missing associated documentation comment in .proto file."""
+    """Who is in the federation, as this node sees it.
+    """
 
     def Join(self, request, context):
-        """Join the nodes at the given gossip addresses into one federation with this node.
+        """Join the nodes at the given gossip addresses into one federation with this node. One that answers is enough;
+        UNAVAILABLE when none does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -234,7 +242,7 @@ class MembershipServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ForceLeave(self, request, context):
-        """Turn a failed node into one that has left.
+        """Turn a failed node into one that has left. NOT_FOUND when there is no such member.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -279,7 +287,8 @@ def add_MembershipServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Membership:
-    """Missing associated documentation comment in .proto file."""
+    """Who is in the federation, as this node sees it.
+    """
 
     @staticmethod
     def Join(request,

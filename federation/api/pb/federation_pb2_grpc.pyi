@@ -33,37 +33,49 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FederationStub:
+    """Between nodes, on fed_addr. Request metadata node_name is the caller's Serf name."""
+
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FederationAsyncStub: ...
     Hello: _grpc.UnaryUnaryMultiCallable[_federation_pb2.ClientHello, _federation_pb2.ServerHello]
+    """Before each EventStream: whether the server knows this session, and from which event on."""
     EventStream: _grpc.StreamStreamMultiCallable[_federation_pb2.Event, _federation_pb2.Ack]
+    """Events one by one: what every node of the federation speaks."""
     BatchStream: _grpc.StreamStreamMultiCallable[_federation_pb2.EventBatch, _federation_pb2.Ack]
     """Between nodes that announce it in their Serf tags (tag fed_ext)."""
 
 @_typing.type_check_only
 class FederationAsyncStub(FederationStub):
+    """Between nodes, on fed_addr. Request metadata node_name is the caller's Serf name."""
+
     def __init__(self, channel: _aio.Channel) -> None: ...
     Hello: _aio.UnaryUnaryMultiCallable[_federation_pb2.ClientHello, _federation_pb2.ServerHello]  # type: ignore[assignment]
+    """Before each EventStream: whether the server knows this session, and from which event on."""
     EventStream: _aio.StreamStreamMultiCallable[_federation_pb2.Event, _federation_pb2.Ack]  # type: ignore[assignment]
+    """Events one by one: what every node of the federation speaks."""
     BatchStream: _aio.StreamStreamMultiCallable[_federation_pb2.EventBatch, _federation_pb2.Ack]  # type: ignore[assignment]
     """Between nodes that announce it in their Serf tags (tag fed_ext)."""
 
 class FederationServicer(metaclass=_abc_1.ABCMeta):
+    """Between nodes, on fed_addr. Request metadata node_name is the caller's Serf name."""
+
     @_abc_1.abstractmethod
     def Hello(
         self,
         request: _federation_pb2.ClientHello,
         context: _ServicerContext,
-    ) -> _typing.Union[_federation_pb2.ServerHello, _abc.Awaitable[_federation_pb2.ServerHello]]: ...
+    ) -> _typing.Union[_federation_pb2.ServerHello, _abc.Awaitable[_federation_pb2.ServerHello]]:
+        """Before each EventStream: whether the server knows this session, and from which event on."""
 
     @_abc_1.abstractmethod
     def EventStream(
         self,
         request_iterator: _MaybeAsyncIterator[_federation_pb2.Event],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_federation_pb2.Ack], _abc.AsyncIterator[_federation_pb2.Ack]]: ...
+    ) -> _typing.Union[_abc.Iterator[_federation_pb2.Ack], _abc.AsyncIterator[_federation_pb2.Ack]]:
+        """Events one by one: what every node of the federation speaks."""
 
     @_abc_1.abstractmethod
     def BatchStream(
@@ -76,39 +88,51 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
 def add_FederationServicer_to_server(servicer: FederationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class MembershipStub:
+    """Who is in the federation, as this node sees it."""
+
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MembershipAsyncStub: ...
     Join: _grpc.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _empty_pb2.Empty]
-    """Join the nodes at the given gossip addresses into one federation with this node."""
+    """Join the nodes at the given gossip addresses into one federation with this node. One that answers is enough;
+    UNAVAILABLE when none does.
+    """
     Leave: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _empty_pb2.Empty]
     """Leave the federation gracefully; the node goes on serving its own clients."""
     ForceLeave: _grpc.UnaryUnaryMultiCallable[_federation_pb2.ForceLeaveRequest, _empty_pb2.Empty]
-    """Turn a failed node into one that has left."""
+    """Turn a failed node into one that has left. NOT_FOUND when there is no such member."""
     ListMembers: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListMembersResponse]
     """Every member that this node knows, itself included."""
 
 @_typing.type_check_only
 class MembershipAsyncStub(MembershipStub):
+    """Who is in the federation, as this node sees it."""
+
     def __init__(self, channel: _aio.Channel) -> None: ...
     Join: _aio.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _empty_pb2.Empty]  # type: ignore[assignment]
-    """Join the nodes at the given gossip addresses into one federation with this node."""
+    """Join the nodes at the given gossip addresses into one federation with this node. One that answers is enough;
+    UNAVAILABLE when none does.
+    """
     Leave: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _empty_pb2.Empty]  # type: ignore[assignment]
     """Leave the federation gracefully; the node goes on serving its own clients."""
     ForceLeave: _aio.UnaryUnaryMultiCallable[_federation_pb2.ForceLeaveRequest, _empty_pb2.Empty]  # type: ignore[assignment]
-    """Turn a failed node into one that has left."""
+    """Turn a failed node into one that has left. NOT_FOUND when there is no such member."""
     ListMembers: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListMembersResponse]  # type: ignore[assignment]
     """Every member that this node knows, itself included."""
 
 class MembershipServicer(metaclass=_abc_1.ABCMeta):
+    """Who is in the federation, as this node sees it."""
+
     @_abc_1.abstractmethod
     def Join(
         self,
         request: _federation_pb2.JoinRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
-        """Join the nodes at the given gossip addresses into one federation with this node."""
+        """Join the nodes at the given gossip addresses into one federation with this node. One that answers is enough;
+        UNAVAILABLE when none does.
+        """
 
     @_abc_1.abstractmethod
     def Leave(
@@ -124,7 +148,7 @@ class MembershipServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.ForceLeaveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
-        """Turn a failed node into one that has left."""
+        """Turn a failed node into one that has left. NOT_FOUND when there is no such member."""
 
     @_abc_1.abstractmethod
     def ListMembers(
