@@ -92,11 +92,6 @@ class ClientProtocol(asyncio.Protocol):
             transport.write(data)
         if connection.closed:
             self._end(transport, len(data) > 0)
-            return
-        session = connection.session
-        if connection.writable and session is not None and (session.queue or session.resend):
-            # The output of this turn was full, the network took it all: nobody else will say that there is room again.
-            session.pump(self.server.now())
 
     def _end(self, transport: asyncio.Transport, told: bool) -> None:
         """The core has closed the connection. `told`: the last bytes may say why, the client should get to read them."""

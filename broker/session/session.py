@@ -197,7 +197,9 @@ class Session(Timed):
         self.queue_bytes += size
         if qos == 0:
             self.queue_qos0 += 1
-        if self.connection is not None and len(queue) * 2 >= room:
+        if self.connection is not None and (
+            len(queue) * 2 >= room or self.queue_bytes * 2 >= self.broker.settings.max_queued_bytes
+        ):
             self._hold_publisher(now)
 
     def _make_room(self, now: float) -> bool:
@@ -212,12 +214,10 @@ class Session(Timed):
                 break
         else:
             if self.queue_qos0:
-                index = 0
-                for outgoing in queue:
+                for index, outgoing in enumerate(queue):
                     if outgoing.qos == 0:
                         victim = index
                         break
-                    index += 1
         outgoing = queue[victim]
         del queue[victim]
         self._forget(outgoing)
@@ -265,7 +265,7 @@ class Session(Timed):
                 break
             queue.popleft()
             self._forget(outgoing)
-        if self.held is not None and (queue is None or len(queue) * 4 <= self.queue_max):
+        if self.held is not None and self._is_drained():
             self.release_publishers()
 
     def _send_again(self, connection: Connection, outgoing: Outgoing, now: float) -> None:
@@ -335,6 +335,8 @@ class Session(Timed):
         if publisher is None or publisher.session is self:
             return
         if self.held is None:
+            if self.broker.settings.publisher_hold_max <= 0:
+                return
             self.held = []
             self.hold_until = now + self.broker.settings.publisher_hold_max
             self.broker.timers.schedule(self)
@@ -345,11 +347,18 @@ class Session(Timed):
             self.broker.hold(publisher)
             self.broker.timers.schedule(self)
 
+    def _is_drained(self) -> bool:
+        """No more than a quarter of either bound waits."""
+        queue = self.queue
+        return not queue or (
+            len(queue) * 4 <= self.queue_max and self.queue_bytes * 4 <= self.broker.settings.max_queued_bytes
+        )
+
     def release_publishers(self) -> None:
         held = self.held
         if held is None:
             return
-        if not self.queue or len(self.queue) * 4 <= self.queue_max:
+        if self._is_drained():
             self.held = None  # drained: a later backlog may hold again
         else:
             self.held = []
