@@ -117,6 +117,8 @@ class Router:
             for subscription in entry.subscriptions.values():
                 receiver = merged.get(subscription.session)
                 if receiver is None or overlap:
+                    if receiver is not None:
+                        route.plain = False  # its copies of one message leave before the next message [MQTT-4.6.0-5]
                     receiver = Receiver(subscription)
                     merged[subscription.session] = receiver
                     route.receivers.append(receiver)
@@ -139,7 +141,8 @@ class Router:
         # Groups without members here go first: a node that they choose may get the message for other groups too.
         route.groups = [group for group in groups.values() if group.local is None]
         route.groups += [group for group in groups.values() if group.local is not None]
-        route.plain = not route.groups
+        if route.groups:
+            route.plain = False
         for receiver in route.receivers:
             if receiver.no_local or receiver.identifiers:
                 route.plain = False

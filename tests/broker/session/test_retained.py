@@ -1,0 +1,177 @@
+"""Retained messages (section 3.3.1.3) and the subscription options that speak of them (3.8.3.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.codec.packets import Publish, SubAck, Subscribe, SubscribeFilter
+
+
+def test_set_replace_delete(world: Any) -> None:
+    """[MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7]."""
+    present = world.connect("present")
+    present.subscribe(b"a/+")
+    for payload, kept in ((b"1", [b"1"]), (b"2", [b"2"]), (b"", []), (b"", []), (b"3", [b"3"])):
+        world.publish(b"a/b", payload, retain=True)
+        client = world.connect("c")
+        client.subscribe(b"a/#")
+        publishes = client.take_publishes()
+        assert [p.payload for p in publishes] == kept
+        assert all(p.retain for p in publishes)
+    assert [(p.payload, p.retain) for p in present.take_publishes()] == [
+        (b"1", False),
+        (b"2", False),
+        (b"", False),
+        (b"", False),
+        (b"3", False),
+    ]
+    world.publish(b"a/b", b"not kept")  # [MQTT-3.3.1-8]
+    client = world.connect("c")
+    client.subscribe(b"a/b")
+    assert client.take_payloads() == [b"3"]
+
+
+@pytest.mark.parametrize("published", [0, 1, 2])
+@pytest.mark.parametrize("subscribed", [0, 1, 2])
+@pytest.mark.parametrize("version", [4, 5])
+def test_qos_of_a_retained_message(world: Any, version: int, published: int, subscribed: int) -> None:
+    world.publish(b"a", b"x", qos=published, retain=True)
+    client = world.connect("c", version)
+    client.subscribe(b"a", qos=subscribed)
+    (publish,) = client.take_publishes()
+    assert (publish.qos, publish.retain) == (min(published, subscribed), True)
+
+
+@pytest.mark.parametrize(
+    ("retain_handling", "comes"), [(0, [True, True, True]), (1, [True, False, True]), (2, [False, False, False])]
+)
+def test_retain_handling(world: Any, retain_handling: int, comes: list[bool]) -> None:
+    """[MQTT-3.3.1-9..11]: at each SUBSCRIBE, at a new subscription only, never."""
+    world.publish(b"a", b"x", retain=True)
+    client = world.connect("c")
+    got = []
+    for turn in range(3):
+        if turn == 2:
+            client.unsubscribe(b"a")
+        client.subscribe(b"a", retain_handling=retain_handling)
+        got.append(client.take_payloads() == [b"x"])
+    assert got == comes
+
+
+def test_retain_handling_within_one_subscribe(world: Any) -> None:
+    """[MQTT-3.8.4-5]: as one SUBSCRIBE after the other."""
+    world.publish(b"a", b"x", retain=True)
+    client = world.connect("c")
+    client.subscribe(b"a", b"a", retain_handling=1)
+    assert client.take_payloads() == [b"x"]
+
+
+def test_suback_comes_first(world: Any) -> None:
+    world.publish(b"a", b"x", retain=True)
+    client = world.connect("c")
+    client.send(Subscribe(1, [SubscribeFilter(b"a"), SubscribeFilter(b"#")]))
+    assert [type(p) for p in client.packets] == [SubAck, Publish, Publish]
+
+
+@pytest.mark.parametrize(("retain_as_published", "retain"), [(True, [True, False]), (False, [False, False])])
+def test_retain_as_published(world: Any, retain_as_published: bool, retain: list[bool]) -> None:
+    """[MQTT-3.3.1-12] [MQTT-3.3.1-13]; what comes because of the SUBSCRIBE always has RETAIN."""
+    world.publish(b"a", b"0", retain=True)
+    client = world.connect("c")
+    client.subscribe(b"a", retain_as_published=retain_as_published)
+    assert [p.retain for p in client.take_publishes()] == [True]
+    for qos in (0, 1):
+        world.publish(b"a", b"1", retain=True, qos=qos)
+        world.publish(b"a", b"2", retain=False, qos=qos)
+        assert [p.retain for p in client.take_publishes()] == retain
+
+
+def test_none_for_shared_subscriptions(world: Any) -> None:
+    """Section 4.8.2."""
+    world.publish(b"a", b"x", retain=True)
+    client = world.connect("c")
+    client.subscribe(b"$share/g/a")
+    assert client.take_payloads() == []
+
+
+def test_none_of_ones_own_with_no_local(world: Any) -> None:
+    """[MQTT-3.8.3-3]."""
+    client = world.connect("c")
+    client.publish(b"a", b"mine", retain=True)
+    world.publish(b"b", b"another's", retain=True)
+    client.subscribe(b"#", no_local=True)
+    assert client.take_payloads() == [b"another's"]
+
+
+def test_expiry(world: Any) -> None:
+    world.publish(b"a", b"x", retain=True, message_expiry_interval=10)
+    world.advance(4.0)
+    client = world.connect("c")
+    client.subscribe(b"a")
+    assert [p.message_expiry_interval for p in client.take_publishes()] == [6]
+    world.advance(6.0)
+    client.subscribe(b"a")
+    assert client.take_publishes() == []
+    world.advance(300.0)
+    assert len(world.broker.retained) == 0
+
+
+def test_wildcards_and_dollar_topics(world: Any) -> None:
+    """[MQTT-4.7.2-1]."""
+    for topic in (b"a", b"a/b", b"$SYS/x"):
+        world.publish(topic, topic, retain=True)
+    client = world.connect("c")
+    for topic_filter, found in (
+        (b"#", [b"a", b"a/b"]),
+        (b"+/+", [b"a/b"]),
+        (b"a/#", [b"a", b"a/b"]),
+        (b"$SYS/#", [b"$SYS/x"]),
+    ):
+        client.subscribe(topic_filter)
+        assert sorted(client.take_payloads()) == found
+
+
+def test_a_bound_on_their_number(make_world: Any) -> None:
+    world = make_world(max_retained_messages=2)
+    for topic in (b"a", b"b", b"c"):
+        world.publish(topic, b"1", retain=True)
+    world.publish(b"a", b"2", retain=True)
+    client = world.connect("c")
+    client.subscribe(b"#")
+    assert sorted(client.take_payloads()) == [b"1", b"2"]
+    assert world.drops() == {"retained_full": 1}
+    world.publish(b"b", b"", retain=True)
+    world.publish(b"c", b"3", retain=True)
+    client.take_packets()
+    client.subscribe(b"#")
+    assert sorted(client.take_payloads()) == [b"2", b"3"]
+
+
+def test_expired_ones_make_room(make_world: Any) -> None:
+    world = make_world(max_retained_messages=1)
+    world.publish(b"a", b"1", retain=True, message_expiry_interval=1)
+    world.now += 2.0
+    world.publish(b"b", b"2", retain=True)
+    assert world.broker.retained.get(b"b") is not None
+    assert world.drops() == {}
+
+
+def test_encodings_are_not_kept(world: Any) -> None:
+    """A retained message stays as large as it is, whoever was sent it."""
+    for version in (4, 5):
+        world.connect(f"c{version}", version).subscribe(b"a")
+    world.publish(b"a", b"x", qos=1, retain=True)
+    for version in (4, 5):
+        world.connect(f"d{version}", version).subscribe(b"a")
+    assert world.broker.retained.get(b"a").encoded is None
+
+
+def test_more_than_the_client_takes_at_once(make_world: Any) -> None:
+    world = make_world(max_inflight=2, write_buffer_high=4096)
+    for number in range(50):
+        world.publish(b"a/%d" % number, bytes(1000), retain=True, qos=number % 3)
+    client = world.connect("c")
+    client.subscribe(b"#")
+    assert len(client.take_payloads()) == 50
