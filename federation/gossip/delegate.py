@@ -14,8 +14,8 @@ class GossipDelegate:
     def node_updated(self, facts: NodeFacts, now: float) -> None:
         """An alive member changed its meta."""
 
-    def node_left(self, facts: NodeFacts, now: float) -> None:
-        """A member is dead or left."""
+    def node_left(self, facts: NodeFacts, gracefully: bool, now: float) -> None:
+        """A member is dead, or said itself that it goes."""
 
     def node_conflict(self, existing: NodeFacts, other: NodeFacts, now: float) -> None:
         """Somebody claims the name of a member from another address; the claim is ignored."""

@@ -246,7 +246,7 @@ class Membership:
         node.incarnation = dead.incarnation
         node.state = STATE_LEFT if dead.node == dead.origin else STATE_DEAD
         node.changed_at = now
-        self._delegate.node_left(node.facts, now)
+        self._delegate.node_left(node.facts, node.state == STATE_LEFT, now)
 
     def suspect(self, node: Node, now: float) -> None:
         """Our own probe failed."""

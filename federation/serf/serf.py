@@ -328,11 +328,13 @@ class Serf(GossipDelegate):
             record.facts = facts
             self._events.append(MemberUpdate(to_member(record, self.counters)))
 
-    def node_left(self, facts: NodeFacts, now: float) -> None:
+    def node_left(self, facts: NodeFacts, gracefully: bool, now: float) -> None:
         record = self._members.get(facts.name)
         if record is None:
             return
-        if record.status == MemberStatus.LEAVING:
+        # Serf itself only believes a leave intent. But its spreading is not waited for, so where it comes late, or gets
+        # lost, a graceful leave would show as a failure; a member's own word of its death is word enough.
+        if record.status == MemberStatus.LEAVING or (gracefully and record.status == MemberStatus.ALIVE):
             record.status = MemberStatus.LEFT
             record.gone_at = now
             self._events.append(MemberLeave(to_member(record, self.counters)))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address
 from federation.gossip.config import LAN
@@ -31,8 +34,6 @@ from federation.gossip.messages import (
 )
 from federation.gossip.msgpack_fields import encode
 from federation.gossip.wire import make_compound, open_packet
-from hypothesis import given
-from hypothesis import strategies as st
 
 OWN = bytes((10, 0, 0, 1))
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from federation.gossip import counters as reasons
 from federation.gossip.config import GossipConfig
 from federation.gossip.counters import Counters
@@ -19,8 +22,6 @@ from federation.gossip.members import (
 )
 from federation.gossip.membership import Membership
 from federation.gossip.messages import DEAD, OUR_VERSIONS, SUSPECT, Accusation, Alive, PushPullNode
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 class Notes(GossipDelegate):
@@ -35,7 +36,7 @@ class Notes(GossipDelegate):
     def node_updated(self, facts: NodeFacts, now: float) -> None:
         self.lines.append(f"updated {facts.name}")
 
-    def node_left(self, facts: NodeFacts, now: float) -> None:
+    def node_left(self, facts: NodeFacts, gracefully: bool, now: float) -> None:
         self.lines.append(f"left {facts.name}")
 
     def node_conflict(self, existing: NodeFacts, other: NodeFacts, now: float) -> None:
@@ -177,7 +178,7 @@ def test_a_leave_is_final_until_we_rejoin() -> None:
     view = View()
     broadcast = view.membership.leave(0.0)
     assert view.state("me") == (1, STATE_LEFT)
-    assert not broadcast.finished
+    assert [broadcast.finished] == [False]
     view.sent()
     assert broadcast.finished
     view.alive("me", 9, host=1)

@@ -6,14 +6,15 @@ from collections import Counter
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from federation.gossip.awareness import Awareness
 from federation.gossip.broadcasts import QUEUE_LENGTH_MAX, BroadcastQueue, retransmit_limit
 from federation.gossip.members import STATE_ALIVE, STATE_DEAD, STATE_LEFT, FactsPool, MemberTable, Node
 from federation.gossip.messages import OUR_VERSIONS
 from federation.gossip.push_pull import VersionRange, push_pull_scale
 from federation.gossip.suspicion import Suspicion, confirmations_wanted, suspicion_timeout
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @pytest.mark.parametrize(("count", "timeout"), [(1, 4.0), (3, 4.0), (10, 4.0), (100, 8.0), (50, 6.792), (1000, 12.0)])
@@ -105,7 +106,7 @@ def test_a_full_queue_drops_the_most_sent() -> None:
     queue.take(2, 1400, 1, 4)
     for number in range(QUEUE_LENGTH_MAX - 1):
         queue.queue(number.to_bytes(3, "big"))
-    assert not sent.finished
+    assert [sent.finished] == [False]
     queue.queue(b"one more")
     assert sent.finished
     assert queue.dropped == 1

@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 import pytest
+
 from federation.gossip import counters as reasons
 from federation.gossip.addresses import ip_text
 from federation.gossip.counters import Counters
@@ -102,7 +103,7 @@ def aes_block(key: bytes, block: bytes) -> bytes:
         elif key_words > 6 and i % key_words == 4:
             word = [box[value] for value in word]
         words.append([a ^ b for a, b in zip(words[i - key_words], word, strict=True)])
-    state = [a ^ b for a, b in zip(block, sum(words[:4], []), strict=True)]
+    state = [a ^ b for a, b in zip(block, [value for word in words[:4] for value in word], strict=True)]
     for number in range(1, rounds + 1):
         state = [box[state[(i + 4 * (i % 4)) % 16]] for i in range(16)]
         if number < rounds:
@@ -112,7 +113,12 @@ def aes_block(key: bytes, block: bytes) -> bytes:
                 whole = a[0] ^ a[1] ^ a[2] ^ a[3]
                 mixed += [a[i] ^ whole ^ double[a[i] ^ a[(i + 1) % 4]] for i in range(4)]
             state = mixed
-        state = [a ^ b for a, b in zip(state, sum(words[4 * number : 4 * number + 4], []), strict=True)]
+        state = [
+            a ^ b
+            for a, b in zip(
+                state, [value for word in words[4 * number : 4 * number + 4] for value in word], strict=True
+            )
+        ]
     return bytes(state)
 
 

@@ -6,6 +6,9 @@ import zlib
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from federation.gossip import counters as reasons
 from federation.gossip.counters import Counters
 from federation.gossip.errors import WireError
@@ -23,8 +26,6 @@ from federation.gossip.messages import (
 from federation.gossip.msgpack_fields import encode
 from federation.gossip.streams import STREAM_BYTES_MAX, STREAM_COMPRESSED_MAX, StreamDecoder, StreamEncrypted
 from federation.gossip.wire import PACKET_DECOMPRESSED_MAX, add_crc, make_compound, open_packet
-from hypothesis import given
-from hypothesis import strategies as st
 
 NACK = Nack(5).encode()
 PING = Ping(1, "a", b"\x7f\x00\x00\x01", 17947, "b").encode()
@@ -189,20 +190,23 @@ def test_encrypted_stream_is_named() -> None:
         StreamDecoder().receive_data(b"\x0a\x00\x00\x00\x40")
 
 
+def feed(decoder: StreamDecoder, size: int) -> None:
+    for _ in range(size // 65536 + 1):
+        decoder.receive_data(bytes(65536))
+
+
 def test_endless_stream_is_stopped() -> None:
     decoder = StreamDecoder()
     decoder.receive_data(b"\x06" + encode({"Join": False, "Nodes": 0, "UserStateLen": STREAM_BYTES_MAX}))
     with pytest.raises(WireError, match="longer than"):
-        for _ in range(STREAM_BYTES_MAX // 65536 + 1):
-            decoder.receive_data(bytes(65536))
+        feed(decoder, STREAM_BYTES_MAX)
 
 
 def test_compressed_stream_that_promises_too_much_is_stopped() -> None:
     decoder = StreamDecoder()
     decoder.receive_data(b"\x09\x82\xa4Algo\x00\xa3Buf\xdb\x7f\xff\xff\xff")
     with pytest.raises(WireError, match="longer than"):
-        for _ in range(STREAM_COMPRESSED_MAX // 65536 + 1):
-            decoder.receive_data(bytes(65536))
+        feed(decoder, STREAM_COMPRESSED_MAX)
 
 
 @given(st.binary(max_size=200), st.sampled_from(list(range(14))))

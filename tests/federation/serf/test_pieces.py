@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from federation.gossip.errors import WireError
 from federation.gossip.msgpack_fields import encode
 from federation.serf.messages import EVENTS_MAX
@@ -18,8 +21,6 @@ from federation.serf.recent import (
 )
 from federation.serf.retry_join import RETRY_INTERVAL_MAX, RetryJoin, SeedsJoined, SeedsUnreachable
 from federation.serf.tags import decode_tags, encode_tags
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @given(st.dictionaries(st.text(max_size=10), st.text(max_size=20), max_size=5))

@@ -7,9 +7,15 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address
 from federation.gossip.config import LAN
+from federation.gossip.errors import WireError
+from federation.gossip.messages import DEAD, Accusation
+from federation.gossip.msgpack_fields import encode
 from federation.serf import messages
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
@@ -34,8 +40,7 @@ from federation.serf.serf import Serf
 from federation.simulator.network import Faults
 from federation.simulator.serf_process import SerfProcess
 from federation.simulator.world import Host, World
-from hypothesis import given
-from hypothesis import strategies as st
+
 
 class Cluster:
     """Hosts n1, n2, ... at 10.0.0.1, 10.0.0.2, ...; all but the first join it."""
@@ -379,6 +384,16 @@ def test_a_buffered_leave_intent_counts_when_the_member_appears() -> None:
     assert serf.members()[1].status == MemberStatus.ALIVE
 
 
+def test_a_members_own_word_of_its_death_is_a_leave_and_anothers_is_a_failure() -> None:
+    serf = lone()
+    know(serf, "n2", 2)
+    know(serf, "n3", 3)
+    for name, origin in (("n2", "n2"), ("n3", "n9")):
+        accusation = Accusation(1, name, origin)
+        serf.gossip.membership.receive_dead(accusation, accusation.encode(DEAD), 1.0)
+    assert [member.status for member in serf.members()[1:]] == [MemberStatus.LEFT, MemberStatus.FAILED]
+
+
 def rebroadcasts(serf: Serf) -> list[bytes]:
     return [message[1:] for message in serf.take_broadcasts(2, 1 << 20, 100)]
 
@@ -424,7 +439,7 @@ def test_an_exchange_during_a_leave_spreads_the_intent_itself() -> None:
 def test_relay_forwards_the_inner_message_unchanged() -> None:
     serf = lone()
     inner = QueryResponse(2, 5, "n9", 1, None).encode()
-    header = messages.encode({"DestAddr": {"IP": bytes((10, 0, 0, 4)), "Port": 8902, "Zone": ""}, "DestName": "n4"})
+    header = encode({"DestAddr": {"IP": bytes((10, 0, 0, 4)), "Port": 8902, "Zone": ""}, "DestName": "n4"})
     serf.user_message(bytes((messages.RELAY,)) + header + inner, 0.0)
     ((data, destination),) = serf.packets_to_send()
     assert destination == ("10.0.0.4", 8902)
@@ -432,8 +447,6 @@ def test_relay_forwards_the_inner_message_unchanged() -> None:
 
 
 def test_state_without_a_serf_type_is_refused() -> None:
-    from federation.gossip.errors import WireError
-
     with pytest.raises(WireError):
         lone().merge_remote_state(b"\x05\x80", False, 0.0)
 

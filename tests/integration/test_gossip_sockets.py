@@ -1,0 +1,293 @@
+"""The gossip shell over real loopback sockets: joins, bad input, ports in use, retry_join, a killed stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from federation.gossip import counters as reasons
+from federation.gossip.config import LOCAL, GossipConfig
+from federation.gossip.messages import Ping
+from federation.serf.config import SerfConfig
+from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, NameConflict
+from federation.serf.retry_join import RetryJoin
+from federation.serf.serf import Serf
+from federation.shell.gossip import GossipShell, JoinError, bind_gossip, parse_host
+
+FAST = replace(LOCAL, probe_interval=0.2, probe_timeout=0.1, gossip_interval=0.02, suspicion_mult=2, tcp_timeout=2.0)
+
+
+class Node:
+    def __init__(self, name: str, profile: GossipConfig, retry: list[str] | None = None) -> None:
+        sockets = bind_gossip("127.0.0.1", 0)
+        self.port = sockets.port
+        self.events: list[Event] = []
+        self.logged: list[tuple[str, str, dict[str, object]]] = []
+        self._happened = asyncio.Event()
+        now = asyncio.get_running_loop().time()
+        config = SerfConfig(name, "127.0.0.1", sockets.port, {"name": name}, profile, leave_propagate_delay=0.1)
+        self.serf = Serf(config, random.Random(name), now)
+        retry_join = RetryJoin(retry, 0.1, 0.3, now) if retry else None
+        self.shell = GossipShell(self.serf, "127.0.0.1", sockets.port, self._on_events, retry_join, sockets, self._log)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _log(self, level: str, event: str, details: dict[str, object]) -> None:
+        self.logged.append((level, event, details))
+        self._happened.set()
+
+    def _on_events(self, events: list[Event]) -> None:
+        self.events += events
+        self._happened.set()
+
+    async def until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+        """Wait for events or log lines until the condition holds."""
+        async with asyncio.timeout(timeout):
+            while not condition():
+                self._happened.clear()
+                await self._happened.wait()
+
+    async def event(self, kind: type[MemberEvent], name: str) -> None:
+        await self.until(lambda: any(isinstance(event, kind) and event.member.name == name for event in self.events))
+
+    def statuses(self) -> dict[str, str]:
+        return {member.name: member.status.name for member in self.serf.members()}
+
+
+@asynccontextmanager
+async def running(*names: str, retry: list[str] | None = None) -> AsyncIterator[list[Node]]:
+    nodes = [Node(name, FAST, retry) for name in names]
+    try:
+        for node in nodes:
+            await node.shell.start()
+        yield nodes
+    finally:
+        for node in nodes:
+            await node.shell.stop()
+
+
+async def test_join_leave_rejoin_and_failure() -> None:
+    async with running("a", "b", "c") as (a, b, c):
+        assert await b.shell.join([a.address]) == {}
+        assert await c.shell.join([b.address, a.address]) == {}
+        await a.event(MemberJoin, "c")
+        await b.event(MemberJoin, "c")
+        assert await c.shell.leave(5.0)
+        assert c.statuses()["c"] == "LEFT"
+        await a.until(lambda: a.statuses()["c"] == "LEFT")
+        assert await c.shell.join([a.address]) == {}
+        await a.until(lambda: a.statuses()["c"] == "ALIVE")
+        await b.shell.stop()
+        await a.event(MemberFailed, "b")
+        assert a.statuses() == {"a": "ALIVE", "b": "FAILED", "c": "ALIVE"}
+
+
+async def test_join_names_each_host_that_did_not_answer() -> None:
+    with socket.socket() as silent, socket.socket() as refusing:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # connects, and then says nothing
+        refusing.bind(("127.0.0.1", 0))
+        mute = f"127.0.0.1:{silent.getsockname()[1]}"
+        closed = f"127.0.0.1:{refusing.getsockname()[1]}"
+        async with running("a", "b") as (a, b):
+            with pytest.raises(JoinError) as raised:
+                await a.shell.join([mute, closed, "127.0.0.1:99999", ":1"])
+            errors = raised.value.errors
+            assert errors[mute] == "no answer within 2 s"
+            assert errors[closed] == "Connection refused"
+            assert "the port must be a number from 1 to 65535" in errors["127.0.0.1:99999"]
+            assert "the host is missing" in errors[":1"]
+            for host in errors:
+                assert host in str(raised.value)
+            # one that answers is enough, the others are still named
+            assert list(await a.shell.join([closed, b.address])) == [closed]
+            assert a.statuses() == {"a": "ALIVE", "b": "ALIVE"}
+
+
+async def test_joining_oneself_is_nothing() -> None:
+    async with running("a") as (a,):
+        assert await a.shell.join([a.address]) == {}
+
+
+async def test_a_port_in_use_is_named() -> None:
+    async with running("a") as (a,):
+        with pytest.raises(OSError, match=rf"gossip cannot listen on 127\.0\.0\.1:{a.port}: Address already in use"):
+            bind_gossip("127.0.0.1", a.port)
+        serf = Serf(SerfConfig("b", "127.0.0.1", a.port), random.Random(1), 0.0)
+        shell = GossipShell(serf, "127.0.0.1", a.port, lambda events: None)
+        with pytest.raises(OSError, match="Address already in use"):
+            await shell.start()
+        await shell.stop()
+
+
+async def test_garbage_on_both_ports_disturbs_nobody() -> None:
+    async with running("a", "b") as (a, b):
+        await b.shell.join([a.address])
+        loop = asyncio.get_running_loop()
+        rng = random.Random(5)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+            datagrams.setblocking(False)
+            for size in (0, 1, 2, 10, 100, 1400, 20_000):
+                for _ in range(10):
+                    await loop.sock_sendto(datagrams, rng.randbytes(size), ("127.0.0.1", a.port))
+        for start in (
+            b"",
+            b"\x00",
+            b"\x06",
+            b"\x08",
+            b"\x09",
+            b"\x0a",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\x06\x83\xa5Nodes",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", a.port)
+            writer.write(start + rng.randbytes(1000))
+            await writer.drain()
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        dropped = a.serf.counters.dropped
+        assert dropped[reasons.MALFORMED_PACKET] > 0
+        assert dropped[reasons.ENCRYPTED] > 0
+        assert dropped[reasons.MALFORMED_STREAM] > 0
+        assert a.serf.gossip.incoming_streams == a.serf.gossip.incoming_bytes == 0
+        assert a.statuses() == b.statuses() == {"a": "ALIVE", "b": "ALIVE"}
+        # and it still works
+        await b.shell.leave(5.0)
+        await a.until(lambda: a.statuses()["b"] == "LEFT")
+
+
+async def test_half_a_message_for_ever_is_closed() -> None:
+    async with running("a") as (a,):
+        reader, writer = await asyncio.open_connection("127.0.0.1", a.port)
+        writer.write(b"\x06")
+        with contextlib.suppress(ConnectionResetError):  # a plain end is as good
+            assert await asyncio.wait_for(reader.read(), 5.0) == b""
+        writer.close()
+        assert a.serf.gossip.incoming_streams == 0
+
+
+async def test_too_many_streams_are_refused() -> None:
+    async with running("a", "b") as (a, b):
+        writers = []
+        for _ in range(140):
+            _, writer = await asyncio.open_connection("127.0.0.1", a.port)
+            writers.append(writer)
+        await asyncio.sleep(0)
+        assert await b.shell.join([b.address]) == {}
+        for writer in writers:
+            writer.transport.abort()
+        assert a.serf.gossip.incoming_streams <= 128
+        assert a.serf.counters.dropped[reasons.STREAMS_FULL] > 0
+
+
+async def test_ping_over_tcp() -> None:
+    async with running("a") as (a,):
+        reader, writer = await asyncio.open_connection("127.0.0.1", a.port)
+        writer.write(Ping(5, "a", b"", 0, "").encode())
+        assert (await reader.read())[0] == 2
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_node_without_udp_stays_alive_by_stream_pings() -> None:
+    async with running("a", "b") as (a, b):
+        await b.shell.join([a.address])
+        b.serf.gossip._receive_ping = lambda ping, source: None  # type: ignore[method-assign]
+        for _ in range(3):
+            failed = a.serf.counters.probes_sent
+            await asyncio.sleep(FAST.probe_interval)
+            assert a.serf.counters.probes_sent >= failed
+        await a.until(lambda: True)
+        assert a.statuses()["b"] == "ALIVE"
+        assert a.serf.counters.probes_failed == 0
+
+
+async def test_a_duplicate_node_name_is_refused_with_a_clear_error() -> None:
+    async with running("a", "b", "a") as (a, b, double):
+        await b.shell.join([a.address])
+        with pytest.raises(JoinError, match=rf"the node name 'a' is taken by {a.address}; give each node its own name"):
+            await double.shell.join([b.address])
+        await double.until(lambda: NameConflict("a", "127.0.0.1", a.port, True, True) in double.events)
+        assert double.statuses() == {"a": "ALIVE"}
+        member = b.serf.member("a")
+        assert member is not None
+        assert member.port == a.port
+        assert not any(isinstance(event, NameConflict) and event.lost for event in a.events)
+
+
+async def test_retry_join_waits_for_nobody_and_never_gives_up() -> None:
+    late = Node("late", FAST)
+    try:
+        async with running("early", retry=[late.address]) as (early,):
+            # bound but not served: the connection stands, nobody answers
+            assert early.statuses() == {"early": "ALIVE"}
+            await early.until(lambda: any(level == "error" for level, _, _ in early.logged))
+            ((_, _, details),) = [line for line in early.logged if line[0] == "error"]
+            assert details["errors"] == {late.address: "no answer within 2 s"}
+            await late.shell.start()
+            await early.event(MemberJoin, "late")
+            assert late.statuses() == {"early": "ALIVE", "late": "ALIVE"}
+    finally:
+        await late.shell.stop()
+
+
+async def test_stop_in_the_middle_of_things() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        async with running("a") as (a,):
+            join = asyncio.create_task(a.shell.join([f"127.0.0.1:{silent.getsockname()[1]}"]))
+            await asyncio.sleep(0.05)
+            await a.shell.stop()
+            with pytest.raises(asyncio.CancelledError):
+                await join
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("example.org", "example.org", 8902),
+        ("10.0.0.1:9000", "10.0.0.1", 9000),
+        ("[::1]:9000", "::1", 9000),
+        ("[::1]", "::1", 8902),
+        ("::1", "::1", 8902),
+        (" a:1 ", "a", 1),
+    ],
+)
+def test_hosts(text: str, host: str, port: int) -> None:
+    assert parse_host(text) == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", ":", ":9000", "a:", "a:b", "a:0", "a:65536", "[::1", "[::1]9000", "[]:1", "a:-1"])
+def test_bad_hosts(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        parse_host(text)
+
+
+async def test_ipv6_loopback() -> None:
+    try:
+        first, second = bind_gossip("::1", 0), bind_gossip("::1", 0)
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    shells = []
+    now = asyncio.get_running_loop().time()
+    for name, sockets in (("a", first), ("b", second)):
+        serf = Serf(SerfConfig(name, "::1", sockets.port, {}, FAST), random.Random(name), now)
+        shell = GossipShell(serf, "::1", sockets.port, lambda events: None, sockets=sockets)
+        await shell.start()
+        shells.append(shell)
+    assert await shells[1].join([f"[::1]:{first.port}"]) == {}
+    assert [member.ip for member in shells[1].serf.members()] == ["::1", "::1"]
+    for shell in shells:
+        await shell.stop()
