@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from federation.gossip.addresses import Address
 from federation.gossip.exchange import IncomingStream, StreamRequest
@@ -380,15 +380,14 @@ class _AcceptedStream(asyncio.Protocol):
         self._timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
         self._incoming = None if self._shell.stopped else self._shell.serf.open_incoming_stream()
         if self._incoming is None:
-            transport.abort()
+            self._transport.abort()
             return
-        self._shell._streams.add(transport)
+        self._shell._streams.add(self._transport)
         timeout = self._shell.serf.config.profile.tcp_timeout
-        self._timeout = self._shell._loop.call_later(timeout, transport.abort)
+        self._timeout = self._shell._loop.call_later(timeout, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
         if self._incoming is None:
@@ -419,10 +418,9 @@ class _OpenedStream(asyncio.Protocol):
         self.finished: asyncio.Future[None] = shell._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._shell._streams.add(transport)
-        transport.write(self._request.data)
+        self._transport = cast(asyncio.Transport, transport)
+        self._shell._streams.add(self._transport)
+        self._transport.write(self._request.data)
 
     def data_received(self, data: bytes) -> None:
         if not self._done and not self._shell.stopped:
