@@ -1,8 +1,9 @@
 """Runs this broker and its peers side by side and prints what each costs, with the marks that must be met.
 
 Rounds alternate (ours, theirs, ours, theirs ...), so that a machine that grows slow or fast in between is the same to
-all; run it on a quiet one, because other work makes batches longer and a message cheaper. A figure is the median of its rounds; a ratio is one of medians. CPU is user + system of every process of a broker,
-both nodes added. The load closes its loop (mqtt_load.py): nothing may be lost, and a row that lost messages is missed.
+all. Run it on a quiet one: other work makes batches longer, and a message cheaper for a broker that works in batches.
+A figure is the median of its rounds; a ratio is one of medians. CPU is user + system of every process of a broker, both
+nodes added. The load closes its loop (mqtt_load.py): nothing may be lost, and a row that lost messages is missed.
 """
 
 from __future__ import annotations
