@@ -280,6 +280,9 @@ class Nodes:
         self._directory = directory
         self.all: list[Node] = []
 
+    def free_port(self) -> int:
+        return free_port()
+
     def make(self, overrides: dict[str, Any] | None = None, name: str = "") -> Node:
         """A node that is not started yet."""
         node = Node(self._directory, name or f"node{len(self.all) + 1}", overrides or {})
@@ -324,8 +327,9 @@ class Nodes:
         await self.all_alive(nodes)
         return nodes
 
-    async def all_alive(self, nodes: list[Node]) -> None:
-        expected = {node.name: "STATUS_ALIVE" for node in nodes}
+    async def all_alive(self, nodes: list[Node], names: list[str] | None = None) -> None:
+        """Each of the nodes sees the names (default: their own) alive."""
+        expected = dict.fromkeys([node.name for node in nodes] if names is None else names, "STATUS_ALIVE")
 
         async def complete() -> bool:
             for node in nodes:

@@ -1,0 +1,413 @@
+"""Several gmqttd processes as one broker: membership, messages, retained state, faults."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import Clients, Mosquitto, MosquittoSub, MqttClient, Node, Nodes
+
+CONFIGS: Final = Path(__file__).resolve().parent.parent.parent / "configs"
+FAILED_SECONDS: Final = 40.0  # suspicion of Serf's LAN defaults in a small cluster, on a busy machine
+
+
+async def reached(publisher: MqttClient, topic: str, *subscribers: MqttClient) -> None:
+    """Until messages of the topic come to each of the subscribers, and all that were sent for that have come."""
+    number = 0
+    for subscriber in subscribers:
+        for _ in range(300):
+            number += 1
+            await publisher.publish(topic, b"probe %d" % number, 1)
+            with contextlib.suppress(TimeoutError):
+                await subscriber.message(0.1)
+                break
+        else:
+            raise AssertionError(f"{topic} does not reach a subscriber")
+    await publisher.publish(topic, b"probes over", 1)
+    for subscriber in subscribers:
+        while (await subscriber.message()).payload != b"probes over":
+            pass
+
+
+async def status_becomes(node: Node, name: str, status: str, seconds: float = FAILED_SECONDS) -> None:
+    async with asyncio.timeout(seconds):
+        while (await node.statuses()).get(name) != status:  # noqa: ASYNC110 - another process is waited for
+            await asyncio.sleep(0.1)
+
+
+# --- the walk-through
+
+
+def with_free_ports(nodes: Nodes) -> list[Node]:
+    """Nodes from the files of the walk-through; every port is replaced by a free one, the same in all files."""
+    names = ("node1_config.yml", "node2_config.yml", "join_node3_config.yml")
+    texts = {name: (CONFIGS / name).read_text() for name in names}
+    for port in (1883, 1884, 1885, *(8000 + n for n in (83, 84, 183, 184, 283, 284, 901, 902, 911, 912, 931, 932))):
+        free = str(nodes.free_port())
+        texts = {name: text.replace(f":{port}", f":{free}") for name, text in texts.items()}
+    return [nodes.make(yaml.safe_load(text), name.split("_config")[0]) for name, text in texts.items()]
+
+
+async def test_walk_through(nodes: Nodes, mosquitto: Mosquitto) -> None:
+    node1, node2, node3 = with_free_ports(nodes)
+    await asyncio.gather(node1.start(), node2.start(), node3.start())
+    await nodes.all_alive([node1], ["node1", "node2"])
+    sub = await mosquitto.sub(node2.port, "-t", "topicA")
+    await arrives(mosquitto, node1, sub, "topicA")
+    gossip3 = node3.config["plugins"]["federation"]["gossip_addr"]
+    assert await node1.rest("POST", "/v1/federation/join", {"hosts": [gossip3]}) == (200, {})
+    await nodes.all_alive([node1, node2, node3], ["node1", "node2", "node3"])
+    for node in (node1, node2, node3):
+        members = await node.members()
+        assert list(members) == ["node1", "node2", "node3"]
+        for other in (node1, node2, node3):
+            federation = other.config["plugins"]["federation"]
+            member = members[federation["node_name"]]
+            assert member["addr"] == federation["gossip_addr"]
+            assert member["tags"]["fed_addr"] == federation["fed_addr"]
+            assert member["status"] == "STATUS_ALIVE"
+    await arrives(mosquitto, node3, sub, "topicA")
+
+
+async def arrives(mosquitto: Mosquitto, node: Node, sub: MosquittoSub, topic: str) -> None:
+    """The first message may be published before the node has heard of the subscription: then another one follows."""
+    for number in range(100):
+        payload = f"{node.name} {number}"
+        await mosquitto.pub(node.port, "-t", topic, "-m", payload)
+        with contextlib.suppress(TimeoutError):
+            assert await sub.message(0.3) == (topic, payload.encode(), False)
+            return
+    raise AssertionError(f"{topic} from {node.name} does not arrive")
+
+
+# --- members that go and come
+
+
+async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
+    node1, node2, node3 = await nodes.federation(3)
+    subscriber2 = await clients.connect(node2.port, "subscriber2")
+    await subscriber2.subscribe("t", qos=1)
+    publisher1 = await clients.connect(node1.port, "publisher1")
+    await reached(publisher1, "t", subscriber2)
+    await node3.kill()
+    number = 0
+    for node in (node1, node2):
+        async with asyncio.timeout(FAILED_SECONDS):
+            while (await node.statuses())["node3"] != "STATUS_FAILED":
+                number += 1  # the others go on as if nothing were
+                await publisher1.publish("t", b"%d" % number, 1)
+                assert (await subscriber2.message(5)).payload == b"%d" % number
+    await node3.start()
+    for node in (node1, node2, node3):
+        await status_becomes(node, "node3", "STATUS_ALIVE")
+    subscriber3 = await clients.connect(node3.port, "subscriber3")
+    await subscriber3.subscribe("t", qos=1)
+    await reached(publisher1, "t", subscriber2, subscriber3)
+    publisher3 = await clients.connect(node3.port, "publisher3")
+    await reached(publisher3, "t", subscriber2)
+
+
+async def test_graceful_stop_and_return(nodes: Nodes, clients: Clients) -> None:
+    node1, node2, node3 = await nodes.federation(3)
+    took = await node3.stop()
+    assert took < 5.0
+    for node in (node1, node2):
+        await status_becomes(node, "node3", "STATUS_LEFT", 10.0)
+    await node3.start()
+    await nodes.all_alive([node1, node2, node3])
+    subscriber = await clients.connect(node3.port)
+    await subscriber.subscribe("t", qos=1)
+    await reached(await clients.connect(node1.port), "t", subscriber)
+
+
+async def test_leave_and_join_by_the_api(nodes: Nodes, clients: Clients) -> None:
+    node1, node2 = await nodes.federation(2)
+    assert await node2.rest("POST", "/v1/federation/leave", {}) == (200, {})
+    await status_becomes(node1, "node2", "STATUS_LEFT", 10.0)
+    local = await clients.connect(node2.port)  # the node goes on for its own clients
+    await local.subscribe("t", qos=1)
+    await reached(await clients.connect(node2.port), "t", local)
+    gossip = node2.config["plugins"]["federation"]["gossip_addr"]
+    assert await node1.rest("POST", "/v1/federation/join", {"hosts": [gossip]}) == (200, {})
+    await nodes.all_alive([node1, node2])
+    await reached(await clients.connect(node1.port), "t", local)
+
+
+# --- who gets what
+
+
+async def test_messages_of_every_kind(nodes: Nodes, clients: Clients) -> None:
+    node1, node2 = await nodes.federation(2)
+    subscriber = await clients.connect(node2.port, "subscriber")
+    old = await clients.connect(node2.port, "old", 4)
+    for client in (subscriber, old):
+        await client.subscribe("kinds/#", qos=2)
+    publisher = await clients.connect(node1.port, "publisher")
+    await reached(publisher, "kinds/x", subscriber, old)
+    for qos in (0, 1, 2):
+        for payload in (b"", b"small", bytes(range(256)) * 4096):
+            await publisher.publish(f"kinds/{qos}", payload, qos)
+            for client in (subscriber, old):
+                message = await client.message()
+                assert (message.topic, message.payload, message.qos) == (b"kinds/%d" % qos, payload, qos)
+    await subscriber.unsubscribe("kinds/#")
+    await publisher.publish("kinds/x", b"only old", 1)
+    assert (await old.message()).payload == b"only old"
+    assert subscriber.messages.empty()
+
+
+async def test_shared_group_gets_one_copy(nodes: Nodes, clients: Clients) -> None:
+    all_nodes = await nodes.federation(3)
+    members = [await clients.connect(node.port, f"member-{node.name}") for node in all_nodes]
+    publishers = [await clients.connect(node.port, f"publisher-{node.name}") for node in all_nodes]
+    ordinary = [await clients.connect(node.port, f"ordinary-{node.name}") for node in all_nodes]
+    for client in ordinary:
+        await client.subscribe("work/+", qos=1)
+    for client in members:
+        await client.subscribe("$share/team/work/+", "$share/team/only/shared", qos=1)
+    for publisher in publishers:
+        await reached(publisher, "work/probe", *ordinary)
+    for member in members:  # what the probes left
+        await asyncio.sleep(0.2)
+        while not member.messages.empty():
+            member.messages.get_nowait()
+    expected: Counter[bytes] = Counter()
+    for index, publisher in enumerate(publishers):
+        for number in range(100):
+            payload = b"%d-%d" % (index, number)
+            expected[payload] += 1
+            await publisher.publish("work/real" if number % 2 else "only/shared", payload, 1)
+    got = await gathered(members, 300)
+    assert got == expected
+    for client in ordinary:
+        assert Counter([m.payload for m in await client.take(150)]).total() == 150
+
+
+async def gathered(members: list[MqttClient], count: int) -> Counter[bytes]:
+    """What all of them got together, that many and, after a moment, no more."""
+    got: Counter[bytes] = Counter()
+
+    def take() -> None:
+        for member in members:
+            while not member.messages.empty():
+                got[member.messages.get_nowait().payload] += 1
+
+    async with asyncio.timeout(30):
+        while got.total() < count:
+            take()
+            await asyncio.sleep(0.02)
+    await asyncio.sleep(0.5)
+    take()
+    return got
+
+
+async def test_group_goes_on_without_a_killed_node(nodes: Nodes, clients: Clients) -> None:
+    node1, node2, node3 = await nodes.federation(3)
+    member2 = await clients.connect(node2.port, "member2")
+    member3 = await clients.connect(node3.port, "member3")
+    for client in (member2, member3):
+        await client.subscribe("$share/team/work", "signal", qos=1)
+    publisher = await clients.connect(node1.port, "publisher")
+    await reached(publisher, "signal", member2, member3)
+    await node3.kill()
+    await status_becomes(node1, "node3", "STATUS_FAILED")
+    for number in range(50):
+        await publisher.publish("work", b"%d" % number, 1)
+    assert [message.payload for message in await member2.take(50)] == [b"%d" % number for number in range(50)]
+
+
+async def test_retained_everywhere(nodes: Nodes, clients: Clients) -> None:
+    node1, node2 = await nodes.federation(2)
+    publisher = await clients.connect(node1.port, "publisher")
+    for number in range(20):
+        await publisher.publish(f"kept/{number}", b"%d" % number, 1, True)
+    await publisher.publish("kept/0", b"", 1, True)
+    await publisher.publish("kept/1", b"newer", 1, True)
+    expected = {b"kept/%d" % number: b"%d" % number for number in range(2, 20)} | {b"kept/1": b"newer"}
+    await retained_becomes(clients, node2, expected)
+    node3 = nodes.make_federated([node2])
+    await node3.start()
+    await retained_becomes(clients, node3, expected)
+    remover = await clients.connect(node3.port, "remover")
+    await remover.publish("kept/2", b"", 1, True)
+    del expected[b"kept/2"]
+    for node in (node1, node2, node3):
+        await retained_becomes(clients, node, expected)
+
+
+async def retained_becomes(clients: Clients, node: Node, expected: dict[bytes, bytes]) -> None:
+    """A new subscriber of the node is sent exactly these retained messages, at the latest after a while."""
+    got: dict[bytes, bytes] = {}
+    for _ in range(100):
+        client = await clients.connect(node.port)
+        await client.subscribe("kept/#", qos=1)
+        await client.ping()
+        got = {}
+        while not client.messages.empty():
+            message = client.messages.get_nowait()
+            assert message.retain
+            got[message.topic] = message.payload
+        await client.close()
+        if got == expected:
+            return
+        await asyncio.sleep(0.1)
+    assert got == expected
+
+
+async def test_will_of_a_client_of_another_node(nodes: Nodes, mosquitto: Mosquitto, clients: Clients) -> None:
+    node1, node2 = await nodes.federation(2)
+    watcher = await clients.connect(node2.port)
+    await watcher.subscribe("wills/#", qos=1)
+    await reached(await clients.connect(node1.port), "wills/probe", watcher)
+    doomed = await mosquitto.sub(
+        *(node1.port, "-t", "x", "--will-topic", "wills/doomed", "--will-payload", "gone", "--will-qos", "1")
+    )
+    await doomed.stop(signal.SIGKILL)
+    message = await watcher.message()
+    assert (message.topic, message.payload) == (b"wills/doomed", b"gone")
+
+
+async def test_publish_by_the_api(nodes: Nodes, clients: Clients) -> None:
+    node1, node2 = await nodes.federation(2)
+    subscriber = await clients.connect(node2.port)
+    await subscriber.subscribe("api/t", qos=1)
+    await reached(await clients.connect(node1.port), "api/t", subscriber)
+    body = {"topic_name": "api/t", "payload": "from the API", "qos": 1}
+    assert await node1.rest("POST", "/v1/publish", body) == (200, {})
+    assert (await subscriber.message()).payload == b"from the API"
+
+
+# --- the stream between two nodes under faults
+
+
+async def stream(
+    publisher: MqttClient, subscriber: MqttClient, count: int, fault: Callable[[], Coroutine[None, None, None]]
+) -> None:
+    """Messages at QoS 1, the fault in the middle; all arrive, in order, once."""
+
+    async def publish() -> None:
+        for number in range(count):
+            await publisher.publish("stream", b"%d" % number, 1)
+            if number == count // 3:
+                faults.append(asyncio.create_task(fault()))
+
+    faults: list[asyncio.Task[None]] = []
+    publishing = asyncio.create_task(publish())
+    try:
+        received = await subscriber.take(count, 60)
+    finally:
+        publishing.cancel()
+        await asyncio.gather(publishing, *faults, return_exceptions=True)
+    assert [int(message.payload) for message in received] == list(range(count))
+    for task in faults:
+        task.result()
+    await asyncio.sleep(0.3)
+    assert subscriber.messages.empty()
+
+
+async def test_stream_over_a_stopped_node(nodes: Nodes, clients: Clients) -> None:
+    """The subscriber's node stands still for two seconds."""
+    node1, node2 = await nodes.federation(2)
+    subscriber = await clients.connect(node2.port)
+    await subscriber.subscribe("stream", qos=1)
+    publisher = await clients.connect(node1.port)
+    await reached(publisher, "stream", subscriber)
+
+    async def stand_still() -> None:
+        os.kill(node2.pid, signal.SIGSTOP)
+        await asyncio.sleep(2)
+        os.kill(node2.pid, signal.SIGCONT)
+
+    await stream(publisher, subscriber, 2000, stand_still)
+
+
+class Proxy:
+    """A TCP proxy whose connections can be cut."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.connections = 0
+
+    async def start(self, port: int) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        try:
+            target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers.add(target_writer)
+        for source, sink in ((reader, target_writer), (target_reader, writer)):
+            task = asyncio.create_task(self._copy(source, sink))
+            self._tasks.add(task)
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await source.read(65536):
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+    async def cut(self) -> None:
+        """End every connection at once."""
+        writers, self._writers = self._writers, set()
+        for writer in writers:
+            writer.transport.abort()
+        for writer in writers:
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await self.cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def proxied(nodes: Nodes) -> AsyncIterator[tuple[Node, Node, Proxy]]:
+    """Two nodes; what node 1 sends to node 2 goes through the proxy."""
+    node1 = nodes.make_federated()
+    port = nodes.free_port()
+    overrides = {"plugins": {"federation": {"advertise_fed_addr": f"127.0.0.1:{port}"}}}
+    node2 = nodes.make_federated([node1], overrides)
+    proxy = Proxy(int(node2.config["plugins"]["federation"]["fed_addr"].rsplit(":", 1)[1]))
+    await proxy.start(port)
+    await node1.start()
+    await node2.start()
+    await nodes.all_alive([node1, node2])
+    yield node1, node2, proxy
+    await proxy.close()
+
+
+async def test_stream_over_a_cut_connection(proxied: tuple[Node, Node, Proxy], clients: Clients) -> None:
+    node1, node2, proxy = proxied
+    subscriber = await clients.connect(node2.port)
+    await subscriber.subscribe("stream", qos=1)
+    publisher = await clients.connect(node1.port)
+    await reached(publisher, "stream", subscriber)
+    before = proxy.connections
+
+    async def cut() -> None:
+        for _ in range(3):
+            await proxy.cut()
+            await asyncio.sleep(0.3)
+
+    await stream(publisher, subscriber, 2000, cut)
+    assert proxy.connections > before
