@@ -1,0 +1,16 @@
+"""For all tests: asyncio runs on uvloop, as in a node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """uvloop's transports and timers differ from asyncio's own in small ways that only real use shows."""
+    return {"uvloop": uvloop.new_event_loop}
