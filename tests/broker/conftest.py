@@ -32,7 +32,9 @@ from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.counters import DROP_REASONS
+from broker.router import ROUTES_MAX
 from broker.session.connection import Connection
+from broker.session.outgoing import message_bytes
 
 START = 1_000.0
 
@@ -89,6 +91,36 @@ class World:
         client.publish(topic, payload, **fields)
         client.disconnect()
         return client
+
+    def check(self) -> None:
+        """What must hold between any two calls: every table agrees with every other."""
+        broker = self.broker
+        interest = set()
+        for client_id, session in broker.sessions.items():
+            assert session.client_id == client_id
+            assert not session.ended
+            if session.connection is not None:
+                assert session.connection.session is session
+                assert not session.connection.closed
+            for full, subscription in session.subscriptions.items():
+                assert subscription.session is session
+                entry = broker.router.tree.get(subscription.topic_filter)
+                if subscription.share_name:
+                    assert subscription in entry.groups[subscription.share_name].members()
+                    assert full.startswith(b"$share/")
+                else:
+                    assert entry.subscriptions[session] is subscription
+                interest.add((subscription.share_name, subscription.topic_filter))
+            queue = session.queue or ()
+            assert session.queue_bytes == sum(message_bytes(outgoing.message) for outgoing in queue)
+            assert session.queue_qos0 == sum(outgoing.qos == 0 for outgoing in queue)
+            assert session.inflight_length() + len(queue) <= max(session.queue_max, session.inflight_length())
+            for packet_id, outgoing in (session.inflight or {}).items():
+                assert outgoing.packet_id == packet_id
+        assert sorted(broker.local_interest()) == sorted(interest)
+        assert len(broker.router.routes) <= ROUTES_MAX
+        for route in broker.router.routes.values():
+            assert all(not receiver.session.ended for receiver in route.receivers)
 
     def drops(self) -> dict[str, int]:
         """The reasons for which anything was dropped."""

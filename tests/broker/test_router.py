@@ -198,8 +198,8 @@ def test_runs_are_as_single_messages(make_world: Any, seed: int) -> None:
         for _ in range(rng.randrange(1, 12)):
             payload_size = rng.choice([0, 1, 5, 119, 120, 121, 122, 123, 124, 125, 400])
             topic = rng.choice(topics)
-            for _ in range(rng.choice([1, 2, 7, 300])):
-                parts.append(encode_publish(version, topic, rng.randbytes(payload_size), 0, False, False, 0, b""))
+            payloads = [rng.randbytes(payload_size) for _ in range(rng.choice([1, 2, 7, 300]))]
+            parts += [encode_publish(version, topic, payload, 0, False, False, 0, b"") for payload in payloads]
         streams[version] = b"".join(parts)
     subscribers = []
     for number in range(rng.randrange(1, 7)):
