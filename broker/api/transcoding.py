@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from broker.api.errors import invalid_argument
 from broker.api.route import Route
+from broker.api.strict_json import find_field, load_object
 
 JSON_INDENT: Final = 4  # answers are read by people with curl as often as by programs
 JSON_DEPTH_MAX: Final = 32  # nested messages; the definitions need three
@@ -31,7 +32,7 @@ def read_request(route: Route, path_fields: dict[str, str], query: Iterable[tupl
         for name, _ in query:
             raise invalid_argument(f'query parameter "{name}" is not possible here: the fields are JSON in the body')
         if body.strip():
-            merge_json(request, body)
+            merge_json(request, route.method.descriptor.input_type, body)
     elif body.strip():
         raise invalid_argument(f"{route.verb} {route.template} takes no body: the fields are query parameters")
     else:
@@ -41,15 +42,16 @@ def read_request(route: Route, path_fields: dict[str, str], query: Iterable[tupl
     return request
 
 
-def merge_json(request: Message, body: bytes) -> None:
+def merge_json(request: Message, descriptor: Descriptor, body: bytes) -> None:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise invalid_argument(f"the body is not UTF-8: byte {error.start} is wrong") from None
+    value = load_object(text, descriptor)
     try:
-        json_format.Parse(text, request, max_recursion_depth=JSON_DEPTH_MAX)
-    except (json_format.ParseError, ValueError, TypeError, RecursionError) as error:
-        raise invalid_argument(f"the body does not fit {request.DESCRIPTOR.full_name}: {one_line(error)}") from None
+        json_format.ParseDict(value, request, max_recursion_depth=JSON_DEPTH_MAX)
+    except (json_format.ParseError, ValueError, TypeError) as error:
+        raise invalid_argument(f"the body does not fit {descriptor.full_name}: {one_line(error)}") from None
 
 
 def merge_query(
@@ -77,10 +79,6 @@ def query_fields(descriptor: Descriptor, path_fields: Iterable[str]) -> list[Fie
     return [field for field in descriptor.fields if field.message_type is None and field.name not in path_fields]
 
 
-def find_field(descriptor: Descriptor, name: str) -> FieldDescriptor | None:
-    return descriptor.fields_by_name.get(name) or descriptor.fields_by_camelcase_name.get(name)
-
-
 def query_value(field: FieldDescriptor, text: str) -> str | bool:
     """Protobuf's JSON takes numbers as text, but not booleans."""
     if field.type != FieldDescriptor.TYPE_BOOL:
@@ -100,11 +98,9 @@ def merge_value(request: Message, name: str, value: str | bool | list[str | bool
 
 
 def one_line(error: Exception) -> str:
-    """Protobuf's own words, which name the field, without its line breaks, Python's words and its list of all fields."""
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
+    """Protobuf's own words, which name the field, on one line and without Python's words."""
     text = " ".join(str(error).split())
-    text = text.partition(" Available Fields")[0].replace(PYTHON_WORDS, "not a whole number")
+    text = text.replace(PYTHON_WORDS, "not a whole number")
     return text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]}…"
 
 

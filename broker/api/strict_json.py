@@ -1,0 +1,93 @@
+"""Strictness that protobuf's own JSON parser lacks: base64 that is none, a field given twice, a list where an object goes.
+
+Names in the input may be those of the definition or their lowerCamelCase form.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from broker.api.errors import invalid_argument
+
+WELL_KNOWN: Final = "google.protobuf."  # messages with a JSON form of their own: protobuf checks them
+URL_ALPHABET: Final = str.maketrans("-_", "+/")
+
+
+def load_object(text: str, descriptor: Descriptor) -> dict[str, Any]:
+    """The JSON object for a message. Raises ApiError that names the place and what would be right there."""
+    try:
+        value = json.loads(text, object_pairs_hook=without_repetition)
+    except RecursionError:
+        raise invalid_argument("the body is nested too deeply") from None
+    except ValueError as error:
+        raise invalid_argument(f"the body is no JSON: {error}") from None
+    return check_object(value, descriptor, "")
+
+
+def without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise invalid_argument(f'"{twice}" is given more than once')
+    return found
+
+
+def find_field(descriptor: Descriptor, name: str) -> FieldDescriptor | None:
+    return descriptor.fields_by_name.get(name) or descriptor.fields_by_camelcase_name.get(name)
+
+
+def check_object(value: object, descriptor: Descriptor, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise invalid_argument(f"{place or 'the body'} must be a JSON object: the fields of {descriptor.full_name}")
+    seen: set[str] = set()
+    for name, inner in value.items():
+        field = find_field(descriptor, name)
+        inner_place = f"{place}.{name}" if place else name
+        if field is None:
+            known = ", ".join(field.name for field in descriptor.fields)
+            raise invalid_argument(f'{inner_place}: there is no field named "{name}"; known here: {known or "none"}')
+        if field.name in seen:
+            raise invalid_argument(f"{inner_place}: {field.name} is given more than once")
+        seen.add(field.name)
+        if inner is not None:  # null stands for the default
+            check_field(inner, field, inner_place)
+    return value
+
+
+def check_field(value: object, field: FieldDescriptor, place: str) -> None:
+    is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+    if is_map:
+        return  # a map of requests would have scalars only, which protobuf checks
+    if not field.is_repeated:
+        check_element(value, field, place)
+        return
+    if not isinstance(value, list):
+        raise invalid_argument(f"{place} must be a list")
+    for index, element in enumerate(value):
+        check_element(element, field, f"{place}[{index}]")
+
+
+def check_element(value: object, field: FieldDescriptor, place: str) -> None:
+    if field.message_type is not None:
+        if not field.message_type.full_name.startswith(WELL_KNOWN):
+            check_object(value, field.message_type, place)
+    elif field.type == FieldDescriptor.TYPE_BYTES and not is_base64(value):
+        raise invalid_argument(f"{place} must be text in base64: it stands for bytes")
+
+
+def is_base64(value: object) -> bool:
+    """Either alphabet, with or without padding."""
+    if not isinstance(value, str):
+        return False
+    text = value.rstrip("=").translate(URL_ALPHABET)
+    try:
+        base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
