@@ -137,8 +137,8 @@ async def test_leave_and_join_by_the_api(nodes: Nodes, clients: Clients) -> None
     local = await clients.connect(node2.port)  # the node goes on for its own clients
     await local.subscribe("t", qos=1)
     await reached(await clients.connect(node2.port), "t", local)
-    gossip = node2.config["plugins"]["federation"]["gossip_addr"]
-    assert await node1.rest("POST", "/v1/federation/join", {"hosts": [gossip]}) == (200, {})
+    gossip = node1.config["plugins"]["federation"]["gossip_addr"]
+    assert await node2.rest("POST", "/v1/federation/join", {"hosts": [gossip]}) == (200, {})
     await nodes.all_alive([node1, node2])
     await reached(await clients.connect(node1.port), "t", local)
 
@@ -255,8 +255,8 @@ async def retained_becomes(clients: Clients, node: Node, expected: dict[bytes, b
         got = {}
         while not client.messages.empty():
             message = client.messages.get_nowait()
-            assert message.retain
-            got[message.topic] = message.payload
+            if message.retain:  # one that is on its way just now comes as any message
+                got[message.topic] = message.payload
         await client.close()
         if got == expected:
             return
