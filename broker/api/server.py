@@ -71,6 +71,8 @@ class ApiServer:
 
     async def start(self) -> None:
         """Open every address; raises StartError that names the first that cannot be opened, and opens none then."""
+        self.grpc_addresses.clear()
+        self.http_addresses.clear()
         try:
             await self._start_grpc(self._served("grpc", self.settings.grpc))
             await self._start_http(self._served("http", self.settings.http))
@@ -136,6 +138,7 @@ class ApiServer:
         await runner.setup()
         for key, address in listeners:
             site: web.BaseSite
+            opened = len(runner.addresses)  # an empty host opens two: for IPv4 and for IPv6
             if address.is_unix:
                 check_socket_path(key, address)
                 site = web.UnixSite(runner, address.path)
@@ -147,15 +150,14 @@ class ApiServer:
                 raise bind_error(error, str(address), key) from error
             if address.is_unix:
                 self._socket_paths.append(address.path)
-            # Every address of this site; an empty host opens one for IPv4 and one for IPv6.
-            known = len(self.http_addresses)
-            port = runner.addresses[known][1] if not address.is_unix else 0
+            port = runner.addresses[opened][1] if not address.is_unix else 0
             self.http_addresses.append(str(bound_address(address, port)))
 
     async def _check_free(self, key: str, address: Address) -> None:
         """gRPC does not say why an address cannot be opened: open it once ourselves, which does."""
         if address.is_unix:
             check_socket_path(key, address)
+            try_socket_path(key, address)
             return
         try:
             probe = await asyncio.get_running_loop().create_server(asyncio.Protocol, address.host or None, address.port)
@@ -200,3 +202,13 @@ def check_socket_path(key: str, address: Address) -> None:
         except OSError as error:
             raise bind_error(error, str(address), key) from error
     raise StartError(f"{key}: {address} is in use by another process; stop it or give another path")
+
+
+def try_socket_path(key: str, address: Address) -> None:
+    """Raises StartError when no socket can be made there: no such folder, no permission, a path too long."""
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(address.path)
+        os.unlink(address.path)
+    except OSError as error:
+        raise bind_error(error, str(address), key) from error

@@ -1,0 +1,103 @@
+"""The same services over gRPC: results and status codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from broker.api.pb import admin_pb2 as pb
+from broker.api.pb.admin_pb2_grpc import ClientServiceStub, PublishServiceStub, SubscriptionServiceStub
+from broker.codec.properties import publish_properties_to_dict
+
+
+async def test_clients(node: Any, channel: grpc.aio.Channel) -> None:
+    stub: Any = ClientServiceStub(channel)
+    client = node.world.connect("c1", expiry=60)
+    answer = await stub.List(pb.ListClientRequest(page_size=5))
+    assert (answer.total_count, [shown.client_id for shown in answer.clients]) == (1, ["c1"])
+    shown = (await stub.Get(pb.GetClientRequest(client_id="c1"))).client
+    assert (shown.version, shown.HasField("disconnected_at")) == (5, False)
+    await stub.Delete(pb.DeleteClientRequest(client_id="c1", clean_session=True))
+    assert client.closed
+    assert node.broker.sessions == {}
+
+
+async def test_subscribe_publish_unsubscribe(node: Any, channel: grpc.aio.Channel) -> None:
+    subscriptions: Any = SubscriptionServiceStub(channel)
+    publisher: Any = PublishServiceStub(channel)
+    client = node.world.connect("c1")
+    wish = pb.Subscription(topic_name="a/+", qos=1, id=9)
+    request = pb.SubscribeRequest(client_id="c1", subscriptions=[wish])
+    assert list((await subscriptions.Subscribe(request)).new) == [True]
+    assert list((await subscriptions.Subscribe(request)).new) == [False]
+    await publisher.Publish(
+        pb.PublishRequest(topic_name="a/b", payload_raw=b"\xff", user_properties=[pb.UserProperties(K=b"k", V=b"v")])
+    )
+    (publish,) = client.take_publishes()
+    assert (publish.payload, publish_properties_to_dict(publish.properties)[0x26]) == (b"\xff", [("k", "v")])
+    shown = (await subscriptions.List(pb.ListSubscriptionRequest())).subscriptions
+    assert list(shown) == [pb.Subscription(topic_name="a/+", qos=1, id=9, client_id="c1")]
+    await subscriptions.Unsubscribe(pb.UnsubscribeRequest(client_id="c1", topics=["a/+"]))
+    assert (await subscriptions.List(pb.ListSubscriptionRequest())).total_count == 0
+
+
+@pytest.mark.parametrize(
+    ("stub_class", "method", "request_message", "code", "words"),
+    [
+        (ClientServiceStub, "Get", pb.GetClientRequest(client_id="x"), grpc.StatusCode.NOT_FOUND, "no session"),
+        (ClientServiceStub, "Get", pb.GetClientRequest(), grpc.StatusCode.INVALID_ARGUMENT, "client_id is empty"),
+        (PublishServiceStub, "Publish", pb.PublishRequest(), grpc.StatusCode.INVALID_ARGUMENT, "topic_name"),
+        (
+            *(SubscriptionServiceStub, "Unsubscribe", pb.UnsubscribeRequest(client_id="x", topics=["a"])),
+            *(grpc.StatusCode.NOT_FOUND, "no session"),
+        ),
+    ],
+)
+async def test_errors(
+    channel: grpc.aio.Channel, stub_class: Any, method: str, request_message: Any, code: grpc.StatusCode, words: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await getattr(stub_class(channel), method)(request_message)
+    assert caught.value.code() == code
+    assert words in (caught.value.details() or "")
+
+
+async def test_an_unknown_service_and_an_oversized_request(channel: grpc.aio.Channel) -> None:
+    unknown: Any = channel.unary_unary("/gmqtt.admin.api.NoService/Get")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await unknown(b"")
+    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    publisher: Any = PublishServiceStub(channel)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await publisher.Publish(pb.PublishRequest(topic_name="a", payload_raw=bytes(5_000_000)))
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_the_wire_is_that_of_the_go_broker() -> None:
+    """Field numbers, read from the published definitions."""
+    numbers = {
+        "Client": "client_id username keep_alive version remote_addr local_addr connected_at disconnected_at "
+        "session_expiry max_inflight inflight_len max_queue queue_len subscriptions_current subscriptions_total "
+        "packets_received_bytes packets_received_nums packets_send_bytes packets_send_nums message_dropped",
+        "ListClientRequest": "page_size page",
+        "ListClientResponse": "clients total_count",
+        "DeleteClientRequest": "client_id clean_session",
+        "Subscription": "topic_name id qos no_local retain_as_published retain_handling client_id",
+        "FilterSubscriptionRequest": "client_id filter_type match_type topic_name limit",
+        "SubscribeRequest": "client_id subscriptions",
+        "UnsubscribeRequest": "client_id topics",
+        "PublishRequest": "topic_name payload qos retained content_type correlation_data message_expiry payload_format "
+        "response_topic user_properties",
+        "UserProperties": "K V",
+    }
+    for message, names in numbers.items():
+        fields = pb.DESCRIPTOR.message_types_by_name[message].fields
+        assert [(f.name, f.number) for f in fields if f.number < 100] == [
+            (name, number) for number, name in enumerate(names.split(), 1)
+        ]
+    assert (
+        bytes(pb.PublishRequest(topic_name="a", payload="b", qos=1).SerializeToString()) == b"\n\x01a\x12\x01b\x18\x01"
+    )

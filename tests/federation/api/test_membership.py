@@ -1,0 +1,228 @@
+"""Membership over REST and gRPC, against a control that does what a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.empty_pb2 import Empty
+
+from broker.api.server import ApiServer
+from broker.config.addresses import parse_address
+from broker.config.settings import ApiListener, ApiSettings
+from broker.server.logging import get_logger
+from federation.api.control import PluginControl
+from federation.api.membership import (
+    HOSTS_MAX,
+    JoinFailed,
+    MemberInfo,
+    MembershipControl,
+    MembershipService,
+    NotRunning,
+)
+from federation.api.pb import federation_pb2 as pb
+from federation.api.pb.federation_pb2_grpc import MembershipStub
+from federation.serf.events import Member, MemberStatus
+from federation.shell.gossip import JoinError
+
+
+class Control(MembershipControl):
+    def __init__(self) -> None:
+        self.running = True
+        self.joined: list[list[str]] = []
+        self.left = 0
+        self.forced: list[str] = []
+        self.infos = [
+            MemberInfo("node1", "192.168.0.105:8902", {"fed_addr": "192.168.0.105:8901"}, 1),
+            MemberInfo("node2", "192.168.0.105:8912", {}, 4),
+        ]
+
+    def check(self) -> None:
+        if not self.running:
+            raise NotRunning
+
+    async def join(self, hosts: list[str]) -> None:
+        self.check()
+        if "127.0.0.1:1" in hosts:
+            raise JoinFailed("127.0.0.1:1: connection refused")
+        self.joined.append(hosts)
+
+    async def leave(self) -> None:
+        self.check()
+        self.left += 1
+
+    def force_leave(self, name: str) -> None:
+        self.check()
+        if name == "node1":
+            raise ValueError("node1 is this node itself; leave does that")
+        if name not in [info.name for info in self.infos]:
+            raise KeyError(name)
+        self.forced.append(name)
+
+    def members(self) -> list[MemberInfo]:
+        self.check()
+        return self.infos
+
+
+@pytest.fixture
+def control() -> Control:
+    return Control()
+
+
+@pytest.fixture
+async def api(control: Control) -> AsyncIterator[ApiServer]:
+    listeners = (ApiListener(parse_address("127.0.0.1:0")),)
+    api = ApiServer(ApiSettings(grpc=listeners, http=listeners), get_logger("api"))
+    api.register(pb.DESCRIPTOR.services_by_name["Membership"], MembershipService(control))
+    await api.start()
+    yield api
+    await api.stop()
+
+
+async def call(api: ApiServer, method: str, path: str, data: str | None = None) -> tuple[int, str]:
+    url = f"http://{api.http_addresses[0]}/v1/federation/{path}"
+    # As `curl -d` sends it.
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    async with aiohttp.ClientSession() as session, session.request(method, url, data=data, headers=headers) as response:
+        return response.status, await response.text()
+
+
+MEMBERS = """{
+    "members": [
+        {
+            "name": "node1",
+            "addr": "192.168.0.105:8902",
+            "tags": {
+                "fed_addr": "192.168.0.105:8901"
+            },
+            "status": "STATUS_ALIVE"
+        },
+        {
+            "name": "node2",
+            "addr": "192.168.0.105:8912",
+            "status": "STATUS_FAILED",
+            "tags": {}
+        }
+    ]
+}"""
+
+
+async def test_the_walk_through(api: ApiServer, control: Control) -> None:
+    assert await call(api, "POST", "join", '{"hosts":["127.0.0.1:8932"]}') == (200, "{}")
+    assert control.joined == [["127.0.0.1:8932"]]
+    assert await call(api, "GET", "members") == (200, MEMBERS)
+    assert await call(api, "POST", "leave") == (200, "{}")
+    assert await call(api, "POST", "leave", "{}") == (200, "{}")
+    assert control.left == 2
+    assert await call(api, "POST", "force_leave", '{"node_name":"node2"}') == (200, "{}")
+    assert await call(api, "POST", "force_leave", '{"nodeName":"node2"}') == (200, "{}")
+    assert control.forced == ["node2", "node2"]
+
+
+async def test_addresses_are_completed(api: ApiServer, control: Control) -> None:
+    await call(api, "POST", "join", '{"hosts":["node3", "10.0.0.1", "[::1]:7", "tcp://n:1"]}')
+    assert control.joined == [["node3:8902", "10.0.0.1:8902", "[::1]:7", "n:1"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "status", "code", "words"),
+    [
+        ("join", "", 400, 3, "hosts is empty"),
+        ("join", '{"hosts":[]}', 400, 3, "hosts is empty"),
+        ("join", '{"hosts":["127.0.0.1:1"]}', 503, 14, "127.0.0.1:1: connection refused"),
+        ("join", '{"hosts":["ok","a b"]}', 400, 3, 'hosts[1]: \\"a b\\" has the host'),
+        ("join", '{"hosts":["a:70000"]}', 400, 3, "hosts[0]"),
+        ("join", '{"hosts":["a:0"]}', 400, 3, "hosts[0]"),
+        ("join", '{"hosts":[":8902"]}', 400, 3, "must have a host"),
+        ("join", '{"hosts":["unix:///x"]}', 400, 3, "unix socket"),
+        ("join", '{"hosts":"a"}', 400, 3, "hosts must be a list"),
+        ("join", '{"hosts":[1]}', 400, 3, "hosts"),
+        ("join", '{"host":["a"]}', 400, 3, 'there is no field named \\"host\\"; known here: hosts'),
+        ("join", f'{{"hosts":[{",".join(["1"] * (HOSTS_MAX + 1))}]}}'.replace("1", '"a"'), 400, 3, "at most 64"),
+        ("leave", '{"now":1}', 400, 3, "known here: none"),
+        ("force_leave", "{}", 400, 3, "node_name is empty"),
+        ("force_leave", '{"node_name":"node9"}', 404, 5, '\\"node9\\" is no member'),
+        ("force_leave", '{"node_name":"node1"}', 400, 9, "this node itself"),
+    ],
+)
+async def test_errors(
+    api: ApiServer, control: Control, path: str, data: str, status: int, code: int, words: str
+) -> None:
+    got, text = await call(api, "POST", path, data)
+    assert (got, f'"code": {code},' in text) == (status, True), text
+    assert words in text
+    assert (control.joined, control.left, control.forced) == ([], 0, [])
+
+
+async def test_before_the_start_and_after_the_end(api: ApiServer, control: Control) -> None:
+    control.running = False
+    for method, path, data in (
+        ("POST", "join", '{"hosts":["a"]}'),
+        ("POST", "leave", None),
+        ("POST", "force_leave", '{"node_name":"node2"}'),
+        ("GET", "members", None),
+    ):
+        status, text = await call(api, method, path, data)
+        assert (status, '"code": 14' in text, "not running" in text) == (503, True, True)
+
+
+async def test_grpc(api: ApiServer, control: Control) -> None:
+    async with grpc.aio.insecure_channel(api.grpc_addresses[0]) as channel:
+        stub: Any = MembershipStub(channel)
+        await stub.Join(pb.JoinRequest(hosts=["n"]))
+        members = (await stub.ListMembers(Empty())).members
+        assert [(member.name, member.status) for member in members] == [
+            ("node1", pb.STATUS_ALIVE),
+            ("node2", pb.STATUS_FAILED),
+        ]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Join(pb.JoinRequest(hosts=["127.0.0.1:1"]))
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        await stub.Leave(Empty())
+    assert (control.joined, control.left) == ([["n:8902"]], 1)
+
+
+class Plugin:
+    """What PluginControl needs of the federation plugin."""
+
+    async def join(self, hosts: list[str]) -> dict[str, str]:
+        if hosts == ["no:1"]:
+            raise JoinError({"no:1": "no answer"})
+        return {}
+
+    async def leave_federation(self) -> bool:
+        return True
+
+    def force_leave(self, name: str) -> bool:
+        return name == "known"
+
+    def members(self) -> list[Member]:
+        return [
+            Member("a", "10.0.0.1", 7, {"t": "v"}, MemberStatus.LEFT),
+            Member("b", "::1", 8, {}, MemberStatus.ALIVE),
+        ]
+
+
+async def test_the_plugin_as_control() -> None:
+    control = PluginControl(Plugin())  # type: ignore[arg-type]
+    await control.join(["yes:1"])
+    with pytest.raises(JoinFailed, match="no:1: no answer"):
+        await control.join(["no:1"])
+    await control.leave()
+    control.force_leave("known")
+    with pytest.raises(KeyError):
+        control.force_leave("unknown")
+    assert control.members() == [
+        MemberInfo("a", "10.0.0.1:7", {"t": "v"}, pb.STATUS_LEFT),
+        MemberInfo("b", "[::1]:8", {}, pb.STATUS_ALIVE),
+    ]
+
+
+def test_member_statuses_have_the_numbers_of_the_wire() -> None:
+    for status in MemberStatus:
+        name = "STATUS_UNSPECIFIED" if status == MemberStatus.NONE else f"STATUS_{status.name}"
+        assert int(pb.Status.Value(name)) == int(status)
