@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
 import stat
@@ -37,6 +38,21 @@ GRPC_OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # or a second process would share the port instead of being refused
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
 )
+
+
+class BadRequests(logging.Handler):
+    """What aiohttp says of bytes that are no HTTP. Any stranger can cause it: one line at debug, no traceback.
+
+    Faults of our own never come here, the gateway logs them.
+    """
+
+    def __init__(self, log: Any) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._log.debug("bad HTTP request", text=record.getMessage(), error=repr(error))
 
 
 class ApiServer:
@@ -133,7 +149,9 @@ class ApiServer:
         add_docs_routes(app)
         app.router.add_get(OPENAPI_PATH, self._show_openapi)
         app.router.add_route("*", "/{path:(?s:.*)}", self.gateway.handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_SECONDS_MAX)
+        http_log = logging.Logger("http")  # of its own: it has no parent that would print
+        http_log.addHandler(BadRequests(self._log))
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_SECONDS_MAX, logger=http_log)
         self._http_runner = runner
         await runner.setup()
         for key, address in listeners:

@@ -136,10 +136,15 @@ class Server:
             self.log.error("fault in closing a client", client_id=connection.client_id, exc_info=second)
             cast(ClientProtocol, connection.owner).abort()
 
+    def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What nobody caught, as a line of the log instead of loose text among it."""
+        self.log.error("fault in a callback", text=context.get("message", ""), exc_info=context.get("exception"))
+
     # --- life ---
 
     async def start(self) -> None:
         """Open everything; raises StartError, after which `stop` gives back what was opened."""
+        self.loop.set_exception_handler(self._loop_fault)
         if dump_packet():
             from broker.server.packet_dump import DumpingProtocol
 
@@ -194,6 +199,7 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         self._stopped.set()
+        self.loop.set_exception_handler(None)
         if self._started:
             self.log.info("stopped")
 

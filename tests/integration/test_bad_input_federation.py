@@ -1,0 +1,273 @@
+"""What strangers and mistakes do to the federation: a clear error or a counted drop, and everything else goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import grpc.aio
+import pytest
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import Clients, Node, Nodes, Watch
+
+    StartWatch = Callable[[Node], Awaitable[Watch]]
+
+DEADLINE: Final = 30.0
+
+
+def federation_of(node: Node) -> dict[str, Any]:
+    section = node.config["plugins"]["federation"]
+    assert isinstance(section, dict)
+    return section
+
+
+def port_of(address: str) -> int:
+    return int(address.rsplit(":", 1)[1])
+
+
+async def still_federated(nodes: Nodes, clients: Clients, node1: Node, node2: Node) -> None:
+    """Both alive, and a message still gets from one to the other."""
+    await nodes.all_alive([node1, node2])
+    subscriber = await clients.connect(node2.port)
+    await subscriber.subscribe("still", qos=1)
+    publisher = await clients.connect(node1.port)
+    for number in range(300):
+        await publisher.publish("still", b"%d" % number, 1)
+        with contextlib.suppress(TimeoutError):
+            await subscriber.message(0.1)
+            return
+    raise AssertionError("no message gets through any more")
+
+
+# --- start
+
+
+@pytest.mark.parametrize("kind", ["fed_addr", "gossip_addr", "gossip UDP", "api.grpc", "api.http"])
+async def test_port_in_use(nodes: Nodes, kind: str) -> None:
+    node = nodes.make_federated()
+    if kind.startswith("api."):
+        address = node.config["api"][kind[4:]][0]["address"].removeprefix("tcp://")
+        key = f"{kind}[0].address"
+    else:
+        key = f"plugins.federation.{'gossip_addr' if kind.startswith('gossip') else kind}"
+        address = federation_of(node)[key.rsplit(".", 1)[1]]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM if "UDP" in kind else socket.SOCK_STREAM) as taken:
+        taken.bind(("127.0.0.1", port_of(address)))
+        if "UDP" not in kind:
+            taken.listen()
+        node.spawn()
+        assert await node.wait_ended() == 1
+    last = node.log().strip().splitlines()[-1]
+    assert address in last
+    assert key in last
+    assert "Traceback" not in node.log()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("fed_addr", "127.0.0.1:port"),
+        ("gossip_addr", "127.0.0.1:99999"),
+        ("advertise_gossip_addr", "::::"),
+        ("retry_join", ["127.0.0.1:8902", "here and there"]),
+        ("node_name", "x" * 200),
+    ],
+)
+async def test_wrong_setting(nodes: Nodes, key: str, value: object) -> None:
+    node = nodes.make_federated(None, {"plugins": {"federation": {key: value}}})
+    node.spawn()
+    assert await node.wait_ended() == 2, node.log()
+    assert f"plugins.federation.{key}" in node.log()
+    assert "Traceback" not in node.log()
+
+
+async def test_retry_join_to_nobody(nodes: Nodes, watch: StartWatch) -> None:
+    """The node serves its clients at once, says what it cannot reach, and joins when the other one appears."""
+    late = nodes.make_federated()
+    early = nodes.make_federated([late], {"plugins": {"federation": {"retry_timeout": "1s"}}})
+    await early.start()
+    others = await watch(early)
+    await others.check()
+    await early.logged(federation_of(late)["gossip_addr"])
+    await others.check()
+    await late.start()
+    await nodes.all_alive([early, late])
+
+
+async def test_retry_join_exit(nodes: Nodes) -> None:
+    nobody = f"127.0.0.1:{nodes.free_port()}"
+    settings = {"retry_join": [nobody], "retry_timeout": "1s", "retry_timeout_action": "exit"}
+    node = nodes.make_federated(None, {"plugins": {"federation": settings}})
+    node.spawn()
+    assert await node.wait_ended() == 1
+    assert nobody in node.log().strip().splitlines()[-1] + node.log()
+    assert "Traceback" not in node.log()
+
+
+async def test_duplicate_node_name(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
+    node1, node2 = await nodes.federation(2)
+    others = await watch(node1)
+    double = nodes.make_federated([node2], {"plugins": {"federation": {"node_name": node1.name}}})
+    double.config_path = double.config_path.with_name("double.yml")
+    double.log_path = double.log_path.with_name("double.log")
+    double.name = "double"
+    double.spawn()
+    assert await double.wait_ended() == 1, double.log()
+    last = double.log().strip().splitlines()[-1]
+    assert node1.name in last
+    assert federation_of(node1)["gossip_addr"] in double.log()
+    assert "node_name" in double.log()
+    assert "Traceback" not in double.log()
+    await others.check()
+    await still_federated(nodes, clients, node1, node2)
+    assert (await node2.members())[node1.name]["addr"] == federation_of(node1)["gossip_addr"]
+
+
+# --- join by the API
+
+
+async def test_join_of_hosts_that_do_not_answer(nodes: Nodes, watch: StartWatch, clients: Clients) -> None:
+    node1, node2 = await nodes.federation(2)
+    others = await watch(node1)
+    nobody = f"127.0.0.1:{nodes.free_port()}"
+    status, answer = await node1.rest("POST", "/v1/federation/join", {"hosts": [nobody]})
+    assert status >= 400
+    assert set(answer) == {"code", "message", "details"}
+    assert nobody in answer["message"]
+    with socket.socket() as silent:  # accepts and says nothing
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began_at = time.monotonic()
+        asking = asyncio.create_task(node1.rest("POST", "/v1/federation/join", {"hosts": [address]}))
+        while not asking.done():
+            assert await others.check() < 5.0
+            await asyncio.sleep(0.2)
+        status, answer = await asking
+        assert status >= 400
+        assert address in answer["message"]
+        assert time.monotonic() - began_at < DEADLINE
+    for hosts in ([], ["here and there"], ["127.0.0.1:99999"], ["no-such-host.invalid:8902"]):
+        status, answer = await node1.rest("POST", "/v1/federation/join", {"hosts": hosts})
+        assert status >= 400, (hosts, answer)
+        assert answer["message"]
+    assert (await node1.rest("POST", "/v1/federation/join", {"host": 1}))[0] == 400
+    assert (await node1.rest("POST", "/v1/federation/force_leave", {"node_name": "nobody"}))[0] >= 400
+    assert (await node1.rest("POST", "/v1/federation/force_leave", {"node_name": "node1"}))[0] >= 400
+    await still_federated(nodes, clients, node1, node2)
+
+
+async def test_one_of_two_hosts_answers(nodes: Nodes) -> None:
+    node1, node2 = nodes.make_federated(), nodes.make_federated()
+    await node1.start()
+    await node2.start()
+    hosts = [f"127.0.0.1:{nodes.free_port()}", federation_of(node2)["gossip_addr"]]
+    assert (await node1.rest("POST", "/v1/federation/join", {"hosts": hosts}))[0] == 200
+    await nodes.all_alive([node1, node2])
+
+
+# --- garbage
+
+
+async def test_garbage_on_the_gossip_ports(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
+    node1, node2 = await nodes.federation(2)
+    others = await watch(node1)
+    port = port_of(federation_of(node1)["gossip_addr"])
+    rng = random.Random(20260102)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        for number in range(3000):
+            data = bytearray(rng.randbytes(rng.randrange(0, 200)))
+            if data and number % 2:
+                data[0] = rng.randrange(16)  # a message type that there is, or nearly
+            udp.sendto(data, ("127.0.0.1", port))
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        udp.sendto(bytes(65000), ("127.0.0.1", port))
+    await others.check()
+    for number in range(200):
+        head = bytes((rng.randrange(16),)) if number % 2 else b""
+        await send_and_drop(port, head + rng.randbytes(rng.randrange(1, 500)))
+    # Lengths that promise gigabytes: push-pull, user message, compressed, encrypted, has-label.
+    for kind in (6, 8, 9, 10, 12, 244):
+        await send_and_drop(port, bytes((kind,)) + struct.pack(">I", 0xFFFFFFFF) * 4)
+        await send_and_drop(port, bytes((kind,)) + b"\x83\xa5Nodes\xce\xff\xff\xff\xff" + bytes(100))
+    held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]  # and say nothing
+    await others.check()
+    await still_federated(nodes, clients, node1, node2)
+    for _, writer in held:
+        await dropped(writer)
+    assert "Traceback" not in node1.log()
+    assert node1.resident_bytes() < 300 * 2**20
+
+
+async def send_and_drop(port: int, data: bytes) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.suppress(OSError):
+        writer.write(data)
+        await writer.drain()
+    await dropped(writer)
+
+
+async def dropped(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+async def test_garbage_on_the_federation_port(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
+    node1, node2 = await nodes.federation(2)
+    others = await watch(node1)
+    address = federation_of(node1)["fed_addr"]
+    rng = random.Random(20260103)
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)
+    for number in range(300):
+        data = rng.randbytes(rng.randrange(1, 500))
+        await send_and_drop(port_of(address), preface + data if number % 2 else data)
+    await others.check()
+    async with grpc.aio.insecure_channel(address) as channel:
+        methods = (
+            "/gmqtt.federation.api.Federation/Hello",
+            "/gmqtt.federation.api.Federation/None",
+            "/nobody.Nothing/Here",
+        )
+        for method in methods:
+            for metadata in ((), (("node_name", "stranger"),), (("node_name", "node2"),)):
+                for data in (b"", b"\xff" * 40, rng.randbytes(1000)):
+                    with contextlib.suppress(grpc.RpcError):
+                        ask: Any = channel.unary_unary(method)
+                        await ask(data, timeout=5, metadata=metadata)
+        for metadata in ((), (("node_name", "stranger"),)):
+            with contextlib.suppress(grpc.RpcError):
+                stream: Any = channel.stream_stream("/gmqtt.federation.api.Federation/EventStream")
+                async for _ in stream(iter([b"\xff" * 50, rng.randbytes(200)]), timeout=5, metadata=metadata):
+                    pass
+    await others.check()
+    await still_federated(nodes, clients, node1, node2)
+    assert "Traceback" not in node1.log()
+
+
+async def test_garbage_on_the_api_ports(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
+    node1, node2 = await nodes.federation(2)
+    others = await watch(node1)
+    rng = random.Random(20260104)
+    for kind in ("grpc", "http"):
+        port = port_of(node1.config["api"][kind][0]["address"])
+        for number in range(150):
+            data = rng.randbytes(rng.randrange(1, 500))
+            await send_and_drop(port, b"POST /v1/publish HTTP/1.1\r\n" + data if number % 2 else data)
+    for path in ("/v1/publish", "/v1/nothing", "/v1/federation/join", "/%ff", "/v1/clients/" + "x" * 3000):
+        bodies: list[object] = [None, [], {"a": {"b": 1}}, {"topic_name": "#", "payload": "x"}, "text"]
+        for body in bodies:
+            status, _ = await node1.rest("POST", path, body)
+            assert 400 <= status < 500, (path, body, status)
+    await others.check()
+    await still_federated(nodes, clients, node1, node2)
+    assert "Traceback" not in node1.log()
