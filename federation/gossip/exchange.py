@@ -80,9 +80,9 @@ class IncomingStream:
                 return b""
             self.abandon()
             return gossip.receive_stream(self._decoder, now)
-        except StreamEncrypted as error:
+        except StreamEncrypted as encrypted:
             gossip.counters.drop(reasons.ENCRYPTED)
-            text = str(error)
+            text = str(encrypted)
         except WireError as error:
             gossip.counters.drop(reasons.MALFORMED_STREAM)
             text = str(error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from federation.gossip import counters as reasons
+from federation.gossip.counters import Counters
 from federation.serf.messages import EVENTS_MAX
 
 SLOT_MAX: Final = 64
@@ -53,6 +55,15 @@ class RecentMessages:
                 for name, payload in slot[1]:
                     found.append((slot[0], name, payload))
         return found
+
+
+def is_new(seen: int, counters: Counters) -> bool:
+    """Whether to handle a message that was SEEN_*; what is dropped for another reason than repetition is counted."""
+    if seen == SEEN_TOO_OLD:
+        counters.drop(reasons.EVENT_TOO_OLD)
+    elif seen == SEEN_FULL:
+        counters.drop(reasons.EVENT_SLOT_FULL)
+    return seen == SEEN_NEW
 
 
 class RecentIntent:
