@@ -18,7 +18,7 @@ STATE_LEFT: Final = 3
 MEMBERS_MAX: Final = 16_384
 """Names in the table, dead and left ones included. News of further ones is dropped and counted."""
 
-FACTS_POOL_MAX: Final = 131_072
+FACTS_POOL_MAX: Final = 32_768
 
 
 class NodeFacts:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address
 from federation.gossip.config import LAN
-from federation.gossip.errors import WireError
-from federation.gossip.messages import DEAD, Accusation
-from federation.gossip.msgpack_fields import encode
-from federation.serf import messages
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
     Event,
@@ -24,18 +17,13 @@ from federation.serf.events import (
     Left,
     MemberEvent,
     MemberFailed,
-    MemberJoin,
-    MemberLeave,
-    MemberReap,
     MemberStatus,
-    MemberUpdate,
     NameConflict,
     QueryFinished,
     QueryReceived,
     UserEvent,
 )
 from federation.serf.lamport import LamportClock
-from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse, SerfState, UserEventMessage
 from federation.serf.serf import Serf
 from federation.simulator.network import Faults
 from federation.simulator.serf_process import SerfProcess
@@ -148,6 +136,26 @@ def test_many_leaves_and_returns_with_exchanges_between() -> None:
         cluster.do(2, lambda serf: serf.rejoin(cluster.world.now))
         cluster.run(100.0)
         assert cluster.statuses(1)["n2"] == cluster.statuses(3)["n2"] == "ALIVE"
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_process_that_left_and_was_started_again_is_taken_back_at_once(moved: bool) -> None:
+    cluster = Cluster(3)
+    cluster.do(3, lambda serf: serf.leave(cluster.world.now))
+    cluster.run(4.0)
+    cluster.hosts[2].crash()
+    cluster.take(1)
+    cluster.run(10.0)
+    if moved:
+        cluster.hosts[2] = cluster.add(7, "n3")
+    else:
+        cluster.hosts[2].start()
+    cluster.run(3.0)
+    assert told(cluster.take(1)) == ["MemberJoin n3"]
+    assert cluster.statuses(2)["n3"] == cluster.statuses(3)["n3"] == "ALIVE"
+    cluster.do(3, lambda serf: serf.leave(cluster.world.now))
+    cluster.run(4.0)
+    assert cluster.statuses(1)["n3"] == cluster.statuses(2)["n3"] == "LEFT"
 
 
 def test_leaving_alone_is_immediate() -> None:
@@ -353,134 +361,3 @@ def test_failed_and_left_members_are_reaped() -> None:
     assert told(events)[-2:] == ["MemberReap n2", "MemberReap n3"]
     assert [type(event) for event in events if isinstance(event, MemberFailed)] in ([], [MemberFailed])
     assert cluster.statuses(1) == {"n1": "ALIVE"}
-
-
-# --- one node, told message by message
-
-
-def lone() -> Serf:
-    serf = Serf(SerfConfig("me", "10.0.0.1", 8902), Random(1), 0.0)
-    serf.take_events()
-    return serf
-
-
-def know(serf: Serf, name: str, host: int, incarnation: int = 1) -> None:
-    other = Serf(SerfConfig(name, f"10.0.0.{host}", 8902), Random(host), 0.0)
-    facts = other.gossip.membership.own.facts
-    serf.gossip.membership.merge(other.gossip.membership.encode_nodes(), 0.0)
-    assert serf.member(facts.name) is not None
-
-
-def test_a_buffered_leave_intent_counts_when_the_member_appears() -> None:
-    serf = lone()
-    serf.user_message(LeaveIntent(7, "n2", False).encode(), 0.0)
-    know(serf, "n2", 2)
-    member = serf.member("n2")
-    assert member is not None
-    assert member.status == MemberStatus.LEAVING
-    serf.user_message(JoinIntent(7, "n2").encode(), 0.0)
-    assert serf.members()[1].status == MemberStatus.LEAVING
-    serf.user_message(JoinIntent(8, "n2").encode(), 0.0)
-    assert serf.members()[1].status == MemberStatus.ALIVE
-
-
-def test_a_members_own_word_of_its_death_is_a_leave_and_anothers_is_a_failure() -> None:
-    serf = lone()
-    know(serf, "n2", 2)
-    know(serf, "n3", 3)
-    for name, origin in (("n2", "n2"), ("n3", "n9")):
-        accusation = Accusation(1, name, origin)
-        serf.gossip.membership.receive_dead(accusation, accusation.encode(DEAD), 1.0)
-    assert [member.status for member in serf.members()[1:]] == [MemberStatus.LEFT, MemberStatus.FAILED]
-
-
-def rebroadcasts(serf: Serf) -> list[bytes]:
-    return [message[1:] for message in serf.take_broadcasts(2, 1 << 20, 100)]
-
-
-def test_news_is_passed_on_once() -> None:
-    serf = lone()
-    know(serf, "n2", 2)
-    for message in (
-        JoinIntent(5, "n2").encode(),
-        JoinIntent(5, "unknown").encode(),
-        LeaveIntent(6, "n2", False).encode(),
-        UserEventMessage(1, "event", b"", False).encode(),
-    ):
-        while rebroadcasts(serf):
-            pass
-        serf.user_message(message, 0.0)
-        assert rebroadcasts(serf) == [message]
-        while rebroadcasts(serf):
-            pass
-        serf.user_message(message, 0.0)
-        assert rebroadcasts(serf) == []
-
-
-def test_an_exchange_during_a_leave_spreads_the_intent_itself() -> None:
-    """Reporting the full time of a leave that is under way would make the other side ignore the intent (section 8.5)."""
-    serf, other = lone(), Serf(SerfConfig("n3", "10.0.0.3", 8902), Random(3), 0.0)
-    for one in (serf, other):
-        know(one, "n2", 2)
-        one.user_message(JoinIntent(5, "n2").encode(), 0.0)
-    serf.user_message(LeaveIntent(6, "n2", False).encode(), 0.0)
-    other.merge_remote_state(serf.local_state(False), False, 0.0)
-    member = other.member("n2")
-    assert member is not None
-    assert member.status == MemberStatus.LEAVING
-    for _ in range(5):
-        state = SerfState.decode(other.local_state(False)[1:])
-        serf.merge_remote_state(other.local_state(False), False, 0.0)
-        other.merge_remote_state(serf.local_state(False), False, 0.0)
-    assert state.status_times["n2"] == 5
-    assert state.left_members == ["n2"]
-
-
-def test_relay_forwards_the_inner_message_unchanged() -> None:
-    serf = lone()
-    inner = QueryResponse(2, 5, "n9", 1, None).encode()
-    header = encode({"DestAddr": {"IP": bytes((10, 0, 0, 4)), "Port": 8902, "Zone": ""}, "DestName": "n4"})
-    serf.user_message(bytes((messages.RELAY,)) + header + inner, 0.0)
-    ((data, destination),) = serf.packets_to_send()
-    assert destination == ("10.0.0.4", 8902)
-    assert b"\x08" + inner in data
-
-
-def test_state_without_a_serf_type_is_refused() -> None:
-    with pytest.raises(WireError):
-        lone().merge_remote_state(b"\x05\x80", False, 0.0)
-
-
-@given(st.integers(0, 12), st.binary(max_size=80))
-def test_serf_garbage_only_counts_drops(kind: int, body: bytes) -> None:
-    serf = lone()
-    serf.user_message(bytes((kind,)) + body, 0.0)
-    serf.user_message(body, 0.0)
-    assert serf.counters.dropped_total() >= 1
-    assert [member.name for member in serf.members()] == ["me"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        (("", "10.0.0.1", 8902), "node_name is empty"),
-        (("x" * 256, "10.0.0.1", 8902), "255"),
-        (("a", "somewhere", 8902), "'somewhere' is not an IP address"),
-        (("a", "10.0.0.1", 0), "port 0"),
-        (("a", "10.0.0.1", 1, {"t": "x" * 600}), "512"),
-    ],
-)
-def test_bad_configuration(arguments: tuple[str, str, int], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        SerfConfig(*arguments)
-
-
-def test_too_many_addresses_in_a_join() -> None:
-    with pytest.raises(ValueError, match="at most 64"):
-        lone().join([("10.0.0.1", port) for port in range(1, 100)], 0.0)
-
-
-def test_all_event_types_name_their_member() -> None:
-    member = lone().local_member
-    for kind in (MemberJoin, MemberLeave, MemberFailed, MemberUpdate, MemberReap):
-        assert kind(member).member is member
