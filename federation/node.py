@@ -35,6 +35,7 @@ from federation.stream.tree import FederationTree
 TAG_ADDR: Final = "fed_addr"  # HOST:PORT of the member's stream server
 TAG_EXTENSIONS: Final = "fed_ext"  # what it can read beyond the plain stream, joined by commas
 EXTENSION_BATCH: Final = "batch1"
+EXTENSION_DIRECT: Final = "direct1"
 
 
 class NotAMember(Exception):
@@ -53,7 +54,7 @@ def own_tags(advertised: str, batch: bool) -> dict[str, str]:
     """Serf tags of a node whose stream server others reach at `advertised` (HOST:PORT)."""
     tags = {TAG_ADDR: advertised}
     if batch:
-        tags[TAG_EXTENSIONS] = EXTENSION_BATCH
+        tags[TAG_EXTENSIONS] = f"{EXTENSION_BATCH},{EXTENSION_DIRECT}"
     return tags
 
 
@@ -141,6 +142,7 @@ class Node:
         if sender is None:
             sender = self._add(name, batched)
         sender.set_batched(batched)
+        sender.direct = batched and EXTENSION_DIRECT in extensions
         sender.connect(addr, now)
 
     def _add(self, name: str, batched: bool) -> PeerSender:

@@ -30,7 +30,7 @@ from federation.serf.serf import Serf, SerfPhase
 from federation.shell.gossip import GossipShell, GossipSockets, bind_gossip
 from federation.shell.grpc_client import PeerClient
 from federation.shell.grpc_options import message_bytes_max
-from federation.shell.grpc_server import StreamServer
+from federation.shell.stream_server import StreamServer
 from federation.stream.sender import State
 
 if TYPE_CHECKING:

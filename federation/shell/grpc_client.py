@@ -1,7 +1,8 @@
-"""The gRPC client of the event stream to one other node: carries out what its sender's state asks for.
+"""The client of the event stream to one other node: carries out what its sender's state asks for.
 
-One task for each attempt: it connects, says Hello, then reads acknowledgements; a second task writes. No rule of the
-streams is here, and no error of gRPC leaves this module: each becomes `connection_lost` or `refused`.
+One task for each attempt: it connects, says Hello, and waits for the end. Batches leave on a direct stream where the other
+node takes one, else over gRPC (where a second task writes). No rule of the streams is here, and no error of gRPC or of
+sockets leaves this module: each becomes `connection_lost` or `refused`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import grpc.aio
 
 from federation.api.pb import federation_pb2 as pb
 from federation.node import Node
+from federation.shell.direct_client import DirectConnection, NotDirect
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, client_options
+from federation.stream.direct import STATUS_OK
 from federation.stream.sender import HELLO_SECONDS_MAX, Batch, PeerSender, State
 
 # What will be the same another time: the batch in front is too large or cannot be read.
@@ -40,6 +43,8 @@ class PeerClient:
         self._attempt = 0
         self._to_write: deque[Batch] = deque()  # bounded by the sender's window
         self._wake = asyncio.Event()
+        self._direct: DirectConnection | None = None  # while its stream is open
+        self._direct_failed = False  # it answered as something else: the next attempt is by gRPC
         self._told = ""  # the last reason that was logged
 
     def follow(self) -> None:
@@ -55,7 +60,11 @@ class PeerClient:
     def flush(self) -> None:
         """Hand what the sender wants sent to the writer."""
         batches = self.sender.take_batches(self._loop.time())
-        if batches:
+        if not batches:
+            return
+        if self._direct is not None:
+            self._direct.write(batches)
+        else:
             self._to_write.extend(batches)
             self._wake.set()
 
@@ -76,12 +85,21 @@ class PeerClient:
         sender = self.sender
         refused = False
         try:
-            options = client_options(sender.batched)
-            async with grpc.aio.insecure_channel(sender.addr, options=options) as channel:
-                reason, refused = await self._talk(channel, attempt)
+            if sender.direct and not self._direct_failed:
+                reason, refused = await self._talk_direct(attempt)
+            else:
+                self._direct_failed = False
+                options = client_options(sender.batched)
+                async with grpc.aio.insecure_channel(sender.addr, options=options) as channel:
+                    reason, refused = await self._talk(channel, attempt)
         except grpc.aio.AioRpcError as error:
             reason = _reason(error.code(), error.details())
             refused = error.code() in REFUSALS
+        except NotDirect as error:
+            self._direct_failed = True
+            reason = str(error)
+        except OSError as error:
+            reason = f"cannot connect: {error.strerror or error}"
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -96,6 +114,47 @@ class PeerClient:
         else:
             sender.connection_lost(attempt, reason, self._loop.time())
         self._changed()
+
+    async def _talk_direct(self, attempt: int) -> tuple[str, bool]:
+        """As _talk, on a direct stream. Raises NotDirect, OSError."""
+        sender = self.sender
+        loop = self._loop
+
+        def answered(event_id: int) -> None:
+            self._node.ack(sender, attempt, event_id, loop.time())
+            if sender.attempt == attempt and sender.state is State.STREAMING:
+                self.flush()
+            elif not connection.ended.done():
+                connection.ended.set_result((sender.reason, False))
+            self._changed()
+
+        connection = DirectConnection(self._node.name, sender.session_id, answered)
+        host, _, port = sender.addr.rpartition(":")
+        await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+        try:
+            reply = await connection.replied
+            if reply.status != STATUS_OK:
+                return reply.text, False
+            self._to_write.clear()
+            sender.hello_reply(attempt, reply.clean_start, reply.next_event_id, loop.time())
+            if attempt != sender.attempt or sender.state is not State.STREAMING:
+                self._changed()
+                return sender.reason, False
+            self._told = ""
+            self._log.info(
+                "event stream to a node",
+                node=sender.name,
+                addr=sender.addr,
+                kind="direct",
+                clean_start=reply.clean_start,
+            )
+            self._direct = connection
+            self.flush()
+            self._changed()
+            return await connection.ended
+        finally:
+            self._direct = None
+            connection.close()
 
     async def _talk(self, channel: grpc.aio.Channel, attempt: int) -> tuple[str, bool]:
         """Why the stream ended, and whether it would end so again."""
@@ -114,7 +173,9 @@ class PeerClient:
             self._changed()
             return sender.reason, False
         self._told = ""
-        self._log.info("event stream to a node", node=sender.name, addr=sender.addr, clean_start=reply.clean_start)
+        self._log.info(
+            "event stream to a node", node=sender.name, addr=sender.addr, kind="gRPC", clean_start=reply.clean_start
+        )
         batched = sender.batched
         stream = channel.stream_stream(
             f"/{SERVICE}/BatchStream" if batched else f"/{SERVICE}/EventStream",

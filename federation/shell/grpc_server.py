@@ -1,19 +1,19 @@
-"""The gRPC server that other nodes' event streams come in on. No rule of the streams is here."""
+"""The gRPC server for event streams: Hello, EventStream of plain members, BatchStream. No rule of the streams is here."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc.aio
 
 from federation.api.pb import federation_pb2 as pb
-from federation.node import Node, NotAMember
+from federation.node import NotAMember
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, server_options
 from federation.stream.receiver import PeerReceiver, StreamError
+
+if TYPE_CHECKING:
+    from federation.shell.stream_server import StreamServer
 
 STOP_SECONDS_MAX: Final = 0.2
 
@@ -25,7 +25,7 @@ class _Stream:
 
     def __init__(self, context: Any, receiver: PeerReceiver, number: int) -> None:
         self.context = context
-        self.receiver = receiver
+        self.receiver: PeerReceiver | None = receiver
         self.number = number
         self.ended: asyncio.Future[StreamError] = asyncio.get_running_loop().create_future()
         self._ack = -1
@@ -46,16 +46,16 @@ class _Stream:
             await self.context.write(pb.Ack(event_id=self._ack))
 
 
-class StreamServer:
-    """`changed` is called after each event that may have changed the broker. `bind`, then `start`, then `stop`."""
+class GrpcStreams:
+    """Serves on a unix socket of the stream server, which passes connections of gRPC on to it."""
 
-    def __init__(self, node: Node, bytes_max: int, changed: Callable[[], None], log: Any) -> None:
-        self._node = node
-        self._changed = changed
-        self._log = log
-        self._loop = asyncio.get_running_loop()
-        self._streams: dict[str, _Stream] = {}
-        self._server = grpc.aio.server(options=server_options(bytes_max))
+    def __init__(self, server: StreamServer) -> None:
+        self._owner = server
+        self._node = server.node
+        self._changed = server.changed
+        self._log = server.log
+        self._loop = server.loop
+        self._server = grpc.aio.server(options=server_options(server.bytes_max))
         handlers = {
             "Hello": _untyped.unary_unary_rpc_method_handler(
                 self._hello,
@@ -75,32 +75,12 @@ class StreamServer:
         }
         self._server.add_generic_rpc_handlers((_untyped.method_handlers_generic_handler(SERVICE, handlers),))
 
-    def bind(self, host: str, port: int) -> int:
-        """Take the port (0: a free one) and return it; OSError with the reason when it cannot be had."""
-        target = f"[{host}]:{port}" if ":" in host else f"{host or '[::]'}:{port}"
-        if not host and not socket.has_dualstack_ipv6():
-            target = f"0.0.0.0:{port}"
-        try:
-            bound: int = self._server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise _bind_error(host, port, str(error)) from None
-        if bound == 0:
-            raise _bind_error(host, port, "it is refused")
-        return bound
-
-    async def start(self) -> None:
+    async def start(self, path: str) -> None:
+        self._server.add_insecure_port(f"unix:{path}")
         await self._server.start()
 
     async def stop(self) -> None:
-        for stream in self._streams.values():
-            stream.end("this node is stopping")
         await self._server.stop(STOP_SECONDS_MAX)
-
-    def members_changed(self) -> None:
-        """End the streams of nodes that are no members any more."""
-        for name, stream in self._streams.items():
-            if self._node.receivers.get(name) is not stream.receiver:
-                stream.end(f"{name} is not a member any more")
 
     # --- calls
 
@@ -130,19 +110,16 @@ class StreamServer:
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
         except StreamError as error:
             await context.abort(_status(error), error.text)
-        older = self._streams.get(name)
-        if older is not None:
-            older.end("replaced by a newer stream of this node")
-        self._streams[name] = stream
-        self._changed()
-        reader = self._loop.create_task(self._read_batches(stream) if batched else self._read_events(stream))
+        self._owner.stream_opened(name, stream)
+        reader = self._loop.create_task(
+            self._read_batches(stream, receiver) if batched else self._read_events(stream, receiver)
+        )
         writer = self._loop.create_task(stream.write_acks())
         try:
             await asyncio.wait((reader, writer, stream.ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
             receiver.close_stream(stream.number)
-            if self._streams.get(name) is stream:
-                del self._streams[name]
+            self._owner.stream_closed(name, stream)
             reader.cancel()
             writer.cancel()
             results = await asyncio.gather(reader, writer, return_exceptions=True)
@@ -156,8 +133,7 @@ class StreamServer:
             self._log.info("ended an event stream", node=name, reason=ended.text)
             await context.abort(_status(ended), ended.text)
 
-    async def _read_batches(self, stream: _Stream) -> None:
-        receiver = stream.receiver
+    async def _read_batches(self, stream: _Stream, receiver: PeerReceiver) -> None:
         read = stream.context.read
         while True:
             batch = await read()
@@ -174,8 +150,7 @@ class StreamServer:
                 self._changed()
             stream.acknowledge(ack)
 
-    async def _read_events(self, stream: _Stream) -> None:
-        receiver = stream.receiver
+    async def _read_events(self, stream: _Stream, receiver: PeerReceiver) -> None:
         read = stream.context.read
         while True:
             event = await read()
@@ -200,13 +175,3 @@ class StreamServer:
 
 def _status(error: StreamError) -> grpc.StatusCode:
     return grpc.StatusCode.INVALID_ARGUMENT if error.malformed else grpc.StatusCode.FAILED_PRECONDITION
-
-
-def _bind_error(host: str, port: int, text: str) -> OSError:
-    """gRPC does not say why a port cannot be had; the system does."""
-    try:
-        with socket.create_server((host or "0.0.0.0", port)):
-            pass
-    except OSError as error:
-        return OSError(error.errno, os.strerror(error.errno) if error.errno else str(error))
-    return OSError(0, text)

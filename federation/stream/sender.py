@@ -122,6 +122,7 @@ class PeerSender(Peer):
         super().__init__(name, batched)
         self.reachable = False
         self.batched = batched
+        self.direct = False  # it takes direct streams (docs/protocol-extensions.md)
         self.addr = ""
         self.state = State.STOPPED
         self.attempt = 0

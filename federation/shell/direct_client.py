@@ -1,0 +1,104 @@
+"""The client's end of a direct stream: one connection to another node. The sender's rules are not here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, cast
+
+from federation.stream.direct import (
+    PING,
+    STATUS_OK,
+    Answers,
+    ClientReader,
+    DirectError,
+    Reply,
+    encode_batch,
+    encode_hello,
+)
+from federation.stream.sender import Batch
+
+PING_SECONDS: Final = 10.0
+SILENCE_SECONDS_MAX: Final = 20.0
+
+
+class NotDirect(Exception):
+    """The address answers, but not as a direct stream: something between speaks gRPC only."""
+
+
+class DirectConnection(asyncio.Protocol):
+    """`replied` is the answer to Hello, `ended` why the connection ended and whether it would end so again."""
+
+    def __init__(self, node_name: str, session_id: str, answered: Callable[[int], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._hello = encode_hello(node_name, session_id)
+        self._answered = answered
+        self._reader = ClientReader()
+        self._transport: asyncio.Transport | None = None
+        self._received_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self.replied: asyncio.Future[Reply] = self._loop.create_future()
+        self.ended: asyncio.Future[tuple[str, bool]] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.write(self._hello)
+        self._timer = self._loop.call_later(PING_SECONDS, self._ping)
+
+    def data_received(self, data: bytes) -> None:
+        self._received_at = self._loop.time()
+        if not self.replied.done():
+            try:
+                reply = self._reader.receive_reply(data)
+            except DirectError as error:
+                self.replied.set_exception(NotDirect(str(error)))
+                self.close()
+                return
+            if reply is None:
+                return
+            self.replied.set_result(reply)
+            if reply.status != STATUS_OK:
+                self._end(reply.text, False)
+            data = b""
+        answers: Answers = self._reader.receive_answers(data)
+        if answers.ack >= 0:
+            self._answered(answers.ack)
+        if answers.end_text is not None:
+            self._end(answers.end_text, answers.end_malformed)
+
+    def write(self, batches: list[Batch]) -> None:
+        """The sender's window bounds what can wait in the transport."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if len(batches) == 1:
+            batch = batches[0]
+            transport.write(encode_batch(batch.first_id, batch.count, batch.events))
+        else:
+            transport.write(b"".join([encode_batch(b.first_id, b.count, b.events) for b in batches]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.replied.done():
+            self.replied.set_exception(NotDirect("closed before it answered Hello"))
+        self._end(str(exc) if exc else "closed by the other node", False)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, reason: str, malformed: bool) -> None:
+        if not self.ended.done():
+            self.ended.set_result((reason, malformed))
+
+    def _ping(self) -> None:
+        quiet = self._loop.time() - self._received_at
+        if quiet >= SILENCE_SECONDS_MAX:
+            self._end(f"no sign of life for {SILENCE_SECONDS_MAX:g} s", False)
+            self.close()
+            return
+        if self._transport is not None and quiet >= PING_SECONDS - 0.001:
+            self._transport.write(PING)
+        self._timer = self._loop.call_later(PING_SECONDS, self._ping)

@@ -1,0 +1,223 @@
+"""One port for both kinds of event streams: direct ones, and those of gRPC.
+
+The first bytes of a connection tell which it is. gRPC cannot take over a connection that somebody else accepted, so its
+server listens on a private unix socket and its connections are passed on there byte by byte; they are those of plain
+members (a gmqttd) and of nodes behind something that only lets gRPC through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable
+from typing import Any, Final, Protocol, cast
+
+from broker.server.listeners import BACKLOG
+from federation.node import Node
+from federation.shell.direct_server import DirectServerProtocol
+from federation.shell.grpc_server import GrpcStreams
+from federation.stream.direct import PREFACE
+from federation.stream.receiver import PeerReceiver
+
+GRPC_PREFACE: Final = b"PRI * HTTP/2.0"
+PASS_BYTES_MAX: Final = 1 << 20  # of one connection of gRPC, waiting on either side
+CONNECTIONS_MAX: Final = 1024  # at one time; further ones are closed and counted
+PREFACE_SECONDS_MAX: Final = 5.0
+
+
+class OpenStream(Protocol):
+    """An event stream of either kind, as far as others end it."""
+
+    receiver: PeerReceiver | None
+
+    def end(self, text: str, malformed: bool = False) -> None: ...
+
+
+class StreamServer:
+    """`changed` is called after each event that may have changed the broker. `bind`, then `start`, then `stop`."""
+
+    def __init__(self, node: Node, bytes_max: int, changed: Callable[[], None], log: Any) -> None:
+        self.node = node
+        self.bytes_max = bytes_max
+        self.changed = changed
+        self.log = log
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[asyncio.BaseTransport] = set()
+        self.connections_refused = 0
+        self.grpc_path = ""
+        self._streams: dict[str, OpenStream] = {}
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
+        self._folder = ""
+        self._grpc = GrpcStreams(self)
+
+    def bind(self, host: str, port: int) -> int:
+        """Take the port (0: a free one) and return it; OSError with the reason when it cannot be had."""
+        if not host and socket.has_dualstack_ipv6():
+            bound = socket.create_server(("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
+        else:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._sockets.append(bound)
+        number: int = bound.getsockname()[1]
+        return number
+
+    async def start(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="gmqttd-")  # only this user may enter it
+        self.grpc_path = os.path.join(self._folder, "grpc")
+        await self._grpc.start(self.grpc_path)
+        for bound in self._sockets:
+            self._servers.append(await self.loop.create_server(lambda: _Front(self), sock=bound))
+
+    async def stop(self) -> None:
+        for server in self._servers:
+            server.close()
+        for bound in self._sockets:
+            bound.close()
+        for stream in list(self._streams.values()):
+            stream.end("this node is stopping")
+        await self._grpc.stop()
+        for transport in list(self.connections):
+            cast(asyncio.Transport, transport).abort()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- streams of both kinds
+
+    def stream_opened(self, name: str, stream: OpenStream) -> None:
+        """A stream of this node begins and replaces an older one."""
+        older = self._streams.get(name)
+        self._streams[name] = stream
+        if older is not None:
+            older.end("replaced by a newer stream of this node")
+        self.changed()
+
+    def stream_closed(self, name: str, stream: OpenStream) -> None:
+        if self._streams.get(name) is stream:
+            del self._streams[name]
+
+    def members_changed(self) -> None:
+        """End the streams of nodes that are no members any more."""
+        for name, stream in list(self._streams.items()):
+            if self.node.receivers.get(name) is not stream.receiver:
+                stream.end(f"{name} is not a member any more")
+
+    def refused(self, reason: str) -> None:
+        """A connection that is no event stream: counted, and told to those who look closely."""
+        self.connections_refused += 1
+        self.log.debug("connection is no event stream", reason=reason)
+
+
+class _Front(asyncio.Protocol):
+    """A connection of which nobody knows yet what it is."""
+
+    def __init__(self, server: StreamServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._data = b""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._server
+        self._transport = cast(asyncio.Transport, transport)
+        if len(server.connections) >= CONNECTIONS_MAX:
+            server.refused(f"more than {CONNECTIONS_MAX} connections")
+            self._transport.abort()
+            return
+        server.connections.add(transport)
+        self._timer = server.loop.call_later(PREFACE_SECONDS_MAX, self._refuse)
+
+    def data_received(self, data: bytes) -> None:
+        server = self._server
+        transport = self._transport
+        if transport is None:
+            return
+        data = self._data = self._data + data
+        preface = PREFACE if data[:1] == PREFACE[:1] else GRPC_PREFACE
+        if not data.startswith(preface):
+            if not preface.startswith(data):
+                self._refuse()
+            return
+        self._cancel_timer()
+        if preface is PREFACE:
+            direct = DirectServerProtocol(server)
+            direct.connection_made(transport)
+            transport.set_protocol(direct)
+            direct.data_received(data)
+        else:
+            passing = _Passing(server, transport)
+            transport.set_protocol(passing)
+            transport.pause_reading()
+            passing.begin(data)
+
+    def _refuse(self) -> None:
+        if self._transport is not None:
+            self._server.refused(f"it began with {self._data[:16]!r}")
+            self._transport.abort()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        if self._transport is not None:
+            self._server.connections.discard(self._transport)
+            self._transport = None
+
+
+class _Passing(asyncio.Protocol):
+    """A connection of gRPC, and its other half towards the unix socket: each stops reading while the other is full."""
+
+    def __init__(self, server: StreamServer, transport: asyncio.Transport) -> None:
+        self._server = server
+        self._transport = transport
+        self._other: _Passing | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, data: bytes) -> None:
+        self._transport.set_write_buffer_limits(high=PASS_BYTES_MAX)
+        self._task = self._server.loop.create_task(self._connect(data))
+
+    async def _connect(self, data: bytes) -> None:
+        server = self._server
+        try:
+            transport, _ = await server.loop.create_unix_connection(asyncio.Protocol, server.grpc_path)
+        except OSError as error:
+            server.refused(f"gRPC does not take it: {error}")
+            self._transport.abort()
+            return
+        if self._transport.is_closing():
+            transport.abort()
+            return
+        other = _Passing(server, transport)
+        server.connections.add(transport)
+        transport.set_protocol(other)
+        transport.set_write_buffer_limits(high=PASS_BYTES_MAX)
+        self._other = other
+        other._other = self
+        transport.write(data)
+        self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._other is not None:
+            self._other._transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self._other is not None and not self._other._transport.is_closing():
+            self._other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._other is not None and not self._other._transport.is_closing():
+            self._other._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.discard(self._transport)
+        other = self._other
+        self._other = None
+        if other is not None and not other._transport.is_closing():
+            other._transport.close()

@@ -1,0 +1,232 @@
+"""The direct stream: batches and acknowledgements on a TCP connection of their own, without gRPC between.
+
+One connection carries one event stream. The client says Hello and sends batches, the server answers and acknowledges.
+The bytes are described in docs/protocol-extensions.md; integers are big endian.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFACE: Final = b"GMQD\x01"  # tells the connection from one of gRPC, which begins with "PRI * HTTP/2.0"
+NAME_BYTES_MAX: Final = 1024
+TEXT_BYTES_MAX: Final = 1024
+BATCH_HEADER_SIZE: Final = 16  # length u32 (of all that follows it), first_event_id u64, event_count u32
+REPLY_HEAD_SIZE: Final = 12  # status u8, clean_start u8, next_event_id u64, text_length u16
+ACK_SIZE: Final = 8
+ACK_PONG: Final = 0xFFFF_FFFF_FFFF_FFFE  # answer to a batch without events
+ACK_END: Final = 0xFFFF_FFFF_FFFF_FFFF  # the server ends the stream: malformed u8, text_length u16, text follow
+
+STATUS_OK: Final = 0
+STATUS_NOT_A_MEMBER: Final = 1
+STATUS_INVALID: Final = 2
+
+
+class DirectError(Exception):
+    """The other side does not speak the direct stream, or speaks it wrong. The text says what was wrong."""
+
+
+class Hello:
+    """What a client begins with."""
+
+    __slots__ = ("node_name", "session_id")
+
+    def __init__(self, node_name: str, session_id: str) -> None:
+        self.node_name = node_name
+        self.session_id = session_id
+
+
+class Reply:
+    """What the server answers to Hello; `text` says why when the status is not STATUS_OK."""
+
+    __slots__ = ("clean_start", "next_event_id", "status", "text")
+
+    def __init__(self, status: int, clean_start: bool, next_event_id: int, text: str) -> None:
+        self.status = status
+        self.clean_start = clean_start
+        self.next_event_id = next_event_id
+        self.text = text
+
+
+class DirectBatch:
+    """One batch; count 0 is a ping."""
+
+    __slots__ = ("count", "events", "first_id")
+
+    def __init__(self, first_id: int, count: int, events: bytes) -> None:
+        self.first_id = first_id
+        self.count = count
+        self.events = events
+
+
+class Answers:
+    """What a client reads in one go: the newest acknowledgement (-1: none), and the end of the stream, if it came."""
+
+    __slots__ = ("ack", "end_malformed", "end_text")
+
+    def __init__(self) -> None:
+        self.ack = -1
+        self.end_text: str | None = None
+        self.end_malformed = False
+
+
+def encode_hello(node_name: str, session_id: str) -> bytes:
+    name = node_name.encode("utf-8", "surrogateescape")
+    session = session_id.encode()
+    return b"".join((PREFACE, len(name).to_bytes(2, "big"), name, len(session).to_bytes(2, "big"), session))
+
+
+def encode_reply(reply: Reply) -> bytes:
+    text = reply.text.encode("utf-8", "replace")[:TEXT_BYTES_MAX]
+    return b"".join(
+        (
+            bytes((reply.status, 1 if reply.clean_start else 0)),
+            reply.next_event_id.to_bytes(8, "big"),
+            len(text).to_bytes(2, "big"),
+            text,
+        )
+    )
+
+
+def encode_batch(first_id: int, count: int, events: bytes) -> bytes:
+    size = len(events) + BATCH_HEADER_SIZE - 4
+    return b"".join((size.to_bytes(4, "big"), first_id.to_bytes(8, "big"), count.to_bytes(4, "big"), events))
+
+
+def encode_ack(event_id: int) -> bytes:
+    return event_id.to_bytes(ACK_SIZE, "big")
+
+
+def encode_end(malformed: bool, text: str) -> bytes:
+    data = text.encode("utf-8", "replace")[:TEXT_BYTES_MAX]
+    return b"".join((ACK_END.to_bytes(8, "big"), bytes((1 if malformed else 0,)), len(data).to_bytes(2, "big"), data))
+
+
+PING: Final = encode_batch(0, 0, b"")
+
+
+class ServerReader:
+    """The server's side of the bytes. bytes_max bounds one batch; what is not whole yet is kept, at most so much."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._needed = len(PREFACE) + 2
+
+    def _take(self, data: bytes) -> bytes:
+        """All bytes not handled yet, b"" while they cannot be a whole item."""
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size < self._needed:
+            return b""
+        whole = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks = []
+        self._size = 0
+        return whole
+
+    def _keep(self, data: bytes, pos: int, needed: int) -> None:
+        rest = data[pos:]
+        self._chunks = [rest] if rest else []
+        self._size = len(rest)
+        self._needed = needed
+
+    def receive_hello(self, data: bytes) -> Hello | None:
+        """The Hello once it is whole; what follows it is kept for receive_batches. Raises DirectError."""
+        whole = self._take(data)
+        if not whole:
+            return None
+        if not whole.startswith(PREFACE):
+            raise DirectError("the connection does not begin with the preface of a direct stream")
+        fields: list[str] = []
+        pos = len(PREFACE)
+        for name in ("node name", "session id"):
+            if pos + 2 > len(whole):
+                self._keep(whole, 0, pos + 2)
+                return None
+            size = int.from_bytes(whole[pos : pos + 2], "big")
+            if not 0 < size <= NAME_BYTES_MAX:
+                raise DirectError(f"{name} of {size} bytes, 1 to {NAME_BYTES_MAX} are allowed")
+            pos += 2 + size
+            if pos > len(whole):
+                self._keep(whole, 0, pos)
+                return None
+            fields.append(whole[pos - size : pos].decode("utf-8", "surrogateescape"))
+        self._keep(whole, pos, BATCH_HEADER_SIZE)
+        return Hello(fields[0], fields[1])
+
+    def receive_batches(self, data: bytes) -> list[DirectBatch]:
+        """Every batch that is whole now. Raises DirectError."""
+        batches: list[DirectBatch] = []
+        whole = self._take(data)
+        if not whole:
+            return batches
+        pos = 0
+        size = len(whole)
+        while size - pos >= BATCH_HEADER_SIZE:
+            length = int.from_bytes(whole[pos : pos + 4], "big")
+            if length < BATCH_HEADER_SIZE - 4 or length > self._bytes_max:
+                raise DirectError(f"batch of {length} bytes, {BATCH_HEADER_SIZE - 4} to {self._bytes_max} are allowed")
+            end = pos + 4 + length
+            if end > size:
+                self._keep(whole, pos, end - pos)
+                return batches
+            first_id = int.from_bytes(whole[pos + 4 : pos + 12], "big")
+            count = int.from_bytes(whole[pos + 12 : pos + 16], "big")
+            batches.append(DirectBatch(first_id, count, whole[pos + 16 : end]))
+            pos = end
+        self._keep(whole, pos, BATCH_HEADER_SIZE)
+        return batches
+
+
+class ClientReader:
+    """The client's side of the bytes: one reply, then acknowledgements."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def receive_reply(self, data: bytes) -> Reply | None:
+        """The reply once it is whole; what follows it is kept for receive_answers. Raises DirectError."""
+        data = self._rest + data
+        self._rest = data
+        if not data:
+            return None
+        if data[0] > STATUS_INVALID:
+            raise DirectError("the answer to Hello is none of a direct stream")
+        if len(data) < REPLY_HEAD_SIZE:
+            return None
+        text_size = int.from_bytes(data[10:12], "big")
+        if data[1] > 1 or text_size > TEXT_BYTES_MAX:
+            raise DirectError("the answer to Hello is none of a direct stream")
+        end = REPLY_HEAD_SIZE + text_size
+        if len(data) < end:
+            return None
+        self._rest = data[end:]
+        text = data[REPLY_HEAD_SIZE:end].decode("utf-8", "replace")
+        return Reply(data[0], data[1] == 1, int.from_bytes(data[2:10], "big"), text)
+
+    def receive_answers(self, data: bytes) -> Answers:
+        """Acknowledgements are cumulative: only the newest counts."""
+        answers = Answers()
+        if self._rest:
+            data = self._rest + data
+        pos = 0
+        size = len(data)
+        while size - pos >= ACK_SIZE:
+            value = int.from_bytes(data[pos : pos + ACK_SIZE], "big")
+            if value == ACK_END:
+                head = pos + ACK_SIZE + 3
+                if size < head:
+                    break
+                end = head + int.from_bytes(data[head - 2 : head], "big")
+                if size < end:
+                    break
+                answers.end_malformed = data[pos + ACK_SIZE] == 1
+                answers.end_text = data[head:end].decode("utf-8", "replace")
+                pos = end
+                break
+            if value != ACK_PONG:
+                answers.ack = value
+            pos += ACK_SIZE
+        self._rest = data[pos:]
+        return answers
