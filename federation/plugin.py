@@ -67,6 +67,7 @@ class FederationPlugin(Plugin):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._retry_deadline: asyncio.TimerHandle | None = None
+        self._is_leaving = False  # for good: the process stops
 
     # --- life
 
@@ -131,6 +132,7 @@ class FederationPlugin(Plugin):
 
     async def leave(self) -> None:
         """Within the stop's budget: what is queued goes out, then the others are told."""
+        self._is_leaving = True
         if self._gossip is None or self._gossip.stopped:
             return
         await self._drain(DRAIN_SECONDS_MAX)
@@ -251,7 +253,14 @@ class FederationPlugin(Plugin):
                     member = event.member
                     self._log.info(news, node=member.name, addr=f"{member.ip}:{member.port}", tags=member.tags)
         self.node.member_events(events, self.server.now())
+        self._joined_again()
         self._after_members()
+
+    def _joined_again(self) -> None:
+        """After a leave: whoever made this node a member again (the API, or retry_join), its streams follow."""
+        gossip = self._gossip
+        if gossip is not None and self.node.has_left and not self._is_leaving and gossip.serf.phase == SerfPhase.ALIVE:
+            self.node.joined(gossip.serf.members(), self.server.now())
 
     def _after_members(self) -> None:
         for bad in self.node.take_events():
@@ -288,7 +297,7 @@ class FederationPlugin(Plugin):
     def _log_gossip(self, level: str, event: str, details: dict[str, object]) -> None:
         getattr(self._log, level)(event, **details)
 
-    # --- what the API asks (MembershipControl)
+    # --- what the API asks (federation.api.control). Each may raise NotRunning.
 
     async def join(self, hosts: list[str]) -> dict[str, str]:
         """Join the federation through these gossip addresses; the errors of those that did not answer. Raises
@@ -297,9 +306,8 @@ class FederationPlugin(Plugin):
         try:
             return await gossip.join(hosts)
         finally:
-            if self.node.has_left and gossip.serf.phase == SerfPhase.ALIVE:
-                self.node.joined(gossip.serf.members(), self.server.now())
-                self._after_members()
+            self._joined_again()
+            self._after_members()
 
     async def leave_federation(self) -> bool:
         """Leave gracefully and go on for the node's own clients; False when it is not known that the others heard it."""
@@ -323,5 +331,9 @@ class FederationPlugin(Plugin):
         return self._running().serf.members()
 
     def _running(self) -> GossipShell:
-        assert self._gossip is not None, "the federation has not started"
+        """Raises NotRunning: the API may be open before the federation is, and until after it."""
+        from federation.api.membership import NotRunning
+
+        if self._gossip is None or self._gossip.stopped:
+            raise NotRunning("the federation of this node is not running (yet)")
         return self._gossip

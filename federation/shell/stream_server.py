@@ -148,9 +148,9 @@ class _Front(asyncio.Protocol):
             transport.set_protocol(direct)
             direct.data_received(data)
         else:
-            passing = _Passing(server, transport)
+            passing = _Passing(server)
+            passing.connection_made(transport)
             transport.set_protocol(passing)
-            transport.pause_reading()
             passing.begin(data)
 
     def _refuse(self) -> None:
@@ -171,53 +171,61 @@ class _Front(asyncio.Protocol):
 
 
 class _Passing(asyncio.Protocol):
-    """A connection of gRPC, and its other half towards the unix socket: each stops reading while the other is full."""
+    """A connection of gRPC, or its other half towards the unix socket: each stops reading while the other is full."""
 
-    def __init__(self, server: StreamServer, transport: asyncio.Transport) -> None:
+    def __init__(self, server: StreamServer) -> None:
         self._server = server
-        self._transport = transport
+        self._transport: asyncio.Transport | None = None
         self._other: _Passing | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, data: bytes) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=PASS_BYTES_MAX)
+        self._server.connections.add(transport)
+
+    def begin(self, data: bytes) -> None:
+        """Find the other half; until it is there nothing more is read."""
+        assert self._transport is not None
+        self._transport.pause_reading()
         self._task = self._server.loop.create_task(self._connect(data))
 
     async def _connect(self, data: bytes) -> None:
         server = self._server
+        other = self._other = _Passing(server)
+        other._other = self  # before it is connected: the server speaks first
         try:
-            transport, _ = await server.loop.create_unix_connection(asyncio.Protocol, server.grpc_path)
+            await server.loop.create_unix_connection(lambda: other, server.grpc_path)
         except OSError as error:
             server.refused(f"gRPC does not take it: {error}")
-            self._transport.abort()
+            self._close()
             return
-        if self._transport.is_closing():
-            transport.abort()
+        if self._transport is None:
+            other._close()
             return
-        other = _Passing(server, transport)
-        server.connections.add(transport)
-        transport.set_protocol(other)
-        transport.set_write_buffer_limits(high=PASS_BYTES_MAX)
-        self._other = other
-        other._other = self
-        transport.write(data)
-        self._transport.resume_reading()
+        if other._transport is not None:
+            other._transport.write(data)
+            self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        if self._other is not None:
+        if self._other is not None and self._other._transport is not None:
             self._other._transport.write(data)
 
     def pause_writing(self) -> None:
-        if self._other is not None and not self._other._transport.is_closing():
+        if self._other is not None and self._other._transport is not None:
             self._other._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self._other is not None and not self._other._transport.is_closing():
+        if self._other is not None and self._other._transport is not None:
             self._other._transport.resume_reading()
 
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.discard(self._transport)
-        other = self._other
-        self._other = None
-        if other is not None and not other._transport.is_closing():
-            other._transport.close()
+        if self._transport is not None:
+            self._server.connections.discard(self._transport)
+            self._transport = None
+        if self._other is not None:
+            self._other._close()
