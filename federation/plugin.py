@@ -63,7 +63,6 @@ class FederationPlugin(Plugin):
         self._gossip: GossipShell | None = None
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
-        self._endings: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._retry_deadline: asyncio.TimerHandle | None = None
@@ -150,7 +149,7 @@ class FederationPlugin(Plugin):
         self.node.left()
         clients = list(self._clients.values())
         self._clients.clear()
-        await asyncio.gather(*(client.stop() for client in clients), *self._endings)
+        await asyncio.gather(*(client.stop() for client in clients))
         if self._streams is not None:
             await self._streams.stop()
         if self._gossip is not None:
