@@ -130,7 +130,7 @@ class PeerSender(Peer):
         self.counters: StreamCounters = outbox.counters
         self.outbox = outbox
         self._local = local
-        self._outlets = outlets
+        self.outlets = outlets
         self._rng = rng
         self.session_id = ""
         self._new_session()
@@ -186,7 +186,7 @@ class PeerSender(Peer):
         self._quiet = True
         if not self._queued:
             self._queued = True
-            self._outlets.ready.append(self)
+            self.outlets.ready.append(self)
 
     # --- connecting ---
 

@@ -1,0 +1,269 @@
+"""The sender's states, windows and batches, and the outbox behind it; what two ends make of them is in test_node.py."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.message import NEVER, Message
+from federation.stream.counters import DROP_OUTBOX_AGE, DROP_REFUSED, DROP_TOO_LARGE, StreamCounters
+from federation.stream.frames import HEADER_SIZE, PUBLISH, PUBLISH_BLOCK, STATE_BEGIN, STATE_END, SUBSCRIBE, UNSUBSCRIBE
+from federation.stream.outbox import BLOCK_BYTES_MAX, Outbox
+from federation.stream.sender import (
+    ACK_SECONDS_MAX,
+    BACKOFF_SECONDS_MAX,
+    HELLO_SECONDS_MAX,
+    LINGER_SECONDS,
+    WINDOW_BLOCKS_MAX,
+    LocalState,
+    Outlets,
+    PeerSender,
+    State,
+)
+
+PACKET = b"\x30\x05\x00\x01tab"
+
+
+def make(bytes_max: int = 2**26, age_max: float = 300.0) -> PeerSender:
+    outbox = Outbox(bytes_max, age_max, True, StreamCounters())
+    return PeerSender("other", True, LocalState(), Outlets(), outbox, random.Random(1))
+
+
+def state(sender: PeerSender) -> State:
+    """A call, so that the type checker does not hold an earlier answer for the present one."""
+    return sender.state
+
+
+def streaming(now: float = 0.0) -> PeerSender:
+    """A sender whose empty state was sent and acknowledged: the next id is 2."""
+    sender = make()
+    sender.connect("host:1", now)
+    sender.hello_reply(1, True, 0, now)
+    assert kinds(sender, now) == [(0, [STATE_BEGIN, STATE_END])]
+    sender.ack(1, 1, now)
+    return sender
+
+
+def kinds(sender: PeerSender, now: float) -> list[tuple[int, list[int]]]:
+    """First id and frame kinds of each batch that leaves now."""
+    found = []
+    for batch in sender.take_batches(now):
+        frames = []
+        pos = 0
+        while pos < len(batch.events):
+            frames.append(batch.events[pos])
+            pos += HEADER_SIZE + int.from_bytes(batch.events[pos + 2 : pos + HEADER_SIZE], "big")
+        assert len(frames) == batch.count
+        found.append((batch.first_id, frames))
+    return found
+
+
+def test_states_from_start_to_stop() -> None:
+    sender = make()
+    assert state(sender) is State.STOPPED
+    assert sender.next_timeout() == NEVER
+    sender.connect("host:1", 0.0)
+    assert (state(sender), sender.attempt) == (State.HELLO, 1)
+    assert sender.next_timeout() == HELLO_SECONDS_MAX
+    sender.handle_timeout(HELLO_SECONDS_MAX - 0.1)
+    assert state(sender) is State.HELLO
+    sender.handle_timeout(HELLO_SECONDS_MAX)
+    assert state(sender) is State.BACKOFF
+    assert "no answer to Hello" in sender.reason
+    sender.handle_timeout(sender.next_timeout())
+    assert (state(sender), sender.attempt) == (State.HELLO, 2)
+    sender.hello_reply(1, True, 0, 6.0)
+    assert state(sender) is State.HELLO, "news of an older attempt"
+    sender.hello_reply(2, True, 0, 6.0)
+    assert state(sender) is State.STREAMING
+    assert sender.reachable
+    sender.connection_lost(1, "old", 7.0)
+    assert state(sender) is State.STREAMING
+    sender.connection_lost(2, "reset", 7.0)
+    assert (state(sender), sender.reachable, sender.reason) == (State.BACKOFF, False, "reset")
+    sender.connect("host:1", 7.0)
+    assert (state(sender), sender.attempt) == (State.HELLO, 3), "it is there again: no more waiting"
+    sender.stop("left")
+    assert state(sender) is State.STOPPED
+    assert sender.next_timeout() == NEVER
+
+
+def test_waits_grow_to_their_bound() -> None:
+    sender = make()
+    sender.connect("host:1", 0.0)
+    now = 0.0
+    waits = []
+    for _ in range(20):
+        sender.connection_lost(sender.attempt, "refused", now)
+        waits.append(sender.next_timeout() - now)
+        now = sender.next_timeout()
+        sender.handle_timeout(now)
+    assert waits[0] <= 0.1
+    assert all(BACKOFF_SECONDS_MAX / 2 <= wait <= BACKOFF_SECONDS_MAX for wait in waits[8:])
+
+
+def test_no_progress_ends_the_stream() -> None:
+    sender = streaming()
+    sender.forward_run(PACKET, 1, 4, 10.0)
+    assert kinds(sender, 10.0) == [(2, [PUBLISH_BLOCK])]
+    assert sender.next_timeout() == 10.0 + ACK_SECONDS_MAX
+    sender.handle_timeout(10.0 + ACK_SECONDS_MAX)
+    assert state(sender) is State.BACKOFF
+
+
+@pytest.mark.parametrize("event_id", [2, 3, 2**63])
+def test_an_acknowledgement_of_what_was_not_sent_begins_a_new_session(event_id: int) -> None:
+    sender = streaming()
+    session_id = sender.session_id
+    sender.ack(1, event_id, 0.0)
+    assert state(sender) is State.BACKOFF
+    assert sender.session_id != session_id
+
+
+@pytest.mark.parametrize("next_event_id", [0, 1, 4, 99])
+def test_a_node_that_asks_for_what_is_not_kept_gets_a_new_session(next_event_id: int) -> None:
+    sender = streaming()
+    session_id = sender.session_id
+    sender.forward_run(PACKET, 1, 4, 0.0)
+    sender.take_batches(0.0)
+    sender.connection_lost(1, "reset", 0.0)
+    sender.handle_timeout(1.0)
+    sender.hello_reply(2, False, next_event_id, 1.0)
+    assert state(sender) is State.BACKOFF
+    assert sender.session_id != session_id
+    sender.handle_timeout(10.0)
+    sender.hello_reply(3, True, 0, 10.0)
+    assert kinds(sender, 10.0) == [(0, [STATE_BEGIN, STATE_END]), (2, [PUBLISH_BLOCK])]
+
+
+def test_resume_sends_what_is_not_acknowledged() -> None:
+    sender = streaming()
+    for number in range(3):
+        sender.forward(Message(b"t", b"%d" % number, 1, True), (), 0.0)
+        sender.take_batches(LINGER_SECONDS * 2)
+    sender.ack(1, 2, 0.0)
+    sender.connection_lost(1, "reset", 0.0)
+    sender.handle_timeout(1.0)
+    sender.hello_reply(2, False, 4, 1.0)
+    assert kinds(sender, 1.0) == [(4, [PUBLISH])], "3 arrived, only its acknowledgement was lost"
+    sender.ack(2, 4, 1.0)
+    assert sender.outbox.size == 0
+
+
+def test_a_batch_leaves_at_once_when_nothing_is_on_the_way_else_it_gathers() -> None:
+    sender = streaming()
+    sender.forward_run(PACKET, 1, 4, 0.0)
+    assert kinds(sender, 0.0) == [(2, [PUBLISH_BLOCK])]
+    sender.forward_run(PACKET, 1, 4, 0.0)
+    sender.forward_run(PACKET * 2, 2, 4, 0.0)
+    sender.forward_run(PACKET, 1, 5, 0.0)
+    assert kinds(sender, 0.0005) == []
+    assert sender.next_timeout() == LINGER_SECONDS
+    assert kinds(sender, LINGER_SECONDS) == [(3, [PUBLISH_BLOCK, PUBLISH_BLOCK])], "a frame for each version"
+    sender.forward_run(PACKET, 1, 4, 0.002)
+    assert kinds(sender, 0.002) == []
+    sender.ack(1, 4, 0.002)
+    assert kinds(sender, 0.002) == [(5, [PUBLISH_BLOCK])]
+    big = b"\x30" * BLOCK_BYTES_MAX
+    sender.forward_run(big, 1, 4, 0.002)
+    assert kinds(sender, 0.002) == [(6, [PUBLISH_BLOCK])], "full"
+
+
+def test_the_shell_is_asked_once_a_block() -> None:
+    sender = streaming()
+    outlets = sender.outlets
+    outlets.take_ready()
+    for _ in range(10):
+        sender.forward_run(PACKET, 1, 4, 0.0)
+    assert outlets.take_ready() == [sender]
+    sender.take_batches(0.0)
+    for _ in range(10):
+        sender.forward_run(PACKET, 1, 4, 0.0)
+    assert outlets.take_ready() == [sender]
+    sender.take_batches(0.0)
+    sender.forward_run(PACKET, 1, 4, 0.0)
+    assert outlets.take_ready() == [], "it gathers, and has its timer"
+
+
+def test_the_window_is_bounded() -> None:
+    sender = streaming()
+    for _ in range(WINDOW_BLOCKS_MAX + 20):
+        sender.forward_run(b"\x30" * BLOCK_BYTES_MAX, 1, 4, 0.0)
+    sent = len(sender.take_batches(0.0))
+    assert sent <= WINDOW_BLOCKS_MAX
+    assert sender.take_batches(0.1) == []
+    sender.ack(1, 2, 0.1)
+    assert len(sender.take_batches(0.1)) == 1
+
+
+def test_congestion_is_set_past_the_half_and_cleared_below_the_quarter() -> None:
+    sender = make(bytes_max=1_000_000)
+    sender.connect("host:1", 0.0)
+    sender.hello_reply(1, True, 0, 0.0)
+    run = b"\x30" * BLOCK_BYTES_MAX
+    for _ in range(7):
+        sender.forward_run(run, 1, 4, 0.0)
+    assert not sender.congested
+    sender.forward_run(run, 1, 4, 0.0)
+    assert sender.congested
+    sender.take_batches(0.0)
+    sender.ack(1, 5, 0.0)
+    assert sender.congested
+    sender.ack(1, 7, 0.0)
+    assert not sender.congested
+
+
+def test_only_the_last_change_of_a_filter_is_told() -> None:
+    sender = streaming()
+    sender.connection_lost(1, "reset", 0.0)
+    for _ in range(1000):
+        sender.interest_changed(b"", b"a", True)
+        sender.interest_changed(b"", b"a", False)
+        sender.interest_changed(b"g", b"a", True)
+    sender.handle_timeout(1.0)
+    sender.hello_reply(2, False, 2, 1.0)
+    assert kinds(sender, 1.0) == [(2, [UNSUBSCRIBE, SUBSCRIBE])]
+
+
+def test_a_refused_batch_is_the_one_that_the_next_hello_tells() -> None:
+    sender = streaming()
+    for number in range(3):
+        sender.forward(Message(b"t", b"%d" % number, 1, True), (), 0.0)
+        sender.take_batches(1.0)
+    session_id = sender.session_id
+    sender.refused(1, "too large", 1.0)
+    sender.handle_timeout(2.0)
+    sender.hello_reply(2, False, 3, 2.0)
+    assert state(sender) is State.BACKOFF
+    assert sender.session_id != session_id
+    assert sender.counters.dropped[DROP_REFUSED] == 1
+    sender.handle_timeout(10.0)
+    sender.hello_reply(3, True, 0, 10.0)
+    batches = sender.take_batches(10.0)
+    assert [batch.events[-1:] for batch in batches[1:]] == [b"2"], "0 had arrived, 1 was refused"
+
+
+def test_what_is_larger_than_the_outbox_is_dropped_and_counted() -> None:
+    sender = make(bytes_max=100_000)
+    sender.forward(Message(b"t", b"x" * 200_000, 1, False), (), 0.0)
+    sender.forward(Message(b"t", b"x" * 200_000, 1, True), (), 0.0)
+    assert sender.outbox.size == 0
+    assert sender.counters.dropped[DROP_TOO_LARGE] == 2
+
+
+def test_what_waits_too_long_is_dropped_but_not_what_has_an_id() -> None:
+    sender = make(age_max=10.0)
+    sender.connect("host:1", 0.0)
+    sender.hello_reply(1, True, 0, 0.0)
+    sender.forward_run(PACKET * 3, 3, 4, 0.0)
+    sender.take_batches(1.0)
+    sender.connection_lost(1, "reset", 1.0)
+    sender.forward_run(PACKET * 2, 2, 4, 5.0)
+    sender.forward_run(PACKET, 1, 4, 14.0)
+    assert sender.outbox.next_age_out() == 15.0
+    sender.outbox.drop_old(15.0)
+    assert sender.counters.dropped[DROP_OUTBOX_AGE] == 2
+    assert sum(block.messages for block in sender.outbox.on_way) == 3
+    sender.forget()
+    assert sender.outbox.size == 0
