@@ -93,7 +93,9 @@ def reload(config_file: str) -> None:
 
 @main.command()
 def version() -> None:
-    """Print the version."""
+    """Print the version, and whether the hot modules are compiled."""
+    import platform
+    from importlib.util import find_spec
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed_version
 
@@ -101,7 +103,10 @@ def version() -> None:
         number = installed_version("gmqttd")
     except PackageNotFoundError:
         number = "(not installed)"
-    click.echo(f"gmqttd {number}")
+    router = find_spec("broker.router")
+    compiled = router is not None and router.origin is not None and not router.origin.endswith(".py")
+    form = "compiled" if compiled else "interpreted"
+    click.echo(f"gmqttd {number} ({form}, Python {platform.python_version()})")
 
 
 def _load_or_exit(config_file: str) -> tuple[Settings, list[Warning]]:
