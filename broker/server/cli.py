@@ -95,9 +95,9 @@ def reload(config_file: str) -> None:
 def version() -> None:
     """Print the version, and whether the hot modules are compiled."""
     import platform
-    from importlib.util import find_spec
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed_version
+    from importlib.util import find_spec
 
     try:
         number = installed_version("gmqttd")

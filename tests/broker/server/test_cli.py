@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,7 +170,7 @@ def test_the_default_file_is_in_the_home_directory(tmp_path: Path, monkeypatch: 
 def test_version() -> None:
     result = call("version")
     assert result.exit_code == 0
-    assert result.stdout.startswith("gmqttd ")
+    assert re.fullmatch(r"gmqttd \S+ \((compiled|interpreted), Python [\d.]+\)\n", result.stdout)
 
 
 def test_check_needs_no_event_loop_and_no_grpc(tmp_path: Path) -> None:
