@@ -91,7 +91,11 @@ class Broker:
     def connection_writable(self, connection: Connection, now: float) -> None:
         """The transport has sent enough: go on with what was queued meanwhile."""
         connection.writable = True
+        connection.stalled_bytes = 0
         self.now = now
+        if connection.output_held:
+            connection.output_held = False
+            self.release(connection)
         if connection.session is not None:
             connection.session.pump(now)
 
@@ -111,7 +115,9 @@ class Broker:
 
     def next_timeout(self) -> float | None:
         at = self.timers.next_timeout()
-        for _, until, _ in self.peer_holds.values():
+        for peer, until, held in self.peer_holds.values():
+            if held and not peer.congested:
+                until = self.now  # its outbox has room again: at once
             if at is None or until < at:
                 at = until
         return at

@@ -81,6 +81,8 @@ class Connection(Timed):
         self.dirty = False
         self.writable = True
         self.held = 0
+        self.stalled_bytes = 0  # written since the transport said that it is full
+        self.output_held = False  # one of `held` is this client's own: it sends, but does not take what it is answered
         self.connecting = False  # CONNECT is being handled: a refusal is a CONNACK
         self.closed = False
         self.close_text = ""
@@ -124,6 +126,8 @@ class Connection(Timed):
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         self.sent_bytes += self.out_size
+        if not self.writable:
+            self.stalled_bytes += self.out_size
         self.out_size = 0
         if session is not None and session.is_waiting():
             self.dirty = True
@@ -156,9 +160,9 @@ class Connection(Timed):
     def handle_timeout(self, now: float) -> None:
         if self.session is None:
             self.broker.close_connection(self, -1, "no CONNECT within connect_timeout", now)
-        elif self.held:
+        elif self.held and not self.output_held:
             self.last_received_at = now  # we are not reading: silence is ours
-        elif self.pending_size and now >= self._packet_deadline():
+        elif self.pending_size and not self.held and now >= self._packet_deadline():
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "packet not completed within connect_timeout", now)
         else:
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "keep alive timeout", now)
@@ -204,6 +208,11 @@ class Connection(Timed):
         session = self.session
         if session is not None and (session.queue or session.resend):
             session.pump(now)
+        if not self.writable and not self.output_held:
+            # Acknowledgements and answers are not queued: who does not take them is not read either.
+            if self.stalled_bytes + self.out_size > self.broker.write_buffer_high and not self.closed:
+                self.output_held = True
+                self.broker.hold(self)
 
     def resume_receiving(self, now: float) -> None:
         """After a hold: go on with what was left of the chunk."""

@@ -590,6 +590,21 @@ def test_a_congested_peer_holds_publishers(make_world: Any) -> None:
     assert world.broker.peer_holds == {}
 
 
+def test_a_peer_with_room_again_releases_at_once(make_world: Any) -> None:
+    world = make_world(publisher_hold_max=1.0)
+    peer = Outbox("near")
+    join(world, peer).interest[b"a"] = [peer]
+    publisher = world.connect("p")
+    peer.congested = True
+    publisher.publish(b"a", qos=1)
+    world.advance(0.1)
+    assert not publisher.reading
+    peer.congested = False
+    world.advance(0.0)
+    assert publisher.reading
+    assert world.broker.peer_holds == {}
+
+
 def test_messages_of_the_server_hold_nobody(world: Any) -> None:
     peer = Outbox("near")
     join(world, peer).interest[b"a"] = [peer]

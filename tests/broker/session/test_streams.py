@@ -214,3 +214,52 @@ def test_auth_and_reauthentication(world: Any) -> None:
     client = world.connect()
     client.send(Auth(0x18))
     assert [p.reason_code for p in client.packets] == [0x82]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize(
+    "packet", [PingReq(), Publish(b"a", b"", 1, packet_id=1), PubRel(1), Subscribe(1, [SubscribeFilter(b"a")])]
+)
+def test_a_client_that_does_not_take_its_answers(make_world: Any, version: int, packet: Packet) -> None:
+    """Answers are not queued; a client that sends and sends but reads nothing is not read any more."""
+    world = make_world(write_buffer_high=4096, connect_timeout=5.0)
+    client = world.connect("c", version, keep_alive=60)
+    client.stop_reading()
+    data = encode_packet(packet, version)
+    sent = 0
+    for _ in range(100):
+        if not client.reading:
+            break
+        client.send_bytes(data * 100)
+        sent += 100
+    assert not client.reading
+    assert len(client.output) < 2 * 4096 + 100 * 6
+    client.send_bytes(data)
+    world.advance(60.0)
+    assert not client.closed
+    client.read_on()
+    assert client.reading
+    assert len(client.packets) == sent + 1
+    # One that never reads again ends with its keep alive, however much of it waits.
+    client.stop_reading()
+    for _ in range(100):
+        client.send_bytes(data * 100)
+    assert not client.reading
+    world.advance(91.0)
+    assert client.closed
+
+
+def test_a_slow_receiver_that_only_pings_is_read(make_world: Any) -> None:
+    world = make_world(write_buffer_high=4096, max_queued_messages=10, publisher_hold_max=0.0)
+    client = world.connect("c", keep_alive=60)
+    client.subscribe(b"a")
+    client.stop_reading()
+    publisher = world.connect("p")
+    for _ in range(10):
+        for _ in range(50):
+            publisher.publish(b"a", bytes(1000))
+        world.advance(60.0)
+        client.send(PingReq())
+        publisher.send(PingReq())
+    assert client.reading
+    assert not client.closed
