@@ -116,10 +116,10 @@ class Broker:
     def next_timeout(self) -> float | None:
         at = self.timers.next_timeout()
         for peer, until, held in self.peer_holds.values():
-            if held and not peer.congested:
-                until = self.now  # its outbox has room again: at once
-            if at is None or until < at:
-                at = until
+            # An outbox that has room again releases its publishers at once.
+            look_at = self.now if held and not peer.congested else until
+            if at is None or look_at < at:
+                at = look_at
         return at
 
     def handle_timeout(self, now: float) -> None:
