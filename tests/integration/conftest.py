@@ -679,13 +679,13 @@ class Mosquitto:
         """mosquitto_pub; returns when it has ended well."""
         process = await asyncio.create_subprocess_exec(
             *("mosquitto_pub", "-h", "127.0.0.1", "-p", str(port), "-V", version, *arguments),
-            stdin=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
             async with asyncio.timeout(DEADLINE):
-                output, _ = await process.communicate(stdin)
+                output, _ = await process.communicate(stdin or None)
         except TimeoutError:
             process.kill()
             await process.communicate()

