@@ -1,0 +1,358 @@
+"""Other nodes: what goes to them, which node gets a shared group's copy, what comes from them, a node that is behind."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from broker.codec.packets import Publish
+from broker.codec.writer import encode_publish
+from broker.hooks import Forwarder, Peer, RemoteGroup, RemoteRoute
+from broker.message import Message
+
+
+class Outbox(Peer):
+    def __init__(self, name: str, names_groups: bool = True) -> None:
+        super().__init__(name, names_groups)
+        self.messages: list[tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]] = []
+        self.runs: list[tuple[bytes, int, int]] = []
+
+    def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
+        self.messages.append((message.topic, message.payload, groups))
+
+    def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
+        self.runs.append((data, count, version))
+
+    def take(self) -> list[tuple[bytes, bytes, tuple[tuple[bytes, bytes], ...]]]:
+        messages, self.messages = self.messages, []
+        return messages
+
+
+class Federation(Forwarder):
+    """`interest`: which peers want a topic; `groups`: which have members of a group for it."""
+
+    def __init__(self, *peers: Outbox) -> None:
+        self.all = list(peers)
+        self.interest: dict[bytes, list[Peer]] = {}
+        self.groups: dict[bytes, list[RemoteGroup]] = {}
+        self.changes: list[tuple[str, bytes, bytes]] = []
+
+    def interest_added(self, share_name: bytes, topic_filter: bytes) -> None:
+        self.changes.append(("+", share_name, topic_filter))
+
+    def interest_removed(self, share_name: bytes, topic_filter: bytes) -> None:
+        self.changes.append(("-", share_name, topic_filter))
+
+    def route(self, topic: bytes) -> RemoteRoute | None:
+        peers = self.interest.get(topic, [])
+        groups = self.groups.get(topic, [])
+        return RemoteRoute(peers, groups) if peers or groups else None
+
+    def peers(self) -> list[Peer]:
+        return list(self.all)
+
+
+def join(world: Any, *peers: Outbox) -> Federation:
+    federation = Federation(*peers)
+    world.broker.forwarder = federation
+    world.broker.router.forget_routes()
+    return federation
+
+
+def test_interest_is_told_once_for_each_filter(world: Any) -> None:
+    federation = join(world)
+    one, two = world.connect("one"), world.connect("two", expiry=100)
+    for client in (one, two):
+        client.subscribe(b"a", b"a", b"+/b", b"$share/g/a", b"$share/h/a")
+        client.subscribe(b"a", qos=0)
+    added = [("+", b"", b"a"), ("+", b"", b"+/b"), ("+", b"g", b"a"), ("+", b"h", b"a")]
+    assert federation.changes == added
+    assert sorted(world.broker.local_interest()) == sorted((share, f) for _, share, f in added)
+    federation.changes.clear()
+    one.unsubscribe(b"a", b"$share/g/a", b"never")
+    one.disconnect()
+    two.cut()
+    assert federation.changes == []
+    two = world.connect("two", clean_start=False)
+    two.unsubscribe(b"+/b")
+    assert federation.changes == [("-", b"", b"+/b")]
+    two.disconnect()
+    assert sorted(federation.changes) == sorted(("-", share, f) for _, share, f in added)
+    assert world.broker.local_interest() == []
+    assert len(world.broker.router.tree) == 0
+
+
+def test_messages_go_to_nodes_with_interest(world: Any) -> None:
+    near, far = Outbox("near"), Outbox("far")
+    join(world, near, far).interest[b"a"] = [near]
+    publisher = world.connect("p", auto=False)
+    for qos in (0, 1, 2):
+        publisher.publish(b"a", b"%d" % qos, qos, packet_id=qos)
+    publisher.publish(b"b", b"nobody", 1, packet_id=9)
+    assert [len(data) for data, _, _ in near.runs] == [7]
+    assert near.messages == [(b"a", b"1", ()), (b"a", b"2", ())]
+    assert (far.messages, far.runs) == ([], [])
+    assert [p.reason_code for p in publisher.packets] == [0, 0, 0x10]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_a_run_goes_as_it_came(world: Any, version: int) -> None:
+    peer = Outbox("near")
+    join(world, peer).interest[b"a"] = [peer]
+    run = encode_publish(version, b"a", b"xyz", 0, False, False, 0, b"") * 300
+    world.connect("p", version).send_bytes(run)
+    assert b"".join(data for data, _, _ in peer.runs) == run
+    assert sum(count for _, count, _ in peer.runs) == 300
+    assert {v for _, _, v in peer.runs} == {5 if version == 5 else 4}
+    assert world.broker.counters.messages_to_peers == 300
+
+
+def test_retained_messages_go_to_every_node(world: Any) -> None:
+    peers = [Outbox("a"), Outbox("b", names_groups=False)]
+    join(world, *peers)
+    world.publish(b"t", b"kept", retain=True)
+    world.publish(b"t", b"", retain=True)
+    for peer in peers:
+        assert peer.messages == [(b"t", b"kept", ()), (b"t", b"", ())]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_group_gets_one_copy(world: Any, qos: int) -> None:
+    """Here first; then the nodes in turn; then a member here that is away."""
+    near, far = Outbox("near"), Outbox("far")
+    federation = join(world, near, far)
+    federation.groups[b"a"] = [RemoteGroup(b"g", b"a", [near, far])]
+    member = world.connect("m", expiry=100)
+    member.subscribe(b"$share/g/a")
+
+    def copies(times: int) -> tuple[int, int, int]:
+        for _ in range(times):
+            world.publish(b"a", qos=qos)
+        assert all(groups == ((b"g", b"a"),) for _, _, groups in near.messages + far.messages)
+        assert near.runs == far.runs == []
+        waiting = world.broker.sessions["m"].queue_length() if "m" in world.broker.sessions else 0
+        return len(member.take_publishes()) + waiting, len(near.take()), len(far.take())
+
+    assert copies(4) == (4, 0, 0)
+    member.cut()
+    assert copies(4) == (0, 2, 2)
+    far.reachable = False
+    assert copies(4) == (0, 4, 0)
+    near.reachable = False
+    assert copies(4) == (4, 0, 0)
+    world.broker.close_client("m", True, world.now)
+    world.broker.router.forget_routes()
+    assert sum(copies(4)) == 4  # nobody can take it now: it waits for a node, not for nobody
+
+
+def test_a_node_that_cannot_tell_groups(world: Any) -> None:
+    """It delivers to all its groups whatever it gets: when it gets a message anyway, it is the one for its groups."""
+    plain, other = Outbox("plain", names_groups=False), Outbox("other")
+    federation = join(world, plain, other)
+    federation.interest[b"a"] = [plain, other]
+    federation.groups[b"a"] = [RemoteGroup(b"g", b"a", [other, plain]), RemoteGroup(b"h", b"a", [other])]
+    member = world.connect("m")
+    member.subscribe(b"$share/g/a")
+    for _ in range(3):
+        world.publish(b"a", qos=1)
+    assert member.take_publishes() == []
+    assert len(plain.messages) == 3
+    assert [groups for _, _, groups in other.messages] == [((b"h", b"a"),)] * 3
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_node_that_is_chosen_for_one_group_takes_its_others(world: Any, reverse: bool) -> None:
+    """A plain node that must get the message for a group that nobody else has delivers to its other groups too."""
+    plain = Outbox("plain", names_groups=False)
+    federation = join(world, plain)
+    groups = [RemoteGroup(b"g", b"a", [plain]), RemoteGroup(b"h", b"a", [plain])]
+    federation.groups[b"a"] = groups[::-1] if reverse else groups
+    member = world.connect("m")
+    member.subscribe(b"$share/h/a")
+    world.publish(b"a", qos=1)
+    assert len(plain.messages) == 1
+    assert set(plain.messages[0][2]) == {(b"g", b"a"), (b"h", b"a")}
+    assert member.take_publishes() == []
+
+
+def test_a_message_of_another_node_stays_here(world: Any) -> None:
+    peer = Outbox("near")
+    federation = join(world, peer)
+    federation.interest[b"a"] = [peer]
+    federation.groups[b"a"] = [RemoteGroup(b"far", b"a", [peer])]
+    ordinary, g, h = world.connect("o"), world.connect("g"), world.connect("h")
+    ordinary.subscribe(b"a", no_local=True)
+    g.subscribe(b"$share/g/a")
+    h.subscribe(b"$share/h/+")
+    router = world.broker.router
+
+    def receive(groups: tuple[tuple[bytes, bytes], ...] | None, retain: bool = False) -> tuple[int, ...]:
+        router.publish_remote(Message(b"a", b"x", 1, retain), groups, world.now)
+        world.flush()
+        return tuple(len(client.take_publishes()) for client in (ordinary, g, h))
+
+    assert receive(()) == (1, 0, 0)
+    assert receive(None) == (1, 1, 1)
+    assert receive(((b"g", b"a"),)) == (1, 1, 0)
+    assert receive(((b"h", b"+"), (b"g", b"a"))) == (1, 1, 1)
+    assert receive(((b"g", b"+"), (b"unknown", b"a"))) == (1, 0, 0)
+    assert receive((), retain=True) == (1, 0, 0)
+    assert world.broker.retained.get(b"a") is not None
+    router.store_retained(Message(b"a", b"", 0, True), world.now)
+    assert world.broker.retained.get(b"a") is None
+    assert (peer.messages, peer.runs) == ([], [])
+    assert world.broker.counters.messages_from_peers == 6
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_block_of_another_node(world: Any, version: int, grouped: bool) -> None:
+    """Any QoS, retained, properties, runs: to ordinary subscribers here, never on, never to groups."""
+    peer = Outbox("near")
+    join(world, peer).interest[b"a"] = [peer]
+    clients = [world.connect("c4", 4), world.connect("c5", 5)]
+    for client in clients:
+        client.subscribe(b"a")
+    if grouped:
+        world.connect("m").subscribe(b"$share/g/a")
+    properties = b"\x26\0\x01k\0\x01v" if version == 5 else b""
+    expiry = 60 if version == 5 else -1
+    parts = [encode_publish(version, b"a", b"%d" % (number % 10), 0, False, False, 0, b"") for number in range(2000)]
+    parts.append(encode_publish(version, b"a", b"one", 1, False, False, 77, properties, expiry))
+    parts.append(encode_publish(version, b"a", b"two", 2, True, True, 77, properties))
+    parts.append(encode_publish(version, b"a", b"\0" * 300, 0, False, False, 0, properties))
+    parts.append(encode_publish(version, b"nobody", b"", 0, False, False, 0, b""))
+    assert world.broker.router.publish_block(b"".join(parts), version, world.now) == 2004
+    world.flush()
+    for client in clients:
+        publishes = client.take_publishes()
+        assert len(publishes) == 2003
+        assert [p.payload for p in publishes[:2000]] == [b"%d" % (number % 10) for number in range(2000)]
+        assert [(p.qos, p.retain, p.dup) for p in publishes[2000:]] == [
+            (1, False, False),
+            (2, False, False),
+            (0, False, False),
+        ]
+        if client.version == 5 == version:
+            assert publishes[2000].message_expiry_interval == 60
+            assert publishes[2002].properties == properties
+    assert world.broker.retained.get(b"a").payload == b"two"
+    assert (peer.messages, peer.runs) == ([], [])
+    if grouped:
+        assert world.clients[world.broker.sessions["m"].connection].take_publishes() == []
+
+
+GOOD = encode_publish(4, b"a", b"x", 0, False, False, 0, b"")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\x30",
+        b"\x30\x05\0\x01a",
+        b"\xc0\0",
+        b"\x30\xff\xff\xff\xff\xff\x01",
+        b"\x30\x05\0\x01#xx",
+        b"\x30\x02\0\0",
+        b"\x30\x01\0",
+    ],
+)
+def test_a_block_that_is_damaged(world: Any, bad: bytes) -> None:
+    """Counted, nothing breaks; what stands in front of it was taken."""
+    client = world.connect("c")
+    client.subscribe(b"#")
+    assert world.broker.router.publish_block(GOOD * 2 + bad, 4, world.now) == 2
+    world.flush()
+    assert client.take_payloads() == [b"x", b"x"]
+    assert world.drops() == {"from_peer_invalid": 1}
+
+
+def test_any_block_is_survived(world: Any) -> None:
+    world.connect("c").subscribe(b"#")
+    rng = random.Random(3)
+    good = GOOD * 3 + encode_publish(5, b"a", b"x", 1, True, False, 3, b"\x26\0\x01k\0\x01v", 6)
+    for _ in range(3000):
+        data = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        world.broker.router.publish_block(bytes(data[: rng.randrange(len(data) + 1)]), rng.choice([4, 5]), world.now)
+        world.flush()
+
+
+# --- a peer that is behind ---
+
+
+def test_a_congested_peer_holds_publishers(make_world: Any) -> None:
+    world = make_world(publisher_hold_max=1.0)
+    peer = Outbox("near")
+    join(world, peer).interest[b"a"] = [peer]
+    publishers = [world.connect(f"p{number}") for number in range(2)]
+    peer.congested = True
+    for publisher in publishers:
+        publisher.publish(b"a", qos=1)
+        publisher.publish(b"a")
+    assert [publisher.reading for publisher in publishers] == [False, False]
+    assert world.broker.counters.publishers_held == 2
+    world.advance(0.9)
+    assert not publishers[0].reading
+    world.advance(0.1)
+    assert [publisher.reading for publisher in publishers] == [True, True]
+    assert len(peer.messages) == 2
+    assert len(peer.runs) == 2
+    # Still the same backlog: nobody is held for it again.
+    for _ in range(5):
+        publishers[0].publish(b"a")
+        world.advance(0.9)
+    assert publishers[0].reading
+    peer.congested = False
+    world.advance(1.0)
+    peer.congested = True
+    publishers[0].publish(b"a")
+    assert not publishers[0].reading
+    publishers[0].cut()
+    world.advance(1.0)
+    peer.congested = False
+    world.advance(2.0)
+    assert world.broker.peer_holds == {}
+
+
+def test_a_peer_with_room_again_releases_at_once(make_world: Any) -> None:
+    world = make_world(publisher_hold_max=1.0)
+    peer = Outbox("near")
+    join(world, peer).interest[b"a"] = [peer]
+    publisher = world.connect("p")
+    peer.congested = True
+    publisher.publish(b"a", qos=1)
+    world.advance(0.1)
+    assert not publisher.reading
+    peer.congested = False
+    world.advance(0.0)
+    assert publisher.reading
+    assert world.broker.peer_holds == {}
+
+
+def test_messages_of_the_server_hold_nobody(world: Any) -> None:
+    peer = Outbox("near")
+    join(world, peer).interest[b"a"] = [peer]
+    peer.congested = True
+    world.broker.publish(Message(b"a", b"x", 1, False), world.now)
+    assert len(peer.messages) == 1
+    assert world.broker.peer_holds == {}
+
+
+def test_properties_reach_the_peer_in_the_message(world: Any) -> None:
+    seen: list[Message] = []
+
+    class Keeper(Outbox):
+        def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
+            seen.append(message)
+
+    peer = Keeper("near")
+    join(world, peer).interest[b"a"] = [peer]
+    publisher = world.connect("p")
+    publisher.send(Publish(b"a", b"x", 2, False, False, 5, b"\x26\0\x01k\0\x01v", 60))
+    (message,) = seen
+    assert (message.qos, message.properties, message.expires_at) == (2, b"\x26\0\x01k\0\x01v", world.now + 60)
+    assert message.client_id == "p"
