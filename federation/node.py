@@ -29,6 +29,7 @@ from federation.serf.events import (
 from federation.stream.counters import StreamCounters
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import PeerReceiver
+from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import LocalState, Outlets, PeerSender
 from federation.stream.tree import FederationTree
 
@@ -86,6 +87,7 @@ class Node:
         self.has_left = False
         self._rng = rng
         self._state = BrokerState(broker)
+        self._changes = RetainedChanges(name)
         self._given_up_at: dict[str, float] = {}  # failed members: when their outbox is dropped
         self._events: list[BadAddress] = []
         broker.forwarder = self.tree
@@ -140,12 +142,12 @@ class Node:
         self._given_up_at.pop(name, None)
         sender = self.senders.get(name)
         if sender is None:
-            sender = self._add(name, batched)
+            sender = self._add(name, batched, now)
         sender.set_batched(batched)
         sender.direct = batched and EXTENSION_DIRECT in extensions
         sender.connect(addr, now)
 
-    def _add(self, name: str, batched: bool) -> PeerSender:
+    def _add(self, name: str, batched: bool, now: float) -> PeerSender:
         counters = self.counters.get(name)
         if counters is None:
             counters = self.counters[name] = StreamCounters()
@@ -153,10 +155,10 @@ class Node:
         outbox = Outbox(
             settings.outbox_bytes_max, settings.outbox_age_max, settings.outbox_policy == "drop_oldest", counters
         )
-        sender = PeerSender(name, batched, self._state, self.outlets, outbox, self._rng)
+        sender = PeerSender(name, batched, self._state, self.outlets, outbox, self._changes, self._rng)
         self.senders[name] = sender
         self.tree.add_node(sender)
-        self.receivers[name] = PeerReceiver(name, self.tree, self.broker.router, counters)
+        self.receivers[name] = PeerReceiver(name, self.tree, self.broker.router, counters, self._changes, now)
         return sender
 
     def _remove(self, name: str, reason: str) -> None:

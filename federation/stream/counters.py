@@ -17,6 +17,7 @@ SKIP_UNKNOWN: Final = "unknown_event"
 SKIP_MALFORMED: Final = "malformed_event"
 SKIP_DUPLICATE: Final = "duplicate_event"
 SKIP_EXPIRED: Final = "received_expired"
+SKIP_RETAINED_OLDER: Final = "retained_state_older"
 SKIP_FILTER: Final = "invalid_filter"
 SKIP_FILTERS_FULL: Final = "too_many_filters"
 
@@ -32,6 +33,7 @@ REASONS: Final = (
     SKIP_MALFORMED,
     SKIP_DUPLICATE,
     SKIP_EXPIRED,
+    SKIP_RETAINED_OLDER,
     SKIP_FILTER,
     SKIP_FILTERS_FULL,
 )

@@ -17,6 +17,7 @@ from federation.stream.counters import (
     SKIP_EXPIRED,
     SKIP_FILTERS_FULL,
     SKIP_MALFORMED,
+    SKIP_RETAINED_OLDER,
     SKIP_UNKNOWN,
     StreamCounters,
 )
@@ -39,6 +40,7 @@ from federation.stream.frames import (
     decode_packet,
 )
 from federation.stream.plain import interest_from_event, message_from_event
+from federation.stream.retained_changes import RetainedChanges
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
 
 CONFIRM_SECONDS: Final = 1.0  # a plain stream that is quiet so long after its start has told all its interest
@@ -61,10 +63,12 @@ class PeerReceiver:
     """
 
     __slots__ = (
+        "_changes",
         "_confirm_at",
         "_confirmed",
         "_fresh",
         "_gaps",
+        "_known_since",
         "_router",
         "_tree",
         "counters",
@@ -75,7 +79,15 @@ class PeerReceiver:
         "streaming",
     )
 
-    def __init__(self, name: str, tree: FederationTree, router: Router, counters: StreamCounters) -> None:
+    def __init__(
+        self,
+        name: str,
+        tree: FederationTree,
+        router: Router,
+        counters: StreamCounters,
+        changes: RetainedChanges,
+        now: float,
+    ) -> None:
         self.name = name
         self.counters = counters
         self.session_id = ""
@@ -83,6 +95,8 @@ class PeerReceiver:
         self.stream = 0
         self.streaming = False
         self._tree = tree
+        self._changes = changes
+        self._known_since = now
         self._router = router
         self._fresh: dict[Interest, None] | None = None  # between STATE_BEGIN and STATE_END
         self._confirmed: dict[Interest, None] | None = None  # what a plain stream has told since its clean start
@@ -206,8 +220,7 @@ class PeerReceiver:
                     self._tree.remove_interest(self.name, share_name, topic_filter)
             elif kind == RETAINED:
                 message, start = decode_packet(data, start, end, 5, now)
-                if message.expires_at > now:
-                    self._router.store_retained(message, now)
+                self._store_state(message, now)
             elif kind == STATE_BEGIN:
                 self._fresh = {}
             elif kind == STATE_END:
@@ -219,10 +232,22 @@ class PeerReceiver:
         except (FrameError, MqttError):
             self.counters.drop(SKIP_MALFORMED, 1)
 
+    def _store_state(self, message: Message, now: float) -> None:
+        if message.expires_at <= now:
+            self.counters.drop(SKIP_EXPIRED, 1)
+            return
+        held = self._router.broker.retained.get(message.topic)
+        if self._changes.takes_state(message, held, self.name, self._known_since):
+            self._router.store_retained(message, now)
+        else:
+            self.counters.drop(SKIP_RETAINED_OLDER, 1)
+
     def _publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...] | None, now: float) -> None:
         if message.expires_at <= now:
             self.counters.drop(SKIP_EXPIRED, 1)
             return
+        if message.retain:
+            self._changes.note(message.topic, now)
         self._router.publish_remote(message, groups, now)
 
     # --- the plain stream ---

@@ -32,6 +32,7 @@ from federation.stream.frames import (
 )
 from federation.stream.outbox import BLOCK_BYTES_MAX, Block, Outbox
 from federation.stream.plain import PlainEvents, convert_block
+from federation.stream.retained_changes import RetainedChanges
 
 WINDOW_BLOCKS_MAX: Final = 64  # unacknowledged batches
 WINDOW_BYTES_MAX: Final = 4 * 2**20  # and their bytes; one larger batch may travel alone
@@ -117,6 +118,7 @@ class PeerSender(Peer):
         local: LocalState,
         outlets: Outlets,
         outbox: Outbox,
+        changes: RetainedChanges,
         rng: random.Random,
     ) -> None:
         super().__init__(name, batched)
@@ -129,6 +131,7 @@ class PeerSender(Peer):
         self.reason = ""  # why it is not connected
         self.counters: StreamCounters = outbox.counters
         self.outbox = outbox
+        self._changes = changes
         self._local = local
         self.outlets = outlets
         self._rng = rng
@@ -156,6 +159,8 @@ class PeerSender(Peer):
     # --- the router's side ---
 
     def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
+        if message.retain:
+            self._changes.note(message.topic, now)
         outbox = self.outbox
         full = outbox.append_message(message, groups, now)
         self.counters.messages_queued += 1

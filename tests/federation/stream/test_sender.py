@@ -10,6 +10,7 @@ from broker.message import NEVER, Message
 from federation.stream.counters import DROP_OUTBOX_AGE, DROP_REFUSED, DROP_TOO_LARGE, StreamCounters
 from federation.stream.frames import HEADER_SIZE, PUBLISH, PUBLISH_BLOCK, STATE_BEGIN, STATE_END, SUBSCRIBE, UNSUBSCRIBE
 from federation.stream.outbox import BLOCK_BYTES_MAX, Outbox
+from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import (
     ACK_SECONDS_MAX,
     BACKOFF_SECONDS_MAX,
@@ -27,7 +28,7 @@ PACKET = b"\x30\x05\x00\x01tab"
 
 def make(bytes_max: int = 2**26, age_max: float = 300.0) -> PeerSender:
     outbox = Outbox(bytes_max, age_max, True, StreamCounters())
-    return PeerSender("other", True, LocalState(), Outlets(), outbox, random.Random(1))
+    return PeerSender("other", True, LocalState(), Outlets(), outbox, RetainedChanges("this"), random.Random(1))
 
 
 def state(sender: PeerSender) -> State:
