@@ -325,8 +325,8 @@ async def stream(
 
 
 async def test_stream_over_a_stopped_node(nodes: Nodes, clients: Clients) -> None:
-    """The subscriber's node stands still for two seconds."""
-    node1, node2 = await nodes.federation(2)
+    """The subscriber's node stands still for two seconds; the subscriber's queue takes what comes then at once."""
+    node1, node2 = await nodes.federation(2, {"mqtt": {"max_queued_messages": 5000}})
     subscriber = await clients.connect(node2.port)
     await subscriber.subscribe("stream", qos=1)
     publisher = await clients.connect(node1.port)
