@@ -32,6 +32,7 @@ from broker.errors import MqttError
 from broker.hooks import Forwarder, Peer
 from broker.message import Message
 from broker.router import Router
+from broker.session.backlog import Portion
 from broker.session.connection import Connection
 from broker.session.session import Session
 from broker.session.subscription import FilterEntry, Subscription
@@ -424,6 +425,8 @@ class Broker:
         subscription = session.subscriptions.pop(full, None)
         if subscription is None:
             return False
+        if session.backlog is not None:
+            session.backlog.remove(full)
         topic_filter = subscription.topic_filter
         entry = self.router.tree.get(topic_filter)
         assert isinstance(entry, FilterEntry)
@@ -471,8 +474,8 @@ class Broker:
             if request.retain_handling == 2 or (request.retain_handling == 1 and known[index]):
                 continue
             identifiers = (subscription.identifier,) if subscription.identifier else ()
-            for message in self.retained.match(subscription.topic_filter, now):
-                if request.no_local and message.client_id == session.client_id:
-                    continue  # [MQTT-3.8.3-3]
-                session.deliver(message, min(subscription.qos, message.qos), True, identifiers, now)
-                message.encoded = None  # a kept message does not keep its encodings
+            messages = self.retained.match(subscription.topic_filter, now)
+            if request.no_local:  # [MQTT-3.8.3-3]
+                messages = [message for message in messages if message.client_id != session.client_id]
+            if messages:
+                session.deliver_retained(Portion(request.topic_filter, messages, subscription.qos, identifiers), now)

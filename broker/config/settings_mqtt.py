@@ -26,9 +26,8 @@ class MqttSettings:
     session_expiry_check_timer: Annotated[
         float,
         Setting(
-            "How often expired sessions are looked for.",
+            "How often the Go broker looks for expired sessions. Here each session ends at its own deadline.",
             Duration(0.001, "20s"),
-            "Raising it frees their memory later; lowering it costs a look at each session that often.",
             aliases=("session_expiry_check_interval",),
         ),
     ] = 20.0
@@ -45,8 +44,7 @@ class MqttSettings:
         Setting(
             "Age from which a message that was sent but not acknowledged may be dropped when its queue is full.",
             Duration(0.0, "30s"),
-            "Raising it keeps slow receivers' messages and drops newer ones instead; "
-            "lowering it may drop what a receiver is just about to acknowledge.",
+            later="what is in flight is kept until it is acknowledged, and counts in max_queued_messages",
         ),
     ] = 30.0
     max_packet_size: Annotated[

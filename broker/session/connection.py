@@ -206,7 +206,7 @@ class Connection(Timed):
                 self.pending_at = now
             self.broker.timers.schedule(self)
         session = self.session
-        if session is not None and (session.queue or session.resend):
+        if session is not None and (session.queue or session.resend or session.backlog is not None):
             session.pump(now)
         if not self.writable and not self.output_held:
             # Acknowledgements and answers are not queued: who does not take them is not read either.

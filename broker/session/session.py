@@ -18,6 +18,7 @@ from broker.counters import (
     DROP_SESSION_ENDED,
 )
 from broker.message import NEVER, Message
+from broker.session.backlog import Portion, RetainedBacklog
 from broker.session.outgoing import (
     AWAIT_PUBACK,
     AWAIT_PUBCOMP,
@@ -66,6 +67,7 @@ class Session(Timed):
         self.resend: deque[Outgoing] | None = None
         self.queue: deque[Outgoing] | None = None
         self.queue_bytes = 0
+        self.backlog: RetainedBacklog | None = None
         self.queue_qos0 = 0  # how many of the queue are QoS 0
         self.incoming: dict[int, bool] | None = None  # QoS 2 packet identifiers received, not yet released
         self.next_packet_id = 1
@@ -90,7 +92,7 @@ class Session(Timed):
 
     def is_waiting(self) -> bool:
         """Whether anything is to be sent when the connection or the in-flight window has room."""
-        return bool(self.queue) or bool(self.resend)
+        return bool(self.queue) or bool(self.resend) or self.backlog is not None
 
     def is_available(self) -> bool:
         return self.connection is not None and (self.queue is None or len(self.queue) * 2 < self.queue_max)
@@ -138,6 +140,44 @@ class Session(Timed):
                 self._send(connection, Outgoing(message, qos, retain, identifiers), now)
                 return
         self._enqueue(message, qos, retain, identifiers, now)
+
+    def deliver_retained(self, portion: Portion, now: float) -> None:
+        """Retained messages of a subscription: as many as the client takes now, the others as it goes on."""
+        if self.connection is None:
+            for message in portion.messages:
+                self._enqueue(message, min(portion.qos, message.qos), True, portion.identifiers, now)
+            return
+        backlog = self.backlog
+        if backlog is None:
+            backlog = self.backlog = RetainedBacklog()
+        if not backlog.add(portion):
+            self.messages_dropped += len(portion.messages)
+            self.broker.counters.drop(DROP_QUEUE_FULL, len(portion.messages))
+        self._pump_backlog(now)
+
+    def _pump_backlog(self, now: float) -> None:
+        connection = self.connection
+        backlog = self.backlog
+        if connection is None or backlog is None or self.resend:
+            return
+        inflight = self.inflight
+        if inflight is None:
+            inflight = self.inflight = {}
+        while not self.queue and connection.can_write():
+            portion = backlog.first(self.broker.retained, now)
+            if portion is None:
+                self.backlog = None
+                return
+            message = portion.messages[portion.at]
+            if message.qos == 0 or portion.qos == 0:
+                self._send_qos0(connection, message, True, portion.identifiers, now)
+            elif len(inflight) < self.inflight_max:
+                qos = min(portion.qos, message.qos)
+                self._send(connection, Outgoing(message, qos, True, portion.identifiers), now)
+            else:
+                return
+            portion.at += 1
+            message.encoded = None  # a kept message does not keep its encodings
 
     def _send_qos0(
         self, connection: Connection, message: Message, retain: bool, identifiers: tuple[int, ...], now: float
@@ -241,6 +281,8 @@ class Session(Timed):
         queue = self.queue
         resend = self.resend
         if connection is None or (not queue and not resend):
+            if self.backlog is not None:
+                self._pump_backlog(now)
             return
         inflight = self.inflight
         if inflight is None:
@@ -265,6 +307,8 @@ class Session(Timed):
                 break
             queue.popleft()
             self._forget(outgoing)
+        if self.backlog is not None:
+            self._pump_backlog(now)
         if self.held is not None and self._is_drained():
             self.release_publishers()
 
@@ -412,6 +456,7 @@ class Session(Timed):
             self.broker.counters.drop(DROP_SESSION_ENDED, len(self.queue))
             self.messages_dropped += len(self.queue)
         self.queue = None
+        self.backlog = None
         self.queue_bytes = 0
         self.queue_qos0 = 0
         self.inflight = None

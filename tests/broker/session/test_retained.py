@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.codec.packets import Publish, SubAck, Subscribe, SubscribeFilter
+from broker.codec.packets import PubAck, Publish, SubAck, Subscribe, SubscribeFilter
 
 
 def test_set_replace_delete(world: Any) -> None:
@@ -175,3 +175,46 @@ def test_more_than_the_client_takes_at_once(make_world: Any) -> None:
     client = world.connect("c")
     client.subscribe(b"#")
     assert len(client.take_payloads()) == 50
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_more_retained_messages_than_a_queue_holds(make_world: Any, qos: int) -> None:
+    """A dashboard that subscribes to everything gets everything, however small its queue and window are."""
+    world = make_world(max_queued_messages=10, max_inflight=8, write_buffer_high=4096)
+    wanted = [b"%d" % number for number in range(400)]
+    for number in wanted:
+        world.publish(b"site/" + number, number, qos=1, retain=True)
+    client = world.connect("dashboard")
+    client.subscribe(b"#", qos=qos)
+    assert sorted(client.take_payloads(), key=int) == wanted
+    assert world.broker.counters.messages_dropped["queue_full"] == 0
+    assert world.broker.sessions["dashboard"].backlog is None
+
+
+def test_an_older_retained_value_never_follows_a_newer_one(make_world: Any) -> None:
+    """While its retained messages wait, a topic is published anew: the subscriber gets the new value, once."""
+    world = make_world(max_inflight=1)
+    for topic in (b"a", b"b", b"c"):
+        world.publish(topic, b"old", qos=1, retain=True)
+    client = world.connect("c", auto=False)
+    client.subscribe(b"+", qos=1)
+    world.publish(b"c", b"new", qos=1, retain=True)
+    assert len(world.broker.sessions["c"].backlog) > 0
+    got: list[tuple[bytes, bytes]] = []
+    while publishes := client.take_publishes():
+        for publish in publishes:
+            got.append((publish.topic, publish.payload))
+            client.send(PubAck(publish.packet_id))
+    assert sorted(got) == [(b"a", b"old"), (b"b", b"old"), (b"c", b"new")]
+
+
+def test_unsubscribing_ends_its_retained_messages(make_world: Any) -> None:
+    world = make_world(max_inflight=1)
+    for number in range(5):
+        world.publish(b"t/%d" % number, b"x", qos=1, retain=True)
+    client = world.connect("c", auto=False)
+    client.subscribe(b"t/+", qos=1)
+    client.unsubscribe(b"t/+")
+    client.send(PubAck(client.take_publishes()[0].packet_id))
+    assert client.take_publishes() == []
+    assert world.broker.sessions["c"].backlog is None
