@@ -34,6 +34,7 @@ from broker.message import Message
 from broker.router import Router
 from broker.session.backlog import Portion
 from broker.session.connection import Connection
+from broker.session.publisher import Publisher
 from broker.session.session import Session
 from broker.session.subscription import FilterEntry, Subscription
 from broker.session.will import PendingWill, will_message
@@ -58,8 +59,8 @@ class Broker:
         self.retained = RetainedStore()
         self.router = Router(self)
         self.dirty: list[Connection] = []
-        self.reading_changes: list[Connection] = []
-        self.peer_holds: dict[str, tuple[Peer, float, list[Connection]]] = {}
+        self.reading_changes: list[Publisher] = []
+        self.peer_holds: dict[str, tuple[Peer, float, list[Publisher]]] = {}
         self.started_at = now
         self.now = now  # of the last call at a door; for what is called without a time
         self.apply_settings(settings)
@@ -107,7 +108,7 @@ class Broker:
             self.dirty = []
         return dirty
 
-    def take_reading_changes(self) -> list[Connection]:
+    def take_reading_changes(self) -> list[Publisher]:
         """Connections whose `held` went to or from zero: pause or resume reading."""
         changes = self.reading_changes
         if changes:
@@ -142,18 +143,18 @@ class Broker:
 
     # --- publishers that are too fast ---
 
-    def hold(self, publisher: Connection) -> None:
+    def hold(self, publisher: Publisher) -> None:
         publisher.held += 1
         if publisher.held == 1:
             self.counters.publishers_held += 1
             self.reading_changes.append(publisher)
 
-    def release(self, publisher: Connection) -> None:
+    def release(self, publisher: Publisher) -> None:
         publisher.held -= 1
         if publisher.held == 0:
             self.reading_changes.append(publisher)
 
-    def hold_for_peer(self, peer: Peer, publisher: Connection, now: float) -> None:
+    def hold_for_peer(self, peer: Peer, publisher: Publisher, now: float) -> None:
         """The peer's outbox is past its half: the publisher waits, at most publisher_hold_max for one backlog."""
         entry = self.peer_holds.get(peer.name)
         if entry is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import TOPIC_NAME_INVALID
 from broker.codec.writer import encode_publish
-from broker.counters import DROP_FROM_PEER_INVALID, DROP_RETAINED_FULL
+from broker.counters import DROP_EXPIRED, DROP_FROM_PEER_INVALID, DROP_RETAINED_FULL
 from broker.errors import MqttError
 from broker.hooks import NO_GROUPS, Peer, RemoteGroup
 from broker.message import NEVER, Message
@@ -21,13 +21,13 @@ from broker.topics.trie import Trie
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.session.connection import Connection
+    from broker.session.publisher import Publisher
     from broker.session.session import Session
     from broker.topics.shared import SharedGroup
 
 ROUTES_MAX: Final = 65_536  # topics in the cache; when it is full it starts anew
 ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are resolved each time, so that the cache is bounded in bytes too
-BLOCK_RUN_MAX: Final = 1024  # messages of a peer's block handled as one
+BLOCK_RUN_MAX: Final = 256  # messages of a peer's block handled as one; a hold acts between two
 
 
 class Receiver:
@@ -77,13 +77,13 @@ class Route:
 
 
 class Router:
-    """`publisher` is the connection whose packets are being handled, None for the server's own and for other nodes'."""
+    """`publisher` is whoever's packets are being handled: a client or another node; None for the server's own."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.tree = Trie()  # the local tree: topic filter -> FilterEntry
         self.routes: dict[bytes, Route] = {}
-        self.publisher: Connection | None = None
+        self.publisher: Publisher | None = None
 
     # --- the cache ---
 
@@ -332,15 +332,17 @@ class Router:
                 if (group.share_name, group.topic_filter) in groups:
                     self._deliver_group(group.local, message, now)
 
-    def publish_block(self, data: bytes, version: int, now: float) -> int:
-        """Contiguous PUBLISH packets of another node (version 4 or 5), to ordinary subscribers here only.
+    def publish_block(self, data: bytes, version: int, now: float, pos: int = 0) -> int:
+        """Contiguous PUBLISH packets of another node (version 4 or 5), from `pos`, to ordinary subscribers here only.
 
-        A packet that is no PUBLISH ends the block; it and the rest are counted as one drop. Returns how many were taken.
+        Stops when the publisher is held: the position to go on at, len(data) at the end. A packet that is no PUBLISH
+        ends the block; it and the rest are counted as one drop.
         """
-        pos = 0
         size = len(data)
-        taken = 0
+        publisher = self.publisher
         while pos < size:
+            if publisher is not None and publisher.held:
+                return pos
             try:
                 start = pos
                 first = data[pos]
@@ -370,10 +372,13 @@ class Router:
                         count += 1
                     self.broker.counters.messages_from_peers += count
                     self._deliver_run_here(route, data, start, end, count, payload_at - start, version, now)
-                    taken += count
                 else:
                     publish = decode_publish(first, data, pos, end, version)
                     expiry = publish.message_expiry_interval
+                    pos = end
+                    if expiry == 0:
+                        self.broker.counters.drop(DROP_EXPIRED, 1)
+                        continue
                     message = Message(
                         publish.topic,
                         publish.payload,
@@ -383,12 +388,11 @@ class Router:
                         now + expiry if expiry >= 0 else NEVER,
                     )
                     self.publish_remote(message, NO_GROUPS, now)
-                    taken += 1
                 pos = end
             except (IndexError, MqttError):
                 self.broker.counters.drop(DROP_FROM_PEER_INVALID, 1)
                 break
-        return taken
+        return size
 
     def _deliver_run_here(
         self, route: Route, data: bytes, start: int, stop: int, count: int, head_size: int, version: int, now: float

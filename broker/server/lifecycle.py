@@ -8,7 +8,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
@@ -19,11 +19,19 @@ from broker.server.listeners import Listeners
 from broker.server.logging import dump_packet, get_logger
 from broker.server.protocol import ClientProtocol
 from broker.session.connection import Connection
+from broker.session.publisher import Publisher
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to take what was written to them
 PLUGIN_STOP_SECONDS_MAX: Final = 1.0
 FLUSH_ROUNDS_MAX: Final = 100  # rounds of one turn; what is left goes on in the next turn
+
+
+class ReadingOwner(Protocol):
+    """A shell that reads for a publisher."""
+
+    def set_reading(self, publisher: Publisher) -> None:
+        """Pause or resume reading as `publisher.held` says."""
 
 
 class Server:
@@ -75,11 +83,16 @@ class Server:
                 except Exception as error:  # the others of this turn must still be written
                     self.internal_error(connection, error)
             changes = broker.take_reading_changes()
-            for connection in changes:
+            for publisher in changes:
+                if publisher.owner is None:
+                    continue
                 try:
-                    cast(ClientProtocol, connection.owner).set_reading(connection)
+                    cast(ReadingOwner, publisher.owner).set_reading(publisher)
                 except Exception as error:
-                    self.internal_error(connection, error)
+                    if isinstance(publisher, Connection):
+                        self.internal_error(publisher, error)
+                    else:
+                        self.log.error("fault in resuming a stream", exc_info=error)
             if not changes and not broker.dirty:
                 break
         else:

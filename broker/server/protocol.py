@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
 from broker.session.connection import Connection
+from broker.session.publisher import Publisher
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
@@ -114,10 +115,11 @@ class ClientProtocol(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def set_reading(self, connection: Connection) -> None:
+    def set_reading(self, publisher: Publisher) -> None:
         """Pause or resume reading as the core's `held` says."""
         transport = self.transport
-        if transport is None or connection.closed or transport.is_closing():
+        connection = self.connection
+        if transport is None or connection is None or connection.closed or transport.is_closing():
             return
         if connection.held and not self.paused:
             self.paused = True

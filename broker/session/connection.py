@@ -35,11 +35,10 @@ from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
 from broker.session.control import handle_control_packet
 from broker.session.outgoing import PACKET_ID_BYTES
-from broker.timers import Timed
+from broker.session.publisher import Publisher
 
 if TYPE_CHECKING:
     from broker.broker import Broker
-    from broker.session.session import Session
 
 KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
 CONNECT_BYTES_MAX: Final = 512 * 1024  # before CONNECT nobody has shown who he is: will and properties fit
@@ -49,7 +48,7 @@ PACKET_RATE_MIN: Final = 16_384  # bytes a second that a large packet must come 
 RECEIVE_MAXIMUM_DEFAULT: Final = 65535  # [MQTT5 3.1.2.11.3]
 
 
-class Connection(Timed):
+class Connection(Publisher):
     """owner            the shell's handle, opaque here
     session          None until CONNECT was accepted and after the close
     version          3, 4 or 5; 0 before CONNECT
@@ -59,10 +58,8 @@ class Connection(Timed):
     """
 
     def __init__(self, broker: Broker, owner: object, remote_addr: str, local_addr: str, now: float) -> None:
-        super().__init__()
+        super().__init__(owner)
         self.broker = broker
-        self.owner = owner
-        self.session: Session | None = None
         self.client_id = ""
         self.username = ""
         self.version = 0
@@ -80,7 +77,6 @@ class Connection(Timed):
         self.out_size = 0
         self.dirty = False
         self.writable = True
-        self.held = 0
         self.stalled_bytes = 0  # written since the transport said that it is full
         self.output_held = False  # one of `held` is this client's own: it sends, but does not take what it is answered
         self.connecting = False  # CONNECT is being handled: a refusal is a CONNACK

@@ -32,6 +32,7 @@ from broker.timers import Timed
 if TYPE_CHECKING:
     from broker.broker import Broker
     from broker.session.connection import Connection
+    from broker.session.publisher import Publisher
     from broker.session.subscription import Subscription
     from broker.session.will import PendingWill
 
@@ -74,7 +75,7 @@ class Session(Timed):
         self.will: PendingWill | None = None
         self.ended = False
         # Publishers that are not read because this session's queue is past its half.
-        self.held: list[Connection] | None = None
+        self.held: list[Publisher] | None = None
         self.hold_until = 0.0
         self.messages_dropped = 0
         self.packets_received = 0

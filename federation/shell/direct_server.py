@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
+from broker.session.publisher import Publisher
 from federation.node import NotAMember
 from federation.stream.direct import (
     ACK_PONG,
@@ -80,6 +81,7 @@ class DirectServerProtocol(asyncio.Protocol):
             return
         self._name = hello.node_name
         self.receiver = receiver
+        receiver.publisher.owner = self
         transport.write(encode_reply(Reply(STATUS_OK, clean_start, next_event_id, "")))
         server.stream_opened(self._name, self)
         self._rearm(SILENCE_SECONDS_MAX)
@@ -98,15 +100,35 @@ class DirectServerProtocol(asyncio.Protocol):
                 if batch.count == 0:
                     pong = True
                 else:
-                    ack = receiver.receive_batch(
+                    done = receiver.receive_batch(
                         self._number, batch.first_id, batch.count, batch.events, server.loop.time()
                     )
+                    ack = max(ack, done)
         finally:
             if ack >= 0:
                 transport.write(encode_ack(ack))
             server.changed()
         if pong:
             transport.write(encode_ack(ACK_PONG))
+
+    def set_reading(self, publisher: Publisher) -> None:
+        """Receivers here are full, or have room again: stop reading, or go on with what waits."""
+        transport = self._transport
+        receiver = self.receiver
+        if transport is None or receiver is None or transport.is_closing():
+            return
+        if publisher.held:
+            transport.pause_reading()
+            return
+        transport.resume_reading()
+        try:
+            ack = receiver.resume(self._server.loop.time())
+        except StreamError as error:
+            self.end(error.text, error.malformed)
+            return
+        if ack >= 0:
+            transport.write(encode_ack(ack))
+        self._server.changed()
 
     def end(self, text: str, malformed: bool = False) -> None:
         """Tell the other node why, and close."""
@@ -127,6 +149,8 @@ class DirectServerProtocol(asyncio.Protocol):
         self._timer.cancel()
         if self.receiver is not None:
             self.receiver.close_stream(self._number)
+            if self.receiver.publisher.owner is self:
+                self.receiver.publisher.owner = None
             self._server.stream_closed(self._name, self)
 
     def _rearm(self, seconds: float) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc.aio
 
+from broker.session.publisher import Publisher
 from federation.api.pb import federation_pb2 as pb
 from federation.node import NotAMember
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, server_options
@@ -28,12 +29,29 @@ class _Stream:
         self.receiver: PeerReceiver | None = receiver
         self.number = number
         self.ended: asyncio.Future[StreamError] = asyncio.get_running_loop().create_future()
+        self.may_read = asyncio.Event()
+        self.may_read.set()
         self._ack = -1
         self._wake = asyncio.Event()
 
     def end(self, text: str, malformed: bool = False) -> None:
         if not self.ended.done():
             self.ended.set_result(StreamError(text, malformed))
+
+    def set_reading(self, publisher: Publisher) -> None:
+        """Receivers here are full, or have room again: stop reading, or go on with what waits."""
+        if publisher.held:
+            self.may_read.clear()
+            return
+        self.may_read.set()
+        assert self.receiver is not None
+        try:
+            ack = self.receiver.resume(asyncio.get_running_loop().time())
+        except StreamError as error:
+            self.end(error.text, error.malformed)
+            return
+        if ack >= 0:
+            self.acknowledge(ack)
 
     def acknowledge(self, event_id: int) -> None:
         self._ack = event_id
@@ -110,6 +128,7 @@ class GrpcStreams:
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
         except StreamError as error:
             await context.abort(_status(error), error.text)
+        receiver.publisher.owner = stream
         self._owner.stream_opened(name, stream)
         reader = self._loop.create_task(
             self._read_batches(stream, receiver) if batched else self._read_events(stream, receiver)
@@ -119,6 +138,8 @@ class GrpcStreams:
             await asyncio.wait((reader, writer, stream.ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
             receiver.close_stream(stream.number)
+            if receiver.publisher.owner is stream:
+                receiver.publisher.owner = None
             self._owner.stream_closed(name, stream)
             reader.cancel()
             writer.cancel()
@@ -136,6 +157,7 @@ class GrpcStreams:
     async def _read_batches(self, stream: _Stream, receiver: PeerReceiver) -> None:
         read = stream.context.read
         while True:
+            await stream.may_read.wait()
             batch = await read()
             if batch is grpc.aio.EOF:
                 return
@@ -148,11 +170,13 @@ class GrpcStreams:
                 return
             finally:
                 self._changed()
-            stream.acknowledge(ack)
+            if ack >= 0:
+                stream.acknowledge(ack)
 
     async def _read_events(self, stream: _Stream, receiver: PeerReceiver) -> None:
         read = stream.context.read
         while True:
+            await stream.may_read.wait()
             event = await read()
             if event is grpc.aio.EOF:
                 return

@@ -6,11 +6,13 @@ acknowledged and counted, so that a newer node can speak to an older one. It kno
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.router import Router
+from broker.session.publisher import Publisher
 from federation.api.pb import federation_pb2 as pb
 from federation.stream.counters import (
     SKIP_DUPLICATE,
@@ -43,6 +45,7 @@ from federation.stream.plain import interest_from_event, message_from_event
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
 
+WAITING_BYTES_MAX: Final = 16 * 2**20  # of batches that wait for receivers; the sender's window is smaller
 CONFIRM_SECONDS: Final = 1.0  # a plain stream that is quiet so long after its start has told all its interest
 SESSION_ID_CHARS_MAX: Final = 256
 
@@ -56,6 +59,20 @@ class StreamError(Exception):
         self.malformed = malformed
 
 
+class _Batch:
+    """One batch and how far it is applied: `pos` in data, `number` frames passed, the first `skip` known already."""
+
+    __slots__ = ("count", "data", "first_id", "number", "pos", "skip")
+
+    def __init__(self, first_id: int, count: int, data: bytes) -> None:
+        self.first_id = first_id
+        self.count = count
+        self.data = data
+        self.pos = 0
+        self.number = 0
+        self.skip = 0
+
+
 class PeerReceiver:
     """Doors: hello, open_stream, receive_batch, receive_event, close_stream; next_timeout, handle_timeout.
 
@@ -63,6 +80,7 @@ class PeerReceiver:
     """
 
     __slots__ = (
+        "_block",
         "_changes",
         "_confirm_at",
         "_confirmed",
@@ -71,9 +89,12 @@ class PeerReceiver:
         "_known_since",
         "_router",
         "_tree",
+        "_waiting",
+        "_waiting_bytes",
         "counters",
         "name",
         "next_event_id",
+        "publisher",
         "session_id",
         "stream",
         "streaming",
@@ -102,6 +123,10 @@ class PeerReceiver:
         self._confirmed: dict[Interest, None] | None = None  # what a plain stream has told since its clean start
         self._confirm_at = NEVER
         self._gaps = 0
+        self.publisher = Publisher(None)  # what full receivers ask to wait
+        self._waiting: deque[_Batch] = deque()  # not applied, or only in part, because the publisher is held
+        self._waiting_bytes = 0
+        self._block: tuple[bytes, int, int] | None = None  # rest of a PUBLISH_BLOCK: data, version, position
 
     # --- sessions and streams ---
 
@@ -109,6 +134,7 @@ class PeerReceiver:
         """(clean_start, next_event_id). After a clean start the old interest stays until the new one is complete."""
         if not session_id or len(session_id) > SESSION_ID_CHARS_MAX:
             raise StreamError(f"session_id of {len(session_id)} characters, 1 to {SESSION_ID_CHARS_MAX}", True)
+        self._forget_waiting()
         if session_id == self.session_id:
             return False, self.next_event_id
         self.session_id = session_id
@@ -126,6 +152,7 @@ class PeerReceiver:
             raise StreamError("event stream without Hello: say Hello first", False)
         if self.streaming:
             self.counters.streams_replaced += 1
+        self._forget_waiting()
         self.stream += 1
         self.streaming = True
         self._confirm_at = NEVER
@@ -140,6 +167,12 @@ class PeerReceiver:
         if stream == self.stream:
             self.streaming = False
             self._confirm_at = NEVER
+            self._forget_waiting()
+
+    def _forget_waiting(self) -> None:
+        """What is not applied comes again on the next stream; the rest of a block is counted as done and stays."""
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def _check(self, stream: int, first_id: int) -> None:
         if stream != self.stream or not self.streaming:
@@ -154,40 +187,88 @@ class PeerReceiver:
     # --- the batched stream ---
 
     def receive_batch(self, stream: int, first_id: int, count: int, data: bytes, now: float) -> int:
-        """Apply `count` frames with ids from first_id; the event id to acknowledge, -1 for none. Raises StreamError
-        for frames that cannot be told apart, after everything in front of them was applied."""
+        """Apply `count` frames with ids from first_id; the event id to acknowledge, -1 for none (yet). Raises
+        StreamError for frames that cannot be told apart, after everything in front of them was applied.
+
+        While `publisher.held` is above zero batches wait; the shell should not read then, and call `resume` afterwards.
+        """
+        batch = _Batch(first_id, count, data)
+        if self.publisher.held or self._block is not None or self._waiting:
+            if stream != self.stream or not self.streaming:
+                raise StreamError("replaced by a newer stream of this node", False)
+            if self._waiting_bytes + len(data) > WAITING_BYTES_MAX and self._waiting:
+                raise StreamError(f"more than {WAITING_BYTES_MAX} bytes wait for receivers here", False)
+            self._waiting.append(batch)
+            self._waiting_bytes += len(data)
+            return self.resume(now)
         self._check(stream, first_id)
+        return self._apply(batch, now)
+
+    def resume(self, now: float) -> int:
+        """Go on with what waits, as far as the publisher is not held; the event id to acknowledge, -1 for none.
+        Raises StreamError as receive_batch."""
+        ack = -1
+        if self._block is not None:
+            data, version, pos = self._block
+            self._block = None
+            self._publish_block(data, version, pos, now)
+        while self._waiting and not self.publisher.held and self._block is None:
+            batch = self._waiting.popleft()
+            self._waiting_bytes -= len(batch.data)
+            if batch.number == 0:
+                self._check(self.stream, batch.first_id)
+            ack = max(ack, self._apply(batch, now))
+        return ack
+
+    def _apply(self, batch: _Batch, now: float) -> int:
         counters = self.counters
-        counters.batches_received += 1
-        counters.bytes_received += len(data)
-        skip = self.next_event_id - first_id
-        if skip:
-            counters.drop(SKIP_DUPLICATE, min(skip, count))
-        pos = 0
+        data = batch.data
+        count = batch.count
+        if batch.number == 0:
+            counters.batches_received += 1
+            counters.bytes_received += len(data)
+            batch.skip = self.next_event_id - batch.first_id
+            if batch.skip:
+                counters.drop(SKIP_DUPLICATE, min(batch.skip, count))
         end = len(data)
-        number = 0
-        while pos < end:
+        while batch.pos < end:
+            if self.publisher.held or self._block is not None:
+                self._waiting.appendleft(batch)
+                self._waiting_bytes += len(data)
+                return -1
+            pos = batch.pos
             start = pos + HEADER_SIZE
             if start > end:
-                raise StreamError(f"batch ends inside the header of its frame {number}", True)
+                raise StreamError(f"batch ends inside the header of its frame {batch.number}", True)
             stop = start + int.from_bytes(data[pos + 2 : start], "big")
             if stop > end:
                 raise StreamError(
-                    f"frame {number} has a body of {stop - start} bytes, the batch has {end - start} left", True
+                    f"frame {batch.number} has a body of {stop - start} bytes, the batch has {end - start} left", True
                 )
-            if number >= count:
+            if batch.number >= count:
                 raise StreamError(f"batch of {count} events has more frames", True)
-            if number >= skip:
+            batch.pos = stop
+            batch.number += 1
+            if batch.number > batch.skip:
                 # Counted as done before it is done: whatever is wrong with it, it does not come again.
                 self.next_event_id += 1
                 counters.events_received += 1
                 self._apply_frame(data, data[pos], data[pos + 1], start, stop, now)
-            number += 1
-            pos = stop
-        if number < count:
-            raise StreamError(f"batch of {count} events has {number} frames", True)
+        if batch.number < count:
+            raise StreamError(f"batch of {count} events has {batch.number} frames", True)
         self._gaps = 0
-        return first_id + count - 1
+        return batch.first_id + count - 1
+
+    def _publish_block(self, data: bytes, version: int, pos: int, now: float) -> None:
+        """To receivers here, until one of them is full: then the rest waits."""
+        router = self._router
+        router.publisher = self.publisher
+        try:
+            pos = router.publish_block(data, version, now, pos)
+        finally:
+            router.publisher = None
+        if pos < len(data):
+            self._block = (data, version, pos)
 
     def _apply_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, now: float) -> None:
         if flags & MUST_UNDERSTAND:
@@ -198,7 +279,7 @@ class PeerReceiver:
                 start = body_start(data, flags, start, end)
             if kind == PUBLISH_BLOCK:
                 version, _ = decode_block_header(data, start, end)
-                self._router.publish_block(data[start + 5 : end], version, now)
+                self._publish_block(data[start + 5 : end], version, 0, now)
             elif kind == PUBLISH:
                 groups, start = decode_groups(data, start, end)
                 message, start = decode_packet(data, start, end, 5, now)
@@ -248,7 +329,12 @@ class PeerReceiver:
             return
         if message.retain:
             self._changes.note(message.topic, now)
-        self._router.publish_remote(message, groups, now)
+        router = self._router
+        router.publisher = self.publisher
+        try:
+            router.publish_remote(message, groups, now)
+        finally:
+            router.publisher = None
 
     # --- the plain stream ---
 
@@ -295,9 +381,13 @@ class PeerReceiver:
 
     def next_timeout(self) -> float:
         """When to call handle_timeout; NEVER for not at all."""
+        if self._block is not None and not self.streaming and not self.publisher.held:
+            return 0.0
         return self._confirm_at
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early."""
         if now >= self._confirm_at:
             self._confirm()
+        if self._block is not None and not self.streaming:
+            self.resume(now)  # nobody reads for it any more

@@ -325,8 +325,9 @@ async def stream(
 
 
 async def test_stream_over_a_stopped_node(nodes: Nodes, clients: Clients) -> None:
-    """The subscriber's node stands still for two seconds; the subscriber's queue takes what comes then at once."""
-    node1, node2 = await nodes.federation(2, {"mqtt": {"max_queued_messages": 5000}})
+    """The subscriber's node stands still for two seconds; what waited then comes faster than the subscriber takes it,
+    and the stream is held rather than its queue of 1000 overrun."""
+    node1, node2 = await nodes.federation(2)
     subscriber = await clients.connect(node2.port)
     await subscriber.subscribe("stream", qos=1)
     publisher = await clients.connect(node1.port)
@@ -390,13 +391,12 @@ class Proxy:
 
 
 @pytest.fixture
-async def proxied(nodes: Nodes, request: pytest.FixtureRequest) -> AsyncIterator[tuple[Node, Node, Proxy]]:
-    """Two nodes; what node 1 sends to node 2 goes through the proxy. The parameter: max_queued_messages."""
+async def proxied(nodes: Nodes) -> AsyncIterator[tuple[Node, Node, Proxy]]:
+    """Two nodes; what node 1 sends to node 2 goes through the proxy."""
     node1 = nodes.make_federated()
     port = nodes.free_port()
     overrides = {
         "plugins": {"federation": {"advertise_fed_addr": f"127.0.0.1:{port}"}},
-        "mqtt": {"max_queued_messages": request.param},
     }
     node2 = nodes.make_federated([node1], overrides)
     proxy = Proxy(int(node2.config["plugins"]["federation"]["fed_addr"].rsplit(":", 1)[1]))
@@ -408,20 +408,6 @@ async def proxied(nodes: Nodes, request: pytest.FixtureRequest) -> AsyncIterator
     await proxy.close()
 
 
-@pytest.mark.parametrize(
-    "proxied",
-    [
-        5000,
-        pytest.param(
-            1000,
-            marks=pytest.mark.xfail(
-                reason="what waited for a node comes there faster than a subscriber acknowledges: nothing holds the "
-                "stream while the subscriber's queue fills, so its bound drops messages of QoS 1 (counted: queue_full)"
-            ),
-        ),
-    ],
-    indirect=True,
-)
 async def test_stream_over_a_cut_connection(proxied: tuple[Node, Node, Proxy], clients: Clients) -> None:
     node1, node2, proxy = proxied
     subscriber = await clients.connect(node2.port)
