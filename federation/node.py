@@ -117,8 +117,8 @@ class Node:
         """This node is in the federation again, with these members."""
         self.has_left = False
         for member in members:
-            if member.status is MemberStatus.ALIVE:
-                self._member_there(member, now)
+            # Also one that is said to be leaving: it may object, and that is no event.
+            self._member_there(member, now)
 
     def _member_there(self, member: Member, now: float) -> None:
         name = member.name

@@ -106,6 +106,7 @@ class Gossip:
         self._probe_at = now + rng.random() * config.probe_interval
         self._gossip_at = now + rng.random() * config.gossip_interval
         self._push_pull_at = now + rng.random() * config.push_pull_interval
+        self._ask_stranger_at = now
 
     # --- packets
 
@@ -128,6 +129,14 @@ class Gossip:
         """A user message straight to one address."""
         self._send(b"\x08" + message, address)
 
+    def tell_conflict(self, existing: NodeFacts, other: NodeFacts) -> None:
+        """Somebody claims a name that we hold for another member's: that one should hear, and ask who it belongs to."""
+        node = self.table.get(existing.name)
+        if node is not None and node.state <= STATE_SUSPECT:
+            # The incarnation does not matter: another address is a conflict whatever it is.
+            alive = Alive(1, other.name, other.addr, other.port, other.meta, other.versions)
+            self._send(alive.encode(), existing.address())
+
     def _receive_message(self, message: bytes, source: Address, now: float) -> None:
         kind = message[0]
         body = message[1:]
@@ -136,7 +145,7 @@ class Gossip:
         elif kind == ALIVE:
             self.membership.receive_alive(Alive.decode(body), message, now)
         elif kind == PING:
-            self._receive_ping(Ping.decode(body), source)
+            self._receive_ping(Ping.decode(body), source, now)
         elif kind == ACK:
             self._receive_ack(Ack.decode(body), now)
         elif kind == SUSPECT:
@@ -150,12 +159,23 @@ class Gossip:
         else:
             self.counters.drop(reasons.UNKNOWN_MESSAGE)
 
-    def _receive_ping(self, ping: Ping, source: Address) -> None:
+    def _receive_ping(self, ping: Ping, source: Address, now: float) -> None:
         if ping.node and ping.node != self._name:
             self.counters.drop(reasons.PING_FOR_OTHER)
             return
+        if ping.source_node and ping.source_addr and ping.source_port and self.table.get(ping.source_node) is None:
+            self._pinged_by_stranger((ip_text(ping.source_addr), ping.source_port), now)
         # Coordinates (section 9) would be the payload.
         self._send(Ack(ping.sequence, None).encode(), self._answer_address(ping.source_addr, ping.source_port, source))
+
+    def _pinged_by_stranger(self, address: Address, now: float) -> None:
+        """Somebody counts us among its members, and we know nobody: we were started again before our end was noticed.
+        Nothing that is gossiped would tell us (section 6.6), so we ask there, and not only when a push-pull finds us."""
+        if now < self._ask_stranger_at or self.membership.leaving or self.table.alive_others():
+            return
+        self._ask_stranger_at = now + self._config.probe_interval
+        state = self._encode_state(False)
+        self._open(PURPOSE_PUSH_PULL, address, state, self._config.tcp_timeout, 0, 0, now)
 
     def _answer_address(self, addr: bytes, port: int, source: Address) -> Address:
         if addr and port:

@@ -11,6 +11,9 @@ from federation.serf.messages import EVENTS_MAX
 SLOT_MAX: Final = 64
 """Different events or queries at one Lamport time; further ones are dropped and counted."""
 
+RECENT_BYTES_MAX: Final = 1 << 20
+"""Names and payloads in one window together: all of it is in every push-pull. Further messages are dropped and counted."""
+
 RECENT_INTENTS_MAX: Final = 4096
 """Names with a remembered intent that are no members (yet); further ones are dropped and counted."""
 
@@ -25,9 +28,10 @@ Key = tuple[str, bytes]
 class RecentMessages:
     """A window of 512 Lamport times (sections 8.8 and 8.9). A message is (name, payload) or ("", query id)."""
 
-    __slots__ = ("_slots", "minimum")
+    __slots__ = ("_bytes", "_slots", "minimum")
 
     def __init__(self) -> None:
+        self._bytes = 0
         self._slots: list[tuple[int, dict[Key, None]] | None] = [None] * EVENTS_MAX
         self.minimum = 0
 
@@ -37,14 +41,23 @@ class RecentMessages:
             return SEEN_TOO_OLD
         index = time % EVENTS_MAX
         slot = self._slots[index]
-        if slot is None or slot[0] != time:
-            self._slots[index] = (time, {key: None})
-            return SEEN_NEW
-        if key in slot[1]:
-            return SEEN_BEFORE
-        if len(slot[1]) >= SLOT_MAX:
+        size = len(key[0]) + len(key[1])
+        if slot is not None and slot[0] == time:
+            if key in slot[1]:
+                return SEEN_BEFORE
+            if len(slot[1]) >= SLOT_MAX:
+                return SEEN_FULL
+        elif slot is not None:
+            for name, payload in slot[1]:
+                self._bytes -= len(name) + len(payload)
+            slot = self._slots[index] = None
+        if self._bytes + size > RECENT_BYTES_MAX:
             return SEEN_FULL
-        slot[1][key] = None
+        self._bytes += size
+        if slot is None:
+            self._slots[index] = (time, {key: None})
+        else:
+            slot[1][key] = None
         return SEEN_NEW
 
     def messages(self) -> list[tuple[int, str, bytes]]:

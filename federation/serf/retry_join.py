@@ -38,11 +38,14 @@ class RetryJoin:
         "_errors",
         "_events",
         "_hosts",
+        "_member_lost",
         "_pending",
         "_reported",
         "_retry_interval",
         "_retry_timeout",
         "_started_at",
+        "_stopped",
+        "reached",
     )
 
     def __init__(self, hosts: list[str], retry_interval: float, retry_timeout: float, now: float) -> None:
@@ -61,6 +64,10 @@ class RetryJoin:
         self._started_at = now
         self._attempt_at = now
         self._reported = False
+        self._member_lost = False
+        self._stopped = False
+        self.reached = False
+        """Whether any host was ever joined."""
         self._start(now, now)
 
     def _start(self, now: float, attempt_at: float) -> None:
@@ -77,13 +84,13 @@ class RetryJoin:
         return list(self._pending)
 
     def next_timeout(self) -> float | None:
-        if self._attempt_running or not self._pending:
+        if self._attempt_running or self._stopped or not self._pending:
             return None
         return self._attempt_at
 
     def take_hosts(self, now: float) -> list[str]:
         """Hosts to be joined now, [] when it is not time. Then `attempt_finished` must be called."""
-        if self._attempt_running or not self._pending or now < self._attempt_at:
+        if self._attempt_running or self._stopped or not self._pending or now < self._attempt_at:
             return []
         self._attempt_running = True
         return list(self._pending)
@@ -95,9 +102,16 @@ class RetryJoin:
         self._pending = [host for host in self._pending if host in errors]
         self._errors = dict(errors)
         if joined:
+            self.reached = True
             self._events.append(SeedsJoined(joined))
-        if not self._pending:
-            return
+        if self._pending:
+            self._plan(errors, now)
+        if self._member_lost:
+            self._member_lost = False
+            self.member_lost(now)
+
+    def _plan(self, errors: dict[str, str], now: float) -> None:
+        """When to try the rest again."""
         late = now - self._started_at >= self._retry_timeout
         if late and not self._reported:
             self._reported = True
@@ -112,6 +126,28 @@ class RetryJoin:
         """This host turned out to be the node itself."""
         self._hosts = [known for known in self._hosts if known != host]
         self._pending = [known for known in self._pending if known != host]
+
+    def stop(self) -> None:
+        """The node was told to leave: it must not come back by itself."""
+        self._stopped = True
+
+    def resume(self) -> None:
+        """The node was told to join: the rest is our work again."""
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def member_lost(self, now: float) -> None:
+        """A member failed or left: all seeds are tried again until each was reached. It may have been a seed, and where
+        only its name is in the others' retry_join, nobody else would find it after its return."""
+        if self._attempt_running:
+            self._member_lost = True
+        elif self._pending:
+            self._pending = list(self._hosts)
+        elif self._hosts:
+            self._start(now, now + self._retry_interval)
 
     def members_changed(self, alive_others: int, now: float) -> None:
         """With nobody else alive, after a full split, all seeds are tried again."""

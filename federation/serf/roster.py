@@ -10,7 +10,7 @@ from typing import Final
 from federation.gossip import counters as reasons
 from federation.gossip.counters import Counters
 from federation.gossip.errors import WireError
-from federation.gossip.members import NodeFacts
+from federation.gossip.members import MEMBERS_MAX, NodeFacts
 from federation.serf.config import SerfConfig
 from federation.serf.event_queue import EventQueue
 from federation.serf.events import (
@@ -32,6 +32,11 @@ INTENT_IGNORED: Final = 0
 INTENT_NEWS: Final = 1
 INTENT_ABOUT_US: Final = 2
 """A leave intent about ourselves while we are alive: it must be refuted."""
+
+
+RECORDS_MAX: Final = 2 * MEMBERS_MAX
+"""Members, the failed and left ones included. Past it the one that is gone longest is forgotten, and counted: gossip's
+table bounds those that are there."""
 
 
 class MemberRecord:
@@ -107,6 +112,8 @@ class Roster:
     def node_joined(self, facts: NodeFacts, now: float) -> None:
         record = self.records.get(facts.name)
         if record is None:
+            if len(self.records) >= RECORDS_MAX:
+                self._forget_oldest()
             record = MemberRecord(facts, MemberStatus.ALIVE, 0)
             self.records[facts.name] = record
             intent = self._recent_intents.take(facts.name)
@@ -162,10 +169,12 @@ class Roster:
         record = self.records.get(intent.node)
         if record is None:
             return self._remember_intent(intent.node, True, intent.lamport_time, now)
+        if record is self.own and not leaving:
+            # At the same time too: a former life of ours may have left at the time at which this one joined, and whoever
+            # heard of the leave first ignores that join.
+            return INTENT_ABOUT_US if intent.lamport_time >= record.status_time else INTENT_IGNORED
         if intent.lamport_time <= record.status_time:
             return INTENT_IGNORED
-        if record is self.own and not leaving:
-            return INTENT_ABOUT_US
         record.status_time = intent.lamport_time
         if record.status == MemberStatus.ALIVE:
             record.status = MemberStatus.LEAVING
@@ -225,6 +234,16 @@ class Roster:
                 record.status == MemberStatus.LEFT and gone_for > self._config.tombstone_timeout
             ):
                 self._forget(record)
+
+    def _forget_oldest(self) -> None:
+        oldest: MemberRecord | None = None
+        for record in self.records.values():
+            if record.status in (MemberStatus.LEFT, MemberStatus.FAILED) and record is not self.own:
+                if oldest is None or record.gone_at < oldest.gone_at:
+                    oldest = record
+        if oldest is not None:
+            self._counters.drop(reasons.TABLE_FULL)
+            self._forget(oldest)
 
     def _forget(self, record: MemberRecord) -> None:
         del self.records[record.facts.name]

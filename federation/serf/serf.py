@@ -261,6 +261,8 @@ class Serf(GossipDelegate):
             del self._conflict_reports[next(iter(self._conflict_reports))]
         self._conflict_reports[existing.name] = now
         self._events.add(NameConflict(existing.name, other.ip, other.port, ours, False))
+        if not ours:
+            self.gossip.tell_conflict(existing, other)
         if ours and self.phase == SerfPhase.ALIVE and not self._queries.is_full():
             _, encoded = self._queries.ask(QUERY_CONFLICT, self._name.encode(), now, conflict=True)
             self._queue(self._query_queue, encoded)

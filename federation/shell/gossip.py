@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from federation.gossip.addresses import Address
 from federation.gossip.exchange import IncomingStream, StreamRequest
-from federation.serf.events import Event, JoinResult, Left
+from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave
 from federation.serf.retry_join import RetryJoin, SeedsJoined, SeedsUnreachable
 from federation.serf.serf import Serf
 
@@ -196,13 +196,19 @@ class GossipShell:
 
     async def join(self, hosts: list[str]) -> dict[str, str]:
         """Join the cluster through these hosts. Gives the errors of those that did not answer; JoinError when none did."""
+        if self._retry_join is not None:
+            self._retry_join.resume()
         errors = await self._try_join(hosts)
         if len(errors) == len(dict.fromkeys(hosts)):
             raise JoinError(errors)
         return errors
 
     async def leave(self, timeout: float) -> bool:
-        """Leave gracefully, waiting at most `timeout` seconds; False when it took longer. The shell still runs: stop it."""
+        """Leave gracefully, waiting at most `timeout` seconds; False when it took longer. The shell still runs: stop it.
+        `retry_join` rests until `join` is called.
+        """
+        if self._retry_join is not None:
+            self._retry_join.stop()
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._left_waiters.append(waiter)
         self.serf.leave(self._loop.time())
@@ -250,6 +256,8 @@ class GossipShell:
                 for left_waiter in self._left_waiters:
                     if not left_waiter.done():
                         left_waiter.set_result(None)
+            elif isinstance(event, (MemberFailed, MemberLeave)) and self._retry_join is not None:
+                self._retry_join.member_lost(self._loop.time())
         if self._retry_join is not None:
             self._retry_join.members_changed(self.serf.alive_others(), self._loop.time())
         self._on_events(events)
@@ -299,8 +307,8 @@ class GossipShell:
 
     # --- joins
 
-    async def _try_join(self, hosts: list[str]) -> dict[str, str]:
-        """Join all; the errors of those that failed, by host as given."""
+    async def _try_join(self, hosts: list[str], retry_join: RetryJoin | None = None) -> dict[str, str]:
+        """Join all; the errors of those that failed, by host as given. `retry_join` when it asked for this."""
         errors: dict[str, str] = {}
         addresses: dict[Address, str] = {}
         own = self.serf.local_member
@@ -323,6 +331,8 @@ class GossipShell:
                 addresses[address] = host
         if not alternatives:
             return errors
+        if retry_join is not None and retry_join.stopped:  # while the names were looked up
+            return errors | dict.fromkeys(alternatives, "this node was told to leave")
         waiter: asyncio.Future[JoinResult] = self._loop.create_future()
         try:
             join_id = self.serf.join(list(addresses), self._loop.time())
@@ -342,7 +352,7 @@ class GossipShell:
         return list(dict.fromkeys((str(info[4][0]), int(info[4][1])) for info in infos))
 
     async def _retry(self, retry_join: RetryJoin, hosts: list[str]) -> None:
-        errors = await self._try_join(hosts)
+        errors = await self._try_join(hosts, retry_join)
         now = self._loop.time()
         retry_join.attempt_finished(errors, now)
         retry_join.members_changed(self.serf.alive_others(), now)

@@ -30,11 +30,11 @@ class Faults:
 class Stream:
     """One end of a connection; `peer` is the other end. `token` belongs to the process.
 
-    A host that cannot be reached any more is not noticed: data waits for ever, as with a pulled cable. A crashed host
-    resets the streams that it had.
+    A host that cannot be reached any more is not noticed: data waits for ever, as with a pulled cable; what follows it on
+    that stream waits behind it. A crashed host resets the streams that it had.
     """
 
-    __slots__ = ("arrives_at", "closed", "host", "host_life", "peer", "port", "remote", "token")
+    __slots__ = ("arrives_at", "closed", "cut", "host", "host_life", "peer", "port", "remote", "token")
 
     def __init__(self, host: Host, port: int, remote: Address) -> None:
         self.host = host
@@ -44,6 +44,8 @@ class Stream:
         self.remote = remote
         self.peer: Stream | None = None
         self.closed = False
+        self.cut = False
+        """Something sent from this end waits for ever."""
         self.token = 0
         self.arrives_at = 0.0
         """When the last thing sent from this end arrives: nothing later may overtake it."""

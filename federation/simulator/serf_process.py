@@ -75,6 +75,19 @@ class SerfProcess(Process):
         self.serf.handle_timeout(now)
 
     def flush(self, host: Host, now: float) -> None:
+        events = self.serf.take_events()
+        while events:
+            for event in events:
+                host.log(_line(event))
+            self.events += events
+            self.handle_events(events, now)
+            events = self.serf.take_events()
+        self._send(host, now)
+
+    def handle_events(self, events: list[Event], now: float) -> None:
+        """For a process that builds on this one."""
+
+    def _send(self, host: Host, now: float) -> None:
         for data, address in self.serf.packets_to_send():
             host.send_packet(data, self.serf.config.advertise_port, address)
         for request in self.serf.take_stream_requests():
@@ -82,10 +95,6 @@ class SerfProcess(Process):
             stream.token = request.request_id
             self._opened[request.request_id] = (stream, now + request.timeout)
             stream.write(request.data)
-        events = self.serf.take_events()
-        for event in events:
-            host.log(_line(event))
-        self.events += events
 
     def _drop_incoming(self, stream: Stream) -> None:
         incoming = self._incoming.pop(stream)

@@ -101,6 +101,8 @@ class World:
         self._by_ip: dict[str, Host] = {}
         self._groups: dict[str, int] = {}
         self._rng = Random(seed)
+        self.schedule_rng = Random(f"schedule {seed}")
+        """For what a test decides by chance: the network's own chances do not move with it."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._hash = hashlib.blake2b(digest_size=16)
@@ -238,19 +240,27 @@ class World:
 
     def _arrive(self, stream: Stream, data: bytes) -> None:
         peer = stream.peer
-        if peer is None or peer.closed or not self.reaches(stream.host.ip, peer.host.ip):
+        if not self._gets_through(stream, peer):
             return
+        assert peer is not None
         self._hash.update(f"{self.now!r} {stream.host.ip} {peer.host.ip} {len(data)} ".encode())
         self._hash.update(data)
         self._to_process(peer, lambda process: process.stream_received(peer, data, self.now))
 
     def _arrive_close(self, stream: Stream, error: str) -> None:
         peer = stream.peer
-        if peer is None or peer.closed or not self.reaches(stream.host.ip, peer.host.ip):
+        if not self._gets_through(stream, peer):
             return
+        assert peer is not None
         peer.closed = True
         peer.host.streams.pop(peer, None)
         self._to_process(peer, lambda process: process.stream_closed(peer, error, self.now))
+
+    def _gets_through(self, stream: Stream, peer: Stream | None) -> bool:
+        if peer is None or peer.closed or stream.cut:
+            return False
+        stream.cut = not self.reaches(stream.host.ip, peer.host.ip)
+        return not stream.cut
 
     def _is_alive(self, stream: Stream) -> bool:
         return stream.host.process is not None and stream.host.life == stream.host_life

@@ -202,7 +202,7 @@ async def test_ping_over_tcp() -> None:
 async def test_a_node_without_udp_stays_alive_by_stream_pings() -> None:
     async with running("a", "b") as (a, b):
         await b.shell.join([a.address])
-        b.serf.gossip._receive_ping = lambda ping, source: None  # type: ignore[method-assign]
+        b.serf.gossip._receive_ping = lambda ping, source, now: None  # type: ignore[method-assign]
         for _ in range(3):
             failed = a.serf.counters.probes_sent
             await asyncio.sleep(FAST.probe_interval)

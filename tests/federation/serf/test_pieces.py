@@ -6,11 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.gossip import counters as reasons
+from federation.gossip.counters import Counters
 from federation.gossip.errors import WireError
+from federation.gossip.members import NodeFacts
+from federation.gossip.messages import OUR_VERSIONS
 from federation.gossip.msgpack_fields import encode
-from federation.serf.messages import EVENTS_MAX
+from federation.serf.config import SerfConfig
+from federation.serf.event_queue import EventQueue
+from federation.serf.events import MemberReap
+from federation.serf.messages import EVENTS_MAX, JoinIntent, LeaveIntent
 from federation.serf.queries import filters_match
 from federation.serf.recent import (
+    RECENT_BYTES_MAX,
     SEEN_BEFORE,
     SEEN_FULL,
     SEEN_NEW,
@@ -20,6 +28,7 @@ from federation.serf.recent import (
     RecentMessages,
 )
 from federation.serf.retry_join import RETRY_INTERVAL_MAX, RetryJoin, SeedsJoined, SeedsUnreachable
+from federation.serf.roster import INTENT_ABOUT_US, INTENT_IGNORED, Roster
 from federation.serf.tags import decode_tags, encode_tags
 
 
@@ -178,3 +187,77 @@ def test_a_seed_that_is_the_node_itself_is_forgotten() -> None:
 def test_bad_intervals(interval: float, timeout: float) -> None:
     with pytest.raises(ValueError, match="retry_"):
         RetryJoin(["a"], interval, timeout, 0.0)
+
+
+def test_a_lost_member_may_have_been_a_seed_so_all_are_tried_again() -> None:
+    retry = RetryJoin(["a", "b"], 5.0, 60.0, 0.0)
+    retry.take_hosts(0.0)
+    retry.attempt_finished({}, 0.0)
+    assert retry.reached
+    retry.member_lost(100.0)
+    assert retry.take_hosts(104.9) == []
+    assert retry.take_hosts(105.0) == ["a", "b"]
+    retry.member_lost(105.1)  # while it is tried
+    retry.attempt_finished({"b": "refused"}, 105.2)
+    assert retry.pending == ["a", "b"]
+    assert retry.take_hosts(110.2) == ["a", "b"]
+    retry.attempt_finished({}, 110.3)
+    assert retry.next_timeout() is None
+
+
+def test_a_node_that_was_told_to_leave_does_not_come_back_by_itself() -> None:
+    retry = RetryJoin(["a"], 5.0, 60.0, 0.0)
+    assert not retry.reached
+    retry.stop()
+    assert retry.next_timeout() is None
+    assert retry.take_hosts(0.0) == []
+    retry.member_lost(10.0)
+    retry.members_changed(0, 10.0)
+    assert retry.take_hosts(1000.0) == []
+    retry.resume()
+    assert retry.take_hosts(1000.0) == ["a"]
+
+
+# --- bounds
+
+
+def test_a_window_of_events_is_bounded_in_bytes_too() -> None:
+    recent = RecentMessages()
+    payload = bytes(9000)
+    clock = 1
+    seen = []
+    for time in range(1, 400):
+        clock = max(clock, time + 1)
+        seen.append(recent.add(time, ("event", payload), clock))
+    kept = RECENT_BYTES_MAX // 9005
+    assert seen == [SEEN_NEW] * kept + [SEEN_FULL] * (399 - kept)
+    assert recent.add(1, ("event", payload), clock) == SEEN_BEFORE
+    for time in range(600, 600 + 512):  # the window moves on and has room again
+        assert recent.add(time, ("event", b""), time + 1) == SEEN_NEW
+    assert recent.add(1200, ("event", payload), 1201) == SEEN_NEW
+
+
+def test_the_longest_gone_member_is_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("federation.serf.roster.RECORDS_MAX", 4)
+    counters = Counters()
+    events = EventQueue(counters)
+    config = SerfConfig("own", "10.0.0.1", 8902)
+    roster = Roster(NodeFacts("own", b"\x0a\0\0\1", 8902, b"", OUR_VERSIONS), config, counters, events)
+    for number in range(10):
+        facts = NodeFacts(f"m{number}", bytes((10, 0, 1, number)), 8902, b"", OUR_VERSIONS)
+        roster.node_joined(facts, float(number))
+        roster.node_left(facts, False, float(number))
+    assert sorted(roster.records) == ["m7", "m8", "m9", "own"]
+    assert counters.dropped[reasons.TABLE_FULL] == 7
+    assert sum(isinstance(event, MemberReap) for event in events.take()) == 7
+
+
+def test_a_leave_at_the_time_of_our_join_is_refuted() -> None:
+    counters = Counters()
+    config = SerfConfig("own", "10.0.0.1", 8902)
+    facts = NodeFacts("own", b"\x0a\0\0\1", 8902, b"", OUR_VERSIONS)
+    roster = Roster(facts, config, counters, EventQueue(counters))
+    roster.apply_join(JoinIntent(7, "own"), 0.0)
+    assert roster.apply_leave(LeaveIntent(6, "own", False), False, 0.0) == INTENT_IGNORED
+    assert roster.apply_leave(LeaveIntent(7, "own", False), False, 0.0) == INTENT_ABOUT_US
+    assert roster.apply_leave(LeaveIntent(7, "own", False), True, 0.0) == INTENT_IGNORED
