@@ -22,12 +22,9 @@ PING_SECONDS: Final = 10.0
 SILENCE_SECONDS_MAX: Final = 20.0
 
 
-class NotDirect(Exception):
-    """The address answers, but not as a direct stream: something between speaks gRPC only."""
-
-
 class DirectConnection(asyncio.Protocol):
-    """`replied` is the answer to Hello, `ended` why the connection ended and whether it would end so again."""
+    """`replied` is the answer to Hello, None when there was none, or none of a direct stream: something between speaks
+    gRPC only. `ended` is why the connection ended and whether it would end so again. `write` only after the reply."""
 
     def __init__(self, node_name: str, session_id: str, answered: Callable[[int], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -37,7 +34,7 @@ class DirectConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        self.replied: asyncio.Future[Reply] = self._loop.create_future()
+        self.replied: asyncio.Future[Reply | None] = self._loop.create_future()
         self.ended: asyncio.Future[tuple[str, bool]] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -46,25 +43,31 @@ class DirectConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(PING_SECONDS, self._ping)
 
     def data_received(self, data: bytes) -> None:
+        if self.ended.done() or self.replied.cancelled():
+            return
         self._received_at = self._loop.time()
-        if not self.replied.done():
-            try:
+        try:
+            if not self.replied.done():
                 reply = self._reader.receive_reply(data)
-            except DirectError as error:
-                self.replied.set_exception(NotDirect(str(error)))
-                self.close()
-                return
-            if reply is None:
-                return
-            self.replied.set_result(reply)
-            if reply.status != STATUS_OK:
-                self._end(reply.text, False)
-            data = b""
-        answers: Answers = self._reader.receive_answers(data)
-        if answers.ack >= 0:
-            self._answered(answers.ack)
-        if answers.end_text is not None:
-            self._end(answers.end_text, answers.end_malformed)
+                if reply is None:
+                    return
+                self.replied.set_result(reply)
+                if reply.status != STATUS_OK:
+                    self._end(reply.text, False)
+                    return
+                data = b""
+            answers: Answers = self._reader.receive_answers(data)
+            if answers.ack >= 0:
+                self._answered(answers.ack)
+            if answers.end_text is not None:
+                self._end(answers.end_text, answers.end_malformed)
+        except DirectError as error:
+            self._end(str(error), False)
+            self.close()
+        except Exception as error:  # a fault of ours
+            if not self.ended.done():
+                self.ended.set_exception(error)
+            self.close()
 
     def write(self, batches: list[Batch]) -> None:
         """The sender's window bounds what can wait in the transport."""
@@ -81,9 +84,8 @@ class DirectConnection(asyncio.Protocol):
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
-        if not self.replied.done():
-            self.replied.set_exception(NotDirect("closed before it answered Hello"))
-        self._end(str(exc) if exc else "closed by the other node", False)
+        closed = "closed by the other node" if self.replied.done() else "closed before it answered Hello"
+        self._end(str(exc) if exc else closed, False)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -92,6 +94,8 @@ class DirectConnection(asyncio.Protocol):
     def _end(self, reason: str, malformed: bool) -> None:
         if not self.ended.done():
             self.ended.set_result((reason, malformed))
+        if not self.replied.done():
+            self.replied.set_result(None)
 
     def _ping(self) -> None:
         quiet = self._loop.time() - self._received_at

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 HELLO_SECONDS_MAX: Final = 5.0
 SILENCE_SECONDS_MAX: Final = 35.0  # the client asks every 10 s whether we live
+HELD_SECONDS: Final = 5.0  # while receivers here are full nothing is read: so often the client is told that we live
+CLOSE_SECONDS_MAX: Final = 2.0  # for the client to take why its stream ended
+ANSWERS_BYTES_MAX: Final = 65_536  # acknowledgements that the client does not take; more of them abort the stream
 
 
 class DirectServerProtocol(asyncio.Protocol):
@@ -39,13 +42,22 @@ class DirectServerProtocol(asyncio.Protocol):
         self._number = 0
         self._name = ""
         self._timer = server.loop.call_later(HELLO_SECONDS_MAX, self._silent)
+        self._held_timer: asyncio.TimerHandle | None = None
         self._received_at = server.loop.time()
         self.receiver: PeerReceiver | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=ANSWERS_BYTES_MAX)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._server.log.info("ended an event stream", node=self._name, reason="it does not read what we answer")
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
         self._received_at = self._server.loop.time()
         try:
             if self.receiver is None:
@@ -56,10 +68,16 @@ class DirectServerProtocol(asyncio.Protocol):
                 data = b""
             if self.receiver is not None:
                 self._batches(data)
-        except (DirectError, StreamError) as error:
-            malformed = error.malformed if isinstance(error, StreamError) else True
-            self.end(str(error), malformed)
-        except Exception as error:  # a fault of ours: the event is counted as done, so it does not come again
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, StreamError):
+            self.end(error.text, error.malformed)
+        elif isinstance(error, DirectError):
+            # What waits for full receivers must come again first: the client gives up the first one that is not done.
+            self.end(str(error), self.receiver is None or not self.receiver.publisher.held)
+        else:  # a fault of ours: the event is counted as done, so it does not come again
             self._server.log.error("fault in handling an event stream", node=self._name, exc_info=error)
             self.end("internal error")
 
@@ -72,12 +90,7 @@ class DirectServerProtocol(asyncio.Protocol):
             receiver = server.node.receiver(hello.node_name)
             self._number = receiver.open_stream(True, server.loop.time())
         except NotAMember as error:
-            transport.write(encode_reply(Reply(STATUS_NOT_A_MEMBER, False, 0, str(error))))
-            transport.close()
-            return
-        except StreamError as error:
-            transport.write(encode_reply(Reply(STATUS_INVALID, False, 0, error.text)))
-            transport.close()
+            self._refuse(STATUS_NOT_A_MEMBER, str(error))
             return
         self._name = hello.node_name
         self.receiver = receiver
@@ -85,6 +98,8 @@ class DirectServerProtocol(asyncio.Protocol):
         transport.write(encode_reply(Reply(STATUS_OK, clean_start, next_event_id, "")))
         server.stream_opened(self._name, self)
         self._rearm(SILENCE_SECONDS_MAX)
+        if receiver.publisher.held:  # since the stream that this one replaces
+            self._hold()
 
     def _batches(self, data: bytes) -> None:
         server = self._server
@@ -93,10 +108,13 @@ class DirectServerProtocol(asyncio.Protocol):
         assert receiver is not None
         if transport is None:
             return
+        batches = self._reader.receive_batches(data)
+        if self._reader.fault is None and not batches:
+            return
         ack = -1
         pong = False
         try:
-            for batch in self._reader.receive_batches(data):
+            for batch in batches:
                 if batch.count == 0:
                     pong = True
                 else:
@@ -110,6 +128,8 @@ class DirectServerProtocol(asyncio.Protocol):
             server.changed()
         if pong:
             transport.write(encode_ack(ACK_PONG))
+        if self._reader.fault is not None:
+            raise self._reader.fault
 
     def set_reading(self, publisher: Publisher) -> None:
         """Receivers here are full, or have room again: stop reading, or go on with what waits."""
@@ -118,35 +138,69 @@ class DirectServerProtocol(asyncio.Protocol):
         if transport is None or receiver is None or transport.is_closing():
             return
         if publisher.held:
-            transport.pause_reading()
+            self._hold()
             return
+        self._received_at = self._server.loop.time()  # the silence was ours
         transport.resume_reading()
         try:
-            ack = receiver.resume(self._server.loop.time())
-        except StreamError as error:
-            self.end(error.text, error.malformed)
+            ack = receiver.resume(self._received_at)
+        except Exception as error:
+            self._failed(error)
             return
         if ack >= 0:
             transport.write(encode_ack(ack))
         self._server.changed()
+
+    def _hold(self) -> None:
+        assert self._transport is not None
+        self._transport.pause_reading()
+        if self._held_timer is None:
+            self._held_timer = self._server.loop.call_later(HELD_SECONDS, self._still_held)
+
+    def _still_held(self) -> None:
+        """We cannot answer pings that we do not read, and what waits is not acknowledged: say again what is."""
+        self._held_timer = None
+        transport = self._transport
+        receiver = self.receiver
+        if transport is None or receiver is None or transport.is_closing() or not receiver.publisher.held:
+            return
+        self._received_at = self._server.loop.time()
+        done = receiver.next_event_id - 1
+        transport.write(encode_ack(done if done >= 0 else ACK_PONG))
+        self._held_timer = self._server.loop.call_later(HELD_SECONDS, self._still_held)
+
+    def _refuse(self, status: int, text: str) -> None:
+        assert self._transport is not None
+        self._server.refused(text)
+        self._transport.write(encode_reply(Reply(status, False, 0, text)))
+        self._close()
 
     def end(self, text: str, malformed: bool = False) -> None:
         """Tell the other node why, and close."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self.receiver is not None:
-            self._server.log.info("ended an event stream", node=self._name, reason=text)
-            transport.write(encode_end(malformed, text))
-        else:
-            self._server.refused(text)
-        transport.close()
+        if self.receiver is None:
+            self._refuse(STATUS_INVALID, text)
+            return
+        self._server.log.info("ended an event stream", node=self._name, reason=text)
+        transport.write(encode_end(malformed, text))
+        self._close()
+
+    def _close(self) -> None:
+        """What is written may still be taken, but not for ever."""
+        assert self._transport is not None
+        self._transport.close()
+        self._timer.cancel()
+        self._timer = self._server.loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._server.connections.discard(self._transport)
             self._transport = None
         self._timer.cancel()
+        if self._held_timer is not None:
+            self._held_timer.cancel()
         if self.receiver is not None:
             self.receiver.close_stream(self._number)
             if self.receiver.publisher.owner is self:

@@ -16,7 +16,7 @@ import grpc.aio
 
 from federation.api.pb import federation_pb2 as pb
 from federation.node import Node
-from federation.shell.direct_client import DirectConnection, NotDirect
+from federation.shell.direct_client import DirectConnection
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, client_options
 from federation.stream.direct import STATUS_OK
 from federation.stream.sender import HELLO_SECONDS_MAX, Batch, PeerSender, State
@@ -43,8 +43,10 @@ class PeerClient:
         self._attempt = 0
         self._to_write: deque[Batch] = deque()  # bounded by the sender's window
         self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()  # the one of the attempt, and cancelled ones that still end
         self._direct: DirectConnection | None = None  # while its stream is open
-        self._direct_failed = False  # it answered as something else: the next attempt is by gRPC
+        self._greeted = ""  # address that took our Hello of a direct stream and has not answered it
+        self._grpc_addr = ""  # address that is no direct stream: the next attempt, if it is to there, is by gRPC
         self._told = ""  # the last reason that was logged
 
     def follow(self) -> None:
@@ -54,7 +56,13 @@ class PeerClient:
             self._cancel()
             self._attempt = sender.attempt
             self._task = self._loop.create_task(self._connect(sender.attempt))
+            self._tasks.add(self._task)
+            self._task.add_done_callback(self._tasks.discard)
         elif sender.state in (State.STOPPED, State.BACKOFF):
+            if self._task is not None and sender.state is State.BACKOFF:
+                # The sender gave it up, not the connection.
+                self._grpc_addr = self._greeted or self._grpc_addr
+                self._tell_lost(sender.reason)
             self._cancel()
 
     def flush(self) -> None:
@@ -69,12 +77,12 @@ class PeerClient:
             self._wake.set()
 
     async def stop(self) -> None:
-        task = self._task
         self._cancel()
-        if task is not None:
-            await asyncio.wait((task,))
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def _cancel(self) -> None:
+        self._greeted = ""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -85,19 +93,16 @@ class PeerClient:
         sender = self.sender
         refused = False
         try:
-            if sender.direct and not self._direct_failed:
+            if sender.direct and sender.addr != self._grpc_addr:
                 reason, refused = await self._talk_direct(attempt)
             else:
-                self._direct_failed = False
+                self._grpc_addr = ""
                 options = client_options(sender.batched)
                 async with grpc.aio.insecure_channel(sender.addr, options=options) as channel:
                     reason, refused = await self._talk(channel, attempt)
         except grpc.aio.AioRpcError as error:
             reason = _reason(error.code(), error.details())
             refused = error.code() in REFUSALS
-        except NotDirect as error:
-            self._direct_failed = True
-            reason = str(error)
         except OSError as error:
             reason = f"cannot connect: {error.strerror or error}"
         except asyncio.CancelledError:
@@ -116,7 +121,7 @@ class PeerClient:
         self._changed()
 
     async def _talk_direct(self, attempt: int) -> tuple[str, bool]:
-        """As _talk, on a direct stream. Raises NotDirect, OSError."""
+        """As _talk, on a direct stream. Raises OSError."""
         sender = self.sender
         loop = self._loop
 
@@ -132,7 +137,12 @@ class PeerClient:
         host, _, port = sender.addr.rpartition(":")
         await loop.create_connection(lambda: connection, host.strip("[]"), int(port))
         try:
+            self._greeted = sender.addr
             reply = await connection.replied
+            self._greeted = ""
+            if reply is None:
+                self._grpc_addr = sender.addr
+                return await connection.ended
             if reply.status != STATUS_OK:
                 return reply.text, False
             self._to_write.clear()
@@ -153,7 +163,8 @@ class PeerClient:
             self._changed()
             return await connection.ended
         finally:
-            self._direct = None
+            if self._direct is connection:
+                self._direct = None
             connection.close()
 
     async def _talk(self, channel: grpc.aio.Channel, attempt: int) -> tuple[str, bool]:

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
+from broker.plugins import StartError
 from broker.server.listeners import BACKLOG
 from federation.node import Node
 from federation.shell.direct_server import DirectServerProtocol
@@ -26,6 +27,9 @@ GRPC_PREFACE: Final = b"PRI * HTTP/2.0"
 PASS_BYTES_MAX: Final = 1 << 20  # of one connection of gRPC, waiting on either side
 CONNECTIONS_MAX: Final = 1024  # at one time; further ones are closed and counted
 PREFACE_SECONDS_MAX: Final = 5.0
+STOP_TURNS_MAX: Final = 10
+CLOSE_SECONDS_MAX: Final = 2.0  # for one half of a connection of gRPC to take what the other one left
+SOCKET_PATH_BYTES_MAX: Final = 107  # of a unix socket
 
 
 class OpenStream(Protocol):
@@ -52,6 +56,7 @@ class StreamServer:
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._folder = ""
+        self._is_stopping = False
         self._grpc = GrpcStreams(self)
 
     def bind(self, host: str, port: int) -> int:
@@ -66,13 +71,27 @@ class StreamServer:
         return number
 
     async def start(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="gmqttd-")  # only this user may enter it
+        """Raises StartError."""
+        try:
+            self._folder = tempfile.mkdtemp(prefix="gmqttd-")  # only this user may enter it
+        except OSError as error:
+            raise StartError(
+                f"plugins.federation: there is no folder for the private socket of gRPC ({error}); "
+                "set TMPDIR to one that can be written to"
+            ) from error
         self.grpc_path = os.path.join(self._folder, "grpc")
+        size = len(os.fsencode(self.grpc_path))
+        if size > SOCKET_PATH_BYTES_MAX:
+            raise StartError(
+                f"plugins.federation: the private socket of gRPC {self.grpc_path} has a path of {size} bytes, "
+                f"{SOCKET_PATH_BYTES_MAX} are possible; set TMPDIR to a shorter one"
+            )
         await self._grpc.start(self.grpc_path)
         for bound in self._sockets:
-            self._servers.append(await self.loop.create_server(lambda: _Front(self), sock=bound))
+            self._servers.append(await self.loop.create_server(lambda: _Front(self), sock=bound, backlog=BACKLOG))
 
     async def stop(self) -> None:
+        self._is_stopping = True
         for server in self._servers:
             server.close()
         for bound in self._sockets:
@@ -82,6 +101,10 @@ class StreamServer:
         await self._grpc.stop()
         for transport in list(self.connections):
             cast(asyncio.Transport, transport).abort()
+        for _ in range(STOP_TURNS_MAX):  # connections are told in one of the next turns that they are lost
+            if not self.connections:
+                break
+            await asyncio.sleep(0)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -105,6 +128,15 @@ class StreamServer:
             if self.node.receivers.get(name) is not stream.receiver:
                 stream.end(f"{name} is not a member any more")
 
+    def admits(self) -> bool:
+        """Whether there may be one connection more."""
+        if self._is_stopping:
+            return False
+        if len(self.connections) >= CONNECTIONS_MAX:
+            self.refused(f"more than {CONNECTIONS_MAX} connections")
+            return False
+        return True
+
     def refused(self, reason: str) -> None:
         """A connection that is no event stream: counted, and told to those who look closely."""
         self.connections_refused += 1
@@ -123,8 +155,7 @@ class _Front(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
         self._transport = cast(asyncio.Transport, transport)
-        if len(server.connections) >= CONNECTIONS_MAX:
-            server.refused(f"more than {CONNECTIONS_MAX} connections")
+        if not server.admits():
             self._transport.abort()
             return
         server.connections.add(transport)
@@ -133,7 +164,7 @@ class _Front(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         server = self._server
         transport = self._transport
-        if transport is None:
+        if transport is None or transport.is_closing():
             return
         data = self._data = self._data + data
         preface = PREFACE if data[:1] == PREFACE[:1] else GRPC_PREFACE
@@ -154,7 +185,7 @@ class _Front(asyncio.Protocol):
             passing.begin(data)
 
     def _refuse(self) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._server.refused(f"it began with {self._data[:16]!r}")
             self._transport.abort()
 
@@ -178,6 +209,7 @@ class _Passing(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._other: _Passing | None = None
         self._task: asyncio.Task[None] | None = None
+        self._closing_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -200,10 +232,7 @@ class _Passing(asyncio.Protocol):
             server.refused(f"gRPC does not take it: {error}")
             self._close()
             return
-        if self._transport is None:
-            other._close()
-            return
-        if other._transport is not None:
+        if other._transport is not None and self._transport is not None:
             other._transport.write(data)
             self._transport.resume_reading()
 
@@ -220,12 +249,20 @@ class _Passing(asyncio.Protocol):
             self._other._transport.resume_reading()
 
     def _close(self) -> None:
-        if self._transport is not None:
+        """What was written may still be taken, but not for ever."""
+        if self._transport is not None and self._closing_timer is None:
             self._transport.close()
+            self._closing_timer = self._server.loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._server.connections.discard(self._transport)
             self._transport = None
-        if self._other is not None:
-            self._other._close()
+        if self._closing_timer is not None:
+            self._closing_timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        other = self._other
+        if other is not None:
+            self._other = None  # they know each other: nothing else keeps them
+            other._close()

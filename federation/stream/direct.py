@@ -17,9 +17,13 @@ ACK_SIZE: Final = 8
 ACK_PONG: Final = 0xFFFF_FFFF_FFFF_FFFE  # answer to a batch without events
 ACK_END: Final = 0xFFFF_FFFF_FFFF_FFFF  # the server ends the stream: malformed u8, text_length u16, text follow
 
-STATUS_OK: Final = 0
-STATUS_NOT_A_MEMBER: Final = 1
-STATUS_INVALID: Final = 2
+CHUNKS_MIN: Final = 64  # pieces of a batch that are kept as they came; more are joined when they are small
+CHUNK_BYTES: Final = 4096  # on average
+
+# None is 0, with which an HTTP/2 frame begins: what gRPC answers to a Hello is no reply.
+STATUS_OK: Final = 1
+STATUS_NOT_A_MEMBER: Final = 2
+STATUS_INVALID: Final = 3
 
 
 class DirectError(Exception):
@@ -106,9 +110,13 @@ PING: Final = encode_batch(0, 0, b"")
 
 
 class ServerReader:
-    """The server's side of the bytes. bytes_max bounds one batch; what is not whole yet is kept, at most so much."""
+    """The server's side of the bytes. bytes_max bounds one batch; what is not whole yet is kept, at most so much.
+
+    fault   what is wrong behind the batches that receive_batches gave; nothing after it is read
+    """
 
     def __init__(self, bytes_max: int) -> None:
+        self.fault: DirectError | None = None
         self._bytes_max = bytes_max
         self._chunks: list[bytes] = []
         self._size = 0
@@ -116,9 +124,13 @@ class ServerReader:
 
     def _take(self, data: bytes) -> bytes:
         """All bytes not handled yet, b"" while they cannot be a whole item."""
-        self._chunks.append(data)
-        self._size += len(data)
+        chunks = self._chunks
+        if data:
+            chunks.append(data)
+            self._size += len(data)
         if self._size < self._needed:
+            if len(chunks) > CHUNKS_MIN + self._size // CHUNK_BYTES:
+                self._chunks = [b"".join(chunks)]
             return b""
         whole = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []
@@ -138,7 +150,7 @@ class ServerReader:
             return None
         if not whole.startswith(PREFACE):
             raise DirectError("the connection does not begin with the preface of a direct stream")
-        fields: list[str] = []
+        fields: list[bytes] = []
         pos = len(PREFACE)
         for name in ("node name", "session id"):
             if pos + 2 > len(whole):
@@ -151,13 +163,19 @@ class ServerReader:
             if pos > len(whole):
                 self._keep(whole, 0, pos)
                 return None
-            fields.append(whole[pos - size : pos].decode("utf-8", "surrogateescape"))
+            fields.append(whole[pos - size : pos])
+        try:
+            session_id = fields[1].decode()
+        except UnicodeDecodeError:
+            raise DirectError("session id is not UTF-8") from None
         self._keep(whole, pos, BATCH_HEADER_SIZE)
-        return Hello(fields[0], fields[1])
+        return Hello(fields[0].decode("utf-8", "surrogateescape"), session_id)
 
     def receive_batches(self, data: bytes) -> list[DirectBatch]:
-        """Every batch that is whole now. Raises DirectError."""
+        """Every batch that is whole now. Look at `fault` after them: those in front of it still count."""
         batches: list[DirectBatch] = []
+        if self.fault is not None:
+            return batches
         whole = self._take(data)
         if not whole:
             return batches
@@ -166,7 +184,10 @@ class ServerReader:
         while size - pos >= BATCH_HEADER_SIZE:
             length = int.from_bytes(whole[pos : pos + 4], "big")
             if length < BATCH_HEADER_SIZE - 4 or length > self._bytes_max:
-                raise DirectError(f"batch of {length} bytes, {BATCH_HEADER_SIZE - 4} to {self._bytes_max} are allowed")
+                self.fault = DirectError(
+                    f"batch of {length} bytes, {BATCH_HEADER_SIZE - 4} to {self._bytes_max} are allowed"
+                )
+                return batches
             end = pos + 4 + length
             if end > size:
                 self._keep(whole, pos, end - pos)
@@ -184,6 +205,7 @@ class ClientReader:
 
     def __init__(self) -> None:
         self._rest = b""
+        self._is_over = False
 
     def receive_reply(self, data: bytes) -> Reply | None:
         """The reply once it is whole; what follows it is kept for receive_answers. Raises DirectError."""
@@ -191,7 +213,7 @@ class ClientReader:
         self._rest = data
         if not data:
             return None
-        if data[0] > STATUS_INVALID:
+        if not STATUS_OK <= data[0] <= STATUS_INVALID:
             raise DirectError("the answer to Hello is none of a direct stream")
         if len(data) < REPLY_HEAD_SIZE:
             return None
@@ -206,8 +228,11 @@ class ClientReader:
         return Reply(data[0], data[1] == 1, int.from_bytes(data[2:10], "big"), text)
 
     def receive_answers(self, data: bytes) -> Answers:
-        """Acknowledgements are cumulative: only the newest counts."""
+        """Acknowledgements are cumulative: only the newest counts. After the end of the stream nothing is read. Raises
+        DirectError."""
         answers = Answers()
+        if self._is_over:
+            return answers
         if self._rest:
             data = self._rest + data
         pos = 0
@@ -218,12 +243,16 @@ class ClientReader:
                 head = pos + ACK_SIZE + 3
                 if size < head:
                     break
-                end = head + int.from_bytes(data[head - 2 : head], "big")
+                text_size = int.from_bytes(data[head - 2 : head], "big")
+                if data[head - 3] > 1 or text_size > TEXT_BYTES_MAX:
+                    raise DirectError("the end of the stream is none")
+                end = head + text_size
                 if size < end:
                     break
                 answers.end_malformed = data[pos + ACK_SIZE] == 1
                 answers.end_text = data[head:end].decode("utf-8", "replace")
-                pos = end
+                pos = size
+                self._is_over = True
                 break
             if value != ACK_PONG:
                 answers.ack = value
