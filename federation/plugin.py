@@ -67,6 +67,8 @@ class FederationPlugin(Plugin):
         self._timer_at = NEVER
         self._retry_deadline: asyncio.TimerHandle | None = None
         self._is_leaving = False  # for good: the process stops
+        self._lost_name = False  # to another node
+        self._retry_join: RetryJoin | None = None
 
     # --- life
 
@@ -109,6 +111,7 @@ class FederationPlugin(Plugin):
         if settings.retry_join:
             hosts = [address.host_port for address in settings.retry_join]
             retry_join = RetryJoin(hosts, settings.retry_interval, settings.retry_timeout, self.server.now())
+            self._retry_join = retry_join
             if settings.retry_timeout_action == "exit":
                 self._retry_deadline = self._loop.call_later(settings.retry_timeout, self._retry_over, retry_join)
         self._gossip = GossipShell(
@@ -133,6 +136,11 @@ class FederationPlugin(Plugin):
         """Within the stop's budget: what is queued goes out, then the others are told."""
         self._is_leaving = True
         if self._gossip is None or self._gossip.stopped:
+            return
+        if self._lost_name:
+            # A leave is told by name: the others would take it for the leave of the node that the name belongs to.
+            await self._gossip.stop()
+            self._left()
             return
         await self._drain(DRAIN_SECONDS_MAX)
         if self._gossip.serf.phase != SerfPhase.LEFT and not await self._gossip.leave(LEAVE_SECONDS_MAX):
@@ -256,7 +264,7 @@ class FederationPlugin(Plugin):
         self._after_members()
 
     def _joined_again(self) -> None:
-        """After a leave: whoever made this node a member again (the API, or retry_join), its streams follow."""
+        """After a leave the API made this node a member again: its streams follow."""
         gossip = self._gossip
         if gossip is not None and self.node.has_left and not self._is_leaving and gossip.serf.phase == SerfPhase.ALIVE:
             self.node.joined(gossip.serf.members(), self.server.now())
@@ -271,7 +279,11 @@ class FederationPlugin(Plugin):
 
     def _name_conflict(self, conflict: NameConflict) -> None:
         where = f"{conflict.ip}:{conflict.port}"
-        if conflict.lost:
+        if conflict.lost and self._stands_alone():
+            # Refused at a join by the API, which has said so: no reason to stop serving.
+            self._log.error("not joined: the name of this node is taken", node=conflict.name, other=where)
+        elif conflict.lost:
+            self._lost_name = True
             self.server.stop_soon(
                 f"the node name {conflict.name!r} belongs to another node of the federation, at {where}; "
                 f"give this one another {KEY}.node_name"
@@ -281,12 +293,17 @@ class FederationPlugin(Plugin):
         else:
             self._log.warning("two nodes have one name", node=conflict.name, other=where)
 
+    def _stands_alone(self) -> bool:
+        gossip = self._gossip
+        is_joining = self._retry_join is not None and bool(self._retry_join.pending)
+        return gossip is not None and not is_joining and gossip.serf.alive_others() == 0
+
     def _left(self) -> None:
         self.node.left()
         self._after_members()
 
     def _retry_over(self, retry_join: RetryJoin) -> None:
-        if retry_join.pending:
+        if not retry_join.reached and retry_join.pending:
             hosts = ", ".join(retry_join.pending)
             self.server.stop_soon(
                 f"{KEY}.retry_join: {hosts} did not answer within {self.settings.retry_timeout:g} s "

@@ -47,6 +47,7 @@ from federation.gossip.messages import (
     Ping,
     PushPull,
     decode_error,
+    encode_error,
 )
 from federation.gossip.msgpack_fields import UINT32_MAX
 from federation.gossip.probe import RELAYS_MAX, Probe, Relay
@@ -261,6 +262,10 @@ class Gossip:
         if kind == PUSH_PULL:
             remote = decoder.push_pull
             assert remote is not None
+            if remote.join and self.membership.leaving:
+                # A join through us would count as done, and the joiner would not come back after our return.
+                self.counters.drop(reasons.STREAM_REFUSED)
+                return encode_error(f"node {self._name!r} has left")
             # Our own state first, then the merge: the answer to a join does not contain the joiner (section 4.1).
             reply = self._encode_state(remote.join)
             self._merge(remote, now)

@@ -162,7 +162,10 @@ class QueryHandler:
         else:
             self._counters.drop(reasons.UNKNOWN_QUERY)
             return
-        self._answer(query.lamport_time, query.query_id, query.addr, query.port, 0, payload)
+        try:
+            self._answer(query.lamport_time, query.query_id, query.addr, query.port, 0, payload)
+        except ValueError:  # a member with long tags and a long name
+            self._counters.drop(reasons.MESSAGE_TOO_LARGE)
 
     def _answer(
         self, lamport_time: int, query_id: int, addr: bytes, port: int, flags: int, payload: bytes | None

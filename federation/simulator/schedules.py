@@ -72,7 +72,7 @@ class Federation:
 
     def interest_changes(self, count: int) -> None:
         """Clients of running nodes subscribe and unsubscribe, some of them in shared groups."""
-        for _ in range(count):
+        for _ in range(count if self.running else 0):
             host = self.rng.choice(self.running)
             name = f"{self.rng.choice(['', '', '$share/g/'])}t/{self.rng.choice('abcd+#')}"
             if self.rng.random() < 0.7:

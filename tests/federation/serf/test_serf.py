@@ -24,6 +24,7 @@ from federation.serf.events import (
     UserEvent,
 )
 from federation.serf.lamport import LamportClock
+from federation.serf.messages import Query
 from federation.serf.serf import Serf
 from federation.simulator.network import Faults
 from federation.simulator.serf_process import SerfProcess
@@ -361,3 +362,29 @@ def test_failed_and_left_members_are_reaped() -> None:
     assert told(events)[-2:] == ["MemberReap n2", "MemberReap n3"]
     assert [type(event) for event in events if isinstance(event, MemberFailed)] in ([], [MemberFailed])
     assert cluster.statuses(1) == {"n1": "ALIVE"}
+
+
+def test_a_node_that_leaves_lets_nobody_join_through_it() -> None:
+    cluster = Cluster(2)
+    cluster.do(1, lambda serf: serf.leave(cluster.world.now))
+    cluster.run(4.0)
+    late = cluster.add(5)
+    cluster.run(1.0)
+    assert isinstance(late.process, SerfProcess)
+    (result,) = [event for event in late.process.events if isinstance(event, JoinResult)]
+    assert result.errors == {("10.0.0.1", 8902): "refused: node 'n1' has left"}
+
+
+def test_an_answer_that_is_too_long_is_counted() -> None:
+    """About a member whose name and tags are as long as they may be, by one with a long name."""
+    cluster = Cluster(2)
+    name = "n" * 255
+    config = SerfConfig(name, "10.0.0.5", 8902, {"x": "y" * 500})
+    cluster.world.add_host("h5", "10.0.0.5", lambda host: SerfProcess(host, config, [("10.0.0.1", 8902)])).start()
+    answerer = cluster.add(6, "m" * 255)
+    cluster.run(3.0)
+    process = answerer.process
+    assert isinstance(process, SerfProcess)
+    query = Query(50, 7, b"\x0a\0\0\2", 8902, "n2", [], 0, 0, 10**9, "_serf_conflict", name.encode())
+    process.serf.user_message(query.encode(), cluster.world.now)
+    assert process.serf.counters.dropped[reasons.MESSAGE_TOO_LARGE] == 1

@@ -1,0 +1,146 @@
+"""The federation plugin inside this process: names that are lost, seeds that are not there, leaves by the API."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from federation.plugin import FederationPlugin
+from federation.serf.events import MemberFailed, MemberLeave, MemberStatus, NameConflict
+from federation.serf.serf import SerfPhase
+
+if TYPE_CHECKING:
+    import pytest
+
+    from broker.server.lifecycle import Server
+
+    StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
+
+
+class FederatedServer:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        (plugin,) = server.plugins
+        assert isinstance(plugin, FederationPlugin)
+        self.plugin = plugin
+        shell = plugin._gossip
+        assert shell is not None
+        self.shell = shell
+
+    @property
+    def gossip_addr(self) -> str:
+        member = self.shell.serf.local_member
+        return f"{member.ip}:{member.port}"
+
+    def status(self, name: str) -> MemberStatus:
+        member = self.shell.serf.member(name)
+        return MemberStatus.NONE if member is None else member.status
+
+
+async def start(start_server: StartServer, name: str, *seeds: str, **settings: object) -> FederatedServer:
+    section = {
+        "node_name": name,
+        "fed_addr": "127.0.0.1:0",
+        "gossip_addr": "127.0.0.1:0",
+        "retry_join": list(seeds),
+        "retry_interval": "100ms",
+        **settings,
+    }
+    return FederatedServer(await start_server({"plugins": {"federation": section}, "plugin_order": ["federation"]}))
+
+
+async def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - sockets between are waited for
+            await asyncio.sleep(0.02)
+
+
+def nobody() -> str:
+    """An address where nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+async def test_a_node_that_lost_its_name_goes_without_a_leave(start_server: StartServer) -> None:
+    """A leave is told by name, so the others would take it for that of the node that the name belongs to."""
+    first = await start(start_server, "a")
+    loser = await start(start_server, "b", first.gossip_addr)
+    await until(lambda: first.status("b") == MemberStatus.ALIVE)
+    loser.plugin._members_changed([NameConflict("b", "127.0.0.1", 1, True, True)])
+    assert "belongs to another node of the federation, at 127.0.0.1:1" in loser.server.stop_reason
+    heard: list[str] = []
+    first.shell._on_events = lambda events: heard.extend(
+        type(event).__name__ for event in events if isinstance(event, (MemberLeave, MemberFailed))
+    )
+    await loser.plugin.leave()
+    assert loser.shell.stopped
+    assert loser.shell.serf.phase == SerfPhase.ALIVE
+    assert not loser.plugin.node.senders
+    await until(lambda: bool(heard))
+    assert heard == ["MemberFailed"]
+
+
+async def test_a_join_by_the_api_of_a_node_with_a_taken_name_is_refused_and_it_goes_on(
+    start_server: StartServer,
+) -> None:
+    first = await start(start_server, "a")
+    double = await start(start_server, "a")
+    status = await asyncio.gather(double.plugin.join([first.gossip_addr]), return_exceptions=True)
+    assert "the node name 'a' is taken by" in str(status[0])
+    await asyncio.sleep(0.3)  # for its question whether the other one lives
+    assert double.server.stop_reason == ""
+    assert first.server.stop_reason == ""
+    assert [member.name for member in double.plugin.members()] == ["a"]
+
+
+async def test_exit_of_a_node_that_reaches_no_seed(start_server: StartServer) -> None:
+    node = await start(start_server, "a", nobody(), retry_timeout="300ms", retry_timeout_action="exit")
+    await until(lambda: bool(node.server.stop_reason))
+    assert "did not answer within 0.3 s" in node.server.stop_reason
+    assert "retry_timeout_action is exit" in node.server.stop_reason
+
+
+async def test_no_exit_where_one_seed_of_several_answers(start_server: StartServer) -> None:
+    """One is enough to know all others: a seed that is down must not stop the nodes that start meanwhile."""
+    first = await start(start_server, "a")
+    settings = {"retry_timeout": "300ms", "retry_timeout_action": "exit"}
+    second = await start(start_server, "b", nobody(), first.gossip_addr, **settings)
+    await until(lambda: second.status("a") == MemberStatus.ALIVE)
+    await asyncio.sleep(0.6)
+    assert second.server.stop_reason == ""
+    assert second.plugin._retry_join is not None
+    assert len(second.plugin._retry_join.pending) == 1
+
+
+async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await start(start_server, "a")
+    second = await start(start_server, "b", first.gossip_addr, nobody())  # one seed is tried on and on
+    await until(lambda: second.status("a") == first.status("b") == MemberStatus.ALIVE)
+    assert await second.plugin.leave_federation()
+    assert second.plugin.node.has_left
+    await until(lambda: first.status("b") == MemberStatus.LEFT)
+    await asyncio.sleep(0.5)
+    assert second.shell.serf.phase == SerfPhase.LEFT
+    assert first.status("b") == MemberStatus.LEFT
+    await second.plugin.join([first.gossip_addr])
+    await until(lambda: second.status("b") == first.status("b") == MemberStatus.ALIVE)
+    await until(lambda: list(first.plugin.node.senders) == ["b"] and list(second.plugin.node.senders) == ["a"])
+
+
+async def test_a_seed_that_was_stopped_and_started_is_found_by_those_that_name_it(start_server: StartServer) -> None:
+    """It names nobody itself, and the others list it as left: nobody reconnects to one that left."""
+    address = nobody()
+    first = await start(start_server, "a", gossip_addr=address)
+    second = await start(start_server, "b", address)
+    third = await start(start_server, "c", address)
+    await until(lambda: second.status("c") == third.status("b") == first.status("c") == MemberStatus.ALIVE)
+    await first.server.stop()
+    await until(lambda: second.status("a") == third.status("a") == MemberStatus.LEFT)
+    again = await start(start_server, "a", gossip_addr=address)
+    await until(lambda: again.status("b") == again.status("c") == MemberStatus.ALIVE)
+    await until(lambda: second.status("a") == third.status("a") == MemberStatus.ALIVE)
