@@ -1,4 +1,4 @@
-"""For all tests: asyncio runs on uvloop, as in a node."""
+"""For all tests: asyncio runs on uvloop, as in a node; what fails in tests/support shows its values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import uvloop
+
+pytest.register_assert_rewrite("federation_world", "mosquitto_process", "mqtt_client", "node_process")
 
 
 def pytest_asyncio_loop_factories(

@@ -34,9 +34,15 @@ from broker.config.settings import MqttSettings
 from broker.counters import DROP_REASONS
 from broker.router import ROUTES_MAX
 from broker.session.connection import Connection
-from broker.session.outgoing import message_bytes
+from broker.session.outgoing import Outgoing, message_bytes
+from broker.session.subscription import FilterEntry
 
 START = 1_000.0
+
+
+def waiting_bytes(outgoing: Outgoing) -> int:
+    assert outgoing.message is not None, "what waits in a queue was not sent yet"
+    return message_bytes(outgoing.message)
 
 
 class World:
@@ -64,8 +70,9 @@ class World:
             for connection in dirty:
                 self.clients[connection].take(connection.take_output())
             changes = self.broker.take_reading_changes()
-            for connection in changes:
-                self.clients[connection].set_reading()
+            for publisher in changes:
+                assert isinstance(publisher, Connection)
+                self.clients[publisher].set_reading()
             if not dirty and not changes:
                 break
         assert not self.broker.dirty, "output that never ends"
@@ -105,15 +112,17 @@ class World:
             for full, subscription in session.subscriptions.items():
                 assert subscription.session is session
                 entry = broker.router.tree.get(subscription.topic_filter)
+                assert isinstance(entry, FilterEntry)
                 if subscription.share_name:
+                    assert entry.groups is not None
                     assert subscription in entry.groups[subscription.share_name].members()
                     assert full.startswith(b"$share/")
                 else:
                     assert entry.subscriptions[session] is subscription
                 interest.add((subscription.share_name, subscription.topic_filter))
             queue = session.queue or ()
-            assert session.queue_bytes == sum(message_bytes(outgoing.message) for outgoing in queue)
-            assert session.queue_qos0 == sum(outgoing.qos == 0 for outgoing in queue)
+            assert session.queue_bytes == sum(waiting_bytes(outgoing) for outgoing in queue)
+            assert session.queue_qos0 == len([outgoing for outgoing in queue if outgoing.qos == 0])
             assert session.inflight_length() + len(queue) <= max(session.queue_max, session.inflight_length())
             for packet_id, outgoing in (session.inflight or {}).items():
                 assert outgoing.packet_id == packet_id

@@ -6,32 +6,27 @@ import asyncio
 import contextlib
 import random
 import resource
-import signal
-import socket
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from broker.codec.packets import ConnAck, Connect, Publish, SubAck, Subscribe, SubscribeFilter
-from broker.codec.properties import MAXIMUM_PACKET_SIZE, SESSION_EXPIRY_INTERVAL
 from broker.codec.writer import encode_packet
+from waiting import DEADLINE
 
 if TYPE_CHECKING:
-    from broker.server.lifecycle import Server
-    from tests.integration.conftest import Clients, MqttClient, Node, Nodes, Watch
+    from mqtt_client import Clients, MqttClient, Watch
+    from node_process import Node, Nodes
 
-    StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
     StartWatch = Callable[[Node], Awaitable[Watch]]
 
-DEADLINE: Final = 30.0
 MIB: Final = 2**20
 PACKET_TOO_LARGE: Final = 0x95
 MALFORMED: Final = 0x81
 PROTOCOL_ERROR: Final = 0x82
 QUOTA_EXCEEDED: Final = 0x97
-SHUTTING_DOWN: Final = 0x8B
 
 
 def connect_packet(client_id: str, version: int = 5) -> bytes:
@@ -43,90 +38,6 @@ async def dropped(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-
-
-# --- start
-
-
-async def refused(node: Node, text: str | None = None) -> tuple[int, str]:
-    """Exit status and output of a start that must not succeed."""
-    node.spawn(text)
-    return await node.wait_ended(), node.log()
-
-
-async def test_port_in_use(nodes: Nodes, watch: StartWatch) -> None:
-    first = await nodes.start()
-    others = await watch(first)
-    second = nodes.make({"listeners": [{"address": f"127.0.0.1:{first.port}"}]})
-    status, output = await refused(second)
-    assert status == 1
-    assert output.strip().count("\n") == 0, output
-    assert f"127.0.0.1:{first.port}" in output
-    assert "listeners[0].address" in output
-    assert "in use" in output
-    await others.check()
-
-
-async def test_address_of_another_machine(nodes: Nodes) -> None:
-    status, output = await refused(nodes.make({"listeners": [{"address": "192.0.2.1:20000"}]}))
-    assert status == 1
-    assert output.strip().count("\n") == 0, output
-    assert "192.0.2.1:20000" in output
-    assert "listeners[0].address" in output
-
-
-async def test_host_that_does_not_resolve(nodes: Nodes) -> None:
-    status, output = await refused(nodes.make({"listeners": [{"address": "no-such-host.invalid:20000"}]}))
-    assert status == 1
-    assert output.strip().count("\n") == 0, output
-    assert "no-such-host.invalid:20000" in output
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('listeners:\n  - address: "127.0.0.1:99999"\n', "listeners[0].address"),
-        ('listeners:\n  - address: "here and there"\n', "listeners[0].address"),
-        ('listeners:\n  - adress: ":1883"\n', "address"),
-        ("listeners: [\n", "1"),
-        ("- a\n- b\n", ""),
-        ("\0\1\2", ""),
-        ("mqtt:\n  max_packet_size: often\n", "mqtt.max_packet_size"),
-        ("mqtt:\n  maximum_qos: 3\n", "mqtt.maximum_qos"),
-    ],
-)
-async def test_wrong_file(nodes: Nodes, text: str, expected: str) -> None:
-    node = nodes.make()
-    status, output = await refused(node, text)
-    assert status == 2, output
-    assert str(node.config_path) in output
-    assert expected in output
-    assert "Traceback" not in output
-
-
-async def test_missing_and_unreadable_file(nodes: Nodes) -> None:
-    node = nodes.make()
-    node.config_path.mkdir()  # root can read every file, but no directory as one
-    node.config_path = node.config_path / "missing.yml"
-    await check_unreadable(node)
-    node.config_path = node.config_path.parent
-    await check_unreadable(node)
-
-
-async def check_unreadable(node: Node) -> None:
-    done = await asyncio.to_thread(node.command, "start")
-    assert done.returncode == 2, done
-    assert str(node.config_path) in done.stderr
-    assert done.stderr.strip().count("\n") == 0, done.stderr
-
-
-async def test_start_on_the_same_port_right_after_a_stop(nodes: Nodes, clients: Clients) -> None:
-    node = await nodes.start()
-    for _ in range(3):
-        for number in range(5):
-            await clients.connect(node.port, f"client-{number}")
-        await node.stop()
-        await node.start()
 
 
 # --- packets
@@ -350,160 +261,3 @@ async def served_again(clients: Clients, node: Node) -> None:
                 return
         await asyncio.sleep(0.05)
     raise AssertionError("new clients are not served although there is room")
-
-
-# --- receivers that do not read
-
-
-def stuck_socket(port: int, data: bytes) -> socket.socket:
-    """A client that sends this and then never reads; its kernel buffer is small."""
-    stuck = socket.socket()
-    stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    stuck.connect(("127.0.0.1", port))
-    stuck.sendall(data)
-    return stuck
-
-
-def subscriber(client_id: str, topic_filter: bytes, qos: int) -> bytes:
-    return connect_packet(client_id) + encode_packet(Subscribe(1, [SubscribeFilter(topic_filter, qos)]), 5)
-
-
-@pytest.mark.parametrize("qos", [0, 1])
-async def test_client_that_never_reads(nodes: Nodes, clients: Clients, watch: StartWatch, qos: int) -> None:
-    """Five stuck subscribers and 200 MB for each of them: the node's memory keeps its bounds, others get it all."""
-    node = await nodes.start({"mqtt": {"max_queued_bytes": "4MiB"}})
-    others = await watch(node)
-    stuck = [stuck_socket(node.port, subscriber(f"stuck-{number}", b"flood", qos)) for number in range(5)]
-    good = await clients.connect(node.port, "good")
-    await good.subscribe("flood", qos=qos)
-    publisher = await clients.connect(node.port, "publisher")
-    await others.check()
-    before = node.resident_bytes()
-    packet = encode_packet(Publish(b"flood", bytes(100_000), qos, False, False, 1 if qos else 0), 5)
-    highest = before
-    for _ in range(200):
-        publisher.send_bytes(packet * 10)
-        await publisher.drain()
-        await good.take(10)
-        highest = max(highest, node.resident_bytes())
-    await others.check()
-    grown = (highest - before) / MIB
-    assert grown < 5 * (4 + 1) + 50, f"{grown:.0f} MiB more"
-    for one in stuck:
-        one.close()
-    await others.check()
-
-
-async def test_slow_client_gets_what_is_within_the_bounds(nodes: Nodes, clients: Clients) -> None:
-    """It stops reading, 600 messages are published (queue: 1000), it reads again: all are there, in order."""
-    node = await nodes.start({"mqtt": {"write_buffer_high": "4KiB"}})
-    slow = stuck_socket(node.port, subscriber("slow", b"slow", 0))
-    try:
-        publisher = await clients.connect(node.port, "publisher")
-        await until_subscribed(publisher, slow)
-        for number in range(600):
-            await publisher.publish("slow", b"%d" % number + bytes(10_000))
-        received = await asyncio.to_thread(read_publishes, slow, 600)
-    finally:
-        slow.close()
-    assert [payload.rstrip(b"\0") for payload in received] == [b"%d" % number for number in range(600)]
-
-
-async def until_subscribed(publisher: MqttClient, stuck: socket.socket) -> None:
-    """CONNACK and SUBACK are there: they are read, and nothing after them."""
-    stuck.settimeout(DEADLINE)
-    for _ in range(2):
-        head = await asyncio.to_thread(receive_exactly, stuck, 2)
-        await asyncio.to_thread(receive_exactly, stuck, head[1])
-    await publisher.ping()
-
-
-def receive_exactly(source: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = source.recv(size - len(data))
-        assert part, "closed"
-        data += part
-    return data
-
-
-def read_publishes(source: socket.socket, count: int) -> list[bytes]:
-    """The payloads of the next QoS 0 messages (MQTT 5, no properties)."""
-    payloads = []
-    for _ in range(count):
-        assert receive_exactly(source, 1) == b"\x30"
-        size = shift = 0
-        while True:
-            byte = receive_exactly(source, 1)[0]
-            size |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        body = receive_exactly(source, size)
-        topic_size = int.from_bytes(body[:2], "big")
-        payloads.append(body[2 + topic_size + 1 :])
-    return payloads
-
-
-async def test_drops_are_counted(start_server: StartServer, clients: Clients) -> None:
-    """What a stuck client, an absent one and one with a small Maximum Packet Size do not get."""
-    server = await start_server({"mqtt": {"max_queued_messages": 100, "write_buffer_high": "4KiB"}})
-    port = int(server.listeners.addresses[0].rsplit(":", 1)[1])
-    dropped = server.broker.counters.messages_dropped
-    small = await clients.connect(port, "small", properties={MAXIMUM_PACKET_SIZE: 100})
-    await small.subscribe("counted")
-    absent = await clients.connect(port, "absent", properties={SESSION_EXPIRY_INTERVAL: 100})
-    await absent.subscribe("counted", qos=1)
-    await absent.close()
-    publisher = await clients.connect(port, "publisher")
-    stuck = stuck_socket(port, subscriber("stuck", b"counted", 0))
-    try:
-        await until_subscribed(publisher, stuck)
-        for _ in range(1500):
-            await publisher.publish("counted", bytes(10_000))
-        assert dropped["packet_too_large"] == 1500
-        session = server.broker.sessions["stuck"]
-        assert 0 < session.queue_length() <= 100
-        assert session.messages_dropped > 0
-        assert server.broker.sessions["absent"].messages_dropped == 1400
-        assert dropped["queue_full"] == session.messages_dropped + 1400
-        refused_before = server.broker.counters.protocol_errors
-        bad = await clients.connect(port)
-        bad.send_bytes(b"\xff\xff\xff\xff\xff")
-        await bad.wait_closed()
-        assert server.broker.counters.protocol_errors == refused_before + 1
-    finally:
-        stuck.close()
-
-
-# --- stop
-
-
-@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
-async def test_stop_with_stuck_clients(nodes: Nodes, clients: Clients, signal_number: signal.Signals) -> None:
-    node = await nodes.start()
-    told = await clients.connect(node.port, "told")
-    old = await clients.connect(node.port, "old", 4)
-    silent = await clients.open(node.port)
-    stuck = [stuck_socket(node.port, subscriber(f"stuck-{number}", b"flood", 0)) for number in range(5)]
-    publisher = await clients.connect(node.port, "publisher")
-    for _ in range(20):
-        await publisher.publish("flood", bytes(MIB))
-    took = await node.stop(signal_number)
-    assert took < 5.0
-    await asyncio.gather(told.wait_closed(), old.wait_closed(), silent.wait_closed())
-    assert told.disconnect is not None
-    assert told.disconnect.reason_code == SHUTTING_DOWN
-    for one in stuck:
-        one.close()
-
-
-async def test_second_signal_ends_at_once(nodes: Nodes) -> None:
-    """A client that takes nothing delays the stop a little; the second SIGINT does not wait for it."""
-    node = await nodes.start()
-    stuck = stuck_socket(node.port, subscriber("stuck", b"flood", 0))
-    assert node.process is not None
-    node.process.send_signal(signal.SIGINT)
-    node.process.send_signal(signal.SIGINT)
-    assert await node.wait_ended(5.0) in (0, 1)
-    stuck.close()

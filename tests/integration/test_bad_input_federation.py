@@ -9,18 +9,19 @@ import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 import pytest
 
+from waiting import DEADLINE
+
 if TYPE_CHECKING:
-    from tests.integration.conftest import Clients, Node, Nodes, Watch
+    from mqtt_client import Clients, Watch
+    from node_process import Node, Nodes
 
     StartWatch = Callable[[Node], Awaitable[Watch]]
-
-DEADLINE: Final = 30.0
 
 
 def federation_of(node: Node) -> dict[str, Any]:

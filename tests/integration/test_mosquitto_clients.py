@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import Mosquitto, MosquittoSub, Nodes
+    from mosquitto_process import Mosquitto, MosquittoSub
+    from node_process import Nodes
 
 VERSIONS = ("mqttv31", "mqttv311", "mqttv5")
 NEW_VERSIONS = ("mqttv311", "mqttv5")

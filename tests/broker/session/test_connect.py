@@ -324,9 +324,12 @@ def test_keep_alive(make_world: Any, version: int, asked: int, maximum: int, wat
     assert not client.closed
     world.advance(0.3)
     assert client.closed
-    assert isinstance(client.packets[-1], Disconnect if version == 5 else PingResp)
+    last = client.packets[-1]
     if version == 5:
-        assert client.packets[-1].reason_code == 0x8D
+        assert isinstance(last, Disconnect)
+        assert last.reason_code == 0x8D
+    else:
+        assert isinstance(last, PingResp)
 
 
 def test_no_connect_in_time(make_world: Any) -> None:

@@ -20,7 +20,8 @@ def offline(world: Any, version: int = 5) -> Any:
 
 def back(world: Any, version: int = 5, **options: Any) -> list[bytes]:
     expiry = {"expiry": 5000} if version == 5 else {}
-    return world.connect("c", version, clean_start=False, **expiry, **options).take_payloads()
+    payloads: list[bytes] = world.connect("c", version, clean_start=False, **expiry, **options).take_payloads()
+    return payloads
 
 
 def stuck(world: Any, name: str = "c", **options: Any) -> Any:

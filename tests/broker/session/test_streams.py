@@ -14,6 +14,7 @@ from broker.codec.packets import (
     Disconnect,
     Packet,
     PingReq,
+    Properties,
     PubAck,
     PubComp,
     Publish,
@@ -55,7 +56,9 @@ def random_packet(rng: random.Random, version: int) -> Packet:
             alias,
         )
     if choice == 6:
-        identifier = {props.SUBSCRIPTION_IDENTIFIER: rng.randrange(1, 300)} if five and rng.random() < 0.3 else {}
+        identifier: Properties = (
+            {props.SUBSCRIPTION_IDENTIFIER: rng.randrange(1, 300)} if five and rng.random() < 0.3 else {}
+        )
         filters = [SubscribeFilter(rng.choice(FILTERS), rng.randrange(3)) for _ in range(rng.randrange(1, 4))]
         return Subscribe(packet_id, filters, identifier)
     if choice == 7:
@@ -86,7 +89,7 @@ def test_any_cut_gives_the_same_output(make_world: Any, seed: int) -> None:
     rng = random.Random(seed)
     version = rng.choice([3, 4, 5])
     will = Will(b"a", b"gone", 1) if rng.random() < 0.5 else None
-    expiry = {props.SESSION_EXPIRY_INTERVAL: 10} if version == 5 else {}
+    expiry: Properties = {props.SESSION_EXPIRY_INTERVAL: 10} if version == 5 else {}
     stream = encode_packet(Connect("c", version, rng.random() < 0.5, 0, None, None, will, expiry), version)
     stream += random_stream(rng, version, 60)
     results = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -27,7 +27,7 @@ MESSAGES: Final = 2000
 class World:
     """One broker with a stream from `other`, and a subscriber that acknowledges only when asked to."""
 
-    def __init__(self, **limits: float) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.now = 100.0
         self.broker = Broker(replace(MqttSettings(), **limits), random.Random(1), self.now)
         tree = FederationTree(self.broker.router)

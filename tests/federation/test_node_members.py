@@ -1,0 +1,115 @@
+"""Nodes that go, come and change: what waits for them, and when they are given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.node import NotAMember
+from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
+from federation.stream.counters import (
+    DROP_OUTBOX_AGE,
+    DROP_PEER_GONE,
+)
+from federation.stream.sender import State
+from federation_world import World
+
+
+def test_what_was_published_while_a_node_was_away_reaches_its_next_self() -> None:
+    world = World(2)
+    subscriber = world.client("n2", "s")
+    subscriber.subscribe("t")
+    world.run(1)
+    world.crash("n2")
+    world.nodes["n1"].member_events([MemberFailed(world.member("n2"))], world.now)
+    publisher = world.client("n1", "p")
+    publisher.publish("t", b"while away")
+    world.run(5)
+    world.start("n2")
+    subscriber = world.client("n2", "s")
+    subscriber.subscribe("t")
+    world.introduce("n2")
+    world.run(5)
+    publisher.publish("t", b"after")
+    world.run(5)
+    assert subscriber.payloads == [b"while away", b"after"]
+
+
+def test_a_node_that_stays_away_is_given_up_and_its_drops_are_counted() -> None:
+    world = World(2, outbox_age_max=10.0)
+    world.client("n2", "s").subscribe("t")
+    world.run(1)
+    world.crash("n2")
+    world.nodes["n1"].member_events([MemberFailed(world.member("n2"))], world.now)
+    world.client("n1", "p").publish("t", b"x")
+    world.run(5)
+    assert world.nodes["n1"].senders["n2"].outbox.size > 0
+    world.run(6)
+    assert world.nodes["n1"].senders == {}
+    assert world.nodes["n1"].broker.router.lookup(b"t").peers == []
+    assert world.dropped(DROP_PEER_GONE) + world.dropped(DROP_OUTBOX_AGE) == 1
+
+
+def test_a_node_that_left_is_dropped_at_once_and_may_come_back() -> None:
+    world = World(2)
+    world.client("n2", "s").subscribe("t")
+    world.run(1)
+    node = world.nodes["n1"]
+    node.member_events([MemberLeave(world.member("n2"))], world.now)
+    assert node.broker.router.lookup(b"t").peers == []
+    with pytest.raises(NotAMember, match="n2 has not yet joined"):
+        node.hello("n2", "session")
+    node.member_events([MemberJoin(world.member("n2"))], world.now)
+    world.run(10)
+    assert [peer.name for peer in node.broker.router.lookup(b"t").peers] == ["n2"]
+
+
+def test_this_node_leaves_and_joins_again() -> None:
+    world = World(2)
+    subscriber = world.client("n2", "s")
+    subscriber.subscribe("t")
+    world.run(1)
+    node = world.nodes["n1"]
+    node.left()
+    assert node.senders == {}
+    node.member_events([MemberJoin(world.member("n2"))], world.now)
+    assert node.senders == {}, "not before it joins again"
+    node.joined([world.member("n2"), world.member("n1")], world.now)
+    world.run(10)
+    world.client("n1", "p").publish("t", b"back")
+    world.run(1)
+    assert subscriber.payloads == [b"back"]
+
+
+def test_a_member_with_another_address_is_connected_there() -> None:
+    world = World(2)
+    world.run(1)
+    sender = world.nodes["n1"].senders["n2"]
+    attempt = sender.attempt
+    world.nodes["n1"].member_events([MemberUpdate(world.member("n2", 9999))], world.now)
+    assert sender.addr == "n2:9999"
+    assert sender.attempt == attempt + 1
+    world.run(1)
+    assert sender.state is State.STREAMING
+
+
+def test_a_member_that_becomes_a_plain_one_gets_the_plain_stream() -> None:
+    world = World(2)
+    subscriber = world.client("n2", "s")
+    subscriber.subscribe("t")
+    world.run(1)
+    world.plain = ("n2",)
+    node = world.nodes["n1"]
+    node.member_events([MemberUpdate(world.member("n2"))], world.now)
+    assert not node.senders["n2"].names_groups
+    world.client("n1", "p").publish("t", b"x")
+    world.run(2)
+    assert subscriber.payloads == [b"x"]
+
+
+@pytest.mark.parametrize("tags", [{}, {"role": "web"}, {"fed_addr": "no port here:x"}, {"fed_addr": "unix:///tmp/x"}])
+def test_a_member_that_takes_no_streams_is_ignored(tags: dict[str, str]) -> None:
+    world = World(1)
+    node = world.nodes["n1"]
+    node.member_events([MemberJoin(Member("agent", "127.0.0.1", 1, tags, MemberStatus.ALIVE))], world.now)
+    assert node.senders == {}
+    assert len(node.take_events()) == (1 if "fed_addr" in tags else 0)

@@ -1,0 +1,283 @@
+"""Whole nodes on virtual time, with MQTT clients inside the process and links that lag and break."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from broker.broker import Broker
+from broker.codec.packets import (
+    Connect,
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Subscribe,
+    SubscribeFilter,
+    Unsubscribe,
+)
+from broker.codec.reader import PacketReader
+from broker.codec.writer import encode_packet
+from broker.config.settings import MqttSettings
+from broker.config.settings_federation import FederationSettings
+from broker.message import NEVER
+from federation.api.pb import federation_pb2 as pb
+from federation.node import Node, NotAMember, own_tags
+from federation.serf.events import Member, MemberJoin, MemberStatus
+from federation.stream.receiver import StreamError
+from federation.stream.sender import Batch, PeerSender, State
+
+LATENCY = 0.01
+
+
+class Client:
+    """An MQTT 5 client inside the process; `received` are its messages in order."""
+
+    def __init__(self, world: World, node: str, client_id: str, version: int = 5) -> None:
+        self.world = world
+        self.version = version
+        self.broker = world.nodes[node].broker
+        self.connection = self.broker.open_connection(self, "test", "test", world.now)
+        self.reader = PacketReader(version)
+        self.received: list[Publish] = []
+        self.next_packet_id = 1
+        self.send(Connect(client_id=client_id, protocol_version=version, clean_start=True, keep_alive=0))
+
+    def send(self, packet: Packet) -> None:
+        self.connection.receive_data(encode_packet(packet, self.version), self.world.now)
+
+    def packet_id(self) -> int:
+        self.next_packet_id = self.next_packet_id % 65_535 + 1
+        return self.next_packet_id
+
+    def subscribe(self, *filters: str, qos: int = 2) -> None:
+        self.send(Subscribe(self.packet_id(), [SubscribeFilter(name.encode(), qos) for name in filters], {}))
+
+    def unsubscribe(self, *filters: str) -> None:
+        self.send(Unsubscribe(self.packet_id(), [name.encode() for name in filters], {}))
+
+    def publish(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False, expiry: int = -1) -> None:
+        packet_id = self.packet_id() if qos else 0
+        self.send(Publish(topic.encode(), payload, qos, retain, packet_id=packet_id, message_expiry_interval=expiry))
+
+    def take(self) -> None:
+        for packet in self.reader.receive_data(self.connection.take_output()):
+            if isinstance(packet, Publish):
+                self.received.append(packet)
+                if packet.qos == 1:
+                    self.send(PubAck(packet.packet_id))
+                elif packet.qos == 2:
+                    self.send(PubRec(packet.packet_id))
+            elif isinstance(packet, PubRec):
+                self.send(PubRel(packet.packet_id))
+            elif isinstance(packet, PubRel):
+                self.send(PubComp(packet.packet_id))
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [publish.payload for publish in self.received]
+
+
+class Link:
+    """One connection from a sender to a receiver, for one attempt."""
+
+    def __init__(self, world: World, sender: PeerSender, client: str) -> None:
+        self.world = world
+        self.sender = sender
+        self.client = client
+        self.attempt = sender.attempt
+        self.stream = 0
+        self.open = True
+        world.after(LATENCY, self.hello)
+
+    def hello(self) -> None:
+        world = self.world
+        server = world.nodes.get(self.sender.name)
+        if server is None or world.is_cut(self.client, self.sender.name):
+            self.lost("unreachable")
+            return
+        try:
+            clean_start, next_event_id = server.hello(self.client, self.sender.session_id)
+        except (NotAMember, StreamError) as error:
+            self.lost(str(error))
+            return
+        world.after(LATENCY, lambda: self.reply(clean_start, next_event_id))
+
+    def reply(self, clean_start: bool, next_event_id: int) -> None:
+        if not self.open or self.sender.name not in self.world.nodes:
+            return self.lost("gone")
+        self.sender.hello_reply(self.attempt, clean_start, next_event_id, self.world.now)
+        if self.sender.state is State.STREAMING:
+            receiver = self.world.nodes[self.sender.name].receiver(self.client)
+            self.stream = receiver.open_stream(self.sender.batched, self.world.now)
+        return None
+
+    def write(self, batch: Batch) -> None:
+        self.world.after(LATENCY, lambda: self.deliver(batch))
+
+    def deliver(self, batch: Batch) -> None:
+        world = self.world
+        if not self.open:
+            return
+        if self.sender.name not in world.nodes:
+            self.lost("unreachable")
+            return
+        try:
+            receiver = world.nodes[self.sender.name].receiver(self.client)
+            if batch.single is None:
+                ack = receiver.receive_batch(self.stream, batch.first_id, batch.count, batch.events, world.now)
+            else:
+                for single in batch.single:
+                    ack = receiver.receive_event(self.stream, pb.Event.FromString(single), world.now)
+        except (NotAMember, StreamError) as error:
+            text = str(error)
+            malformed = isinstance(error, StreamError) and error.malformed
+            world.after(LATENCY, lambda: self.lost(text, malformed))
+            return
+        world.after(LATENCY, lambda: self.ack(ack))
+
+    def check(self) -> None:
+        """A server ends a stream that it does not serve any more."""
+        server = self.world.nodes.get(self.sender.name)
+        receiver = None if server is None else server.receivers.get(self.client)
+        if receiver is None or receiver.stream != self.stream:
+            self.lost("ended by the server")
+
+    def ack(self, event_id: int) -> None:
+        node = self.world.nodes.get(self.client)
+        if self.open and node is not None:
+            node.ack(self.sender, self.attempt, event_id, self.world.now)
+            self.sender.want_attention()
+
+    def lost(self, reason: str, malformed: bool = False) -> None:
+        if self.open:
+            self.open = False
+            if malformed:
+                self.sender.refused(self.attempt, reason, self.world.now)
+            else:
+                self.sender.connection_lost(self.attempt, reason, self.world.now)
+
+
+class World:
+    def __init__(self, count: int, seed: int = 1, plain: tuple[str, ...] = (), **federation: object) -> None:
+        self.now = 1000.0
+        self.rng = random.Random(seed)
+        self.order = 0
+        self.heap: list[tuple[float, int, Callable[[], None]]] = []
+        self.nodes: dict[str, Node] = {}
+        self.links: dict[tuple[str, str], Link] = {}
+        self.cuts: set[tuple[str, str]] = set()
+        self.clients: list[Client] = []
+        self.plain = plain
+        self.settings = replace(FederationSettings(node_name="x"), **federation)  # type: ignore[arg-type]
+        names = [f"n{number}" for number in range(1, count + 1)]
+        for name in names:
+            self.start(name)
+        for name in names:
+            self.introduce(name)
+
+    def start(self, name: str) -> None:
+        rng = random.Random(self.rng.getrandbits(32))
+        broker = Broker(MqttSettings(), rng, self.now)
+        node_settings = replace(self.settings, batch=name not in self.plain)
+        self.nodes[name] = Node(name, broker, node_settings, rng)
+
+    def member(self, name: str, port: int = 8901) -> Member:
+        tags = own_tags(f"{name}:{port}", name not in self.plain)
+        return Member(name, "127.0.0.1", 8902, tags, MemberStatus.ALIVE)
+
+    def introduce(self, name: str) -> None:
+        """The node and all others see each other."""
+        for other, node in self.nodes.items():
+            if other != name:
+                node.member_events([MemberJoin(self.member(name))], self.now)
+                self.nodes[name].member_events([MemberJoin(self.member(other))], self.now)
+
+    def crash(self, name: str) -> None:
+        del self.nodes[name]
+        for (client, server), link in self.links.items():
+            if name in (client, server):
+                if client == name:
+                    link.open = False
+                link.lost("connection reset")
+        self.clients = [client for client in self.clients if client.broker is not None]
+
+    def client(self, node: str, client_id: str, version: int = 5) -> Client:
+        client = Client(self, node, client_id, version)
+        self.clients.append(client)
+        return client
+
+    def after(self, delay: float, action: Callable[[], None]) -> None:
+        self.order += 1
+        heapq.heappush(self.heap, (self.now + delay, self.order, action))
+
+    def is_cut(self, a: str, b: str) -> bool:
+        return (a, b) in self.cuts or (b, a) in self.cuts
+
+    def cut(self, a: str, b: str) -> None:
+        self.cuts.add((a, b))
+        self.break_links(a, b)
+
+    def heal(self) -> None:
+        self.cuts.clear()
+
+    def break_links(self, a: str, b: str) -> None:
+        """What is on its way in both directions is gone."""
+        for pair in ((a, b), (b, a)):
+            link = self.links.get(pair)
+            if link is not None:
+                link.lost("connection reset")
+
+    def flush(self) -> None:
+        for _ in range(100):
+            busy = False
+            for client in self.clients:
+                if client.connection.dirty:
+                    client.take()
+                    busy = True
+            for name, node in self.nodes.items():
+                node.broker.take_dirty()
+                for sender in node.senders.values():
+                    link = self.links.get((name, sender.name))
+                    is_new = link is None or link.sender is not sender or link.attempt != sender.attempt
+                    if sender.state is State.HELLO and is_new:
+                        if link is not None:
+                            link.open = False
+                        self.links[(name, sender.name)] = Link(self, sender, name)
+                    elif link is not None and link.stream:
+                        link.check()
+                for sender in node.outlets.take_ready():
+                    for batch in sender.take_batches(self.now):
+                        self.links[(name, sender.name)].write(batch)
+                        busy = True
+            if not busy and not any(client.connection.dirty for client in self.clients):
+                return
+        raise AssertionError("no rest within a turn")
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while True:
+            self.flush()
+            at = self.heap[0][0] if self.heap else NEVER
+            for node in self.nodes.values():
+                at = min(at, node.next_timeout(), node.broker.next_timeout() or NEVER)
+            if at > until:
+                self.now = until
+                return
+            self.now = max(self.now, at)
+            while self.heap and self.heap[0][0] <= self.now:
+                heapq.heappop(self.heap)[2]()
+            for node in self.nodes.values():
+                node.handle_timeout(self.now)
+                node.broker.handle_timeout(self.now)
+
+    def dropped(self, reason: str) -> int:
+        return sum(counters.dropped[reason] for node in self.nodes.values() for counters in node.counters.values())
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]

@@ -1,0 +1,292 @@
+"""gmqttd nodes as processes on loopback, with free ports; only what was started here is ended, by its id."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import yaml
+
+from waiting import DEADLINE, STOP_SECONDS, eventually
+
+PORTS: Final = range(20_000, 32_000)  # below the range from which the kernel takes ports of outgoing connections
+FAILED_SECONDS: Final = 40.0  # suspicion of Serf's LAN defaults in a small cluster, on a busy machine
+
+
+def free_port() -> int:
+    """A port that neither UDP nor TCP uses now, and that no outgoing connection will be given."""
+    for _ in range(1000):
+        port = random.choice(PORTS)
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+        ):
+            try:
+                tcp.bind(("127.0.0.1", port))
+                udp.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port found")
+
+
+def merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with the overrides laid over it, section by section."""
+    result = copy.deepcopy(base)
+    for key, value in overrides.items():
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merged(result[key], value)
+        else:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+class Node:
+    """One gmqttd process and its configuration file."""
+
+    def __init__(self, directory: Path, name: str, overrides: dict[str, Any]) -> None:
+        self.name = name
+        self.directory = directory
+        self.port = free_port()
+        self.config = merged(
+            {
+                "listeners": [{"address": f"127.0.0.1:{self.port}"}],
+                "plugin_order": [],
+                "log": {"level": "info", "format": "text"},
+            },
+            overrides,
+        )
+        address = self.config["listeners"][0]["address"]
+        self.port = int(address.rsplit(":", 1)[1])
+        self.config_path = directory / f"{name}.yml"
+        self.log_path = directory / f"{name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.exit_code: int | None = None
+        self.expected_exit = 0
+        self.unclean: list[str] = []
+
+    # --- life
+
+    def spawn(self, text: str | None = None) -> None:
+        """Start the process; `text` replaces the configuration."""
+        self.config_path.write_text(yaml.safe_dump(self.config, sort_keys=False) if text is None else text)
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "broker.server.cli", "start", "-c", str(self.config_path)],
+                cwd=self.directory,
+                env={**os.environ, "PYTHONSAFEPATH": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def start(self) -> Node:
+        """Start and wait until clients are served."""
+        self.spawn()
+        await eventually(self.serves, f"{self.name} serves clients")
+        return self
+
+    def serves(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"{self.name} ended with {self.process.returncode}:\n{self.log()}")
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+        except OSError:
+            return False
+        return True
+
+    def command(self, name: str) -> subprocess.CompletedProcess[str]:
+        """A gmqttd command that ends, with this node's configuration file."""
+        return subprocess.run(
+            [sys.executable, "-m", "broker.server.cli", name, "-c", str(self.config_path)],
+            cwd=self.directory,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    async def wait_ended(self, seconds: float = DEADLINE) -> int:
+        """The exit status, within the time."""
+        process = self.process
+        assert process is not None
+        await eventually(lambda: process.poll() is not None, f"end of {self.name}", seconds)
+        self.exit_code = process.returncode
+        self.process = None
+        return process.returncode
+
+    async def stop(self, signal_number: int = signal.SIGTERM) -> float:
+        """Ask for the graceful stop, which must be clean and in time; the seconds that it took."""
+        assert self.process is not None
+        began_at = time.monotonic()
+        self.process.send_signal(signal_number)
+        code = await self.wait_ended()
+        took = time.monotonic() - began_at
+        assert code == 0, f"{self.name} ended with {code}"
+        assert took < STOP_SECONDS + 0.5, f"{self.name} took {took:.1f} s to stop"
+        return took
+
+    async def kill(self) -> None:
+        """kill -9, as a crash."""
+        assert self.process is not None
+        self.process.kill()
+        await self.wait_ended()
+
+    async def finish(self) -> None:
+        """End of the test: what still runs must stop cleanly."""
+        if self.process is None:
+            return
+        if self.process.poll() is not None:
+            self.unclean.append(f"{self.name} had ended by itself with {self.process.returncode}")
+            return
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGCONT)
+            await self.stop()
+        except AssertionError as error:
+            self.unclean.append(str(error))
+            if self.process is not None and self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+
+    # --- what it says
+
+    def log(self) -> str:
+        return self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
+
+    async def logged(self, text: str, seconds: float = DEADLINE) -> None:
+        await eventually(lambda: text in self.log(), f"{text!r} in the log of {self.name}", seconds)
+
+    def resident_bytes(self) -> int:
+        return int(psutil.Process(self.pid).memory_info().rss)
+
+    async def rest(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """HTTP status and JSON answer of the node's REST API."""
+        address = self.config["api"]["http"][0]["address"].removeprefix("tcp://")
+        return await asyncio.to_thread(_request, method, f"http://{address}{path}", body)
+
+    async def members(self) -> dict[str, dict[str, Any]]:
+        status, answer = await self.rest("GET", "/v1/federation/members")
+        assert status == 200, answer
+        return {member["name"]: member for member in answer["members"]}
+
+    async def statuses(self) -> dict[str, str]:
+        return {name: member["status"] for name, member in (await self.members()).items()}
+
+
+def _request(method: str, url: str, body: object) -> tuple[int, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data=data, method=method)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=DEADLINE) as answer:
+            return answer.status, json.loads(answer.read() or b"null")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read() or b"null")
+
+
+class Nodes:
+    """Makes nodes, and ends them with the test."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.all: list[Node] = []
+
+    def free_port(self) -> int:
+        return free_port()
+
+    def make(self, overrides: dict[str, Any] | None = None, name: str = "") -> Node:
+        """A node that is not started yet."""
+        node = Node(self._directory, name or f"node{len(self.all) + 1}", overrides or {})
+        self.all.append(node)
+        return node
+
+    async def start(self, overrides: dict[str, Any] | None = None, name: str = "") -> Node:
+        return await self.make(overrides, name).start()
+
+    def make_federated(self, join: list[Node] | None = None, overrides: dict[str, Any] | None = None) -> Node:
+        """A node with the plugins admin and federation that joins the others at start."""
+        fed, gossip, http, grpc = free_port(), free_port(), free_port(), free_port()
+        config: dict[str, Any] = {
+            "api": {
+                "grpc": [{"address": f"tcp://127.0.0.1:{grpc}"}],
+                "http": [{"address": f"tcp://127.0.0.1:{http}", "map": f"tcp://127.0.0.1:{grpc}"}],
+            },
+            "plugins": {
+                "federation": {
+                    "node_name": f"node{len(self.all) + 1}",
+                    "fed_addr": f"127.0.0.1:{fed}",
+                    "gossip_addr": f"127.0.0.1:{gossip}",
+                    "retry_join": [gossip_address(other) for other in join or []],
+                    "retry_interval": "500ms",
+                    "retry_timeout": "1m",
+                }
+            },
+            "plugin_order": ["admin", "federation"],
+        }
+        config = merged(config, overrides or {})
+        return self.make(config, config["plugins"]["federation"]["node_name"])
+
+    async def federation(self, count: int, overrides: dict[str, Any] | None = None) -> list[Node]:
+        """That many nodes that know each other as alive and whose event streams stand."""
+        nodes: list[Node] = []
+        for _ in range(count):
+            nodes.append(self.make_federated(nodes[:1], overrides))
+        for node in nodes:
+            node.spawn()
+        for node in nodes:
+            await eventually(node.serves, f"{node.name} serves clients")
+        await self.all_alive(nodes)
+        return nodes
+
+    async def all_alive(self, nodes: list[Node], names: list[str] | None = None) -> None:
+        """Each of the nodes sees the names (default: their own) alive."""
+        expected = dict.fromkeys([node.name for node in nodes] if names is None else names, "STATUS_ALIVE")
+
+        async def complete() -> bool:
+            for node in nodes:
+                try:
+                    statuses = await node.statuses()
+                except OSError:
+                    return False
+                if {name: statuses.get(name) for name in expected} != expected:
+                    return False
+            return True
+
+        await eventually(complete, f"{', '.join(expected)} see each other alive")
+
+
+def gossip_address(node: Node) -> str:
+    return str(node.config["plugins"]["federation"]["gossip_addr"])
+
+
+async def status_becomes(node: Node, name: str, status: str, seconds: float = FAILED_SECONDS) -> None:
+    """What the node's REST API says of the member."""
+
+    async def is_so() -> bool:
+        return (await node.statuses()).get(name) == status
+
+    await eventually(is_so, f"{name} is {status} on {node.name}", seconds)
