@@ -37,6 +37,9 @@ from federation.stream.retained_changes import RetainedChanges
 WINDOW_BLOCKS_MAX: Final = 64  # unacknowledged batches
 WINDOW_BYTES_MAX: Final = 4 * 2**20  # and their bytes; one larger batch may travel alone
 LINGER_SECONDS: Final = 0.001  # a batch gathers so long while others are on the way
+# So many small batches may be on the way before the next one gathers. With 1 (wait for the acknowledgement) 60 % of the
+# messages waited at 1,000 a second over two nodes.
+EAGER_BLOCKS: Final = 8
 BULK_MESSAGES: Final = 32  # after a batch of so many the next one gathers in any case: round trips would cost more
 BULK_SECONDS: Final = 0.005  # unless that was so long ago
 HELLO_SECONDS_MAX: Final = 5.0
@@ -390,7 +393,7 @@ class PeerSender(Peer):
             return None
         if now < since + LINGER_SECONDS:
             bulk = self._last_messages >= BULK_MESSAGES and since < self._last_sent_at + BULK_SECONDS
-            if bulk or outbox.on_way:
+            if bulk or len(outbox.on_way) >= EAGER_BLOCKS:
                 return None
         outbox.close_block()
         return outbox.take_waiting()

@@ -14,6 +14,7 @@ from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import (
     ACK_SECONDS_MAX,
     BACKOFF_SECONDS_MAX,
+    EAGER_BLOCKS,
     HELLO_SECONDS_MAX,
     LINGER_SECONDS,
     WINDOW_BLOCKS_MAX,
@@ -152,33 +153,36 @@ def test_resume_sends_what_is_not_acknowledged() -> None:
     assert sender.outbox.size == 0
 
 
-def test_a_batch_leaves_at_once_when_nothing_is_on_the_way_else_it_gathers() -> None:
+def busy() -> tuple[PeerSender, int]:
+    """A sender with as many small batches on the way as leave at once, and the id of the next event."""
     sender = streaming()
-    sender.forward_run(PACKET, 1, 4, 0.0)
-    assert kinds(sender, 0.0) == [(2, [PUBLISH_BLOCK])]
+    for number in range(EAGER_BLOCKS):
+        sender.forward_run(PACKET, 1, 4, 0.0)
+        assert kinds(sender, 0.0) == [(2 + number, [PUBLISH_BLOCK])]
+    return sender, 2 + EAGER_BLOCKS
+
+
+def test_a_batch_leaves_at_once_while_few_are_on_the_way_else_it_gathers() -> None:
+    sender, next_id = busy()
     sender.forward_run(PACKET, 1, 4, 0.0)
     sender.forward_run(PACKET * 2, 2, 4, 0.0)
     sender.forward_run(PACKET, 1, 5, 0.0)
     assert kinds(sender, 0.0005) == []
     assert sender.next_timeout() == LINGER_SECONDS
-    assert kinds(sender, LINGER_SECONDS) == [(3, [PUBLISH_BLOCK, PUBLISH_BLOCK])], "a frame for each version"
+    assert kinds(sender, LINGER_SECONDS) == [(next_id, [PUBLISH_BLOCK, PUBLISH_BLOCK])], "a frame for each version"
     sender.forward_run(PACKET, 1, 4, 0.002)
     assert kinds(sender, 0.002) == []
-    sender.ack(1, 4, 0.002)
-    assert kinds(sender, 0.002) == [(5, [PUBLISH_BLOCK])]
+    sender.ack(1, next_id + 1, 0.002)
+    assert kinds(sender, 0.002) == [(next_id + 2, [PUBLISH_BLOCK])]
     big = b"\x30" * BLOCK_BYTES_MAX
     sender.forward_run(big, 1, 4, 0.002)
-    assert kinds(sender, 0.002) == [(6, [PUBLISH_BLOCK])], "full"
+    assert kinds(sender, 0.002) == [(next_id + 3, [PUBLISH_BLOCK])], "full"
 
 
 def test_the_shell_is_asked_once_a_block() -> None:
-    sender = streaming()
+    sender, _ = busy()
     outlets = sender.outlets
     outlets.take_ready()
-    for _ in range(10):
-        sender.forward_run(PACKET, 1, 4, 0.0)
-    assert outlets.take_ready() == [sender]
-    sender.take_batches(0.0)
     for _ in range(10):
         sender.forward_run(PACKET, 1, 4, 0.0)
     assert outlets.take_ready() == [sender]
