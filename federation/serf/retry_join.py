@@ -139,15 +139,16 @@ class RetryJoin:
     def stopped(self) -> bool:
         return self._stopped
 
-    def member_lost(self, now: float) -> None:
+    def member_lost(self, now: float, delay: float = 0.0) -> None:
         """A member failed or left: all seeds are tried again until each was reached. It may have been a seed, and where
-        only its name is in the others' retry_join, nobody else would find it after its return."""
+        only its name is in the others' retry_join, nobody else would find it after its return. `delay`: further seconds,
+        each node its own, as all hear of a loss at one time."""
         if self._attempt_running:
             self._member_lost = True
         elif self._pending:
             self._pending = list(self._hosts)
         elif self._hosts:
-            self._start(now, now + self._retry_interval)
+            self._start(now, now + self._retry_interval + delay)
 
     def members_changed(self, alive_others: int, now: float) -> None:
         """With nobody else alive, after a full split, all seeds are tried again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +14,14 @@ from federation.gossip.addresses import Address
 from federation.gossip.exchange import IncomingStream, StreamRequest
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave
 from federation.serf.retry_join import RetryJoin, SeedsJoined, SeedsUnreachable
-from federation.serf.serf import Serf
+from federation.serf.serf import Serf, SerfPhase
 
 GOSSIP_PORT: Final = 8902
 """Where a join goes when the host names no port."""
 DATAGRAM_BUFFER_BYTES: Final = 1 << 20
 """Asked of the kernel for each direction: a burst of gossip should not be lost while the loop is busy."""
+LOST_MEMBER_SPREAD: Final = 5.0
+"""Seconds over which the nodes try their seeds again after a member was lost."""
 FREE_PORT_TRIES: Final = 20
 TCP_BACKLOG: Final = 128
 
@@ -204,7 +207,8 @@ class GossipShell:
         return errors
 
     async def leave(self, timeout: float) -> bool:
-        """Leave gracefully, waiting at most `timeout` seconds; False when it took longer. The shell still runs: stop it.
+        """Leave gracefully, waiting at most `timeout` seconds; False when it is not known by then that the others heard.
+        The shell still runs: stop it.
         `retry_join` rests until `join` is called.
         """
         if self._retry_join is not None:
@@ -216,7 +220,7 @@ class GossipShell:
         try:
             await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            return False
+            return self.serf.phase >= SerfPhase.PROPAGATING  # only the wait for the last ones was cut short
         finally:
             if waiter in self._left_waiters:
                 self._left_waiters.remove(waiter)
@@ -257,7 +261,7 @@ class GossipShell:
                     if not left_waiter.done():
                         left_waiter.set_result(None)
             elif isinstance(event, (MemberFailed, MemberLeave)) and self._retry_join is not None:
-                self._retry_join.member_lost(self._loop.time())
+                self._retry_join.member_lost(self._loop.time(), random.random() * LOST_MEMBER_SPREAD)
         if self._retry_join is not None:
             self._retry_join.members_changed(self.serf.alive_others(), self._loop.time())
         self._on_events(events)

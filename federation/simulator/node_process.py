@@ -40,6 +40,7 @@ from federation.stream.receiver import PeerReceiver, StreamError
 from federation.stream.sender import PeerSender, State
 
 FEDERATION_PORT: Final = 8901
+LOST_MEMBER_SPREAD: Final = 5.0
 PING_SECONDS: Final = 10.0
 CLIENT_SILENCE_SECONDS_MAX: Final = 20.0
 SERVER_SILENCE_SECONDS_MAX: Final = 35.0
@@ -295,7 +296,7 @@ class NodeProcess(SerfProcess):
             elif isinstance(event, JoinResult):
                 self._join_ended(event, now)
             elif isinstance(event, (MemberFailed, MemberLeave)) and self.retry_join is not None:
-                self.retry_join.member_lost(now)
+                self.retry_join.member_lost(now, self._host.rng.random() * LOST_MEMBER_SPREAD)
         if self.retry_join is not None:
             self.retry_join.members_changed(self.serf.alive_others(), now)
         self.node.member_events(events, now)

@@ -16,9 +16,9 @@ from federation.gossip import counters as reasons
 from federation.gossip.config import LOCAL, GossipConfig
 from federation.gossip.messages import Ping
 from federation.serf.config import SerfConfig
-from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, NameConflict
+from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberLeave, NameConflict
 from federation.serf.retry_join import RetryJoin
-from federation.serf.serf import Serf
+from federation.serf.serf import Serf, SerfPhase
 from federation.shell.gossip import GossipShell, JoinError, bind_gossip, parse_host
 
 FAST = replace(LOCAL, probe_interval=0.2, probe_timeout=0.1, gossip_interval=0.02, suspicion_mult=2, tcp_timeout=2.0)
@@ -241,16 +241,27 @@ async def test_retry_join_waits_for_nobody_and_never_gives_up() -> None:
         await late.shell.stop()
 
 
+async def test_a_leave_that_was_told_is_heard_though_its_last_wait_is_cut_short() -> None:
+    async with running("a", "b") as (a, b):
+        await b.shell.join([a.address])
+        b.serf.config = replace(b.serf.config, leave_propagate_delay=60.0)
+        assert await b.shell.leave(3.0)
+        assert b.serf.phase == SerfPhase.PROPAGATING
+        await a.event(MemberLeave, "b")
+
+
 async def test_stop_in_the_middle_of_things() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
+        silent.setblocking(False)
         async with running("a") as (a,):
             join = asyncio.create_task(a.shell.join([f"127.0.0.1:{silent.getsockname()[1]}"]))
-            await asyncio.sleep(0.05)
+            connection, _ = await asyncio.get_running_loop().sock_accept(silent)
             await a.shell.stop()
             with pytest.raises(asyncio.CancelledError):
                 await join
+            connection.close()
 
 
 @pytest.mark.parametrize(
