@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import random
 import resource
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +13,7 @@ import pytest
 
 from broker.codec.packets import ConnAck, Connect, Publish, SubAck, Subscribe, SubscribeFilter
 from broker.codec.writer import encode_packet
-from waiting import DEADLINE
+from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from mqtt_client import Clients, MqttClient, Watch
@@ -253,11 +252,12 @@ async def test_out_of_file_descriptors(nodes: Nodes, clients: Clients, watch: St
 
 async def served_again(clients: Clients, node: Node) -> None:
     """There is room: a new client gets in, at the latest when the node has noticed it."""
-    ends_at = time.monotonic() + DEADLINE
-    while time.monotonic() < ends_at:
+
+    async def is_served() -> bool:
         with contextlib.suppress(AssertionError, TimeoutError, OSError):
             async with asyncio.timeout(2):
                 await (await clients.connect(node.port)).ping()
-                return
-        await asyncio.sleep(0.05)
-    raise AssertionError("new clients are not served although there is room")
+                return True
+        return False
+
+    await eventually(is_served, "there is room and new clients are served")

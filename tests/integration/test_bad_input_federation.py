@@ -151,7 +151,7 @@ async def test_join_of_hosts_that_do_not_answer(nodes: Nodes, watch: StartWatch,
         asking = asyncio.create_task(node1.rest("POST", "/v1/federation/join", {"hosts": [address]}))
         while not asking.done():
             assert await others.check() < 5.0
-            await asyncio.sleep(0.2)
+            await asyncio.wait((asking,), timeout=0.2)
         status, answer = await asking
         assert status >= 400
         assert address in answer["message"]

@@ -15,6 +15,7 @@ import yaml
 from federation.gossip.config import LAN
 from mqtt_client import reached
 from node_process import FAILED_SECONDS, gossip_address, status_becomes
+from waiting import eventually
 
 if TYPE_CHECKING:
     from mosquitto_process import Mosquitto, MosquittoSub
@@ -179,43 +180,38 @@ async def test_shared_group_gets_one_copy(nodes: Nodes, clients: Clients) -> Non
     publishers = [await clients.connect(node.port, f"publisher-{node.name}") for node in all_nodes]
     ordinary = [await clients.connect(node.port, f"ordinary-{node.name}") for node in all_nodes]
     for client in ordinary:
-        await client.subscribe("jobs/+", qos=1)
+        await client.subscribe("jobs/+", "fence", qos=1)
     for client in members:
-        await client.subscribe("$share/team/jobs/+", "$share/team/only/shared", qos=1)
-    for publisher in publishers:
-        await reached(publisher, "jobs/probe", *ordinary)
-    for member in members:  # what the probes left
-        await asyncio.sleep(0.2)
-        while not member.messages.empty():
-            member.messages.get_nowait()
+        await client.subscribe("$share/team/jobs/+", "$share/team/only/shared", "fence", qos=1)
+    for publisher in publishers:  # a node tells its filters in order: who gets the last one's messages gets all
+        await reached(publisher, "fence", *ordinary, *members)
     expected: Counter[bytes] = Counter()
     for index, publisher in enumerate(publishers):
         for number in range(100):
             payload = b"%d-%d" % (index, number)
             expected[payload] += 1
             await publisher.publish("jobs/real" if number % 2 else "only/shared", payload, 1)
-    got = await gathered(members, 300)
+    for publisher in publishers:
+        await publisher.publish("fence", b"", 1)
+    got: Counter[bytes] = Counter()
+    for member in members:
+        got.update(await until_fences(member, len(publishers)))
     assert got == expected
     for client in ordinary:
-        assert Counter([m.payload for m in await client.take(150)]).total() == 150
+        assert len(await until_fences(client, len(publishers))) == 150
 
 
-async def gathered(members: list[MqttClient], count: int) -> Counter[bytes]:
-    """What all of them got together, that many and, after a moment, no more."""
-    got: Counter[bytes] = Counter()
-
-    def take() -> None:
-        for member in members:
-            while not member.messages.empty():
-                got[member.messages.get_nowait().payload] += 1
-
-    async with asyncio.timeout(30):
-        while got.total() < count:
-            take()
-            await asyncio.sleep(0.02)
-    await asyncio.sleep(0.5)
-    take()
-    return got
+async def until_fences(client: MqttClient, count: int) -> list[bytes]:
+    """The payloads that come before the last of the fences: behind them nothing of what was published before follows."""
+    payloads: list[bytes] = []
+    while count:
+        message = await client.message()
+        if message.topic == b"fence":
+            count -= 1
+        else:
+            payloads.append(message.payload)
+    assert client.messages.empty()
+    return payloads
 
 
 async def test_group_goes_on_without_a_killed_node(nodes: Nodes, clients: Clients) -> None:
@@ -254,21 +250,20 @@ async def test_retained_everywhere(nodes: Nodes, clients: Clients) -> None:
 
 async def retained_becomes(clients: Clients, node: Node, expected: dict[bytes, bytes]) -> None:
     """A new subscriber of the node is sent exactly these retained messages, at the latest after a while."""
-    got: dict[bytes, bytes] = {}
-    for _ in range(100):
+
+    async def are_sent() -> bool:
         client = await clients.connect(node.port)
         await client.subscribe("kept/#", qos=1)
         await client.ping()
-        got = {}
+        got: dict[bytes, bytes] = {}
         while not client.messages.empty():
             message = client.messages.get_nowait()
             if message.retain:  # one that is on its way just now comes as any message
                 got[message.topic] = message.payload
         await client.close()
-        if got == expected:
-            return
-        await asyncio.sleep(0.1)
-    assert got == expected
+        return got == expected
+
+    await eventually(are_sent, f"{node.name} has the {len(expected)} retained messages")
 
 
 async def test_will_of_a_client_of_another_node(nodes: Nodes, mosquitto: Mosquitto, clients: Clients) -> None:

@@ -241,7 +241,7 @@ async def test_a_plain_member_exchanges_breaks_and_resumes(nodes: Any, clients: 
     for number in range(count):
         await client.publish(f"to/{number % 3}", b"%d" % number, qos=number % 3)
         if number % 8 == 0:
-            await asyncio.sleep(0.02)
+            await member.wait_events(number, "message")
     got = await member.wait_events(count, "message")
     assert [each.payload for each in got] == [b"%d" % number for number in range(count)]
     assert [each.qos for each in got] == [number % 3 for number in range(count)]

@@ -281,7 +281,7 @@ async def test_stop_waits_for_calls_but_not_for_ever(make_api: Any) -> None:
         ]
         while len(service.requests) < 2:
             await service.entered.wait()
-            await asyncio.sleep(0)
+            service.entered.clear()
         started = loop.time()
         stopping = asyncio.create_task(api.stop())
         if release:
