@@ -51,7 +51,7 @@ from federation.gossip.messages import (
 )
 from federation.gossip.msgpack_fields import UINT32_MAX
 from federation.gossip.probe import RELAYS_MAX, Probe, Relay
-from federation.gossip.push_pull import VersionRange, push_pull_scale
+from federation.gossip.push_pull import VersionRange, find_namesake, push_pull_scale
 from federation.gossip.streams import StreamDecoder
 from federation.gossip.wire import (
     COMPOUND_OVERHEAD,
@@ -363,20 +363,10 @@ class Gossip:
         if remote is None:
             return "answered a push-pull with something else"
         if exchange.purpose == PURPOSE_JOIN:
-            taken_by = self._namesake(remote)
+            taken_by = find_namesake(remote, self.membership.own.facts)
             if taken_by is not None:
                 return self._refuse_namesake(taken_by, now)
         return self._merge(remote, now)
-
-    def _namesake(self, remote: PushPull) -> Address | None:
-        """Where a living node with our name is, if the other side knows one."""
-        own = self.membership.own.facts
-        for node in remote.nodes:
-            if node.name == self._name and node.state == STATE_ALIVE:
-                ip = ip_text(node.addr)
-                if ip != own.ip or node.port != own.port:
-                    return (ip, node.port)
-        return None
 
     def _refuse_namesake(self, address: Address, now: float) -> str:
         """Our name may be a memory of our former self or a living node: ask there whether it answers to the name."""

@@ -1,11 +1,13 @@
-"""Full state exchanges: how often, and whether the other side's versions fit (sections 2.1 and 6.8)."""
+"""Full state exchanges: how often, whether the other side's versions fit, and who has our name there (sections 2.1, 6.8)."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
-from federation.gossip.messages import VERSION_BYTES
+from federation.gossip.addresses import Address, ip_text
+from federation.gossip.members import STATE_ALIVE, NodeFacts
+from federation.gossip.messages import VERSION_BYTES, PushPull
 
 SCALING_THRESHOLD: Final = 32
 
@@ -15,6 +17,16 @@ def push_pull_scale(node_count: int) -> int:
     if node_count <= SCALING_THRESHOLD:
         return 1
     return math.ceil(math.log2(node_count) - math.log2(SCALING_THRESHOLD)) + 1
+
+
+def find_namesake(remote: PushPull, own: NodeFacts) -> Address | None:
+    """Where a living node with our name is, if the other side knows one."""
+    for node in remote.nodes:
+        if node.name == own.name and node.state == STATE_ALIVE:
+            ip = ip_text(node.addr)
+            if ip != own.ip or node.port != own.port:
+                return (ip, node.port)
+    return None
 
 
 class VersionRange:
