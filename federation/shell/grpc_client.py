@@ -196,6 +196,7 @@ class PeerClient:
         call: Any = stream(metadata=self._metadata)
         writer = self._loop.create_task(self._write(call))
         self.flush()
+        self._changed()
         try:
             while True:
                 ack = await call.read()
