@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import copy
 import json
@@ -15,6 +16,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +28,32 @@ import yaml
 from waiting import DEADLINE, STOP_SECONDS, eventually
 
 PORTS: Final = range(20_000, 32_000)  # below the range from which the kernel takes ports of outgoing connections
+BLOCK_PORTS: Final = 200
 FAILED_SECONDS: Final = 40.0  # suspicion of Serf's LAN defaults in a small cluster, on a busy machine
 
 
+@cache
+def _block() -> Iterator[int]:
+    """Ports that only this test run takes, for ever in a circle: runs at the same time must not find one port free.
+
+    Each run holds the first port of its block as long as it lives."""
+    firsts = list(PORTS[::BLOCK_PORTS])
+    random.shuffle(firsts)
+    for first in firsts:
+        claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            claim.bind(("127.0.0.1", first))
+        except OSError:
+            claim.close()
+            continue
+        atexit.register(claim.close)
+        return cycle(range(first + 1, first + BLOCK_PORTS))
+    raise AssertionError("no block of ports is free")
+
+
 def free_port() -> int:
-    """A port that neither UDP nor TCP uses now, and that no outgoing connection will be given."""
-    for _ in range(1000):
-        port = random.choice(PORTS)
+    """A port that neither UDP nor TCP uses now, that no outgoing connection and, for long, no other node will be given."""
+    for port in islice(_block(), BLOCK_PORTS):
         with (
             socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
