@@ -44,6 +44,7 @@ from federation.stream.direct import (
     STATUS_OK,
     Answers,
     ClientReader,
+    DirectError,
     Reply,
     ServerReader,
     encode_ack,
@@ -906,10 +907,10 @@ class Script:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         bytes_reader = ServerReader(BYTES_MAX)
         hello = None
-        while hello is None:
-            hello = bytes_reader.receive_hello(await reader.read(65_536))
-        self.hellos.append(hello.session_id)
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, DirectError):  # it takes nothing of gRPC
+            while hello is None:
+                hello = bytes_reader.receive_hello(await reader.read(65_536))
+            self.hellos.append(hello.session_id)
             await self.serve(Raw(reader, writer), bytes_reader)
         writer.transport.abort()
 
@@ -950,6 +951,35 @@ async def test_what_a_server_says_is_told_and_tried_again(
     assert set(n1.kinds()) <= {"direct"}
     await n1.stop()
     script.server.close()
+
+
+@pytest.mark.xfail(strict=True, reason="the sender takes the answer for a resume, and never sends its state")
+async def test_the_answer_to_the_first_hello_gets_lost(start_station: StartStation) -> None:
+    """The server knows the session then, and nothing of it."""
+    batches: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def serve(peer: Raw, reader: ServerReader) -> None:
+        if len(script.hellos) == 1:
+            peer.writer.write(OK[:5])
+            return
+        if script.hellos[-1] == script.hellos[0]:
+            peer.writer.write(encode_reply(Reply(STATUS_OK, False, 0, "")))
+        else:
+            peer.writer.write(OK)
+        found = reader.receive_batches(await peer.reader.read(65_536))
+        if not batches.done():
+            batches.set_result(found[0].events)
+
+    script = await Script(serve).start()
+    n1 = await start_station("n1")
+    Client(n1, "r").subscribe("t")
+    n1.meet("n2", script.addr)
+    try:
+        async with asyncio.timeout(1.0):
+            assert interest(b"t") in await batches
+    finally:
+        await n1.stop()
+        script.server.close()
 
 
 async def test_a_server_without_a_sign_of_life(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
