@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping
 import pytest
 import uvloop
 
-pytest.register_assert_rewrite("federation_world", "mosquitto_process", "mqtt_client", "node_process")
+SUPPORT = ("direct_peers", "federation_world", "mosquitto_process", "mqtt_client", "node_process", "stations")
+pytest.register_assert_rewrite(*SUPPORT)
+    "direct_peers", "federation_world", "mosquitto_process", "mqtt_client", "node_process", "stations"
+)
 
 
 def pytest_asyncio_loop_factories(

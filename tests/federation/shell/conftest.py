@@ -1,0 +1,68 @@
+"""Fixtures: nodes on sockets (tests/support/stations.py), and proxies between them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from direct_peers import Proxy
+from federation.shell import stream_server
+from federation.shell.direct_client import DirectConnection
+from federation.shell.direct_server import DirectServerProtocol
+from federation.stream import sender as sender_module
+from stations import BYTES_MAX, StartStation, Station
+
+
+@pytest_asyncio.fixture
+async def start_station() -> AsyncIterator[StartStation]:
+    """Nodes that are stopped at the end: then nothing may be left, and nothing may have escaped into the loop."""
+    stations: list[Station] = []
+    escaped: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: escaped.append(context))
+
+    async def start(name: str, host: str = "127.0.0.1", bytes_max: int = BYTES_MAX) -> Station:
+        station = Station(name, bytes_max)
+        stations.append(station)
+        return await station.start(host)
+
+    yield start
+    for station in stations:
+        await station.stop()
+        assert not station.streams.connections
+        assert [line for line in station.log.lines if line[0] == "error"] == []
+    await asyncio.sleep(0)
+    gc.collect()
+    assert escaped == []
+    left = [
+        found
+        for found in gc.get_objects()
+        if isinstance(found, (DirectServerProtocol, DirectConnection, stream_server._Front, stream_server._Passing))
+    ]
+    assert left == [], "a timer or a task keeps a connection"
+
+
+@pytest.fixture(autouse=True)
+def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled modules have their constants inside: there the tests take longer."""
+    monkeypatch.setattr(sender_module, "BACKOFF_SECONDS_MIN", 0.01)
+    monkeypatch.setattr(sender_module, "BACKOFF_SECONDS_MAX", 0.1)
+
+
+@pytest_asyncio.fixture
+async def start_proxy() -> AsyncIterator[Callable[..., Any]]:
+    proxies: list[Proxy] = []
+
+    async def start(target: int, mode: str = "pass") -> Proxy:
+        proxy = await Proxy(target, mode).start()
+        proxies.append(proxy)
+        return proxy
+
+    yield start
+    for proxy in proxies:
+        await proxy.stop()

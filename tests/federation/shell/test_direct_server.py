@@ -1,0 +1,282 @@
+"""A node's direct streams against a client that the test plays: strangers, nonsense, and who stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+import tempfile
+from typing import Any
+
+import pytest
+
+from broker.plugins import StartError
+from direct_peers import Raw
+from federation.shell import direct_server, stream_server
+from federation.shell.stream_server import GRPC_PREFACE
+from federation.stream.counters import DROP_REFUSED
+from federation.stream.direct import (
+    ACK_PONG,
+    PING,
+    PREFACE,
+    STATUS_INVALID,
+    STATUS_NOT_A_MEMBER,
+    STATUS_OK,
+    encode_ack,
+    encode_batch,
+    encode_hello,
+)
+from stations import Client, StartStation, Station, connections_become, interest, lone, only_connection
+from waiting import DEADLINE
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 1000])
+async def test_hello_batch_and_ping_in_pieces(start_station: StartStation, pieces: int) -> None:
+    n1 = await lone(start_station)
+    peer = await Raw.connect(n1.port)
+    peer.writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    data = encode_hello("peer", "s") + encode_batch(0, 2, interest(b"a") + interest(b"b")) + PING
+    for at in range(0, len(data), pieces):
+        peer.writer.write(data[at : at + pieces])
+        await peer.writer.drain()
+        await asyncio.sleep(0)
+    reply = await peer.reply()
+    assert (reply.status, reply.clean_start, reply.next_event_id) == (STATUS_OK, True, 0)
+    answers = await peer.until(lambda found: found.ack >= 0)
+    assert answers.ack == 1
+    assert sorted(n1.node.tree.interest_of("peer")) == [(b"", b"a"), (b"", b"b")]
+    peer.writer.transport.abort()
+    await n1.until(lambda: not n1.node.receivers["peer"].streaming, "the end")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"x", b"GMQE", b"GMQD\x02", b"PRI * HTTP/1", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01", b"\0" * 9],
+)
+async def test_wrong_prefaces_are_closed_and_counted(start_station: StartStation, data: bytes) -> None:
+    n1 = await lone(start_station)
+    peer = await Raw.connect(n1.port)
+    peer.writer.write(data)
+    assert await peer.rest() == b""
+    assert n1.streams.connections_refused == 1
+    assert not n1.streams.connections
+
+
+@pytest.mark.parametrize("data", [b"", b"G", b"PRI *"])
+async def test_silence_is_closed(start_station: StartStation, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(stream_server, "PREFACE_SECONDS_MAX", 0.05)
+    n1 = await lone(start_station)
+    peer = await Raw.connect(n1.port)
+    peer.writer.write(data)
+    assert await peer.rest() == b""
+    assert n1.streams.connections_refused == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "text"),
+    [
+        (encode_hello("peer", "s")[:-1], STATUS_INVALID, "no Hello within 0.05 s"),
+        (PREFACE, STATUS_INVALID, "no Hello within 0.05 s"),
+        (PREFACE + b"\0\0", STATUS_INVALID, "node name of 0 bytes, 1 to 1024 are allowed"),
+        (PREFACE + b"\0\x04peer\0\x01\xff", STATUS_INVALID, "session id is not UTF-8"),
+        (encode_hello("peer", "s" * 300), STATUS_INVALID, "session_id of 300 characters, 1 to 256"),
+        (encode_hello("stranger", "s"), STATUS_NOT_A_MEMBER, "stranger has not yet joined"),
+        (encode_hello("n1", "s"), STATUS_NOT_A_MEMBER, "n1 has not yet joined"),
+    ],
+)
+async def test_a_hello_that_is_refused_says_why(
+    start_station: StartStation, monkeypatch: pytest.MonkeyPatch, data: bytes, status: int, text: str
+) -> None:
+    monkeypatch.setattr(direct_server, "HELLO_SECONDS_MAX", 0.05)
+    n1 = await lone(start_station)
+    peer = await Raw.connect(n1.port)
+    peer.writer.write(data)
+    reply = await peer.reply()
+    assert (reply.status, reply.text) == (status, text)
+    assert await peer.rest() == b""
+    assert not n1.streams.connections
+    assert not n1.node.receivers["peer"].streaming
+
+
+async def test_a_second_stream_replaces_the_first(start_station: StartStation) -> None:
+    n1 = await lone(start_station)
+    first = await Raw.connect(n1.port)
+    assert (await first.hello()).clean_start
+    first.writer.write(encode_batch(0, 1, interest(b"a")))
+    await first.until(lambda found: found.ack == 0)
+    second = await Raw.connect(n1.port)
+    reply = await second.hello()
+    assert (reply.clean_start, reply.next_event_id) == (False, 1)
+    assert await first.end() == (False, "replaced by a newer stream of this node")
+    second.writer.write(encode_batch(1, 1, interest(b"b")))
+    await second.until(lambda found: found.ack == 1)
+    assert n1.node.receivers["peer"].streaming
+    assert n1.node.counters["peer"].streams_replaced == 1
+    n1.part("peer")
+    assert await second.end() == (False, "peer is not a member any more")
+
+
+async def test_good_batches_in_front_of_a_bad_one_are_done(start_station: StartStation) -> None:
+    n1 = await lone(start_station, bytes_max=1000)
+    peer = await Raw.connect(n1.port)
+    await peer.hello()
+    peer.writer.write(
+        encode_batch(0, 1, interest(b"a")) + encode_batch(1, 1, interest(b"b")) + encode_batch(2, 1, bytes(2000))
+    )
+    assert (await peer.until(lambda found: found.ack >= 0)).ack == 1
+    again = await Raw.connect(n1.port)
+    assert (await again.hello()).next_event_id == 2
+    again.writer.write(encode_batch(2, 1, bytes(2000)))
+    assert await again.end() == (True, "batch of 2012 bytes, 12 to 1000 are allowed")
+    peer.writer.transport.abort()
+
+
+async def test_a_message_that_is_refused_stops_nothing(start_station: StartStation) -> None:
+    n1 = await start_station("n1")
+    n2 = await start_station("n2", bytes_max=5_000)
+    reader, writer = Client(n2, "r"), Client(n1, "w")
+    reader.subscribe("t")
+    n1.meet("n2", n2.addr)
+    n2.meet("n1", n1.addr)
+    await n1.until(lambda: n1.node.tree.interest_of("n2"), "interest")
+    dropped = n1.node.counters["n2"].dropped
+    writer.publish("t", b"before")
+    outbox = n1.node.senders["n2"].outbox
+    await n1.until(lambda: reader.payloads and not outbox.on_way, "acknowledgement")
+    writer.publish("t", b"-" * 10_000)
+    await n1.until(lambda: outbox.on_way, "batch")  # what follows is in another one
+    writer.publish("t", b"behind")
+    await n2.until(lambda: len(reader.payloads) == 2, "messages")
+    writer.publish("t", b"after")
+    await n2.until(lambda: len(reader.payloads) == 3, "message")
+    assert reader.payloads == [b"before", b"behind", b"after"]
+    assert dropped[DROP_REFUSED] == 1
+    assert set(n1.kinds()) == {"direct"}
+
+
+async def test_a_big_batch(start_station: StartStation) -> None:
+    n1 = await start_station("n1")
+    n2 = await start_station("n2", bytes_max=2**25)
+    reader, writer = Client(n2, "r"), Client(n1, "w")
+    reader.subscribe("t")
+    n1.meet("n2", n2.addr)
+    n2.meet("n1", n1.addr)
+    await n1.until(lambda: n1.node.tree.interest_of("n2"), "interest")
+    payload = random.Random(5).randbytes(12 * 2**20)
+    writer.publish("t", payload)
+    writer.publish("t", b"after")
+    await n2.until(lambda: len(reader.payloads) == 2, "messages")
+    assert reader.payloads == [payload, b"after"]
+    assert n1.node.counters["n2"].losses == 0
+
+
+async def test_a_silent_client_is_closed(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct_server, "SILENCE_SECONDS_MAX", 0.1)
+    n1 = await lone(start_station)
+    peer = await Raw.connect(n1.port)
+    await peer.hello()
+    assert await peer.end() == (False, "nothing for 0.1 s")
+    assert not n1.node.receivers["peer"].streaming
+
+
+async def clog(n1: Station, peer: Raw) -> None:
+    """Small socket buffers, so that few answers fill them."""
+    transport = only_connection(n1)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
+    await peer.hello()
+    peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+
+
+async def small_peer(port: int) -> Raw:
+    small = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    small.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(small, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=small)
+    return Raw(reader, writer)
+
+
+async def test_a_client_that_never_reads_its_answers_is_aborted(
+    start_station: StartStation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_server, "ANSWERS_BYTES_MAX", 2000)
+    n1 = await lone(start_station)
+    peer = await small_peer(n1.port)
+    await connections_become(n1, 1)
+    await clog(n1, peer)
+    async with asyncio.timeout(DEADLINE):
+        while n1.streams.connections:
+            peer.writer.write(PING)
+            await asyncio.sleep(0)
+    assert n1.log.values("ended an event stream", "reason") == ["it does not read what we answer"]
+    assert not n1.node.receivers["peer"].streaming
+    peer.writer.transport.abort()
+
+
+async def test_the_end_waits_for_nobody(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers are stuck: that it was told the reason is not waited for."""
+    monkeypatch.setattr(direct_server, "CLOSE_SECONDS_MAX", 0.05)
+    n1 = await lone(start_station)
+    peer = await small_peer(n1.port)
+    await connections_become(n1, 1)
+    transport = only_connection(n1)
+    await clog(n1, peer)
+    async with asyncio.timeout(DEADLINE):
+        while not transport.get_write_buffer_size():
+            peer.writer.write(PING)
+            await asyncio.sleep(0)
+        n1.part("peer")
+    await connections_become(n1, 0)
+    peer.writer.transport.abort()
+
+
+async def test_too_many_connections(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
+    n1 = await lone(start_station)
+    first = await Raw.connect(n1.port)
+    await first.hello()
+    monkeypatch.setattr(stream_server, "CONNECTIONS_MAX", 1)
+    second = await Raw.connect(n1.port)
+    assert await second.rest() == b""
+    assert n1.streams.connections_refused == 1
+    first.writer.write(PING)
+    assert (await first.reader.readexactly(8)) == encode_ack(ACK_PONG)
+    first.writer.transport.abort()
+
+
+async def test_grpc_that_does_not_answer_closes_its_connections(start_station: StartStation) -> None:
+    n1 = await lone(start_station)
+    n1.streams.grpc_path += "-gone"
+    peer = await Raw.connect(n1.port)
+    peer.writer.write(GRPC_PREFACE)
+    assert await peer.rest() == b""
+    assert n1.streams.connections_refused == 1
+
+
+async def test_a_client_that_goes_before_its_connection_is_passed_on(start_station: StartStation) -> None:
+    n1 = await lone(start_station)
+    for _ in range(20):
+        peer = await Raw.connect(n1.port)
+        peer.writer.write(GRPC_PREFACE + b"\r\n\r\nSM\r\n\r\n")
+        await peer.writer.drain()
+        peer.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.writer.transport.abort()
+    peer = await Raw.connect(n1.port)
+    assert (await peer.hello()).status == STATUS_OK
+    peer.writer.transport.abort()
+    await connections_become(n1, 0)
+
+
+@pytest.mark.parametrize("folder", ["none", "long" * 25])
+async def test_no_place_for_the_private_socket(
+    start_station: StartStation, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, folder: str
+) -> None:
+    path = tmp_path / folder
+    if folder != "none":
+        path.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(path))
+    station = Station("n1")
+    station.streams.bind("127.0.0.1", 0)
+    with pytest.raises(StartError, match="set TMPDIR"):
+        await station.streams.start()
+    await station.stop()
