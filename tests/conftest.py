@@ -10,8 +10,6 @@ import uvloop
 
 SUPPORT = ("direct_peers", "federation_world", "mosquitto_process", "mqtt_client", "node_process", "stations")
 pytest.register_assert_rewrite(*SUPPORT)
-    "direct_peers", "federation_world", "mosquitto_process", "mqtt_client", "node_process", "stations"
-)
 
 
 def pytest_asyncio_loop_factories(
