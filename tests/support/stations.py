@@ -22,7 +22,7 @@ from federation.shell.grpc_client import PeerClient
 from federation.shell.stream_server import StreamServer
 from federation.stream.frames import SUBSCRIBE, encode_interest
 from federation.stream.sender import State
-from waiting import DEADLINE
+from waiting import DEADLINE, POLL_SECONDS
 
 BYTES_MAX: Final = 2**20
 
@@ -183,14 +183,14 @@ class Station:
         self.turn()
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
-        """Looks after each turn of this node."""
+        """Looks after each turn of this node, and now and then: an acknowledgement alone makes no turn."""
         try:
             async with asyncio.timeout(DEADLINE):
                 while not condition():
                     waiting = self.loop.create_future()
                     self._turns.add(waiting)
                     try:
-                        await waiting
+                        await asyncio.wait((waiting,), timeout=POLL_SECONDS)
                     finally:
                         self._turns.discard(waiting)
         except TimeoutError:
