@@ -168,7 +168,9 @@ class Station:
                 publisher.owner.set_reading(publisher)  # type: ignore[attr-defined]
         self.follow()
         for sender in self.node.outlets.take_ready():
-            self.clients[sender.name].flush()
+            client = self.clients.get(sender.name)
+            if client is not None and client.sender is sender:
+                client.flush()
         if self._timer is not None:
             self._timer.cancel()
         at = min(self.node.next_timeout(), self.broker.next_timeout() or self.now() + 60.0, self.now() + 60.0)
