@@ -83,6 +83,8 @@ def compiled_half(arguments: list[str]) -> Counts:
         return Counts(failed=1)
     if not names_paths(arguments):
         arguments = [*(path for path in COMPILED_PATHS if (ROOT / path).exists()), *arguments]
+    if not any(argument.startswith("-m") for argument in arguments):
+        arguments = ["-m", "not membership", *arguments]
     return run_half("compiled", python, arguments)
 
 

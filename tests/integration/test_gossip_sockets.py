@@ -21,6 +21,8 @@ from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import Serf, SerfPhase
 from federation.shell.gossip import GossipShell, JoinError, bind_gossip, parse_host
 
+pytestmark = pytest.mark.membership
+
 FAST = replace(LOCAL, probe_interval=0.2, probe_timeout=0.1, gossip_interval=0.02, suspicion_mult=2, tcp_timeout=2.0)
 
 

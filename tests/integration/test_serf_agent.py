@@ -29,7 +29,10 @@ from federation.shell.gossip import GossipShell, bind_gossip
 
 SERF = shutil.which("serf")
 
-pytestmark = pytest.mark.skipif(SERF is None, reason="the program `serf` (Debian package serf) is not installed")
+pytestmark = [
+    pytest.mark.membership,
+    pytest.mark.skipif(SERF is None, reason="the program `serf` (Debian package serf) is not installed"),
+]
 
 TAGS = {"fed_addr": "127.0.0.1:8901", "zone": "west"}
 
