@@ -36,6 +36,7 @@ from federation.stream.sender import State
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
 
+TICK_SECONDS: Final = 1.0  # how often deadlines are looked for while there are any
 KEY: Final = "plugins.federation"
 DRAIN_SECONDS_MAX: Final = 0.8  # at the stop, for what is on its way to other nodes
 LEAVE_SECONDS_MAX: Final = 2.5  # at the stop, for others to hear of it
@@ -203,24 +204,32 @@ class FederationPlugin(Plugin):
 
     def _turn_ended(self) -> None:
         """At the end of each turn that changed the broker: batches leave, the timer is moved."""
+        gathers = False
         for sender in self.node.outlets.take_ready():
             client = self._clients.get(sender.name)
             if client is not None and client.sender is sender:
                 client.flush()
             else:
                 sender.take_batches(self.server.now())
-        self._arm_timer()
+            gathers = gathers or sender.gathers()
+        # Looking for the next deadline in every turn would cost more than the turn: the only one that can be near and
+        # new here is that of a batch that gathers, all others are found by the tick.
+        if gathers or self._timer is None:
+            self._arm_timer()
 
     def _changed(self) -> None:
         """A stream acted on the broker or on a sender."""
         for sender in self.node.senders.values():
             if sender.state is not State.STREAMING:
                 self._follow()
+                self._arm_timer()
                 break
         self.server.flush_soon()
 
     def _arm_timer(self) -> None:
         at = self.node.next_timeout()
+        if at != NEVER:
+            at = min(at, self.server.now() + TICK_SECONDS)
         timer = self._timer
         if timer is not None:
             if self._timer_at <= at:
@@ -273,6 +282,7 @@ class FederationPlugin(Plugin):
         for bad in self.node.take_events():
             self._log.warning("a member's fed_addr is no address: it gets no events", node=bad.name, fed_addr=bad.text)
         self._follow()
+        self._arm_timer()
         if self._streams is not None:
             self._streams.members_changed()
         self.server.flush_soon()

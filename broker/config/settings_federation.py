@@ -73,7 +73,7 @@ class FederationSettings:
     retry_timeout: Annotated[
         float,
         Setting(
-            "Time to have joined all of retry_join; past it, retry_timeout_action.",
+            "Time to have joined the nodes of retry_join; past it, retry_timeout_action.",
             Duration(0.001, "1m"),
             "Raising it waits longer before it is reported that a node stands alone.",
         ),
@@ -82,7 +82,8 @@ class FederationSettings:
         str,
         Setting(
             "What happens after retry_timeout. `continue`: an error is logged and the tries go on, because a node "
-            "serves its own clients whether or not another node answers. `exit`: the node stops with status 1, as "
+            "serves its own clients whether or not another node answers. `exit`: a node that reached none of them stops "
+            "with status 1, as "
             "gmqttd does, for a supervisor that is to notice.",
             Choice(("continue", "exit")),
             source=Source.EXTENSION,

@@ -109,6 +109,16 @@ def version() -> None:
     click.echo(f"gmqttd {number} ({form}, Python {platform.python_version()})")
 
 
+def _settle_memory() -> None:
+    """What was made for the start stays: the collector need not look at it again. A full collection of a node with gRPC
+    loaded takes 30 ms otherwise, which clients see as latency."""
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 def _load_or_exit(config_file: str) -> tuple[Settings, list[Warning]]:
     from broker.config.loader import load
 
@@ -225,6 +235,7 @@ class Run:
             elif (error := starting.exception()) is not None:
                 await self._stop()  # what was opened before the fault
                 raise error
+            _settle_memory()
             if not asked.done():
                 reloading = asyncio.ensure_future(self._reload_when_asked())
                 stopped = asyncio.ensure_future(self._server.wait_stopped())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
+from mypy_extensions import mypyc_attr
+
 from broker.session.connection import Connection
 from broker.session.publisher import Publisher
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 LINGER_SECONDS_MAX: Final = 2.0  # from our last byte to the client's end of the connection
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ClientProtocol(asyncio.Protocol):
     """Shell of one `Connection`. No task, no stream, no queue a client: an idle one costs what these slots cost."""
 

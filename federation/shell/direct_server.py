@@ -25,7 +25,7 @@ from federation.stream.receiver import PeerReceiver, StreamError
 if TYPE_CHECKING:
     from federation.shell.stream_server import StreamServer
 
-ACK_SECONDS: Final = 0.001  # so long an acknowledgement may wait for others
+ACK_SECONDS: Final = 0.02  # so long an acknowledgement may wait for others
 ACK_BATCHES: Final = 4  # or for so many batches
 ACK_BYTES: Final = 8192  # or not at all for so much at once
 HELLO_SECONDS_MAX: Final = 5.0

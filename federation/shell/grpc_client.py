@@ -131,7 +131,9 @@ class PeerClient:
                 self.flush()
             elif not connection.ended.done():
                 connection.ended.set_result((sender.reason, False))
-            self._changed()
+            broker = self._node.broker
+            if broker.reading_changes or broker.dirty or sender.state is not State.STREAMING:
+                self._changed()  # not for every acknowledgement: it ends in a look at everything
 
         connection = DirectConnection(self._node.name, sender.session_id, answered)
         host, _, port = sender.addr.rpartition(":")

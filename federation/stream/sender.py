@@ -240,6 +240,8 @@ class PeerSender(Peer):
         outbox = self.outbox
         is_refused = self._is_refused
         self._is_refused = False
+        if self._next_id == 0 and next_event_id == 0:
+            clean_start = True  # nothing was sent yet: the answer to an earlier Hello was lost, and the state is due
         if not clean_start:
             first_id = outbox.on_way[0].first_id if outbox.on_way else self._next_id
             if not first_id <= next_event_id <= self._next_id:
@@ -352,6 +354,10 @@ class PeerSender(Peer):
         # nothing needs the shell.
         self._quiet = outbox.open_since() != NEVER or bool(outbox.waiting)
         return batches
+
+    def gathers(self) -> bool:
+        """Whether a batch is open that leaves by time: `next_timeout` is near."""
+        return self.state is State.STREAMING and self.outbox.open_since() != NEVER
 
     def _number(self, block: Block, now: float) -> Batch | None:
         """Give ids; None for a block in which nothing is left to send."""

@@ -60,7 +60,6 @@ async def test_what_a_server_says_is_told_and_tried_again(
     script.server.close()
 
 
-@pytest.mark.xfail(strict=True, reason="the sender takes the answer for a resume, and never sends its state")
 async def test_the_answer_to_the_first_hello_gets_lost(start_station: StartStation) -> None:
     """The server knows the session then, and nothing of it."""
     batches: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
