@@ -83,7 +83,7 @@ class FederationPlugin(Plugin):
     async def start(self) -> None:
         settings = self.settings
         bytes_max = message_bytes_max(self.server.settings.mqtt.max_packet_size)
-        self._streams = StreamServer(self.node, bytes_max, self._changed, self._log)
+        self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, self._delivered)
         fed_addr = settings.fed_addr
         try:
             fed_port = self._streams.bind(fed_addr.host, fed_addr.port)
@@ -225,6 +225,10 @@ class FederationPlugin(Plugin):
                 self._arm_timer()
                 break
         self.server.flush_soon()
+
+    def _delivered(self) -> None:
+        """A batch came: it is a turn of its own, and waiting for the end of this one would only be time."""
+        self.server.flush_now()
 
     def _arm_timer(self) -> None:
         at = self.node.next_timeout()

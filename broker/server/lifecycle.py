@@ -73,6 +73,10 @@ class Server:
             self._flush_scheduled = True
             self.loop.call_soon(self._flush)
 
+    def flush_now(self) -> None:
+        """As flush_soon, at once: for what came in one piece. Not from inside of a flush."""
+        self._flush()
+
     def _flush(self) -> None:
         self._flush_scheduled = False
         broker = self.broker

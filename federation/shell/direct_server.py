@@ -129,7 +129,7 @@ class DirectServerProtocol(asyncio.Protocol):
                     )
                     ack = max(ack, done)
         finally:
-            server.changed()
+            server.delivered()
             if ack >= 0:
                 self._acknowledge(ack, len(data))
         if pong:
