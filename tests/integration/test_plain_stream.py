@@ -325,7 +325,8 @@ async def test_hello_and_streams_of_strangers_are_refused(
     async with grpc.aio.insecure_channel(addresses(node)[0]) as channel:
         hello = channel.unary_unary(f"/{SERVICE}/Hello", pb.ClientHello.SerializeToString, pb.ServerHello.FromString)
         with pytest.raises(grpc.aio.AioRpcError, match=text) as caught:
-            await hello(pb.ClientHello(session_id="s"), metadata=metadata, timeout=SECONDS)
+            # The node serves clients before its streams: gRPC waits until it is there.
+            await hello(pb.ClientHello(session_id="s"), metadata=metadata, timeout=SECONDS, wait_for_ready=True)
         assert caught.value.code() is code
         for method in ("EventStream", "BatchStream"):
             stream = channel.stream_stream(f"/{SERVICE}/{method}", as_it_is, pb.Ack.FromString)
