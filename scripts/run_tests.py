@@ -14,7 +14,14 @@ from xml.etree import ElementTree
 ROOT: Final = Path(__file__).resolve().parent.parent
 RUN: Final = ROOT / "run" / "test"
 # What the hot modules are tested by. The rest of the tests would only run the same interpreted code again.
-COMPILED_PATHS: Final = ("tests/broker", "tests/properties", "tests/federation/stream", "tests/integration")
+COMPILED_PATHS: Final = (
+    "tests/broker",
+    "tests/properties",
+    "tests/federation/shell",
+    "tests/federation/stream",
+    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/federation/test_*.py")),
+    "tests/integration",
+)
 NO_COMPILER: Final = 3  # exit status of scripts/build_fast
 NO_TESTS: Final = 5  # exit status of pytest
 
@@ -84,7 +91,7 @@ def compiled_half(arguments: list[str]) -> Counts:
     if not names_paths(arguments):
         arguments = [*(path for path in COMPILED_PATHS if (ROOT / path).exists()), *arguments]
     if not any(argument.startswith("-m") for argument in arguments):
-        arguments = ["-m", "not membership", *arguments]
+        arguments = ["-m", "not membership and not interpreted", *arguments]
     return run_half("compiled", python, arguments)
 
 

@@ -88,6 +88,7 @@ async def test_the_answer_to_the_first_hello_gets_lost(start_station: StartStati
         script.server.close()
 
 
+@pytest.mark.interpreted
 async def test_a_server_without_a_sign_of_life(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked, and given up when it does not answer; one that answers is not."""
     monkeypatch.setattr(direct_client, "PING_SECONDS", 0.05)
@@ -117,6 +118,7 @@ async def test_a_server_without_a_sign_of_life(start_station: StartStation, monk
     script.server.close()
 
 
+@pytest.mark.interpreted
 async def test_full_receivers_do_not_end_a_stream(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nothing is read, the other node hears that we live."""
     monkeypatch.setattr(direct_client, "PING_SECONDS", 0.1)

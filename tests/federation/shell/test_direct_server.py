@@ -85,6 +85,7 @@ async def test_silence_is_closed(start_station: StartStation, monkeypatch: pytes
         (encode_hello("n1", "s"), STATUS_NOT_A_MEMBER, "n1 has not yet joined"),
     ],
 )
+@pytest.mark.interpreted
 async def test_a_hello_that_is_refused_says_why(
     start_station: StartStation, monkeypatch: pytest.MonkeyPatch, data: bytes, status: int, text: str
 ) -> None:
@@ -171,6 +172,7 @@ async def test_a_big_batch(start_station: StartStation) -> None:
     assert n1.node.counters["n2"].losses == 0
 
 
+@pytest.mark.interpreted
 async def test_a_silent_client_is_closed(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_server, "SILENCE_SECONDS_MAX", 0.1)
     n1 = await lone(start_station)
@@ -197,6 +199,7 @@ async def small_peer(port: int) -> Raw:
     return Raw(reader, writer)
 
 
+@pytest.mark.interpreted
 async def test_a_client_that_never_reads_its_answers_is_aborted(
     start_station: StartStation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +217,7 @@ async def test_a_client_that_never_reads_its_answers_is_aborted(
     peer.writer.transport.abort()
 
 
+@pytest.mark.interpreted
 async def test_the_end_waits_for_nobody(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers are stuck: that it was told the reason is not waited for."""
     monkeypatch.setattr(direct_server, "CLOSE_SECONDS_MAX", 0.05)
