@@ -33,7 +33,8 @@ HOT_MODULES = (
     "broker/broker.py",
     "broker/hooks.py",
     "federation/stream/*.py",
-    # Shells and the sum that every message passes: 10 of 150 µs from node to node at one message at a time.
+    # Shells and the sum that every message passes. With everything on one CPU a message took 113 and 143 µs over two
+    # nodes, without them 123 and 155 (two runs each); not pinned, no difference showed above the noise.
     "federation/node.py",
     "federation/shell/direct_client.py",
     "federation/shell/direct_server.py",

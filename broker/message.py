@@ -19,7 +19,7 @@ class Message:
     encoded     encodings by shape, filled on demand: a message is encoded once per shape
     head, tail  the packet as it was received, before and behind its packet identifier, where that can be forwarded as it
                 is (QoS 1, nothing in the flags, no properties); head_version its protocol (4, 5), 0 for none.
-                Saves 0.4 of 1.4 CPU-microseconds a message in the row "pairs, QoS 1" of scripts/bench.
+                In process, compiled, QoS 1 with both acks costs 0.40 µs a message with it; without it was not measured.
     """
 
     __slots__ = (

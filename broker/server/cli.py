@@ -110,8 +110,8 @@ def version() -> None:
 
 
 def _settle_memory() -> None:
-    """What was made for the start stays: the collector need not look at it again. A full collection of a node with gRPC
-    loaded takes 30 ms otherwise, which clients see as latency."""
+    """What was made for the start stays: the collector need not look at it again. A full collection with all modules
+    loaded took 18 ms, in which no client is served; what this saves in latency was not measured."""
     import gc
 
     gc.collect()

@@ -15,7 +15,7 @@ AWAIT_PUBCOMP: Final = 3
 # Queue entries are counted with what they cost beside the payload, so that a flood of empty messages is bounded too.
 ENTRY_BYTES: Final = 256
 
-# Two bytes of every packet identifier: 45 ns cheaper a message than int.to_bytes (2.8 MB once).
+# Two bytes of every packet identifier, instead of int.to_bytes for each message (about 2.8 MB once; not measured apart).
 PACKET_ID_BYTES: Final[list[bytes]] = [i.to_bytes(2, "big") for i in range(65536)]
 
 
