@@ -27,7 +27,7 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
-from broker.counters import Counters
+from broker.counters import DROP_WILL_REFUSED, Counters
 from broker.errors import MqttError
 from broker.hooks import Forwarder, Peer
 from broker.message import Message
@@ -198,9 +198,13 @@ class Broker:
         else:
             present = True
             self.counters.sessions_resumed += 1
-            if session.will is not None:
-                session.will.cancel()
-                session.will = None
+            will = session.will
+            if will is not None:
+                if will.at <= now:
+                    will.handle_timeout(now)  # its delay has passed, the timer would have come within its slot
+                else:
+                    will.cancel()
+                    session.will = None
         connection.client_id = client_id
         connection.session = session
         session.username = connection.username
@@ -304,8 +308,13 @@ class Broker:
         return self.router.route(message, now)
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:
-        self.counters.wills_published += 1
-        self.publish(will_message(will, client_id, now), now)
+        """Its topic was looked at with the CONNECT; one that new settings no longer allow is dropped, and counted."""
+        try:
+            self.publish(will_message(will, client_id, now), now)
+        except MqttError:
+            self.counters.drop(DROP_WILL_REFUSED, 1)
+        else:
+            self.counters.wills_published += 1
 
     # --- subscriptions ---
 

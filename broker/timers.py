@@ -75,14 +75,23 @@ class TimerWheel:
         passed = 0
         while self._order and self._order[0] * SLOT_SECONDS <= now:
             slot = heapq.heappop(self._order)
-            for timed in self._slots.pop(slot):
-                if timed.timer_slot != slot:
-                    continue  # cancelled, or moved, by one that was visited before it
-                timed.timer_slot = -1
-                if timed.deadline() <= now:
-                    timed.handle_timeout(now)
-                    passed += 1
-                self.schedule(timed)
+            entries = self._slots.pop(slot)
+            try:
+                for timed in entries:
+                    if timed.timer_slot != slot:
+                        continue  # cancelled, or moved, by one that was visited before it
+                    timed.timer_slot = -1
+                    if timed.deadline() <= now:
+                        timed.handle_timeout(now)
+                        passed += 1
+                    self.schedule(timed)
+            except BaseException:
+                # A fault in one is nothing to the others of its slot: they are visited by the next call.
+                for timed in entries:
+                    if timed.timer_slot == slot:
+                        timed.timer_slot = -1
+                        self.schedule(timed)
+                raise
         return passed
 
     def __len__(self) -> int:

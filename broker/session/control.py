@@ -26,6 +26,7 @@ from broker.codec.reason_codes import (
     RETAIN_NOT_SUPPORTED,
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
     SUCCESS,
+    TOPIC_NAME_INVALID,
 )
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError, ProtocolViolation
@@ -80,6 +81,8 @@ def handle_connect(connection: Connection, packet: Connect, now: float) -> None:
             raise MqttError(QOS_NOT_SUPPORTED, f"will with QoS {packet.will.qos}, at most {settings.maximum_qos}")
         if packet.will.retain and not settings.retain_available:
             raise MqttError(RETAIN_NOT_SUPPORTED, "retained will, but retained messages are switched off here")
+        if packet.will.topic.count(b"/") >= settings.max_topic_levels:
+            raise MqttError(TOPIC_NAME_INVALID, f"will topic has more than {settings.max_topic_levels} levels")
     answer: Properties = {}
     client_id = packet.client_id
     if not client_id:

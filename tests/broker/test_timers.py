@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,25 @@ def test_a_deadline_is_met_at_most_one_slot_late() -> None:
     assert all(rang[0] <= at / 10 + SLOT_SECONDS for at, rang in enumerate(a.rang for a in alarms))
     assert wheel.next_timeout() is None
     assert len(wheel) == 0
+
+
+class Faulty(Alarm):
+    def handle_timeout(self, now: float) -> None:
+        raise ValueError("a fault of ours")
+
+
+def test_a_fault_in_one_is_nothing_to_the_others() -> None:
+    """The fault is told to the caller; who stood in the same slot is visited by the next call."""
+    wheel = TimerWheel()
+    before, faulty, after = Alarm(1.0), Faulty(1.0), Alarm(1.1)
+    for alarm in (before, faulty, after):
+        wheel.schedule(alarm)
+    with pytest.raises(ValueError, match="a fault of ours"):
+        wheel.handle_timeout(2.0)
+    wheel.handle_timeout(2.1)
+    assert (before.rang, after.rang) == ([2.0], [2.1])
+    assert len(wheel) == 0
+    assert wheel.next_timeout() is None
 
 
 def test_early_is_harmless() -> None:

@@ -182,6 +182,7 @@ def test_a_large_packet_is_refused_on_sight_of_its_header(make_world: Any) -> No
     [
         (Will(b"w", b"", 2), {"maximum_qos": 1}, 0x9B, 3),
         (Will(b"w", b"", 0, True), {"retain_available": False}, 0x9A, 3),
+        (Will(b"a/b/c", b""), {"max_topic_levels": 2}, 0x90, 3),
         (None, {"allow_zero_length_clientid": False}, 0x85, 2),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,28 @@ def test_a_client_that_came_back(world: Any, watcher: Any) -> None:
     world.advance(200.0)
     assert watcher.take_payloads() == []  # this connection had none
     assert len(world.broker.timers) == 1  # the watcher's keep alive: nothing of the will is kept
+
+
+def test_a_client_that_came_back_too_late(world: Any, watcher: Any) -> None:
+    """The delay has passed: the will is due, although no timer came yet."""
+    world.connect("c", will=DELAYED, expiry=100).cut()
+    world.now += 10.01
+    world.connect("c", clean_start=False, expiry=100)
+    assert watcher.take_payloads() == [b"gone"]
+    world.advance(50.0)
+    assert watcher.take_payloads() == []
+    assert world.broker.counters.wills_published == 1
+
+
+def test_a_will_that_new_settings_refuse(world: Any) -> None:
+    """It is dropped and counted; the end of its connection, and everybody else's timers, go on."""
+    clients = [world.connect(name, keep_alive=10, will=Will(b"a/b/c", b"gone")) for name in ("a", "b", "c")]
+    world.broker.apply_settings(replace(world.broker.settings, max_topic_levels=2))
+    world.advance(20.0)
+    assert [client.closed for client in clients] == [True] * 3
+    assert world.broker.sessions == {}
+    assert world.drops() == {"will_refused": 3}
+    assert world.broker.counters.wills_published == 0
 
 
 @pytest.mark.parametrize("clean_start", [True, False])
