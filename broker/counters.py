@@ -14,7 +14,6 @@ DROP_SESSION_ENDED: Final = "session_ended"
 DROP_RETAINED_FULL: Final = "retained_full"
 DROP_FROM_PEER_INVALID: Final = "from_peer_invalid"
 DROP_GROUP_GONE: Final = "group_gone"
-DROP_GROUP_LEFT: Final = "group_left"
 DROP_WILL_REFUSED: Final = "will_refused"
 DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
@@ -25,7 +24,7 @@ DROP_REASONS: Final = (
     DROP_SESSION_ENDED,
     DROP_RETAINED_FULL,
     DROP_FROM_PEER_INVALID,
-    DROP_GROUP_LEFT,
+    DROP_GROUP_GONE,
     DROP_WILL_REFUSED,
 )
 
