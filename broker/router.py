@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import TOPIC_NAME_INVALID
 from broker.codec.writer import encode_publish
-from broker.counters import DROP_EXPIRED, DROP_FROM_PEER_INVALID, DROP_RETAINED_FULL
+from broker.counters import DROP_EXPIRED, DROP_FROM_PEER_INVALID, DROP_GROUP_GONE, DROP_RETAINED_FULL
 from broker.errors import MqttError
 from broker.hooks import NO_GROUPS, Peer, RemoteGroup
 from broker.message import NEVER, Message
@@ -328,21 +328,26 @@ class Router:
             for group in route.groups:
                 self._deliver_group(group.local, message, now)
         elif groups:
+            gone = len(groups)
             for group in route.groups:
-                if (group.share_name, group.topic_filter) in groups:
+                if group.local is not None and (group.share_name, group.topic_filter) in groups:
+                    gone -= 1
                     self._deliver_group(group.local, message, now)
+            if gone > 0:  # the last member here went while the message was on its way
+                self.broker.counters.drop(DROP_GROUP_GONE, gone)
 
     def publish_block(self, data: bytes, version: int, now: float, pos: int = 0) -> int:
         """Contiguous PUBLISH packets of another node (version 4 or 5), from `pos`, to ordinary subscribers here only.
 
-        Stops when the publisher is held: the position to go on at, len(data) at the end. A packet that is no PUBLISH
-        ends the block; it and the rest are counted as one drop.
+        Stops when the publisher is held: the position to go on at, len(data) at the end. What is no PUBLISH ends the
+        block, and it and the rest are counted as one drop; a PUBLISH that is refused is one drop too.
         """
         size = len(data)
         publisher = self.publisher
         while pos < size:
             if publisher is not None and publisher.held:
                 return pos
+            end = size
             try:
                 start = pos
                 first = data[pos]
@@ -356,9 +361,11 @@ class Router:
                     if byte < 128:
                         break
                     shift += 7
-                end = pos + remaining
-                if first >> 4 != 3 or shift > 21 or end > size:
+                    if shift > 21:
+                        raise IndexError
+                if first >> 4 != 3 or pos + remaining > size:
                     raise IndexError
+                end = pos + remaining
                 topic_end = pos + 2 + (data[pos] << 8 | data[pos + 1])
                 payload_at = topic_end + 1 if version == 5 else topic_end
                 if first == 0x30 and payload_at <= end and (version != 5 or data[topic_end] == 0):
@@ -390,8 +397,9 @@ class Router:
                     self.publish_remote(message, NO_GROUPS, now)
                 pos = end
             except (IndexError, MqttError):
+                # A whole packet that is refused here (a topic too deep for this node's settings) costs no other one.
                 self.broker.counters.drop(DROP_FROM_PEER_INVALID, 1)
-                break
+                pos = end
         return size
 
     def _deliver_run_here(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -197,7 +198,9 @@ def test_a_message_of_another_node_stays_here(world: Any) -> None:
     assert receive(None) == (1, 1, 1)
     assert receive(((b"g", b"a"),)) == (1, 1, 0)
     assert receive(((b"h", b"+"), (b"g", b"a"))) == (1, 1, 1)
+    assert world.drops() == {}
     assert receive(((b"g", b"+"), (b"unknown", b"a"))) == (1, 0, 0)
+    assert world.drops() == {"group_gone": 2}, "their last members went meanwhile"
     assert receive((), retain=True) == (1, 0, 0)
     assert world.broker.retained.get(b"a") is not None
     router.store_retained(Message(b"a", b"", 0, True), world.now)
@@ -268,6 +271,28 @@ def test_a_block_that_is_damaged(world: Any, bad: bytes) -> None:
     assert world.broker.router.publish_block(GOOD * 2 + bad, 4, world.now) == len(GOOD * 2 + bad)
     world.flush()
     assert client.take_payloads() == [b"x", b"x"]
+    assert world.drops() == {"from_peer_invalid": 1}
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_packet_that_is_refused_costs_no_other_one(make_world: Any, qos: int) -> None:
+    """This node allows fewer levels than the one that took the message from its client."""
+    world = make_world(max_topic_levels=3)
+    client = world.connect("c")
+    client.subscribe(b"#")
+    deep = encode_publish(4, b"a/b/c/d", b"y", qos, False, False, qos, b"")
+    block = deep + GOOD + deep + GOOD
+    assert world.broker.router.publish_block(block, 4, world.now) == len(block)
+    world.flush()
+    assert client.take_payloads() == [b"x", b"x"]
+    assert world.drops() == {"from_peer_invalid": 2}
+
+
+def test_a_length_without_an_end_costs_no_time(world: Any) -> None:
+    """400 kB of continuation bytes, read as one number, would take a minute."""
+    started = time.process_time()
+    world.broker.router.publish_block(b"\x30" + b"\xff" * 400_000, 4, world.now)
+    assert time.process_time() - started < 1.0
     assert world.drops() == {"from_peer_invalid": 1}
 
 
