@@ -303,6 +303,7 @@ class Broker:
 
     def publish(self, message: Message, now: float) -> bool:
         """The one way for every publish of the server itself: API, wills. Raises MqttError for a bad topic name."""
+        self.now = now
         self.router.lookup(message.topic)
         self.counters.messages_received[message.qos] += 1
         return self.router.route(message, now)

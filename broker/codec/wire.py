@@ -36,6 +36,8 @@ def decode_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
+            if byte == 0 and shift:
+                raise MalformedPacket("variable byte integer longer than it need be [MQTT-1.5.5-1]")
             return value, at
         shift += 7
         if shift == 28:

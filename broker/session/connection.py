@@ -30,6 +30,7 @@ from broker.codec.reason_codes import (
     SUCCESS,
     TOPIC_ALIAS_INVALID,
 )
+from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
@@ -242,6 +243,20 @@ class Connection(Publisher):
                     shift += 7
                     if shift > 21:
                         raise MalformedPacket("remaining length of more than four bytes (2.1.4)")
+                if byte == 0:
+                    if version == 5:
+                        raise MalformedPacket("remaining length longer than it need be [MQTT-1.5.5-1]")
+                    # MQTT 3.1.1 forbids it in a table only. It is read, but no receiver gets to see it: packets are
+                    # forwarded as they came.
+                    end = body + remaining
+                    if first >> 4 == PUBLISH and end <= size and version:
+                        self._receive(data[pos : pos + 1] + encode_varint(remaining) + data[body:end], now)
+                        if self.closed:
+                            return size
+                        pos = end
+                        if self.held:
+                            return pos
+                        continue
             end = body + remaining
             if end > size:
                 self._check_size(end - pos)

@@ -15,6 +15,8 @@ AWAIT_PUBCOMP: Final = 3
 # Queue entries are counted with what they cost beside the payload, so that a flood of empty messages is bounded too.
 ENTRY_BYTES: Final = 256
 
+EXPIRY_MAX: Final = 0xFFFFFFFF  # a Message Expiry Interval has four bytes
+
 # Two bytes of every packet identifier, instead of int.to_bytes for each message (about 2.8 MB once; not measured apart).
 PACKET_ID_BYTES: Final[list[bytes]] = [i.to_bytes(2, "big") for i in range(65536)]
 
@@ -53,8 +55,11 @@ def encode_for(
 ) -> bytes:
     """The PUBLISH for one receiver. Encodings that receivers can share are kept in the message: once per shape."""
     if version == 5 and (identifiers or message.expires_at != NEVER):
-        # Less the whole seconds that it waited here [MQTT-3.3.2-6]; .999 also keeps the float's error out of it.
-        expiry = -1 if message.expires_at == NEVER else max(0, int(message.expires_at - now + 0.999))
+        # Less the whole seconds that it waited here [MQTT-3.3.2-6]; .999 also keeps the float's error out of it. The
+        # maximum is for a `now` that is older than the message: that of the last packet from a client.
+        expiry = -1
+        if message.expires_at != NEVER:
+            expiry = min(EXPIRY_MAX, max(0, int(message.expires_at - now + 0.999)))
         return encode_publish(
             5, message.topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry, 0, identifiers
         )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.codec.packets import PubAck
+from broker.message import Message
 
 
 def offline(world: Any, version: int = 5) -> Any:
@@ -148,6 +149,19 @@ def test_the_servers_limit_of_message_expiry(make_world: Any) -> None:
     world.advance(20.0)
     client = world.connect("c", clean_start=False)
     assert [(p.payload, p.message_expiry_interval) for p in client.take_publishes()] == [(b"new", 3580)]
+
+
+def test_the_longest_expiry_from_another_node(world: Any) -> None:
+    """What another node sends comes at a time that no client's packet has told the broker yet."""
+    client = world.connect("c")
+    client.subscribe(b"a")
+    now = world.now + 5.0
+    for _ in range(400):
+        world.broker.router.publish_remote(Message(b"a", bytes(1000), 0, False, b"", now + 0xFFFFFFFF), (), now)
+    assert world.broker.sessions["c"].queue_length() > 0
+    world.flush()
+    assert {publish.message_expiry_interval for publish in client.take_publishes()} == {0xFFFFFFFF}
+    assert not client.closed
 
 
 def test_what_is_queued_when_the_session_ends_is_counted(world: Any) -> None:

@@ -183,6 +183,38 @@ def test_a_first_packet_of_anything(world: Any, version: int) -> None:
     world.check()
 
 
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("length", [b"\x86\x00", b"\x86\x80\x00", b"\x86\x80\x80\x00"])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_length_that_is_longer_than_it_need_be(world: Any, version: int, length: bytes, qos: int) -> None:
+    """Read in MQTT 3; its receivers get the shortest form [MQTT-1.5.5-1], in pieces and in a run too."""
+    receivers = [world.connect(f"r{number}", number) for number in (3, 4, 5)]
+    for receiver in receivers:
+        receiver.subscribe(b"a")
+        receiver.output = b""
+    publisher = world.connect("p", version)
+    packet = (b"\x32" if qos else b"\x30") + length + b"\0\1a" + (b"\0\7x" if qos else b"xyz")
+    publisher.send_bytes(packet * 3)
+    publisher.send_bytes(packet[:2])
+    publisher.send_bytes(packet[2:] + packet[:5])
+    publisher.send_bytes(packet[5:])
+    for receiver in receivers:
+        assert receiver.take_payloads() == ([b"x"] if qos else [b"xyz"]) * 5
+        assert receiver.output[:2] == bytes((packet[0], 6 if receiver.version < 5 else 7))
+
+
+def test_a_length_that_is_longer_than_it_need_be_is_malformed(world: Any) -> None:
+    """[MQTT-1.5.5-1] is normative in MQTT 5: of a packet, of its properties, of a Subscription Identifier."""
+    for data in (
+        b"\x30\x87\x00\0\1a\0xyz",
+        b"\x30\x08\0\1a\x80\0xyz",
+        b"\x82\x0a\0\1\3\x0b\x81\0\0\1a\0",
+    ):
+        client = world.connect("c")
+        client.send_bytes(data)
+        assert [p.reason_code for p in client.packets] == [0x81]
+
+
 def test_a_packet_byte_by_byte_costs_its_size(world: Any) -> None:
     """Chunks of one byte are not kept as one object each."""
     client = world.connect()
