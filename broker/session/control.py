@@ -22,6 +22,7 @@ from broker.codec.reason_codes import (
     BAD_AUTHENTICATION_METHOD,
     CLIENT_IDENTIFIER_NOT_VALID,
     NORMAL_DISCONNECTION,
+    PACKET_TOO_LARGE,
     QOS_NOT_SUPPORTED,
     RETAIN_NOT_SUPPORTED,
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
@@ -98,17 +99,29 @@ def handle_connect(connection: Connection, packet: Connect, now: float) -> None:
         if packet.keep_alive == 0 or packet.keep_alive > settings.max_keepalive:
             connection.keep_alive = settings.max_keepalive
             answer[props.SERVER_KEEP_ALIVE] = settings.max_keepalive
+    if packet.protocol_version == 5:
+        _announce_limits(broker, answer)
+    # A client that cannot take its CONNACK would wait for it; one that can takes every acknowledgement.
+    _check_answer(connection, ConnAck(False, SUCCESS, answer))
     session, present = broker.open_session(connection, client_id, packet.clean_start, expiry_interval, now)
     connection.connecting = False
     connection.will = packet.will
-    if packet.protocol_version == 5:
-        _announce_limits(broker, answer)
     if packet.protocol_version == 3:
         present = False  # reserved in MQTT 3.1 (3.2 there)
     connection.write_packets(
         encode_packet(ConnAck(present, SUCCESS, answer), packet.protocol_version, connection.maximum_packet_size), 1
     )
     session.resume(now)
+
+
+def _check_answer(connection: Connection, answer: Packet) -> None:
+    """Before anything is done: an answer above the client's Maximum Packet Size may not be sent [MQTT-3.1.2-24], and who
+    waits for one that never comes learns nothing."""
+    maximum = connection.maximum_packet_size
+    if maximum and not encode_packet(answer, connection.version, maximum):
+        raise MqttError(
+            PACKET_TOO_LARGE, f"{type(answer).__name__} does not fit in the client's Maximum Packet Size of {maximum}"
+        )
 
 
 def _session_expiry(broker: Broker, packet: Connect, answer: Properties) -> int:
@@ -150,6 +163,7 @@ def handle_subscribe(connection: Connection, packet: Subscribe, now: float) -> N
     identifier = props.get_int(packet.properties, props.SUBSCRIPTION_IDENTIFIER, 0)
     if identifier and not broker.settings.subscription_identifier_available:
         raise MqttError(SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers are switched off here")
+    _check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
     known = broker.known_filters(session, packet.filters)
     codes = broker.subscribe_session(session, packet.filters, identifier)
     connection.write_packets(
@@ -161,6 +175,7 @@ def handle_subscribe(connection: Connection, packet: Subscribe, now: float) -> N
 def handle_unsubscribe(connection: Connection, packet: Unsubscribe, now: float) -> None:
     """Section 3.10."""
     session = _session(connection)
+    _check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
     codes = connection.broker.unsubscribe_session(session, packet.topic_filters)
     connection.write_packets(
         encode_packet(UnsubAck(packet.packet_id, codes), connection.version, connection.maximum_packet_size), 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.codec import properties as props
-from broker.codec.packets import PubAck, PubComp, Publish, PubRec, PubRel, Subscribe, SubscribeFilter
+from broker.codec.packets import PubAck, PubComp, Publish, PubRec, PubRel, Subscribe, SubscribeFilter, Unsubscribe
 
 VERSIONS = (3, 4, 5)
 
@@ -246,6 +246,35 @@ def test_maximum_packet_size_of_the_client(world: Any) -> None:
     world.publish(b"a", bytes(100), qos=1)
     again = world.connect("c", clean_start=False, properties={props.MAXIMUM_PACKET_SIZE: 100})
     assert again.take_publishes() == []
+
+
+@pytest.mark.parametrize(
+    ("maximum", "answer"), [(1, b""), (4, b""), (5, b"\x20\x03\0\x95\0"), (15, b"\x20\x03\0\x95\0")]
+)
+def test_a_client_that_cannot_take_its_connack(world: Any, maximum: int, answer: bytes) -> None:
+    """[MQTT-3.1.2-24] and [MQTT-3.2.0-1]: it would get messages and acknowledgements before, or instead of, a CONNACK."""
+    world.connect("c", clean_start=False, expiry=100).subscribe(b"a")
+    client = world.open()
+    client.connect("c", clean_start=False, expiry=100, properties={props.MAXIMUM_PACKET_SIZE: maximum})
+    assert client.output == answer
+    assert client.closed
+    assert world.broker.sessions["c"].connection is not None  # nothing was taken over
+    assert world.connect("d", properties={props.MAXIMUM_PACKET_SIZE: 16}).connack is not None
+
+
+def test_answers_above_the_maximum_packet_size_of_the_client(world: Any) -> None:
+    """Nothing is subscribed or unsubscribed that the client is not told of; the close says why."""
+    few, many = [b"%d" % number for number in range(10)], [b"%d" % number for number in range(50)]
+    client = world.connect("c", expiry=100, properties={props.MAXIMUM_PACKET_SIZE: 40})
+    assert client.subscribe(*few) == [2] * 10
+    client.send(Subscribe(1, [SubscribeFilter(topic_filter) for topic_filter in many]))
+    assert [p.reason_code for p in client.packets] == [0x95]
+    assert client.closed
+    assert list(world.broker.sessions["c"].subscriptions) == few
+    client = world.connect("c", clean_start=False, properties={props.MAXIMUM_PACKET_SIZE: 40})
+    client.send(Unsubscribe(1, many))
+    assert [p.reason_code for p in client.packets] == [0x95]
+    assert world.broker.local_interest() == []  # its session had no expiry
 
 
 def test_in_flight_message_too_large_for_the_next_connection(world: Any) -> None:
