@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
@@ -16,26 +15,38 @@ from typing import Any, Final, TextIO
 import structlog
 
 from broker.config.settings import LogSettings
+from broker.server.log_output import LogOutput
 
 LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "error": 40}
 VALUE_CHARACTERS_MAX: Final = 2000  # of one value in a text line: what strangers send must not flood the log
 
 _dump_packet: bool = False
+_standard_error: LogOutput | None = None  # one for the whole process: it counts
 
 
 def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Write from the given level on, to standard error unless a stream is given."""
-    global _dump_packet  # noqa: PLW0603
-    output = sys.stderr if stream is None else stream
-    processors: list[Any] = [_add_level, _add_time]
+    global _dump_packet, _standard_error  # noqa: PLW0603
+    if stream is not None:
+        output = LogOutput(stream)
+    else:
+        output = _standard_error = _standard_error or LogOutput()
+
+    def add_lost(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if output.lost > output.told:
+            event["lines_lost_before"] = output.lost - output.told
+        return event
+
+    processors: list[Any] = [_add_level, _add_time, add_lost]
     if settings.format == "json":
-        processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=_plain)]
+        json_renderer = structlog.processors.JSONRenderer(default=_plain)
+        processors += [structlog.processors.format_exc_info, _order, json_renderer]
     else:
         processors += [structlog.processors.format_exc_info, TextRenderer(colours=output.isatty())]
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[settings.level]),
-        logger_factory=structlog.WriteLoggerFactory(output),
+        logger_factory=lambda *_: output,
         cache_logger_on_first_use=False,
     )
     _dump_packet = settings.dump_packet and settings.level == "debug"
@@ -60,6 +71,21 @@ def _add_level(_logger: Any, method: str, event: MutableMapping[str, Any]) -> Mu
 def _add_time(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     event["time"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     return event
+
+
+def _order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Every line begins alike: people read these lines too."""
+    first = {name: event.pop(name) for name in ("time", "level", "part", "event") if name in event}
+    return first | dict(event)
+
+
+def _words(value: Any) -> str:
+    """A value in a text line: no marks of Python."""
+    if isinstance(value, dict):
+        return ", ".join(f"{_plain(name)}: {_words(inner)}" for name, inner in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(_words(inner) for inner in value)
+    return _plain(value)
 
 
 def _plain(value: Any) -> str:
@@ -92,7 +118,7 @@ class TextRenderer:
 
 
 def _text_value(value: Any) -> str:
-    text = _one_line(_plain(value))
+    text = _one_line(_words(value))
     if len(text) > VALUE_CHARACTERS_MAX:
         text = f"{text[:VALUE_CHARACTERS_MAX]}… ({len(text)} characters)"
     return f'"{text}"' if text == "" or any(mark in text for mark in ' ="') else text

@@ -41,6 +41,22 @@ def test_json() -> None:
     assert event == {"part": "server", "event": "odd", "level": "warn", "data": "\\xffx", "text": "ä\n"}
 
 
+def test_json_lines_begin_alike() -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(format="json"), stream)
+    get_logger("server").info("odd", a=1, z={"b": 2})
+    assert list(json.loads(stream.getvalue())) == ["time", "level", "part", "event", "a", "z"]
+
+
+def test_lists_and_mappings_are_words_in_text() -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(), stream)
+    get_logger("x").info("joined", hosts=["a:1"], errors={"b:2": "Connection refused", "c:3": ["no", b"\xff"]})
+    assert stream.getvalue().endswith('x: joined hosts=a:1 errors="b:2: Connection refused, c:3: no, \\xff"\n'), (
+        stream.getvalue()
+    )
+
+
 @pytest.mark.parametrize(
     ("level", "shown"),
     [

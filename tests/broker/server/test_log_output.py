@@ -1,0 +1,153 @@
+"""A log that cannot be written: the program goes on, and what is lost is counted and told."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import structlog
+
+from broker.config.settings import LogSettings
+from broker.server.log_output import LogOutput
+from broker.server.logging import get_logger, setup_logging
+
+TIMEOUT: Final = 30.0
+ROOT: Final = Path(__file__).resolve().parents[3]
+
+# Logs, says so on standard output, and goes on when it is told to.
+PROGRAM: Final = """
+import sys, time
+from broker.config.settings import LogSettings
+from broker.server.logging import get_logger, setup_logging
+setup_logging(LogSettings())
+log = get_logger("x")
+for round in range(2):
+    began = time.monotonic()
+    for number in range(100):
+        log.info("line", number=number, filler="." * 2000)
+    print(f"{time.monotonic() - began:.3f}", flush=True)
+    sys.stdin.readline()
+log.info("last")
+"""
+
+
+@pytest.fixture(autouse=True)
+def former_log() -> Iterator[None]:
+    former = structlog.get_config()
+    yield
+    structlog.configure(**former)
+
+
+class Full(io.StringIO):
+    """A stream whose disk may be full."""
+
+    is_full = True
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+def start(stderr: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """It ran to its end, and cleanly."""
+    process.communicate("\n\n", timeout=TIMEOUT)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_lines_that_are_lost_are_counted_and_told_once(form: str) -> None:
+    stream = Full()
+    setup_logging(LogSettings(format=form), stream)
+    log = get_logger("x")
+    log.info("one")
+    log.info("two")
+    stream.is_full = False
+    log.info("three")
+    log.info("four")
+    three, four = stream.getvalue().splitlines()
+    assert "three" in three
+    assert "lines_lost_before" in three
+    assert "2" in three.rpartition("lines_lost_before")[2]
+    assert "lines_lost_before" not in four
+
+
+def test_a_closed_stream() -> None:
+    stream = io.StringIO()
+    stream.close()
+    output = LogOutput(stream)
+    output.info("a line")
+    assert output.lost == 1
+
+
+def test_a_full_disk() -> None:
+    with open("/dev/full", "w") as full:
+        process = start(full.fileno())
+    end(process)
+
+
+def test_no_standard_error_at_all() -> None:
+    process = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, PROGRAM],
+        input="\n\n",
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert process.returncode == 0
+    assert len(process.stdout.split()) == 2
+
+
+def test_a_reader_that_is_gone() -> None:
+    reading, writing = os.pipe()
+    process = start(writing)
+    os.close(writing)
+    os.close(reading)
+    end(process)
+
+
+def test_a_reader_that_does_not_read_is_waited_for_once() -> None:
+    reading, writing = os.pipe()
+    process = start(writing)
+    os.close(writing)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    began_at = time.monotonic()
+    assert float(process.stdout.readline()) < 5.0  # and not for ever: the pipe holds a third of the lines
+    assert time.monotonic() - began_at < TIMEOUT
+    with open(reading, encoding="utf-8") as pipe:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        text = ""
+        while "lines_lost_before" not in text:  # the reader reads again: it is told what it missed
+            line = pipe.readline()
+            assert line, "the program ended without a word of what was lost"
+            text += line
+        assert 50 < int(text.rpartition("lines_lost_before=")[2].split()[0]) < 100
+        process.stdin.write("\n")
+        process.stdin.close()
+        while "last" not in line:
+            line = pipe.readline()
+            assert line
+    assert process.wait(TIMEOUT) == 0
+    process.stdout.close()
