@@ -97,12 +97,14 @@ def decode_connect(data: bytes, start: int, end: int) -> Connect:
             max(delay_interval, 0),
         )
     username: str | None = None
+    if version == MQTT_31 and pos == end:
+        flags &= ~(_USER_NAME | _PASSWORD)  # there the remaining length goes before the flags
     if flags & _USER_NAME:
         name = decode_string(data, pos, end)
         pos += 2 + len(name)
         username = name.decode()
     password: bytes | None = None
-    if flags & _PASSWORD:
+    if flags & _PASSWORD and not (version == MQTT_31 and pos == end):
         password = decode_binary(data, pos, end)
         pos += 2 + len(password)
     if pos != end:

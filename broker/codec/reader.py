@@ -72,7 +72,8 @@ def decode_packet(first: int, data: bytes, start: int, end: int, version: int) -
     if 4 <= kind <= 7:
         return decode_ack(first, data, start, end, version)
     flags = first & 15
-    if flags != (2 if kind in (8, 10) else 0):
+    if flags != (2 if kind in (8, 10) else 0) and not (version == 3 and flags == 10 and kind in (8, 10)):
+        # MQTT 3.1 sends SUBSCRIBE and UNSUBSCRIBE again, with DUP.
         raise MalformedPacket(f"{_NAMES[kind]} with fixed header flags {flags:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]")
     if kind in (12, 13):
         if start != end:
@@ -139,7 +140,7 @@ def decode_publish(first: int, data: bytes, start: int, end: int, version: int) 
 def decode_ack(first: int, data: bytes, start: int, end: int, version: int) -> PubAck | PubRec | PubRel | PubComp:
     """PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7), the hot path."""
     kind = first >> 4
-    if first & 15 != (2 if kind == 6 else 0):
+    if first & 15 != (2 if kind == 6 else 0) and not (version == 3 and first == 0x6A):  # PUBREL with DUP in MQTT 3.1
         raise MalformedPacket(f"{_NAMES[kind]} with fixed header flags {first & 15:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]")
     size = end - start
     if size < 2 or (size > 2 and version != 5):

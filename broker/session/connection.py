@@ -400,8 +400,8 @@ class Connection(Publisher):
             raise MqttError(
                 QOS_NOT_SUPPORTED, f"QoS {publish.qos} above the server's maximum QoS {settings.maximum_qos}"
             )
+        incoming = session.incoming
         if publish.qos == 2:
-            incoming = session.incoming
             if incoming is None:
                 incoming = session.incoming = {}
             if publish.packet_id in incoming:
@@ -411,7 +411,6 @@ class Connection(Publisher):
                 raise MqttError(
                     RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
                 )
-            incoming[publish.packet_id] = True
         self.broker.counters.messages_received[publish.qos] += 1
         expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
         message = Message(
@@ -423,6 +422,9 @@ class Connection(Publisher):
             if publish.qos == 1:
                 self.write_packets(encode_puback(publish.packet_id, reason_code, self.version), 1)
             else:
+                # Only now: one that is refused above was not received, and is refused again after a reconnect.
+                assert incoming is not None
+                incoming[publish.packet_id] = True
                 self.write_packets(encode_pubrec(publish.packet_id, reason_code, self.version), 1)
 
     def _resolve_alias(self, alias: int, topic: bytes) -> bytes:

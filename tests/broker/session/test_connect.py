@@ -107,6 +107,21 @@ def test_a_ping_is_answered(world: Any) -> None:
     assert client.packets == [PingResp()]
 
 
+@pytest.mark.parametrize("flags", [0x82, 0xC2])
+def test_mqtt_31_may_leave_out_what_its_flags_announce(world: Any, flags: int) -> None:
+    """The remaining length goes before the flags of user name and password there."""
+    client = world.open(3)
+    client.send_bytes(b"\x10\x0f\0\x06MQIsdp\x03" + bytes((flags,)) + b"\0\0\0\1c")
+    assert client.output == b"\x20\2\0\0"
+    client = world.open(3)
+    client.send_bytes(b"\x10\x12\0\x06MQIsdp\x03" + bytes((flags,)) + b"\0\0\0\1d\0\1u")
+    assert client.output == b"\x20\2\0\0"
+    assert world.broker.sessions["d"].username == "u"
+    client = world.open(4)
+    client.send_bytes(b"\x10\x0d\0\x04MQTT\x04" + bytes((flags,)) + b"\0\0\0\1e")
+    assert client.closed
+
+
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_connack(world: Any, version: int) -> None:
     client = world.connect("c", version)

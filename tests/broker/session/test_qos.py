@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from broker.codec import properties as props
-from broker.codec.packets import PubAck, PubComp, Publish, PubRec, PubRel, Subscribe, SubscribeFilter, Unsubscribe
+from broker.codec.packets import (
+    Disconnect,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    SubscribeFilter,
+    UnsubAck,
+    Unsubscribe,
+)
 
 VERSIONS = (3, 4, 5)
 
@@ -65,6 +77,29 @@ def test_qos_2_is_routed_once(world: Any) -> None:
     assert publisher.packets == [PubRec(5), PubComp(5), PubComp(5, 0x92)]
     publisher.publish(b"a", b"2", 2, packet_id=5)  # [MQTT-4.3.3-12]: now it is a new one
     assert receiver.take_payloads() == [b"1", b"2"]
+
+
+def test_a_refused_qos_2_message_is_not_acknowledged_later(make_world: Any) -> None:
+    """Sent again after the reconnect it is no duplicate of something that was received."""
+    world = make_world(max_topic_levels=2)
+    for _ in range(2):
+        publisher = world.connect("p", clean_start=False, expiry=100, auto=False)
+        publisher.publish(b"a/b/c", b"1", 2, packet_id=5)
+        assert [type(p) for p in publisher.packets] == [Disconnect]
+        assert publisher.packets[0].reason_code == 0x90
+
+
+def test_mqtt_31_sends_again_with_dup(world: Any) -> None:
+    """SUBSCRIBE, UNSUBSCRIBE and PUBREL have a DUP flag in MQTT 3.1, and only there."""
+    packets = (b"\x8a\x06\0\1\0\1a\2", b"\x6a\2\0\7", b"\xaa\5\0\2\0\1a")
+    client = world.connect("c", 3)
+    for packet in packets:
+        client.send_bytes(packet)
+    assert client.packets == [SubAck(1, [2]), PubComp(7), UnsubAck(2, [])]
+    for packet in packets:
+        client = world.connect("c", 4)
+        client.send_bytes(packet)
+        assert client.closed
 
 
 def test_qos_1_again_is_routed_again(world: Any) -> None:
