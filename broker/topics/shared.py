@@ -6,13 +6,16 @@ from __future__ import annotations
 class GroupMember:
     """Base of what can be in a group, so that the turn costs no lookup by name when compiled.
 
-    A subclass overrides `is_available`, or sets `available`.
+    A subclass overrides `is_available`, or sets `available`. The other three belong to the group: its ring.
     """
 
-    __slots__ = ("available",)
+    __slots__ = ("available", "following", "group", "previous")
 
     def __init__(self, available: bool = True) -> None:
         self.available = available
+        self.group: SharedGroup | None = None
+        self.following: GroupMember | None = None
+        self.previous: GroupMember | None = None
 
     def is_available(self) -> bool:
         """Whether a message could leave for this member now: it is connected."""
@@ -20,57 +23,88 @@ class GroupMember:
 
 
 class SharedGroup:
-    """Members of one `$share/share_name/topic_filter` in the order in which they joined; each is in it once."""
+    """Members of one `$share/share_name/topic_filter` in the order in which they joined; each is in it once, and in no
+    other. A ring: joining and leaving cost the same however many members there are."""
 
-    __slots__ = ("_members", "_next", "share_name", "topic_filter")
+    __slots__ = ("_first", "_next", "_size", "share_name", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
         self.share_name = share_name
         self.topic_filter = topic_filter
-        self._members: list[GroupMember] = []
-        self._next = 0
+        self._first: GroupMember | None = None  # who joined first
+        self._next: GroupMember | None = None  # whose turn it is; None: the first's, once it is known who that is
+        self._size = 0
 
     def __len__(self) -> int:
-        return len(self._members)
+        return self._size
 
     def add(self, member: GroupMember) -> bool:
         """False when it is a member already."""
-        for known in self._members:
-            if known is member:
-                return False
-        self._members.append(member)
+        if member.group is not None:
+            assert member.group is self, "in another group"
+            return False
+        member.group = self
+        self._size += 1
+        first = self._first
+        if first is None:
+            self._first = member
+            member.following = member.previous = member
+        else:
+            last = first.previous
+            assert last is not None
+            member.previous = last
+            member.following = first
+            last.following = first.previous = member
         return True
 
     def remove(self, member: GroupMember) -> bool:
         """False when it is no member. The turn stays where it was for the others."""
-        for index, known in enumerate(self._members):
-            if known is member:
-                del self._members[index]
-                if index < self._next:
-                    self._next -= 1
-                return True
-        return False
+        if member.group is not self:
+            return False
+        following, previous = member.following, member.previous
+        assert following is not None
+        assert previous is not None
+        member.group = member.following = member.previous = None
+        self._size -= 1
+        if self._size == 0:
+            self._first = self._next = None
+            return True
+        previous.following = following
+        following.previous = previous
+        if self._first is member:
+            self._first = following
+        if self._next is member:
+            self._next = following
+        return True
 
     def members(self) -> list[GroupMember]:
-        return list(self._members)
+        found: list[GroupMember] = []
+        member = self._first
+        for _ in range(self._size):
+            assert member is not None
+            found.append(member)
+            member = member.following
+        return found
 
     def pick(self, available_only: bool = False) -> GroupMember | None:
         """The next member in turn that is available; when none is, the next at all, whose session keeps the message,
         or None with `available_only`. None for an empty group."""
-        count = len(self._members)
-        if count == 0:
-            return None
-        first = self._next if self._next < count else 0
-        index = first
+        first = self._next
+        if first is None:
+            first = self._first
+            if first is None:
+                return None
+        member = first
         while True:
-            member = self._members[index]
-            index = index + 1 if index + 1 < count else 0
+            following = member.following
+            assert following is not None
             if member.is_available():
-                self._next = index
+                self._next = following
                 return member
-            if index == first:
+            if following is first:
                 break
+            member = following
         if available_only:
             return None
-        self._next = first + 1
-        return self._members[first]
+        self._next = first.following
+        return first

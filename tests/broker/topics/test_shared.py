@@ -1,5 +1,7 @@
 """Turns of a shared group."""
 
+import time
+
 from broker.topics.shared import GroupMember, SharedGroup
 
 
@@ -37,3 +39,31 @@ def test_removal_keeps_the_turn() -> None:
     assert group.remove(b)
     assert group.pick() is None
     assert len(group) == 0
+
+
+def test_members_that_join_are_last_in_turn() -> None:
+    a, b, c = GroupMember(), GroupMember(), GroupMember()
+    group = group_of(a, b)
+    assert [group.pick(), group.pick()] == [a, b]
+    assert group.add(c)
+    assert group.members() == [a, b, c]
+    assert [group.pick() for _ in range(4)] == [a, b, c, a]
+    assert group.remove(a)
+    assert group.add(a)
+    assert group.members() == [b, c, a]
+    assert [group.pick() for _ in range(3)] == [b, c, a]
+
+
+def test_a_hundred_thousand_members_come_and_go() -> None:
+    """Each at the same cost: searched one by one they would take minutes."""
+    members = [GroupMember() for _ in range(100_000)]
+    group = SharedGroup(b"g", b"a")
+    started = time.process_time()
+    for member in members:
+        assert group.add(member)
+        assert not group.add(member)
+    assert len(group) == 100_000
+    for member in reversed(members):
+        assert group.remove(member)
+    assert time.process_time() - started < 10.0
+    assert group.members() == []
