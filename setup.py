@@ -38,7 +38,9 @@ HOT_MODULES = (
     "federation/node.py",
     "federation/shell/direct_client.py",
     "federation/shell/direct_server.py",
+    "federation/shell/outflow.py",
     "broker/server/protocol.py",
+    "broker/server/turns.py",
 )
 
 PROBE = "#include <Python.h>\nint main(void) { return Py_IsInitialized(); }\n"

@@ -30,13 +30,14 @@ from federation.serf.serf import Serf, SerfPhase
 from federation.shell.gossip import GossipShell, GossipSockets, bind_gossip
 from federation.shell.grpc_client import PeerClient
 from federation.shell.grpc_options import message_bytes_max
+from federation.shell.outflow import Outflow
 from federation.shell.stream_server import StreamServer
 from federation.stream.sender import State
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
 
-TICK_SECONDS: Final = 1.0  # how often deadlines are looked for while there are any
+TICK_SECONDS: Final = 1.0  # how often deadlines are looked for while there are other nodes
 KEY: Final = "plugins.federation"
 DRAIN_SECONDS_MAX: Final = 0.8  # at the stop, for what is on its way to other nodes
 LEAVE_SECONDS_MAX: Final = 2.5  # at the stop, for others to hear of it
@@ -64,6 +65,7 @@ class FederationPlugin(Plugin):
         self._gossip: GossipShell | None = None
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
+        self._outflow = Outflow(self.node.outlets, self._arm_timer)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
         self._retry_deadline: asyncio.TimerHandle | None = None
@@ -74,7 +76,7 @@ class FederationPlugin(Plugin):
     # --- life
 
     async def prepare(self) -> None:
-        self.server.turn_callbacks.append(self._turn_ended)
+        self.server.turns.callbacks.append(self._outflow.turn_ended)
         if self.server.api is not None:
             from federation.api.membership import register_membership
 
@@ -153,11 +155,12 @@ class FederationPlugin(Plugin):
             if timer is not None:
                 timer.cancel()
         self._timer = None
-        if self._turn_ended in self.server.turn_callbacks:
-            self.server.turn_callbacks.remove(self._turn_ended)
+        if self._outflow.turn_ended in self.server.turns.callbacks:
+            self.server.turns.callbacks.remove(self._outflow.turn_ended)
         self.node.left()
         clients = list(self._clients.values())
         self._clients.clear()
+        self._outflow.writers.clear()
         await asyncio.gather(*(client.stop() for client in clients))
         if self._streams is not None:
             await self._streams.stop()
@@ -202,21 +205,6 @@ class FederationPlugin(Plugin):
 
     # --- turns and timers
 
-    def _turn_ended(self) -> None:
-        """At the end of each turn that changed the broker: batches leave, the timer is moved."""
-        gathers = False
-        for sender in self.node.outlets.take_ready():
-            client = self._clients.get(sender.name)
-            if client is not None and client.sender is sender:
-                client.flush()
-            else:
-                sender.take_batches(self.server.now())
-            gathers = gathers or sender.gathers()
-        # Looking for the next deadline in every turn would cost more than the turn: the only one that can be near and
-        # new here is that of a batch that gathers, all others are found by the tick.
-        if gathers or self._timer is None:
-            self._arm_timer()
-
     def _changed(self) -> None:
         """A stream acted on the broker or on a sender."""
         for sender in self.node.senders.values():
@@ -228,11 +216,11 @@ class FederationPlugin(Plugin):
 
     def _delivered(self) -> None:
         """A batch came: it is a turn of its own, and waiting for the end of this one would only be time."""
-        self.server.flush_now()
+        self.server.turns.flush_now()
 
     def _arm_timer(self) -> None:
         at = self.node.next_timeout()
-        if at != NEVER:
+        if self.node.senders:
             at = min(at, self.server.now() + TICK_SECONDS)
         timer = self._timer
         if timer is not None:
@@ -243,23 +231,27 @@ class FederationPlugin(Plugin):
         if at != NEVER:
             self._timer_at = at
             self._timer = self._loop.call_at(at, self._timer_fired)
+        self._outflow.is_watched = at != NEVER
 
     def _timer_fired(self) -> None:
         self._timer = None
+        self._outflow.is_watched = False
         self.node.handle_timeout(self.server.now())
         self._follow()
-        self._turn_ended()
+        self._outflow.turn_ended()
 
     def _follow(self) -> None:
         """Clients as the node's senders want them."""
         for name, client in list(self._clients.items()):
             if self.node.senders.get(name) is not client.sender:
                 del self._clients[name]
+                del self._outflow.writers[name]
                 client.follow()
         for name, sender in self.node.senders.items():
             found = self._clients.get(name)
             if found is None:
                 found = self._clients[name] = PeerClient(self.node, sender, self._changed, self._log)
+                self._outflow.writers[name] = found.writer
             found.follow()
 
     # --- membership

@@ -1,5 +1,4 @@
-"""One running node: the broker core, its listeners, the API, the plugins; and the two things every shell needs, the
-clock and the flush at the end of a loop turn."""
+"""One running node: the broker core, its listeners, the API, the plugins, and its life from start to stop."""
 
 from __future__ import annotations
 
@@ -7,8 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
@@ -18,20 +16,12 @@ from broker.plugins import Plugin, StartError, load_plugin
 from broker.server.listeners import Listeners
 from broker.server.logging import dump_packet, get_logger
 from broker.server.protocol import ClientProtocol
+from broker.server.turns import Turns
 from broker.session.connection import Connection
-from broker.session.publisher import Publisher
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to take what was written to them
 PLUGIN_STOP_SECONDS_MAX: Final = 1.0
-FLUSH_ROUNDS_MAX: Final = 100  # rounds of one turn; what is left goes on in the next turn
-
-
-class ReadingOwner(Protocol):
-    """A shell that reads for a publisher."""
-
-    def set_reading(self, publisher: Publisher) -> None:
-        """Pause or resume reading as `publisher.held` says."""
 
 
 class Server:
@@ -46,10 +36,7 @@ class Server:
         self.api: Any = None  # broker.api.server.ApiServer, loaded only when the configuration asks for it
         self.plugins: list[Plugin] = []
         self.protocols: set[ClientProtocol] = set()
-        self.turn_callbacks: list[Callable[[], None]] = []  # called at the end of each turn that changed the broker
-        self._flush_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self.turns = Turns(self.broker, self.loop, self)
         self._wall_offset = time.time() - self.loop.time()
         self._started = False
         self._stopping = False
@@ -61,7 +48,7 @@ class Server:
 
     def now(self) -> float:
         """Monotonic seconds, the `now` of every core."""
-        return self.loop.time()
+        return self.turns.now()
 
     def wall_time(self, monotonic: float) -> float:
         """Unix seconds of a monotonic instant."""
@@ -69,64 +56,7 @@ class Server:
 
     def flush_soon(self) -> None:
         """After acting on the broker: write what it wants written at the end of this loop turn, once for each receiver."""
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self.loop.call_soon(self._flush)
-
-    def flush_now(self) -> None:
-        """As flush_soon, at once: for what came in one piece. Not from inside of a flush."""
-        self._flush()
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        broker = self.broker
-        for _ in range(FLUSH_ROUNDS_MAX):
-            for connection in broker.take_dirty():
-                try:
-                    cast(ClientProtocol, connection.owner).carry_out(connection)
-                except Exception as error:  # the others of this turn must still be written
-                    self.internal_error(connection, error)
-            changes = broker.take_reading_changes()
-            for publisher in changes:
-                if publisher.owner is None:
-                    continue
-                try:
-                    cast(ReadingOwner, publisher.owner).set_reading(publisher)
-                except Exception as error:
-                    if isinstance(publisher, Connection):
-                        self.internal_error(publisher, error)
-                    else:
-                        self.log.error("fault in resuming a stream", exc_info=error)
-            if not changes and not broker.dirty:
-                break
-        else:
-            self.flush_soon()
-        for callback in self.turn_callbacks:
-            try:
-                callback()
-            except Exception as error:
-                self.log.error("fault in a plugin", exc_info=error)
-        self._arm_timer()
-
-    def _arm_timer(self) -> None:
-        at = self.broker.next_timeout()
-        timer = self._timer
-        if at is None:
-            return
-        if timer is not None:
-            if self._timer_at <= at:
-                return
-            timer.cancel()
-        self._timer_at = at
-        self._timer = self.loop.call_at(at, self._handle_timeout)
-
-    def _handle_timeout(self) -> None:
-        self._timer = None
-        try:
-            self.broker.handle_timeout(self.now())
-        except Exception as error:
-            self.log.error("fault in handling a timeout", exc_info=error)
-        self._flush()
+        self.turns.flush_soon()
 
     # --- connections ---
 
@@ -152,6 +82,12 @@ class Server:
         except Exception as second:
             self.log.error("fault in closing a client", client_id=connection.client_id, exc_info=second)
             cast(ClientProtocol, connection.owner).abort()
+
+    def plugin_error(self, error: Exception) -> None:
+        self.log.error("fault in a plugin", exc_info=error)
+
+    def timer_error(self, error: Exception) -> None:
+        self.log.error("fault in handling a timeout", exc_info=error)
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What nobody caught, as a line of the log instead of loose text among it."""
@@ -206,15 +142,14 @@ class Server:
         self._stopping = True
         self.listeners.close()
         self.broker.shut_down(self.now())
-        self._flush()
+        self.turns.flush_now()
         goodbyes: list[Any] = [plugin.leave() for plugin in self.plugins]
         goodbyes.append(self._wait_closed())
         if self.api is not None:
             goodbyes.append(self.api.stop())
         await self._within(LEAVE_SECONDS_MAX, goodbyes, "leave")
         await self._within(PLUGIN_STOP_SECONDS_MAX, [plugin.stop() for plugin in reversed(self.plugins)], "stop")
-        if self._timer is not None:
-            self._timer.cancel()
+        self.turns.stop()
         self._stopped.set()
         self.loop.set_exception_handler(None)
         if self._started:

@@ -21,10 +21,11 @@ LINGER_SECONDS_MAX: Final = 2.0  # from our last byte to the client's end of the
 class ClientProtocol(asyncio.Protocol):
     """Shell of one `Connection`. No task, no stream, no queue a client: an idle one costs what these slots cost."""
 
-    __slots__ = ("connection", "linger", "paused", "server", "transport")
+    __slots__ = ("connection", "linger", "paused", "server", "transport", "turns")
 
     def __init__(self, server: Server) -> None:
         self.server = server
+        self.turns = server.turns
         self.transport: asyncio.Transport | None = None
         self.connection: Connection | None = None
         self.paused = False
@@ -45,15 +46,16 @@ class ClientProtocol(asyncio.Protocol):
         )
 
     def data_received(self, data: bytes) -> None:
-        server = self.server
+        turns = self.turns
         connection = self.connection
         if connection is None or connection.closed:
             return
+        now = turns.now()
         try:
-            connection.receive_data(data, server.now())
+            connection.receive_data(data, now)
         except Exception as error:  # our fault: this client pays with its connection, nobody else notices
-            server.internal_error(connection, error)
-        server.flush_soon()
+            self.server.internal_error(connection, error)
+        turns.flush_chunk(len(data), now)
 
     def pause_writing(self) -> None:
         if self.connection is not None:

@@ -18,6 +18,7 @@ from federation.api.pb import federation_pb2 as pb
 from federation.node import Node
 from federation.shell.direct_client import DirectConnection
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, client_options
+from federation.shell.outflow import PeerWriter
 from federation.stream.direct import STATUS_OK
 from federation.stream.sender import HELLO_SECONDS_MAX, Batch, PeerSender, State
 
@@ -30,7 +31,7 @@ def _as_it_is(data: bytes) -> bytes:
 
 
 class PeerClient:
-    """`flush` must be called after each call to the sender from outside; `changed` is called after those made here."""
+    """`writer.flush` must be called after each call to the sender from outside; `changed` is called after those made here."""
 
     def __init__(self, node: Node, sender: PeerSender, changed: Callable[[], None], log: Any) -> None:
         self.sender = sender
@@ -44,7 +45,7 @@ class PeerClient:
         self._to_write: deque[Batch] = deque()  # bounded by the sender's window
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()  # the one of the attempt, and cancelled ones that still end
-        self._direct: DirectConnection | None = None  # while its stream is open
+        self.writer = PeerWriter(sender, self._queue)
         self._greeted = ""  # address that took our Hello of a direct stream and has not answered it
         self._grpc_addr = ""  # address that is no direct stream: the next attempt, if it is to there, is by gRPC
         self._told = ""  # the last reason that was logged
@@ -65,16 +66,9 @@ class PeerClient:
                 self._tell_lost(sender.reason)
             self._cancel()
 
-    def flush(self) -> None:
-        """Hand what the sender wants sent to the writer."""
-        batches = self.sender.take_batches(self._loop.time())
-        if not batches:
-            return
-        if self._direct is not None:
-            self._direct.write(batches)
-        else:
-            self._to_write.extend(batches)
-            self._wake.set()
+    def _queue(self, batches: list[Batch]) -> None:
+        self._to_write.extend(batches)
+        self._wake.set()
 
     async def stop(self) -> None:
         self._cancel()
@@ -128,7 +122,7 @@ class PeerClient:
         def answered(event_id: int) -> None:
             self._node.ack(sender, attempt, event_id, loop.time())
             if sender.attempt == attempt and sender.state is State.STREAMING:
-                self.flush()
+                self.writer.flush()
             elif not connection.ended.done():
                 connection.ended.set_result((sender.reason, False))
             broker = self._node.broker
@@ -160,13 +154,13 @@ class PeerClient:
                 kind="direct",
                 clean_start=reply.clean_start,
             )
-            self._direct = connection
-            self.flush()
+            self.writer.direct = connection
+            self.writer.flush()
             self._changed()
             return await connection.ended
         finally:
-            if self._direct is connection:
-                self._direct = None
+            if self.writer.direct is connection:
+                self.writer.direct = None
             connection.close()
 
     async def _talk(self, channel: grpc.aio.Channel, attempt: int) -> tuple[str, bool]:
@@ -197,7 +191,7 @@ class PeerClient:
         )
         call: Any = stream(metadata=self._metadata)
         writer = self._loop.create_task(self._write(call))
-        self.flush()
+        self.writer.flush()
         self._changed()
         try:
             while True:
@@ -208,7 +202,7 @@ class PeerClient:
                 if sender.attempt != attempt or sender.state is not State.STREAMING:
                     self._changed()
                     return sender.reason, False
-                self.flush()
+                self.writer.flush()
                 self._changed()
             code = await call.code()
             return _reason(code, await call.details()), code in REFUSALS

@@ -140,7 +140,7 @@ def decode_block_header(data: bytes, start: int, end: int) -> tuple[int, int]:
     version = data[start]
     if version not in (4, 5):
         raise FrameError(f"publish block of MQTT level {version}, may be 4 or 5")
-    return version, int.from_bytes(data[start + 1 : start + 5], "big")
+    return version, data[start + 1] << 24 | data[start + 2] << 16 | data[start + 3] << 8 | data[start + 4]
 
 
 def decode_groups(data: bytes, start: int, end: int) -> tuple[tuple[tuple[bytes, bytes], ...], int]:

@@ -240,7 +240,7 @@ class PeerReceiver:
             start = pos + HEADER_SIZE
             if start > end:
                 raise StreamError(f"batch ends inside the header of its frame {batch.number}", True)
-            stop = start + int.from_bytes(data[pos + 2 : start], "big")
+            stop = start + (data[pos + 2] << 24 | data[pos + 3] << 16 | data[pos + 4] << 8 | data[pos + 5])
             if stop > end:
                 raise StreamError(
                     f"frame {batch.number} has a body of {stop - start} bytes, the batch has {end - start} left", True

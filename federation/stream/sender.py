@@ -339,8 +339,12 @@ class PeerSender(Peer):
             batches.extend([self._encode(block, now) for block in outbox.on_way])
         if not outbox.on_way:
             self._progress_at = now
+        has_state = self._state_filters is not None or bool(self._interest) or bool(self._state_retained)
         while outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
-            next_block = self._next_state_block(now)
+            next_block = None
+            if has_state:
+                next_block = self._next_state_block(now)
+                has_state = next_block is not None
             if next_block is None:
                 next_block = self._next_message_block(now)
                 if next_block is None:

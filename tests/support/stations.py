@@ -170,7 +170,7 @@ class Station:
         for sender in self.node.outlets.take_ready():
             client = self.clients.get(sender.name)
             if client is not None and client.sender is sender:
-                client.flush()
+                client.writer.flush()
         if self._timer is not None:
             self._timer.cancel()
         at = min(self.node.next_timeout(), self.broker.next_timeout() or self.now() + 60.0, self.now() + 60.0)

@@ -43,7 +43,7 @@ async def test_messages_pass_both_ways(start_station: StartStation, host: str) -
     assert n1.kinds() == n2.kinds() == ["direct"]
     assert len(readers[0].payloads) == len(readers[1].payloads) == 400
     for station in (n1, n2):
-        connection = next(iter(station.clients.values()))._direct
+        connection = next(iter(station.clients.values())).writer.direct
         assert connection is not None
         transports = [connection._transport, *station.streams.connections]
         for transport in transports:
