@@ -33,9 +33,10 @@ BLOCK_RUN_MAX: Final = 256  # messages of a peer's block handled as one; a hold 
 class Receiver:
     """One session that gets a topic's messages, with what its matching subscriptions say together."""
 
-    __slots__ = ("identifiers", "no_local", "qos", "retain_as_published", "session")
+    __slots__ = ("identifiers", "more_identifiers", "no_local", "qos", "retain_as_published", "session")
 
     def __init__(self, subscription: Subscription) -> None:
+        self.more_identifiers: list[int] | None = None  # while the route is made: a tuple grows at the square
         self.session: Session = subscription.session
         self.qos = subscription.qos
         self.no_local = subscription.no_local
@@ -48,7 +49,9 @@ class Receiver:
         self.no_local = self.no_local and subscription.no_local
         self.retain_as_published = self.retain_as_published or subscription.retain_as_published
         if subscription.identifier:
-            self.identifiers = (*self.identifiers, subscription.identifier)
+            if self.more_identifiers is None:
+                self.more_identifiers = list(self.identifiers)
+            self.more_identifiers.append(subscription.identifier)
 
 
 class GroupRoute:
@@ -144,6 +147,9 @@ class Router:
         if route.groups:
             route.plain = False
         for receiver in route.receivers:
+            if receiver.more_identifiers is not None:
+                receiver.identifiers = tuple(receiver.more_identifiers)
+                receiver.more_identifiers = None
             if receiver.no_local or receiver.identifiers:
                 route.plain = False
         if len(topic) <= ROUTE_TOPIC_BYTES_MAX:

@@ -98,9 +98,11 @@ def connection_properties(expiry: int, topic_alias: int, subscription_identifier
         block = b"\x02" + expiry.to_bytes(4, "big")
     if topic_alias:
         block += b"\x23" + topic_alias.to_bytes(2, "big")
-    for identifier in subscription_identifiers:
-        block += b"\x0b" + encode_varint(identifier)
-    return block
+    if not subscription_identifiers:
+        return block
+    if len(subscription_identifiers) == 1:
+        return block + b"\x0b" + encode_varint(subscription_identifiers[0])
+    return block + b"".join([b"\x0b" + encode_varint(identifier) for identifier in subscription_identifiers])
 
 
 def encode_puback(packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:

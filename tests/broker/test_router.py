@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import time
 from typing import Any
 
 import pytest
@@ -54,6 +56,22 @@ def test_subscription_identifiers(make_world: Any, mode: str, identifiers: list[
     world.publish(b"a", retain=True)
     client.subscribe(b"a", identifier=5)
     assert [p.subscription_identifiers for p in client.take_publishes()] == [(), (5,)]
+
+
+def test_thousands_of_overlapping_filters_of_one_client(make_world: Any) -> None:
+    """Every identifier comes, in the order of the matches; the route costs the matches, not their square."""
+    world = make_world(max_subscriptions_per_client=40_000)
+    client = world.connect("c")
+    levels = 15
+    for identifier, choice in enumerate(itertools.product((b"a", b"+"), repeat=levels), 1):
+        world.broker.subscribe("c", [SubscribeFilter(b"/".join(choice))], identifier, world.now)
+    started = time.process_time()
+    route = world.broker.router.lookup(b"/".join([b"a"] * levels))
+    assert time.process_time() - started < 0.6, "1.4 s at the square, 0.05 s else"
+    assert sorted(route.receivers[0].identifiers) == list(range(1, 2**levels + 1))
+    world.publish(b"/".join([b"a"] * levels))
+    (publish,) = client.take_publishes()
+    assert publish.subscription_identifiers == route.receivers[0].identifiers
 
 
 def test_no_local(world: Any) -> None:
