@@ -25,6 +25,7 @@ from broker.codec.reason_codes import (
     PACKET_IDENTIFIER_NOT_FOUND,
     PACKET_TOO_LARGE,
     QOS_NOT_SUPPORTED,
+    QUOTA_EXCEEDED,
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
     SUCCESS,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
 CONNECT_BYTES_MAX: Final = 512 * 1024  # before CONNECT nobody has shown who he is: will and properties fit
+# All other packets but PUBLISH: their filters and properties become objects, many times the size of the packet.
+CONTROL_BYTES_MAX: Final = 1024 * 1024
 RUN_MAX: Final = 256  # messages handled as one; a hold of the publisher acts between two runs
 PENDING_MERGE_BYTES: Final = 4096  # smaller chunks of one packet are joined: a packet byte by byte costs its own size
 PACKET_RATE_MIN: Final = 16_384  # bytes a second that a large packet must come with, beyond connect_timeout
@@ -259,11 +262,11 @@ class Connection(Publisher):
                         continue
             end = body + remaining
             if end > size:
-                self._check_size(end - pos)
+                self._check_size(first, end - pos)
                 self.pending_needed = end - pos
                 return pos
             if version == 0:
-                self._check_size(end - pos)
+                self._check_size(first, end - pos)
                 self.packets_received += 1
                 self._receive_connect(first, data, body, end, now)
                 if self.closed:
@@ -281,7 +284,7 @@ class Connection(Publisher):
                         payload_at += 1
                     if payload_at <= end and topic_end > body + 2 and (version != 5 or data[payload_at - 1] == 0):
                         if end - pos > self.broker.max_packet_size:
-                            self._check_size(end - pos)
+                            self._check_size(first, end - pos)
                         if first == 0x30:
                             pos = self._receive_run(data, pos, end, body + 2, topic_end, payload_at, now)
                         else:
@@ -293,7 +296,7 @@ class Connection(Publisher):
                             self.pending_needed = 0
                             return pos
                         continue
-                self._check_size(end - pos)
+                self._check_size(first, end - pos)
                 self.packets_received += 1
                 self._receive_publish(first, data, body, end, now)
                 if self.closed:
@@ -307,7 +310,7 @@ class Connection(Publisher):
                 assert session is not None
                 session.acknowledge(data[body] << 8 | data[body + 1])
             else:
-                self._check_size(end - pos)
+                self._check_size(first, end - pos)
                 self.packets_received += 1
                 if PUBACK <= kind <= PUBCOMP:
                     self._receive_ack(kind, first, data, body, end)
@@ -329,12 +332,18 @@ class Connection(Publisher):
             raise
         handle_control_packet(self, packet, now)
 
-    def _check_size(self, packet_size: int) -> None:
+    def _check_size(self, first: int, packet_size: int) -> None:
         limit = self.broker.max_packet_size
         if self.version == 0 and limit > CONNECT_BYTES_MAX:
             limit = CONNECT_BYTES_MAX
         if packet_size > limit:
             raise MqttError(PACKET_TOO_LARGE, f"packet of {packet_size} bytes, at most {limit} are accepted")
+        if packet_size > CONTROL_BYTES_MAX and first >> 4 != PUBLISH:
+            raise MqttError(
+                QUOTA_EXCEEDED,
+                f"packet of type {first >> 4} with {packet_size} bytes, at most {CONTROL_BYTES_MAX} are read; "
+                "send many topic filters in several packets",
+            )
 
     # --- PUBLISH ---
 

@@ -25,8 +25,9 @@ from broker.codec.packets import (
     Unsubscribe,
     Will,
 )
+from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_packet
-from broker.session.connection import PENDING_MERGE_BYTES
+from broker.session.connection import CONTROL_BYTES_MAX, PENDING_MERGE_BYTES
 
 TOPICS = (b"a", b"a/b", b"c/d/e", b"$x", "é/ü".encode())
 FILTERS = (b"a", b"a/#", b"+/b", b"#", b"$share/g/a", b"$share/g/+/b", b"c/+/e", "é/#".encode())
@@ -224,6 +225,19 @@ def test_a_packet_byte_by_byte_costs_its_size(world: Any) -> None:
     assert client.connection.pending is not None
     assert len(client.connection.pending) <= 1 + 40_000 // PENDING_MERGE_BYTES
     assert client.connection.pending_size == 40_005
+
+
+@pytest.mark.parametrize("first", [0x82, 0xA2, 0x40, 0xE0, 0xF0])
+def test_only_messages_may_be_large(world: Any, first: int) -> None:
+    """Filters and properties take many times their bytes: 256 MiB of them would be gigabytes. Refused on sight."""
+    client = world.connect()
+    filters = [SubscribeFilter(b"%0250d" % number, 2) for number in range(4000)]
+    assert client.subscribe(*filters) == [2] * 4000  # a megabyte
+    client.send_bytes(bytes((first,)) + encode_varint(CONTROL_BYTES_MAX + 1))
+    assert [p.reason_code for p in client.packets] == [0x97]
+    client = world.connect()
+    client.send_bytes(b"\x30" + encode_varint(CONTROL_BYTES_MAX + 1))
+    assert not client.closed
 
 
 def test_a_client_cannot_make_the_broker_grow(make_world: Any) -> None:
