@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from broker.api.errors import ApiError
 from broker.api.method import INTERNAL_TEXT, ApiMethod, CallContext
 from broker.api.route import Route, method_routes
-from broker.api.transcoding import read_request, write_response
+from broker.api.transcoding import one_line, read_request, write_response
 
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024  # of one request, over gRPC (its own default) and over REST alike
 CALLS_MAX: Final = 256  # requests at once; more are refused with RESOURCE_EXHAUSTED
@@ -109,7 +109,7 @@ async def read_body(request: web.Request) -> bytes:
         text = f"the body is larger than {REQUEST_BYTES_MAX} bytes"
         raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, HTTP_CONTENT_TOO_LARGE) from None
     except web.RequestPayloadError as error:
-        raise ApiError(grpc.StatusCode.INVALID_ARGUMENT, f"the body cannot be read: {error}") from None
+        raise ApiError(grpc.StatusCode.INVALID_ARGUMENT, f"the body cannot be read: {one_line(error)}") from None
 
 
 def json_response(text: str, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

@@ -89,6 +89,8 @@ def load_bytes(data: bytes, file: str) -> LoadResult:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(part for part in (error.context, error.problem) if part)
+        if "'\\t'" in problem:
+            problem = "a tab stands where YAML takes only spaces"
         return _one_fault(file, f"this is not YAML: {problem}", mark.line + 1 if mark else 0)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1

@@ -144,8 +144,8 @@ class MqttSettings:
     max_connections: Annotated[
         int,
         Setting(
-            "Most connections at one time; the next one is refused with 0x97 (quota exceeded) or closed. "
-            "0: as many as there are file descriptors.",
+            "Most connections at one time; the next one is closed at once, and counted. 0, or more than there are open "
+            "files for: as many as there are files for (some are kept for other nodes and the API).",
             Whole(0, COUNT_MAX, 10000),
             "Raising it needs about 6 kB of memory for each idle connection; lowering it protects those there are.",
             source=Source.EXTENSION,

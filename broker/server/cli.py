@@ -65,7 +65,12 @@ def check(config_file: str) -> None:
     _print_warnings(warnings)
     from broker.config.printer import effective_yaml
 
-    click.echo(effective_yaml(settings), nl=False)
+    try:
+        click.echo(effective_yaml(settings), nl=False)
+    except BrokenPipeError:
+        raise  # click ends quietly, as a program before `head` should
+    except OSError as error:
+        _fail(f"standard output cannot be written: {error.strerror}")
 
 
 @main.command()
@@ -94,6 +99,10 @@ def reload(config_file: str) -> None:
 @main.command()
 def version() -> None:
     """Print the version, and whether the hot modules are compiled."""
+    click.echo(f"gmqttd {_version_text()}")
+
+
+def _version_text() -> str:
     import platform
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed_version
@@ -106,7 +115,7 @@ def version() -> None:
     router = find_spec("broker.router")
     compiled = router is not None and router.origin is not None and not router.origin.endswith(".py")
     form = "compiled" if compiled else "interpreted"
-    click.echo(f"gmqttd {number} ({form}, Python {platform.python_version()})")
+    return f"{number} ({form}, Python {platform.python_version()})"
 
 
 def _settle_memory() -> None:
@@ -165,9 +174,11 @@ def _run(settings: Settings, config_file: str) -> int:
 
 async def _serve(settings: Settings, config_file: str) -> int:
     from broker.server.lifecycle import Server, StartError
+    from broker.server.open_files import raise_file_limit, within_files
 
-    server = Server(settings)
-    run = Run(server, settings, config_file)
+    file_limit = raise_file_limit()
+    server = Server(within_files(settings, file_limit))
+    run = Run(server, settings, config_file, file_limit)
     run.install_signals()
     try:
         return await run.until_stopped()
@@ -179,7 +190,7 @@ async def _serve(settings: Settings, config_file: str) -> int:
 class Run:
     """One run of a server: start, signals, stop. A signal during the start stops it as well."""
 
-    def __init__(self, server: Any, settings: Settings, config_file: str) -> None:
+    def __init__(self, server: Any, settings: Settings, config_file: str, file_limit: int) -> None:
         import asyncio
 
         from broker.server.logging import get_logger
@@ -187,6 +198,7 @@ class Run:
         self._server = server
         self._settings = settings
         self._config_file = config_file
+        self._file_limit = file_limit
         self._stop_asked = asyncio.Event()
         self._reload_asked = asyncio.Event()
         self._log = get_logger("server")
@@ -198,23 +210,25 @@ class Run:
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.ask_stop)
+            loop.add_signal_handler(number, self.ask_stop, number.name)
         loop.add_signal_handler(signal.SIGHUP, self._reload_asked.set)
 
-    def ask_stop(self) -> None:
+    def ask_stop(self, signal_name: str) -> None:
         if self._stop_asked.is_set():
-            self._exit_now()
+            self._exit_now(f"{signal_name} came a second time")
+        self._log.info("stopping", signal=signal_name)
         self._stop_asked.set()
         import threading
 
         # A thread of its own: it also ends a process whose loop, executor or library threads hang.
-        timer = threading.Timer(EXIT_TIMEOUT, self._exit_now)
+        timer = threading.Timer(EXIT_TIMEOUT, self._exit_now, (f"the stop took more than {EXIT_TIMEOUT:g} s",))
         timer.daemon = True
         timer.start()
 
-    def _exit_now(self) -> None:
+    def _exit_now(self, reason: str) -> None:
         from broker.server.pid_file import remove_pid
 
+        self._log.error("ended at once: others will see a failed node", reason=reason)
         if self._settings.pid_file:
             remove_pid(self._settings.pid_file)
         os._exit(EXIT_FAILED)
@@ -236,7 +250,9 @@ class Run:
                 await self._stop()  # what was opened before the fault
                 raise error
             _settle_memory()
-            if not asked.done():
+            if not self._stop_asked.is_set():
+                self._log.info("serving", version=_version_text(), process=os.getpid(), config=self._config_file)
+                self._warn_of_few_files(self._settings)
                 reloading = asyncio.ensure_future(self._reload_when_asked())
                 stopped = asyncio.ensure_future(self._server.wait_stopped())
                 await asyncio.wait((asked, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -250,6 +266,13 @@ class Run:
             for task in (asked, starting, stopped, reloading):
                 if task is not None:
                     task.cancel()
+
+    def _warn_of_few_files(self, settings: Settings) -> None:
+        from broker.server.open_files import few_files_warning
+
+        warning = few_files_warning(settings.mqtt, self._file_limit)
+        if warning:
+            self._log.warning(warning)
 
     async def _stop(self) -> bool:
         """Stop within STOP_TIMEOUT; False where that was too short or the stop itself failed."""
@@ -279,6 +302,7 @@ class Run:
     async def _reload(self) -> None:
         from broker.config.loader import load
         from broker.server.logging import setup_logging
+        from broker.server.open_files import within_files
 
         result = load(self._config_file)
         for warning in result.warnings:
@@ -289,7 +313,8 @@ class Run:
             self._log.error("the configuration is not taken, the node runs on with the former one")
             return
         setup_logging(result.settings.log)
-        need_restart = await self._server.reload(result.settings)
+        self._warn_of_few_files(result.settings)
+        need_restart = await self._server.reload(within_files(result.settings, self._file_limit))
         for key in need_restart:
             self._log.warning("this change takes effect after a restart", key=key)
         self._log.info("the configuration is taken", file=self._config_file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import Address
@@ -20,6 +21,8 @@ BACKLOG: Final = 1024  # connections that the kernel keeps until we accept them
 def bind_error(error: OSError, address: str, key: str) -> StartError:
     """What an operator reads when an address cannot be opened: which one, by which key, why, what would help."""
     code = error.errno
+    if isinstance(error, socket.gaierror):
+        return StartError(f"{key}: the host of {address} cannot be resolved ({error.strerror}); give an IP address")
     if code == errno.EADDRINUSE:
         return StartError(f"{key}: {address} is in use by another process; stop it or give another port")
     if code == errno.EADDRNOTAVAIL:

@@ -23,7 +23,8 @@ class LogOutput:
         self._fd = -1
         self._poll = select.poll()
         self._is_stuck = False
-        if stream is None and standard_error is not None and standard_error is sys.__stderr__:
+        is_real = standard_error is sys.__stderr__  # and not what a test put in its place
+        if stream is None and standard_error is not None and is_real:
             # Past Python's buffer, which would keep what a full disk refused and fail again at the end of the process.
             self._fd = standard_error.fileno()
             self._poll.register(self._fd, select.POLLOUT)

@@ -236,8 +236,37 @@ async def test_max_connections(nodes: Nodes, clients: Clients, watch: StartWatch
     await served_again(clients, node)
 
 
+async def test_clients_do_not_take_every_file(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
+    """Where the process may open few files, clients are refused before other nodes and the API find none."""
+    first = nodes.make_federated()
+    first.file_limit = 120
+    await first.start()
+    await first.logged("this process may open 120 files, which is enough for 58 clients")
+    others = await watch(first)
+    flood = [await asyncio.open_connection("127.0.0.1", first.port) for _ in range(200)]
+    closed = await asyncio.gather(*(closes(reader) for reader, _ in flood))
+    assert sum(closed) == 200 - (58 - 2)
+    second = await nodes.make_federated([first]).start()  # its streams come in, and the API answers
+    await nodes.all_alive([first, second])
+    await others.check()
+    for _, writer in flood:
+        await dropped(writer)
+    await served_again(clients, first)
+
+
+async def closes(reader: asyncio.StreamReader) -> bool:
+    """Whether the node closes the connection, and not only when no CONNECT comes."""
+    try:
+        async with asyncio.timeout(3):
+            return await reader.read(1) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
 async def test_out_of_file_descriptors(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
-    """The process may open few files: those who are in are served, and who comes later is once there is room."""
+    """The limit falls while the node runs: those who are in are served, and who comes later is once there is room."""
     node = await nodes.start()
     others = await watch(node)
     resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (60, 60))

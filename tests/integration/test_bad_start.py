@@ -46,7 +46,7 @@ async def test_host_that_does_not_resolve(nodes: Nodes) -> None:
     status, output = await refused(nodes.make({"listeners": [{"address": "no-such-host.invalid:20000"}]}))
     assert status == 1
     assert output.strip().count("\n") == 0, output
-    assert "no-such-host.invalid:20000" in output
+    assert "listeners[0].address: the host of no-such-host.invalid:20000 cannot be resolved" in output
 
 
 @pytest.mark.parametrize(

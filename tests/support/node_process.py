@@ -97,6 +97,7 @@ class Node:
         self.port = int(address.rsplit(":", 1)[1])
         self.config_path = directory / f"{name}.yml"
         self.log_path = directory / f"{name}.log"
+        self.file_limit = 0  # of open files, for the next start; 0: that of this process
         self.process: subprocess.Popen[bytes] | None = None
         self.exit_code: int | None = None
         self.expected_exit = 0
@@ -107,9 +108,10 @@ class Node:
     def spawn(self, text: str | None = None) -> None:
         """Start the process; `text` replaces the configuration."""
         self.config_path.write_text(yaml.safe_dump(self.config, sort_keys=False) if text is None else text)
+        limited = ["/bin/sh", "-c", f'ulimit -n {self.file_limit}; exec "$0" "$@"'] if self.file_limit else []
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "broker.server.cli", "start", "-c", str(self.config_path)],
+                [*limited, sys.executable, "-m", "broker.server.cli", "start", "-c", str(self.config_path)],
                 cwd=self.directory,
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
                 stdin=subprocess.DEVNULL,

@@ -153,7 +153,7 @@ def test_a_fault_names_line_key_and_what_would_be_right(text: str, fault: str) -
         (b"just text\n", "x.yml:1: this is not a mapping of keys"),
         (b"- a\n", "x.yml:1: this is not a mapping of keys"),
         (b"a: [1, 2\nb: 3\n", "x.yml:2: this is not YAML"),
-        (b"log:\n\tlevel: info\n", "x.yml:2: this is not YAML"),
+        (b"log:\n\tlevel: info\n", "x.yml:2: this is not YAML: a tab stands where YAML takes only spaces"),
         (b"a: 1\n---\nb: 2\n", "this is not YAML"),
         (b"a: *nobody\n", "x.yml:1: this is not YAML"),
         (b"a: 1\nb: \xff\n", "x.yml:2: the byte 0xff is not UTF-8 text"),

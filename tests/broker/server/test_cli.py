@@ -158,6 +158,22 @@ def test_every_fault_is_told_with_exit_status_2(tmp_path: Path, command: str) ->
     ]
 
 
+def test_check_says_when_its_output_cannot_be_written(tmp_path: Path) -> None:
+    config = tmp_path / "a.yml"
+    config.write_text("mqtt: {max_inflight: 7}\n")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "broker.server.cli", "check", "-c", str(config)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "gmqttd: standard output cannot be written: No space left on device\n"
+
+
 def test_the_default_file_is_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     result = call("check")
@@ -209,9 +225,15 @@ def test_a_signal_stops_the_node(start: Start, tmp_path: Path, number: int) -> N
     node.expect("made 1")
     node.expect("started")
     assert pid_file.read_text() == str(node.process.pid)
+    node.expect_error("serving")
     node.signal(number)
     node.expect("stop")
-    assert node.finish() == (0, "")
+    status, errors = node.finish()
+    assert status == 0
+    serving, stopping = errors.splitlines()
+    version = call("version").stdout.strip().removeprefix("gmqttd ")
+    assert f'info  server: serving version="{version}" process={node.process.pid} config={node.config}' in serving
+    assert f"info  server: stopping signal={signal.Signals(number).name}" in stopping
     assert not pid_file.exists()
 
 
@@ -224,8 +246,9 @@ def test_the_second_signal_exits_at_once(start: Start, tmp_path: Path) -> None:
     node.expect("stop")
     begun = time.monotonic()
     node.signal(signal.SIGINT)
-    status, _ = node.finish()
+    status, errors = node.finish()
     assert status == 1
+    assert "SIGINT came a second time" in errors
     assert time.monotonic() - begun < 3
     assert not pid_file.exists()
 
@@ -240,8 +263,8 @@ def test_a_stop_that_hangs_ends_within_its_time(start: Start, behaviour: str) ->
     status, errors = node.finish()
     assert status == 1
     assert 3 < time.monotonic() - begun < 8
-    if behaviour == "stop hangs":
-        assert "stop took too long" in errors
+    expected = "stop took too long" if behaviour == "stop hangs" else "the stop took more than 5 s"
+    assert expected in errors
 
 
 def test_a_fault_in_the_stop_is_logged(start: Start) -> None:
@@ -260,7 +283,10 @@ def test_a_signal_during_the_start_stops_it(start: Start) -> None:
     node.expect("starting")
     node.signal(signal.SIGTERM)
     node.expect("stop")
-    assert node.finish() == (0, "")
+    status, errors = node.finish()
+    assert status == 0
+    assert errors.count("\n") == 1, errors
+    assert "stopping signal=SIGTERM" in errors
 
 
 def test_a_start_error_is_one_line_and_gives_back_what_was_opened(start: Start, tmp_path: Path) -> None:
@@ -277,7 +303,9 @@ def test_a_node_that_ends_by_itself_says_why(start: Start) -> None:
     node.expect("made 1")
     node.expect("started")
     node.expect("stop")
-    assert node.finish() == (1, "gmqttd: the name is taken\n")
+    status, errors = node.finish()
+    assert status == 1
+    assert errors.splitlines()[1:] == ["gmqttd: the name is taken"]
 
 
 def test_reload_takes_a_good_file_and_survives_bad_ones(start: Start, tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""The limit of open files: raised, and never all of it for clients."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broker.config.settings import MqttSettings, Settings
+from broker.server.open_files import connections_max, few_files_warning, within_files
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+
+
+def test_the_limit_is_raised_to_what_is_allowed() -> None:
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 700))\n"
+        "from broker.server.open_files import raise_file_limit as r; print(r(), r())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert done.stdout == "700 700\n"
+
+
+@pytest.mark.parametrize(
+    ("file_limit", "clients"), [(10, 1), (60, 13), (1024, 736), (4096, 3552), (1_000_000, 999_456)]
+)
+def test_some_files_are_kept_for_what_is_no_client(file_limit: int, clients: int) -> None:
+    assert connections_max(file_limit) == clients
+
+
+@pytest.mark.parametrize(("wanted", "effective"), [(0, 736), (100, 100), (736, 736), (737, 736), (50_000, 736)])
+def test_max_connections_is_what_there_are_files_for(wanted: int, effective: int) -> None:
+    settings = Settings(mqtt=MqttSettings(max_connections=wanted, max_inflight=7))
+    found = within_files(settings, 1024)
+    assert found.mqtt.max_connections == effective
+    assert found.mqtt.max_inflight == 7
+
+
+@pytest.mark.parametrize(
+    ("wanted", "file_limit", "words"),
+    [
+        (0, 1024, ["1024 files", "736 clients", "LimitNOFILE"]),
+        (0, 4096, []),
+        (500, 1024, []),
+        (50_000, 4096, ["mqtt.max_connections is 50000", "4096 files", "3552 clients"]),
+    ],
+)
+def test_too_few_files_are_told(wanted: int, file_limit: int, words: list[str]) -> None:
+    text = few_files_warning(MqttSettings(max_connections=wanted), file_limit)
+    assert bool(text) == bool(words)
+    for word in words:
+        assert word in text
