@@ -40,7 +40,7 @@ from broker.session.subscription import FilterEntry, Subscription
 from broker.session.will import PendingWill, will_message
 from broker.timers import TimerWheel
 from broker.topics.names import check_topic_filter, has_wildcard, parse_filter
-from broker.topics.retained import RetainedStore
+from broker.topics.retained import RetainedStore, RetainedWalk
 from broker.topics.shared import SharedGroup
 
 NO_REASON: Final = -1  # close without a packet that says why
@@ -484,9 +484,16 @@ class Broker:
                 continue
             if request.retain_handling == 2 or (request.retain_handling == 1 and known[index]):
                 continue
+            topic_filter = subscription.topic_filter
+            if len(self.retained) == 0 or (not has_wildcard(topic_filter) and self.retained.get(topic_filter) is None):
+                continue  # most subscriptions bring nothing
             identifiers = (subscription.identifier,) if subscription.identifier else ()
-            messages = self.retained.match(subscription.topic_filter, now)
-            if request.no_local:  # [MQTT-3.8.3-3]
-                messages = [message for message in messages if message.client_id != session.client_id]
-            if messages:
-                session.deliver_retained(Portion(request.topic_filter, messages, subscription.qos, identifiers), now)
+            without = session.client_id if request.no_local else ""  # [MQTT-3.8.3-3]
+            if session.connection is not None:
+                walk = RetainedWalk(self.retained, topic_filter)
+                portion = Portion(request.topic_filter, walk, subscription.qos, identifiers, without)
+                session.deliver_retained(portion, now)
+                continue
+            for message in self.retained.match(topic_filter, now):
+                if not without or message.client_id != without:
+                    session.deliver(message, min(subscription.qos, message.qos), True, identifiers, now)

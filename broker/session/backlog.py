@@ -1,75 +1,94 @@
 """Retained messages that a subscription brought and the client has not taken yet.
 
-They do not stand in the session's queue, whose bound is for what is published: a list of references is enough, because
-the retained store keeps the messages anyway. Each is looked at again when its turn comes, so that a client never gets an
-older value after a newer one.
+They do not stand in the session's queue, whose bound is for what is published: the retained store keeps the messages
+anyway, and they are looked for as the client takes them. Each is looked at again when its turn comes, so that a client
+never gets an older value after a newer one.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from broker.message import Message
-from broker.topics.retained import RetainedStore
+from broker.topics.retained import RetainedStore, RetainedWalk
 
-BACKLOG_MAX: Final = 2_000_000  # references of one session; what is more is dropped and counted
+# Topics that are looked at for one client before others get their turn. Without it a packet of filters that match nothing
+# ("+/+/x") would keep everybody waiting while all of the retained topics are gone through for each of them.
+LOOK_MAX: Final = 2_048
 
 
 class Portion:
-    """What one filter matched; `at` is the next one."""
+    """What one filter brings. `without`: No Local, the client's own messages are passed over; "" for none."""
 
-    __slots__ = ("at", "full_filter", "identifiers", "messages", "qos")
+    __slots__ = ("full_filter", "identifiers", "qos", "walk", "without")
 
-    def __init__(self, full_filter: bytes, messages: list[Message], qos: int, identifiers: tuple[int, ...]) -> None:
+    def __init__(
+        self, full_filter: bytes, walk: RetainedWalk, qos: int, identifiers: tuple[int, ...], without: str
+    ) -> None:
         self.full_filter = full_filter
-        self.messages = messages
+        self.walk = walk
         self.qos = qos
         self.identifiers = identifiers
-        self.at = 0
+        self.without = without
 
 
 class RetainedBacklog:
-    """Portions in the order of their subscriptions; subscribing to a filter again replaces its portion."""
+    """Portions in the order of their subscriptions, one for each subscription at most: subscribing to a filter again
+    replaces its portion.
 
-    __slots__ = ("_portions", "_size")
+    message  the next one to send, None when none was found yet
+    portion  the one that it is of
+    resting  more is to be looked for in the next round
+    """
+
+    __slots__ = ("_portions", "message", "portion", "resting")
 
     def __init__(self) -> None:
-        self._portions: deque[Portion] = deque()
-        self._size = 0
+        self._portions: dict[bytes, Portion] = {}
+        self.message: Message | None = None
+        self.portion: Portion | None = None
+        self.resting = False
 
     def __len__(self) -> int:
-        """How many references it keeps."""
-        return self._size
+        """How many portions it has."""
+        return len(self._portions)
 
-    def add(self, portion: Portion) -> bool:
-        """False when it is too much."""
+    def add(self, portion: Portion) -> None:
         self.remove(portion.full_filter)
-        if self._size + len(portion.messages) > BACKLOG_MAX:
-            return False
-        self._portions.append(portion)
-        self._size += len(portion.messages)
-        return True
+        self._portions[portion.full_filter] = portion
 
     def remove(self, full_filter: bytes) -> None:
         """The client unsubscribed."""
-        for index, portion in enumerate(self._portions):
-            if portion.full_filter == full_filter:
-                self._size -= len(portion.messages)
-                del self._portions[index]
-                return
+        portion = self._portions.pop(full_filter, None)
+        if portion is not None and portion is self.portion:
+            self.portion = None
+            self.message = None
 
-    def first(self, retained: RetainedStore, now: float) -> Portion | None:
-        """The portion whose `messages[at]` is the next to send; None when nothing is left. What was replaced since (its
-        successor went to the subscriber as any publish) or has expired is passed over."""
-        while self._portions:
-            portion = self._portions[0]
-            messages = portion.messages
-            while portion.at < len(messages):
-                message = messages[portion.at]
+    def find(self, retained: RetainedStore, now: float, look_at_most: int) -> int:
+        """Fill `message`, unless it is there already or no more may be looked at. What was replaced since (its successor
+        went to the subscriber as any publish) or has expired is passed over. Returns how many topics were looked at."""
+        looked = 0
+        self.resting = False
+        while True:
+            message = self.message
+            if message is not None:
                 if message.expires_at > now and retained.get(message.topic) is message:
-                    return portion
-                portion.at += 1
-            self._size -= len(messages)
-            self._portions.popleft()
-        return None
+                    return looked
+                self.message = None
+            portion = self.portion
+            if portion is None:
+                if not self._portions:
+                    return looked
+                portion = self.portion = next(iter(self._portions.values()))
+            if looked >= look_at_most:
+                self.resting = True
+                return looked
+            walk = portion.walk
+            looked += walk.advance(look_at_most - looked)
+            found = walk.found
+            if found is not None:
+                if not portion.without or found.client_id != portion.without:
+                    self.message = found
+            elif walk.is_done():
+                del self._portions[portion.full_filter]
+                self.portion = None

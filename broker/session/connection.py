@@ -35,6 +35,7 @@ from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
+from broker.session.backlog import LOOK_MAX
 from broker.session.control import handle_control_packet
 from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.publisher import Publisher
@@ -73,6 +74,7 @@ class Connection(Publisher):
         self.request_problem_information = True
         self.will: Will | None = None
         self.topic_aliases: dict[int, bytes] | None = None  # the client's, inbound
+        self.look_at_most = LOOK_MAX  # retained topics, in this round
         self.remote_addr = remote_addr
         self.local_addr = local_addr
         self.opened_at = now
@@ -109,6 +111,12 @@ class Connection(Publisher):
             self.dirty = True
             self.broker.dirty.append(self)
 
+    def call_again(self) -> None:
+        """To be asked for output in the next round, also when there is none yet."""
+        if not self.dirty:
+            self.dirty = True
+            self.broker.dirty.append(self)
+
     def take_output(self) -> bytes:
         """Everything since the last call, as one piece.
 
@@ -119,9 +127,12 @@ class Connection(Publisher):
         session = self.session
         if not out and session is not None and session.is_waiting():
             self.dirty = True  # so that what pump writes is not announced: it is taken here
+            self.look_at_most = min(LOOK_MAX, self.look_at_most + LOOK_MAX)  # what was too much in one round is owed
             session.pump(self.broker.now)
         self.dirty = False
         if not out:
+            if session is not None and session.backlog is not None and session.backlog.resting:
+                self.call_again()
             return b""
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()

@@ -143,17 +143,12 @@ class Session(Timed):
         self._enqueue(message, qos, retain, identifiers, now)
 
     def deliver_retained(self, portion: Portion, now: float) -> None:
-        """Retained messages of a subscription: as many as the client takes now, the others as it goes on."""
-        if self.connection is None:
-            for message in portion.messages:
-                self._enqueue(message, min(portion.qos, message.qos), True, portion.identifiers, now)
-            return
+        """Retained messages of a subscription, to a client that is there: as many as it takes now, the others as it
+        goes on."""
         backlog = self.backlog
         if backlog is None:
             backlog = self.backlog = RetainedBacklog()
-        if not backlog.add(portion):
-            self.messages_dropped += len(portion.messages)
-            self.broker.counters.drop(DROP_QUEUE_FULL, len(portion.messages))
+        backlog.add(portion)
         self._pump_backlog(now)
 
     def _pump_backlog(self, now: float) -> None:
@@ -165,11 +160,15 @@ class Session(Timed):
         if inflight is None:
             inflight = self.inflight = {}
         while not self.queue and connection.can_write():
-            portion = backlog.first(self.broker.retained, now)
-            if portion is None:
-                self.backlog = None
+            connection.look_at_most -= backlog.find(self.broker.retained, now, connection.look_at_most)
+            message = backlog.message
+            portion = backlog.portion
+            if message is None or portion is None:
+                if backlog.resting:
+                    connection.call_again()
+                else:
+                    self.backlog = None
                 return
-            message = portion.messages[portion.at]
             if message.qos == 0 or portion.qos == 0:
                 self._send_qos0(connection, message, True, portion.identifiers, now)
             elif len(inflight) < self.inflight_max:
@@ -177,7 +176,7 @@ class Session(Timed):
                 self._send(connection, Outgoing(message, qos, True, portion.identifiers), now)
             else:
                 return
-            portion.at += 1
+            backlog.message = None
             message.encoded = None  # a kept message does not keep its encodings
 
     def _send_qos0(

@@ -8,13 +8,18 @@ from typing import Final
 from broker.message import NEVER, Message
 
 RETAINED_MESSAGES_MAX: Final = 1_000_000
+WALK_TO_THE_END: Final = 2**62
+_BELOW_HASH: Final = -1
 _DEADLINES_SPARE: Final = 1_024  # stale deadlines that are kept before the heap is built anew
 
 
 class _Node:
-    __slots__ = ("children", "message")
+    """`changed`: the store's `changes` when it got its message."""
+
+    __slots__ = ("changed", "children", "message")
 
     def __init__(self) -> None:
+        self.changed = 0
         self.children: dict[bytes, _Node] | None = None
         self.message: Message | None = None
 
@@ -26,14 +31,15 @@ class RetainedStore:
     go on being replaced and deleted. `expired` counts what `expire` took away.
     """
 
-    __slots__ = ("_deadlines", "_messages", "_root", "expired", "messages_max", "refused")
+    __slots__ = ("_deadlines", "_messages", "changes", "expired", "messages_max", "refused", "root")
 
     def __init__(self, messages_max: int = RETAINED_MESSAGES_MAX) -> None:
         self.messages_max = messages_max
         self.refused = 0
         self.expired = 0
         self._messages: dict[bytes, Message] = {}
-        self._root = _Node()
+        self.root = _Node()
+        self.changes = 0  # how many messages were ever put
         # (expires_at, topic); entries of replaced messages stay until they come up or the heap is built anew.
         self._deadlines: list[tuple[float, bytes]] = []
 
@@ -50,7 +56,7 @@ class RetainedStore:
             self.refused += 1
             return False
         self._messages[topic] = message
-        node = self._root
+        node = self.root
         for level in topic.split(b"/"):
             children = node.children
             if children is None:
@@ -62,6 +68,8 @@ class RetainedStore:
                 children[level] = child
             node = child
         node.message = message
+        self.changes += 1
+        node.changed = self.changes
         if message.expires_at != NEVER:
             heappush(self._deadlines, (message.expires_at, topic))
             if len(self._deadlines) > 2 * len(self._messages) + _DEADLINES_SPARE:
@@ -75,37 +83,14 @@ class RetainedStore:
     def match(self, topic_filter: bytes, now: float) -> list[Message]:
         """Messages whose topic the filter matches and that have not expired at `now`."""
         found: list[Message] = []
-        if b"+" not in topic_filter and b"#" not in topic_filter:
-            message = self._messages.get(topic_filter)
-            if message is not None and message.expires_at > now:
-                found.append(message)
-            return found
-        nodes: list[_Node] = [self._root]
-        first = True
-        for level in topic_filter.split(b"/"):
-            if level == b"#":
-                _collect(nodes, first, now, found)
+        walk = RetainedWalk(self, topic_filter)
+        while True:
+            walk.advance(WALK_TO_THE_END)
+            message = walk.found
+            if message is None:
                 return found
-            following: list[_Node] = []
-            for node in nodes:
-                children = node.children
-                if children is None:
-                    continue
-                if level == b"+":
-                    for name, child in children.items():
-                        if not first or not name.startswith(b"$"):  # [MQTT-4.7.2-1]
-                            following.append(child)
-                else:
-                    child_or_none = children.get(level)
-                    if child_or_none is not None:
-                        following.append(child_or_none)
-            nodes = following
-            first = False
-        for node in nodes:
-            message = node.message
-            if message is not None and message.expires_at > now:
+            if message.expires_at > now:
                 found.append(message)
-        return found
 
     def messages(self) -> list[Message]:
         """All of them, in the order in which their topics first came, also expired ones."""
@@ -132,7 +117,7 @@ class RetainedStore:
         if self._messages.pop(topic, None) is None:
             return False
         levels = topic.split(b"/")
-        path: list[_Node] = [self._root]
+        path: list[_Node] = [self.root]
         for level in levels:
             children = path[-1].children
             assert children is not None
@@ -158,20 +143,71 @@ class RetainedStore:
         self._deadlines = deadlines
 
 
-def _collect(nodes: list[_Node], at_root: bool, now: float, found: list[Message]) -> None:
-    """Messages of the nodes and of all below them; at the root without `$` topics [MQTT-4.7.2-1]."""
-    stack: list[_Node] = []
-    for node in nodes:
-        if at_root and node.children is not None:
-            for name, child in node.children.items():
-                if not name.startswith(b"$"):
-                    stack.append(child)
-        elif not at_root:
-            stack.append(node)
-    while stack:
-        node = stack.pop()
-        message = node.message
-        if message is not None and message.expires_at > now:
-            found.append(message)
-        if node.children is not None:
-            stack.extend(node.children.values())
+class RetainedWalk:
+    """The messages that a filter matches, found a few at a time: a filter with wildcards may have to look at every topic
+    there is, also when it matches none of them.
+
+    Found are those that were there when the walk was made and still are; what came later the subscriber gets as any
+    message. `found` is the last one, None after an `advance` that found none.
+    """
+
+    __slots__ = ("_depths", "_levels", "_nodes", "_until", "found")
+
+    def __init__(self, store: RetainedStore, topic_filter: bytes) -> None:
+        self.found: Message | None = None
+        self._levels = topic_filter.split(b"/")
+        self._until = store.changes
+        # What is still to be looked at, and how many levels of the filter lead there; _BELOW_HASH: all of them.
+        self._nodes: list[_Node] = [store.root]
+        self._depths: list[int] = [0]
+
+    def is_done(self) -> bool:
+        return not self._nodes
+
+    def advance(self, limit: int) -> int:
+        """Go on to the next message, or until `limit` topics were looked at (or a few more: those below one level are
+        taken together). Returns how many it was."""
+        levels = self._levels
+        nodes = self._nodes
+        depths = self._depths
+        looked = 0
+        self.found = None
+        while nodes and looked < limit:
+            node = nodes.pop()
+            depth = depths.pop()
+            looked += 1
+            children = node.children
+            if depth == len(levels):
+                if node.message is not None and node.changed <= self._until:
+                    self.found = node.message
+                    break
+                continue
+            level = b"#" if depth == _BELOW_HASH else levels[depth]
+            if level == b"#":
+                if children is not None:
+                    self._push_children(children, depth == 0, _BELOW_HASH)
+                    looked += len(children)
+                if node.message is not None and node.changed <= self._until:
+                    self.found = node.message
+                    break
+            elif children is None:
+                continue
+            elif level == b"+":
+                self._push_children(children, depth == 0, depth + 1)
+                looked += len(children)
+            else:
+                child = children.get(level)
+                if child is not None:
+                    nodes.append(child)
+                    depths.append(depth + 1)
+        return looked
+
+    def _push_children(self, children: dict[bytes, _Node], at_root: bool, depth: int) -> None:
+        """All of them, the oldest on top; at the root without `$` topics [MQTT-4.7.2-1]."""
+        if at_root:
+            following = [child for name, child in children.items() if not name.startswith(b"$")]
+        else:
+            following = list(children.values())
+        following.reverse()
+        self._nodes += following
+        self._depths += [depth] * len(following)

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.topics.names import check_topic_filter, check_topic_name, full_filter, has_wildcard, parse_filter
-from broker.topics.retained import RetainedStore
+from broker.topics.retained import RetainedStore, RetainedWalk
 from broker.topics.shared import GroupMember, SharedGroup
 from broker.topics.trie import Trie
 
@@ -147,6 +147,39 @@ class RetainedMachine(RuleBasedStateMachine):
 
 TestRetained = RetainedMachine.TestCase
 TestRetained.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+CHANGES = st.tuples(TOPICS, st.booleans())  # a new message, or none any more
+
+
+@given(st.sets(TOPICS, max_size=8), FILTERS, st.lists(st.integers(1, 3) | CHANGES, max_size=12))
+def test_a_walk_finds_what_stays(
+    topics: set[bytes], topic_filter: bytes, steps: list[int | tuple[bytes, bool]]
+) -> None:
+    """Whatever else changes meanwhile: all that was there and still is, once, and nothing that came later."""
+    store = RetainedStore()
+    stays: dict[bytes, Message] = {}
+    for topic in sorted(topics):
+        stays[topic] = Message(topic, b"x", 0, True)
+        store.put(stays[topic])
+    walk = RetainedWalk(store, topic_filter)
+    found: list[Message] = []
+    for step in [*steps, 1_000_000]:
+        if isinstance(step, tuple):
+            stays.pop(step[0], None)
+            store.put(Message(step[0], b"new" if step[1] else b"", 0, True))
+            continue
+        looked = 0
+        while looked < step and not walk.is_done():
+            looked += walk.advance(step - looked)
+            if walk.found is not None:
+                assert walk.found.payload == b"x"
+                assert naive_match(topic_filter, walk.found.topic)
+                found.append(walk.found)
+    assert walk.is_done()
+    kept = {message.topic for message in found if stays.get(message.topic) is message}
+    assert kept == {topic for topic in stays if naive_match(topic_filter, topic)}
+    assert len({message.topic for message in found}) == len(found)
 
 
 @given(st.binary(max_size=12) | FILTERS | TOPICS.map(lambda topic: b"$share/" + topic))

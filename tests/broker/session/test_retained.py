@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from broker.codec.packets import PubAck, Publish, SubAck, Subscribe, SubscribeFilter
+from broker.codec.writer import encode_packet
+from broker.message import Message
+from broker.session.backlog import LOOK_MAX
 
 
 def test_set_replace_delete(world: Any) -> None:
@@ -218,3 +222,69 @@ def test_unsubscribing_ends_its_retained_messages(make_world: Any) -> None:
     client.send(PubAck(client.take_publishes()[0].packet_id))
     assert client.take_publishes() == []
     assert world.broker.sessions["c"].backlog is None
+
+
+def test_filters_that_match_nothing_keep_nobody_waiting(world: Any) -> None:
+    """Each would have to look at every retained topic: they are looked at a few thousand at a time."""
+    for number in range(20_000):
+        world.broker.publish(Message(b"a/%d/b" % number, b"x", 1, True), world.now)
+    client = world.connect("c")
+    filters = [SubscribeFilter(b"+/+/c%d" % number) for number in range(1000)] + [SubscribeFilter(b"#")] * 1000
+    started = time.process_time()
+    client.connection.receive_data(encode_packet(Subscribe(1, filters), 5), world.now)
+    assert time.process_time() - started < 2.0, "searched at once they take a minute"
+    for _ in range(20):
+        assert world.broker.take_dirty() == [client.connection]
+        started = time.process_time()
+        client.take(client.connection.take_output())
+        assert time.process_time() - started < 1.0
+    assert len(world.broker.sessions["c"].backlog) > 0
+    client.cut()
+    assert world.broker.sessions == {}
+    world.check()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_match_among_many_is_found_in_the_end(world: Any, qos: int) -> None:
+    for number in range(3 * LOOK_MAX):
+        world.broker.publish(Message(b"a/%d/b" % number, b"x", 1, True), world.now)
+    world.broker.publish(Message(b"a/last/c", b"found", 1, True), world.now)
+    client = world.connect("c")
+    client.subscribe(b"+/+/c", b"a/+/c/#", b"nothing/+", qos=qos)
+    assert client.take_payloads() == [b"found", b"found"]
+    assert world.broker.sessions["c"].backlog is None
+
+
+def test_what_is_retained_after_the_subscription_comes_once(make_world: Any) -> None:
+    """As the message that it is, while older retained ones are still being sent."""
+    world = make_world(max_inflight=1)
+    for number in range(5):
+        world.publish(b"t/%d" % number, b"old", qos=1, retain=True)
+    client = world.connect("c", auto=False)
+    client.subscribe(b"t/#", qos=1)
+    world.publish(b"t/new", b"new", qos=1, retain=True)
+    got = []
+    while publishes := client.take_publishes():
+        for publish in publishes:
+            got.append((publish.topic, publish.retain))
+            client.send(PubAck(publish.packet_id))
+    assert sorted(got) == [(b"t/%d" % number, True) for number in range(5)] + [(b"t/new", False)]
+
+
+def test_retained_messages_that_wait_outlive_the_connection(make_world: Any) -> None:
+    world = make_world(max_inflight=1)
+    for number in range(3):
+        world.publish(b"t/%d" % number, b"x", qos=1, retain=True)
+    client = world.connect("c", expiry=100, auto=False)
+    client.subscribe(b"t/#", qos=1)
+    client.cut()
+    again = world.connect("c", clean_start=False, expiry=100)
+    assert [publish.topic for publish in again.take_publishes()] == [b"t/0", b"t/1", b"t/2"]
+
+
+def test_a_subscription_from_outside_for_a_client_that_is_away(world: Any) -> None:
+    world.connect("c", expiry=100).cut()
+    world.publish(b"a", b"x", qos=1, retain=True)
+    world.broker.subscribe("c", [SubscribeFilter(b"+", 1)], 0, world.now)
+    again = world.connect("c", clean_start=False)
+    assert [(publish.payload, publish.retain) for publish in again.take_publishes()] == [(b"x", True)]
