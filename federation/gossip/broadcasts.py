@@ -6,6 +6,8 @@ import math
 from bisect import bisect_left, insort
 from typing import Final
 
+BROADCAST_BYTES_MAX: Final = 1390
+"""What is longer never fits into a packet of GossipConfig.packet_bytes_max: it must not be queued."""
 QUEUE_LENGTH_MAX: Final = 4096
 """Messages in one queue. Past it the oldest of the most sent ones is dropped, and counted by the owner."""
 

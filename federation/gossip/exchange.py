@@ -8,7 +8,7 @@ from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address
 from federation.gossip.errors import WireError
 from federation.gossip.messages import encode_error
-from federation.gossip.streams import StreamDecoder, StreamEncrypted
+from federation.gossip.streams import StreamDecoder, StreamEncrypted, StreamLabelled
 
 if TYPE_CHECKING:
     from federation.gossip.gossip import Gossip
@@ -53,15 +53,16 @@ class Exchange:
 class IncomingStream:
     """A stream that another node opened: `receive_data` gives what to write; write it and close when `closed`.
 
-    The shell also closes after GossipConfig.tcp_timeout, and tells so with `abandon`.
+    The shell also closes after GossipConfig.tcp_timeout; when the connection is gone, however, it calls `abandon`.
     """
 
-    __slots__ = ("_decoder", "_gossip", "_held", "closed")
+    __slots__ = ("_decoder", "_gone", "_gossip", "_held", "closed")
 
     def __init__(self, gossip: Gossip) -> None:
         self._gossip = gossip
         self._decoder = StreamDecoder()
         self._held = 0
+        self._gone = False
         self.closed = False
 
     def receive_data(self, data: bytes, now: float) -> bytes:
@@ -72,26 +73,38 @@ class IncomingStream:
         self._held += len(data)
         if gossip.incoming_bytes > INCOMING_BYTES_MAX:
             gossip.counters.drop(reasons.STREAM_BYTES_FULL)
-            self.abandon()
+            self._end()
             return b""
         try:
             self._decoder.receive_data(data)
             if not self._decoder.complete:
                 return b""
-            self.abandon()
+            self._end()
             return gossip.receive_stream(self._decoder, now)
-        except StreamEncrypted as encrypted:
-            gossip.counters.drop(reasons.ENCRYPTED)
-            text = str(encrypted)
         except WireError as error:
-            gossip.counters.drop(reasons.MALFORMED_STREAM)
+            gossip.counters.drop(stream_fault(error))
             text = str(error)
-        self.abandon()
+        self._end()
         return encode_error(text)
 
-    def abandon(self) -> None:
-        """Nothing more will come: forget what was collected."""
+    def _end(self) -> None:
+        """Nothing more is read: forget what was collected. The stream counts until its answer was taken."""
         if not self.closed:
             self.closed = True
             self._gossip.incoming_bytes -= self._held
+
+    def abandon(self) -> None:
+        """The connection is gone. To be called for every stream."""
+        self._end()
+        if not self._gone:
+            self._gone = True
             self._gossip.incoming_streams -= 1
+
+
+def stream_fault(error: WireError) -> str:
+    """The reason under which a stream's fault is counted."""
+    if isinstance(error, StreamEncrypted):
+        return reasons.ENCRYPTED
+    if isinstance(error, StreamLabelled):
+        return reasons.LABELLED
+    return reasons.MALFORMED_STREAM

@@ -25,6 +25,7 @@ from federation.gossip.exchange import (
     Exchange,
     IncomingStream,
     StreamRequest,
+    stream_fault,
 )
 from federation.gossip.members import STATE_ALIVE, STATE_SUSPECT, FactsPool, Node, NodeFacts
 from federation.gossip.membership import Membership
@@ -215,7 +216,9 @@ class Gossip:
 
     def _ping(self, sequence: int, node: str) -> bytes:
         own = self.membership.own.facts
-        return Ping(sequence, node, own.addr, own.port, self._name).encode()
+        # After a leave we still look who is alive, but nobody should take us for a member.
+        name = "" if self.membership.leaving else self._name
+        return Ping(sequence, node, own.addr, own.port, name).encode()
 
     def _send(self, message: bytes, address: Address) -> None:
         """A directed message, with broadcasts in what room is left."""
@@ -253,6 +256,7 @@ class Gossip:
     def receive_stream(self, decoder: StreamDecoder, now: float) -> bytes:
         """A complete message on a stream; what to answer."""
         kind = decoder.message_type
+        self.counters.drop(reasons.MALFORMED_MESSAGE, decoder.nodes_refused)
         if kind == PING:
             ping = Ping.from_fields(decoder.fields)
             if ping.node and ping.node != self._name:
@@ -326,7 +330,7 @@ class Gossip:
                 return False
             failure = self._receive_reply(exchange, now)
         except WireError as wire_error:
-            self.counters.drop(reasons.MALFORMED_STREAM)
+            self.counters.drop(stream_fault(wire_error))
             failure = f"does not speak this gossip: {wire_error}"
         self._finish(request_id, exchange, failure, now)
         return True
@@ -346,6 +350,7 @@ class Gossip:
     def _receive_reply(self, exchange: Exchange, now: float) -> str:
         """A complete answer; "" or what is wrong with it."""
         decoder = exchange.decoder
+        self.counters.drop(reasons.MALFORMED_MESSAGE, decoder.nodes_refused)
         if decoder.message_type == ERROR:
             return f"refused: {decode_error(decoder.fields)}"
         if exchange.purpose in (PURPOSE_PROBE, PURPOSE_NAME):
@@ -438,7 +443,7 @@ class Gossip:
         interval = self.membership.awareness.scale(self._config.probe_interval)
         sequence = self._next_sequence()
         facts = node.facts
-        self._probe = Probe(sequence, facts, now + self._config.probe_timeout, now + interval)
+        self._probe = Probe(sequence, facts, node.incarnation, now + self._config.probe_timeout, now + interval)
         ping = self._ping(sequence, facts.name)
         if node.state == STATE_SUSPECT:
             # It hears the accusation together with the ping and can refute at once.
@@ -470,9 +475,7 @@ class Gossip:
             return
         self.counters.probes_failed += 1
         self.membership.awareness.adjust(probe.awareness_penalty())
-        node = self.table.get(probe.facts.name)
-        if node is not None:
-            self.membership.suspect(node, now)
+        self.membership.suspect(probe.facts.name, probe.incarnation, now)
 
     def _gossip(self, now: float) -> None:
         budget = self._config.packet_bytes_max - COMPOUND_OVERHEAD - _CRC_OVERHEAD

@@ -10,7 +10,7 @@ from random import Random
 
 from federation.gossip import counters as reasons
 from federation.gossip.awareness import Awareness
-from federation.gossip.broadcasts import Broadcast, BroadcastQueue
+from federation.gossip.broadcasts import BROADCAST_BYTES_MAX, Broadcast, BroadcastQueue
 from federation.gossip.config import GossipConfig
 from federation.gossip.counters import Counters
 from federation.gossip.delegate import GossipDelegate
@@ -26,6 +26,7 @@ from federation.gossip.members import (
     NodeFacts,
 )
 from federation.gossip.messages import DEAD, SUSPECT, VERSION_BYTES, Accusation, Alive, PushPullNode
+from federation.gossip.msgpack_fields import ACCUSED_INCARNATION_MAX, UINT32_MAX
 from federation.gossip.suspicion import Suspicion, confirmations_wanted, suspicion_timeout
 
 
@@ -112,7 +113,7 @@ class Membership:
         self._broadcast_own()
 
     def _raise_incarnation(self, above: int) -> None:
-        self.incarnation = max(self.incarnation, above) + 1
+        self.incarnation = min(max(self.incarnation, above) + 1, UINT32_MAX)
         self.own.incarnation = self.incarnation
 
     def _broadcast_own(self) -> None:
@@ -160,6 +161,8 @@ class Membership:
         if alive.incarnation <= node.incarnation and not moved:
             return  # known already, or outdated
         self._suspicions.pop(alive.node, None)
+        if len(encoded) > BROADCAST_BYTES_MAX:
+            encoded = alive.encode()  # without what nobody asked for
         self.queue.queue(encoded, alive.node)
         meta_changed = node.facts.meta != facts.meta
         old_state = node.state
@@ -198,6 +201,8 @@ class Membership:
             return  # nobody we know
         if suspect.incarnation < node.incarnation:
             return  # outdated: it was alive after that
+        if len(encoded) > BROADCAST_BYTES_MAX:
+            encoded = suspect.encode(SUSPECT)
         suspicion = self._suspicions.get(suspect.node)
         if suspicion is not None:
             if suspect.incarnation > node.incarnation:
@@ -242,15 +247,15 @@ class Membership:
                 return
             self._leave_broadcast = self.queue.queue(encoded, dead.node)
         else:
-            self.queue.queue(encoded, dead.node)
+            self.queue.queue(encoded if len(encoded) <= BROADCAST_BYTES_MAX else dead.encode(DEAD), dead.node)
         node.incarnation = dead.incarnation
         node.state = STATE_LEFT if dead.node == dead.origin else STATE_DEAD
         node.changed_at = now
         self._delegate.node_left(node.facts, node.state == STATE_LEFT, now)
 
-    def suspect(self, node: Node, now: float) -> None:
-        """Our own probe failed."""
-        accusation = Accusation(node.incarnation, node.facts.name, self._name)
+    def suspect(self, name: str, incarnation: int, now: float) -> None:
+        """Our own probe of a member, as it was at this incarnation, failed."""
+        accusation = Accusation(incarnation, name, self._name)
         self.receive_suspect(accusation, accusation.encode(SUSPECT), now)
 
     def _set_dead(self, dead: Accusation, now: float) -> None:
@@ -278,6 +283,8 @@ class Membership:
                 if known is not None and self._is_old_news(known, remote):
                     continue
                 self.receive_alive(alive, alive.encode(), now)
+            elif remote.incarnation > ACCUSED_INCARNATION_MAX:
+                self._counters.drop(reasons.MALFORMED_MESSAGE)
             elif remote.state == STATE_LEFT:
                 self._set_dead(Accusation(remote.incarnation, remote.name, remote.name), now)
             else:

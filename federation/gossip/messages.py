@@ -6,7 +6,7 @@ from typing import Final
 
 from federation.gossip.errors import WireError
 from federation.gossip.msgpack_fields import (
-    INCARNATION_MAX,
+    ACCUSED_INCARNATION_MAX,
     UINT16_MAX,
     UINT32_MAX,
     Fields,
@@ -188,7 +188,7 @@ class Accusation:
     def decode(body: bytes) -> Accusation:
         fields = decode_fields(body)
         return Accusation(
-            uint_field(fields, b"Incarnation", INCARNATION_MAX),
+            uint_field(fields, b"Incarnation", ACCUSED_INCARNATION_MAX),
             name_field(fields, b"Node"),
             name_field(fields, b"From"),
         )
@@ -215,7 +215,7 @@ class Alive:
     def decode(body: bytes) -> Alive:
         fields = decode_fields(body)
         return Alive(
-            uint_field(fields, b"Incarnation", INCARNATION_MAX),
+            uint_field(fields, b"Incarnation", UINT32_MAX),
             name_field(fields, b"Node"),
             _addr_field(fields, b"Addr"),
             uint_field(fields, b"Port", UINT16_MAX),
@@ -259,7 +259,7 @@ class PushPullNode:
             _addr_field(fields, b"Addr"),
             uint_field(fields, b"Port", UINT16_MAX),
             _meta_field(fields),
-            uint_field(fields, b"Incarnation", INCARNATION_MAX),
+            uint_field(fields, b"Incarnation", UINT32_MAX),
             uint_field(fields, b"State", 3),
             bytes_field(fields, b"Vsn"),
         )

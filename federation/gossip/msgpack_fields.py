@@ -17,12 +17,18 @@ UINT16_MAX: Final = 0xFFFF
 UINT32_MAX: Final = 0xFFFFFFFF
 INT64_MAX: Final = (1 << 63) - 1
 
-# Incarnations and Lamport times this near to the end of their types are refused: a forged one would lock us out of
-# refuting (section 6.6) or make the next one unwritable.
-INCARNATION_MAX: Final = UINT32_MAX - (1 << 20)
-LAMPORT_TIME_MAX: Final = INT64_MAX - (1 << 32)
+# Near to the end of their types incarnations are believed of nobody but the member itself: above the highest one that
+# anybody may be accused of there is room for refutations (section 6.6).
+ACCUSED_INCARNATION_MAX: Final = UINT32_MAX - (1 << 20)
+
+# Lamport times are taken up to the end; but above the second bound no clock follows them. Otherwise one forged message
+# would take all clocks to the end, and no intent after it could be told.
+LAMPORT_TIME_MAX: Final = INT64_MAX
+WITNESSED_TIME_MAX: Final = INT64_MAX - (1 << 40)
 
 NAME_BYTES_MAX: Final = 255
+STREAM_ELEMENTS_MAX: Final = 64
+"""Of one map or array outside of Serf's state: more than any header or node has fields."""
 
 Fields = dict[bytes, object]
 
@@ -35,30 +41,44 @@ def encode(value: object) -> bytes:
 
 def decode(data: bytes) -> object:
     """One object that is the whole of `data`; strings and binary as bytes."""
-    try:
-        value: object = msgpack.unpackb(data, raw=True, strict_map_key=False)
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        # TypeError: a map key that is itself a map or array
-        raise WireError(f"body is not msgpack: {type(error).__name__}") from None
+    value, end = _unpack_first(data)
+    if end != len(data):
+        raise WireError("body is not msgpack: bytes follow it")
     return value
 
 
 def decode_prefix(data: bytes) -> tuple[object, bytes]:
     """The object at the start of `data` and the bytes behind it."""
-    unpacker = new_unpacker(max(1, len(data)))
-    unpacker.feed(data)
+    value, end = _unpack_first(data)
+    return value, data[end:]
+
+
+def _unpack_first(data: bytes) -> tuple[object, int]:
+    """The object at the start of `data` and where it ends.
+
+    It is walked over before it is built: the library makes room for all elements that an array claims, so a thousand nested
+    arrays that claim thousands each would cost 80 MB and 70 ms before their end turned out to be missing.
+    """
+    unpacker = msgpack.Unpacker(raw=True, strict_map_key=False, max_buffer_size=max(1, len(data)))
     try:
-        value: object = unpacker.unpack()
+        unpacker.feed(data)
+        unpacker.skip()
+        end: int = unpacker.tell()
+        value: object = msgpack.unpackb(data[:end], raw=True, strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise WireError(f"header is not msgpack: {type(error).__name__}") from None
-    rest: bytes = data[unpacker.tell() :]
-    return value, rest
+        # TypeError: a map key that is itself a map or array
+        raise WireError(f"body is not msgpack: {type(error).__name__}") from None
+    return value, end
 
 
 def new_unpacker(size_max: int) -> msgpack.Unpacker:
-    """For streams. No array, map or string longer than `size_max` bytes could hold is believed."""
+    """For streams, whose objects are built while they arrive: only arrays and maps as short as in headers and nodes."""
     return msgpack.Unpacker(
-        raw=True, strict_map_key=False, max_buffer_size=size_max, max_array_len=size_max, max_map_len=size_max // 2 + 1
+        raw=True,
+        strict_map_key=False,
+        max_buffer_size=size_max,
+        max_array_len=STREAM_ELEMENTS_MAX,
+        max_map_len=STREAM_ELEMENTS_MAX,
     )
 
 
@@ -116,11 +136,13 @@ def as_text(value: object, what: bytes) -> str:
 def name_field(fields: Fields, key: bytes) -> str:
     """A node name: at most NAME_BYTES_MAX bytes of UTF-8; may be empty."""
     value = fields.get(key)
-    if value is None:
-        return ""
+    return "" if value is None else as_name(value, key)
+
+
+def as_name(value: object, what: bytes) -> str:
     if isinstance(value, bytes) and len(value) > NAME_BYTES_MAX:
-        raise WireError(f"{key!r} is longer than {NAME_BYTES_MAX} bytes")
-    return as_text(value, key)
+        raise WireError(f"{what!r} is longer than {NAME_BYTES_MAX} bytes")
+    return as_text(value, what)
 
 
 def uint_field(fields: Fields, key: bytes, maximum: int) -> int:

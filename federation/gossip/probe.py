@@ -12,13 +12,26 @@ RELAYS_MAX: Final = 1024
 
 
 class Probe:
-    """Ping, then after `ack_deadline` indirect pings and a ping over a stream; failed at `deadline`."""
+    """`incarnation`: the member's at the start. Its silence says nothing about a later one, which was told meanwhile.
 
-    __slots__ = ("ack_deadline", "deadline", "facts", "indirect", "nacks", "nacks_expected", "sequence", "stream_acked")
+    Ping, then after `ack_deadline` indirect pings and a ping over a stream; failed at `deadline`."""
 
-    def __init__(self, sequence: int, facts: NodeFacts, ack_deadline: float, deadline: float) -> None:
+    __slots__ = (
+        "ack_deadline",
+        "deadline",
+        "facts",
+        "incarnation",
+        "indirect",
+        "nacks",
+        "nacks_expected",
+        "sequence",
+        "stream_acked",
+    )
+
+    def __init__(self, sequence: int, facts: NodeFacts, incarnation: int, ack_deadline: float, deadline: float) -> None:
         self.sequence = sequence
         self.facts = facts
+        self.incarnation = incarnation
         self.ack_deadline = ack_deadline
         self.deadline = deadline
         self.indirect = False

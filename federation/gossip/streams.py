@@ -34,11 +34,15 @@ class StreamEncrypted(WireError):
     """The stream is encrypted and we have no keyring (section 5.1)."""
 
 
+class StreamLabelled(WireError):
+    """The stream belongs to a cluster with a label, and we have none (section 5.2)."""
+
+
 class StreamDecoder:
     """Collects one message. `receive_data` until `complete`; then `message_type` and, by type:
 
     ping, ack, error    `fields`
-    push-pull           `push_pull`
+    push-pull           `push_pull`; nodes with wrong fields are left out and counted in `nodes_refused`
     user                `user_message`
 
     WireError as soon as the bytes cannot become a message any more. Bytes behind the message are ignored.
@@ -56,6 +60,7 @@ class StreamDecoder:
         "complete",
         "fields",
         "message_type",
+        "nodes_refused",
         "push_pull",
         "user_message",
     )
@@ -67,6 +72,7 @@ class StreamDecoder:
         self._header: Fields | None = None
         self._nodes: list[PushPullNode] = []
         self._nodes_missing = 0
+        self.nodes_refused = 0
         self._rest_length = 0
         self._rest_parts = bytearray()
         self.complete = False
@@ -94,7 +100,7 @@ class StreamDecoder:
         if kind == ENCRYPT:
             raise StreamEncrypted("stream is encrypted, and this node has no key")
         if kind == LABEL:
-            raise WireError("stream carries a label, and this node has none")
+            raise StreamLabelled("stream carries a label, and this node has none")
         if kind == COMPRESS:
             if not self._compressed_allowed:
                 raise WireError("compressed twice")
@@ -114,8 +120,13 @@ class StreamDecoder:
             found, value = unpack_next(self._unpacker)
             if not found:
                 return
-            self._nodes.append(PushPullNode.from_fields(as_fields(value)))
+            fields = as_fields(value)
             self._nodes_missing -= 1
+            try:
+                self._nodes.append(PushPullNode.from_fields(fields))
+            except WireError:
+                # Go nodes take names that are no UTF-8, for example: one of them must not keep us from all the others.
+                self.nodes_refused += 1
         missing = self._rest_length - len(self._rest_parts)
         if missing > 0:
             self._rest_parts += self._unpacker.read_bytes(missing)
@@ -143,6 +154,7 @@ class StreamDecoder:
         self.message_type = inner.message_type
         self.fields = inner.fields
         self.push_pull = inner.push_pull
+        self.nodes_refused = inner.nodes_refused
         self.user_message = inner.user_message
         self.complete = True
 

@@ -19,6 +19,7 @@ NESTING_MAX: Final = 4
 PACKET_PARTS_MAX: Final = 1024
 """Messages taken out of one datagram, over all nested compounds."""
 PACKET_DECOMPRESSED_MAX: Final = 65_536
+"""Bytes that come out of all compressed parts of one datagram together."""
 COMPOUND_PARTS_MAX: Final = 127
 """memberlist 0.2.2 misreads a compound of more parts (section 3)."""
 COMPOUND_OVERHEAD: Final = 2
@@ -39,7 +40,8 @@ def is_encrypted(data: bytes) -> bool:
 
 def open_packet(data: bytes, counters: Counters) -> list[bytes]:
     """The messages of one datagram, each with its type byte. What does not decode is dropped and counted."""
-    messages: list[bytes] = []
+    opened = _Opened(counters)
+    messages = opened.messages
     if not data:
         counters.drop(reasons.MALFORMED_PACKET)
         return messages
@@ -55,29 +57,46 @@ def open_packet(data: bytes, counters: Counters) -> list[bytes]:
             return messages
         data = data[_CRC_BYTES:]
     try:
-        _unwrap(data, 0, messages, counters)
+        _unwrap(data, 0, opened)
     except WireError:
         counters.drop(reasons.MALFORMED_PACKET)
     return messages
 
 
-def _unwrap(data: bytes, depth: int, messages: list[bytes], counters: Counters) -> None:
+class _Opened:
+    """What came out of one datagram so far, and the bytes that may still be decompressed."""
+
+    __slots__ = ("counters", "messages", "room")
+
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
+        self.messages: list[bytes] = []
+        self.room = PACKET_DECOMPRESSED_MAX
+
+
+def _unwrap(data: bytes, depth: int, opened: _Opened) -> None:
     if not data:
         raise WireError("empty message")
     kind = data[0]
     if kind == COMPOUND:
         if depth >= NESTING_MAX:
             raise WireError("messages are nested too deeply")
-        _split_compound(data, depth, messages, counters)
+        _split_compound(data, depth, opened)
     elif kind == COMPRESS:
         if depth >= NESTING_MAX:
             raise WireError("messages are nested too deeply")
-        _unwrap(decompress_body(decode_fields(data[1:]), PACKET_DECOMPRESSED_MAX), depth + 1, messages, counters)
+        # Without one bound for all parts a datagram could unfold hundreds of times and hold up the node for 0.15 s.
+        # What does not decompress has used up the room: its work was done, too.
+        room = opened.room
+        opened.room = 0
+        inner = decompress_body(decode_fields(data[1:]), room)
+        opened.room = room - len(inner)
+        _unwrap(inner, depth + 1, opened)
     else:
-        messages.append(data)
+        opened.messages.append(data)
 
 
-def _split_compound(data: bytes, depth: int, messages: list[bytes], counters: Counters) -> None:
+def _split_compound(data: bytes, depth: int, opened: _Opened) -> None:
     """`07 | count | count x length u16 | messages`. Complete leading parts are handled, a cut-off rest is an error;
     a part that is wrong in itself does not harm the others."""
     if len(data) < COMPOUND_OVERHEAD:
@@ -92,12 +111,12 @@ def _split_compound(data: bytes, depth: int, messages: list[bytes], counters: Co
         length = data[at] << 8 | data[at + 1]
         if index + length > len(data):
             raise WireError("compound is shorter than its parts")
-        if len(messages) >= PACKET_PARTS_MAX:
+        if len(opened.messages) >= PACKET_PARTS_MAX:
             raise WireError(f"more than {PACKET_PARTS_MAX} messages in one packet")
         try:
-            _unwrap(data[index : index + length], depth + 1, messages, counters)
+            _unwrap(data[index : index + length], depth + 1, opened)
         except WireError:
-            counters.drop(reasons.MALFORMED_PACKET)
+            opened.counters.drop(reasons.MALFORMED_PACKET)
         index += length
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from federation.gossip.msgpack_fields import WITNESSED_TIME_MAX
+
 
 class LamportClock:
     """`time` is the next time to give out."""
@@ -18,6 +20,6 @@ class LamportClock:
         return time
 
     def witness(self, time: int) -> None:
-        """Somebody was at this time already."""
-        if time >= self.time:
+        """Somebody was at this time already. A time that can only be forged is not followed."""
+        if self.time <= time <= WITNESSED_TIME_MAX:
             self.time = time + 1

@@ -13,7 +13,7 @@ from federation.gossip.msgpack_fields import (
     UINT32_MAX,
     Fields,
     as_fields,
-    as_text,
+    as_name,
     bool_field,
     bytes_field,
     decode,
@@ -225,9 +225,12 @@ class QueryResponse:
 
 
 class SerfState:
-    """Serf's part of a push-pull (section 7.2). `events`: (Lamport time, name, payload), at most EVENTS_MAX times."""
+    """Serf's part of a push-pull (section 7.2). `events`: (Lamport time, name, payload), at most EVENTS_MAX times.
 
-    __slots__ = ("event_time", "events", "lamport_time", "left_members", "query_time", "status_times")
+    `refused`: entries left out as wrong in themselves, for example names that are no UTF-8; the others are worth having.
+    """
+
+    __slots__ = ("event_time", "events", "lamport_time", "left_members", "query_time", "refused", "status_times")
 
     def __init__(
         self,
@@ -244,34 +247,50 @@ class SerfState:
         self.status_times = status_times
         self.left_members = left_members
         self.events = events
+        self.refused = 0
 
     @staticmethod
     def decode(body: bytes) -> SerfState:
         fields = decode_fields(body)
-        status_times: dict[str, int] = {}
+        state = SerfState(0, 0, 0, {}, [], [])
         times = map_field(fields, b"StatusLTimes")
         for key in times:
-            status_times[as_text(key, b"StatusLTimes")] = uint_field(times, key, LAMPORT_TIME_MAX)
+            try:
+                state.status_times[as_name(key, b"StatusLTimes")] = uint_field(times, key, LAMPORT_TIME_MAX)
+            except WireError:
+                state.refused += 1
+        for name in list_field(fields, b"LeftMembers"):
+            try:
+                state.left_members.append(as_name(name, b"LeftMembers"))
+            except WireError:
+                state.refused += 1
+        state.lamport_time = state._clock(fields, b"LTime")
+        state.event_time = state._clock(fields, b"EventLTime")
+        state.query_time = state._clock(fields, b"QueryLTime")
         slots = list_field(fields, b"Events")
         if len(slots) > EVENTS_MAX:
             raise WireError(f"more than {EVENTS_MAX} event slots")
-        events: list[tuple[int, str, bytes]] = []
         for slot in slots:
-            if slot is None:
-                continue
-            slot_fields = as_fields(slot)
-            time = uint_field(slot_fields, b"LTime", LAMPORT_TIME_MAX)
-            for event in list_field(slot_fields, b"Events"):
-                event_fields = as_fields(event)
-                events.append((time, text_field(event_fields, b"Name"), bytes_field(event_fields, b"Payload")))
-        return SerfState(
-            uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
-            uint_field(fields, b"EventLTime", LAMPORT_TIME_MAX),
-            uint_field(fields, b"QueryLTime", LAMPORT_TIME_MAX),
-            status_times,
-            [as_text(name, b"LeftMembers") for name in list_field(fields, b"LeftMembers")],
-            events,
-        )
+            if slot is not None:
+                state._add_events(as_fields(slot))
+        return state
+
+    def _clock(self, fields: Fields, key: bytes) -> int:
+        """0, which moves no clock, where the time is none."""
+        try:
+            return uint_field(fields, key, LAMPORT_TIME_MAX)
+        except WireError:
+            self.refused += 1
+            return 0
+
+    def _add_events(self, slot: Fields) -> None:
+        for event in list_field(slot, b"Events"):
+            fields = as_fields(event)
+            try:
+                time = uint_field(slot, b"LTime", LAMPORT_TIME_MAX)
+                self.events.append((time, text_field(fields, b"Name"), bytes_field(fields, b"Payload")))
+            except WireError:
+                self.refused += 1
 
     def encode(self) -> bytes:
         """Empty event slots are left out, which other nodes accept."""

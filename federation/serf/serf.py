@@ -12,7 +12,7 @@ from typing import Final
 
 from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address, ip_text, pack_ip
-from federation.gossip.broadcasts import Broadcast, BroadcastQueue, retransmit_limit
+from federation.gossip.broadcasts import BROADCAST_BYTES_MAX, Broadcast, BroadcastQueue, retransmit_limit
 from federation.gossip.counters import Counters
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
@@ -317,6 +317,7 @@ class Serf(GossipDelegate):
         if state[0] != messages.PUSH_PULL:
             raise WireError(f"Serf state of type {state[0]} instead of {messages.PUSH_PULL}")
         remote = SerfState.decode(state[1:])
+        self.counters.drop(reasons.MALFORMED_SERF, remote.refused)
         self.roster.clock.witness(remote.lamport_time - 1)
         self._event_clock.witness(remote.event_time - 1)
         self._queries.clock.witness(remote.query_time - 1)
@@ -338,17 +339,17 @@ class Serf(GossipDelegate):
         body = message[1:]
         if kind == messages.JOIN:
             if self.roster.apply_join(JoinIntent.decode(body), now) == INTENT_NEWS:
-                self._queue(self._intent_queue, message)
+                self._pass_on(self._intent_queue, message)
         elif kind == messages.LEAVE:
             if self._apply_leave_intent(LeaveIntent.decode(body), now):
-                self._queue(self._intent_queue, message)
+                self._pass_on(self._intent_queue, message)
         elif kind == messages.USER_EVENT:
             if self._receive_user_event(UserEventMessage.decode(body)):
-                self._queue(self._event_queue, message)
+                self._pass_on(self._event_queue, message)
         elif kind == messages.QUERY:
             query = Query.decode(body)
             if self._queries.receive(query, now) and not query.flags & FLAG_NO_BROADCAST:
-                self._queue(self._query_queue, message)
+                self._pass_on(self._query_queue, message)
         elif kind == messages.QUERY_RESPONSE:
             self._queries.receive_response(QueryResponse.decode(body), now)
         elif kind == messages.RELAY:
@@ -358,6 +359,13 @@ class Serf(GossipDelegate):
             self.gossip.send_user_message(relay.message, (ip_text(relay.addr), relay.port))
         else:
             self.counters.drop(reasons.UNKNOWN_MESSAGE)
+
+    def _pass_on(self, queue: BroadcastQueue, message: bytes) -> None:
+        """What another node sent, as it is."""
+        if len(message) > BROADCAST_BYTES_MAX:
+            self.counters.drop(reasons.MESSAGE_TOO_LARGE)  # it would wait for ever
+        else:
+            self._queue(queue, message)
 
     def _queue(self, queue: BroadcastQueue, message: bytes) -> Broadcast:
         dropped = queue.dropped

@@ -20,6 +20,8 @@ GOSSIP_PORT: Final = 8902
 """Where a join goes when the host names no port."""
 DATAGRAM_BUFFER_BYTES: Final = 1 << 20
 """Asked of the kernel for each direction: a burst of gossip should not be lost while the loop is busy."""
+DROPS_LOG_INTERVAL: Final = 60.0
+"""Seconds between two warnings about gossip that was dropped."""
 LOST_MEMBER_SPREAD: Final = 5.0
 """Seconds over which the nodes try their seeds again after a member was lost."""
 FREE_PORT_TRIES: Final = 20
@@ -151,6 +153,10 @@ class GossipShell:
         self._streams: set[asyncio.Transport] = set()
         self._join_waiters: dict[int, asyncio.Future[JoinResult]] = {}
         self._left_waiters: list[asyncio.Future[None]] = []
+        self._maps_ipv4 = False
+        self._accepted: dict[_AcceptedStream, None] = {}
+        self._drops_logged: dict[str, int] = dict(serf.counters.dropped)
+        self._drops_log_at = 0.0
         self.send_errors = 0
         self.stopped = False
 
@@ -162,6 +168,8 @@ class GossipShell:
         if self._sockets is None:
             self._sockets = bind_gossip(self._bind_host, self._bind_port)
         sockets = self._sockets
+        # A socket bound to [::] reaches IPv4 members too, under their mapped addresses only.
+        self._maps_ipv4 = sockets.datagram.family == socket.AF_INET6
         self._datagrams, _ = await self._loop.create_datagram_endpoint(lambda: _Datagrams(self), sock=sockets.datagram)
         self._server = await self._loop.create_server(
             lambda: _AcceptedStream(self), sock=sockets.stream, backlog=TCP_BACKLOG
@@ -238,8 +246,9 @@ class GossipShell:
                 events = self.serf.take_events()
             if self._datagrams is not None:
                 for data, address in self.serf.packets_to_send():
+                    mapped = self._maps_ipv4 and "." in address[0]
                     try:
-                        self._datagrams.sendto(data, address)
+                        self._datagrams.sendto(data, (f"::ffff:{address[0]}", address[1]) if mapped else address)
                     except (OSError, ValueError):
                         self.send_errors += 1
             for request in self.serf.take_stream_requests():
@@ -283,11 +292,30 @@ class GossipShell:
         self._timer = None
         now = self._loop.time()
         self.serf.handle_timeout(now)
+        if now >= self._drops_log_at:
+            self._log_drops(now)
         if self._retry_join is not None:
             hosts = self._retry_join.take_hosts(now)
             if hosts:
                 self._start_task(self._retry(self._retry_join, hosts))
         self.flush()
+
+    def _log_drops(self, now: float) -> None:
+        dropped = self.serf.counters.dropped
+        logged = self._drops_logged
+        if dropped != logged:
+            news: dict[str, object] = {
+                reason: count - logged[reason] for reason, count in dropped.items() if count != logged[reason]
+            }
+            self._log("warning", "gossip dropped", news)
+            self._drops_logged = dict(dropped)
+            self._drops_log_at = now + DROPS_LOG_INTERVAL
+
+    def make_room(self) -> None:
+        """Close the stream that has been open longest: whoever opens many and sends nothing must not keep the others out."""
+        for oldest in self._accepted:
+            oldest.close()
+            return
 
     def _start_task(self, coroutine: Any) -> None:
         task: asyncio.Task[None] = self._loop.create_task(coroutine)
@@ -395,13 +423,23 @@ class _AcceptedStream(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
-        self._incoming = None if self._shell.stopped else self._shell.serf.open_incoming_stream()
+        shell = self._shell
+        if not shell.stopped:
+            self._incoming = shell.serf.open_incoming_stream()
+            if self._incoming is None:
+                shell.make_room()
+                self._incoming = shell.serf.open_incoming_stream()
         if self._incoming is None:
             self._transport.abort()
             return
-        self._shell._streams.add(self._transport)
-        timeout = self._shell.serf.config.profile.tcp_timeout
-        self._timeout = self._shell._loop.call_later(timeout, self._transport.abort)
+        shell._accepted[self] = None
+        shell._streams.add(self._transport)
+        self._timeout = shell._loop.call_later(shell.serf.config.profile.tcp_timeout, self.close)
+
+    def close(self) -> None:
+        """At once, whatever is under way."""
+        self._transport.abort()
+        self._forget()
 
     def data_received(self, data: bytes) -> None:
         if self._incoming is None:
@@ -414,6 +452,10 @@ class _AcceptedStream(asyncio.Protocol):
         self._shell.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._shell._accepted.pop(self, None)
         self._shell._streams.discard(self._transport)
         if self._timeout is not None:
             self._timeout.cancel()

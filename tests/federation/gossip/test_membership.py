@@ -12,6 +12,7 @@ from federation.gossip import counters as reasons
 from federation.gossip.config import GossipConfig
 from federation.gossip.counters import Counters
 from federation.gossip.delegate import GossipDelegate
+from federation.gossip.errors import WireError
 from federation.gossip.members import (
     STATE_ALIVE,
     STATE_DEAD,
@@ -22,6 +23,7 @@ from federation.gossip.members import (
 )
 from federation.gossip.membership import Membership
 from federation.gossip.messages import DEAD, OUR_VERSIONS, SUSPECT, Accusation, Alive, PushPullNode
+from federation.gossip.msgpack_fields import ACCUSED_INCARNATION_MAX, encode
 
 
 class Notes(GossipDelegate):
@@ -164,6 +166,57 @@ def test_we_refute_what_is_said_about_us(kind: str, accused: int, refuted: int) 
     said = Alive.decode(news[1:])
     assert (said.node, said.incarnation, said.meta) == ("me", refuted, b"")
     assert view.membership.awareness.score == 1
+
+
+def test_the_highest_accusation_can_be_refuted() -> None:
+    accused, other = View(), View()
+    accusation = Accusation.decode(Accusation(ACCUSED_INCARNATION_MAX, "me", "x").encode(SUSPECT)[1:])
+    accused.membership.receive_suspect(accusation, b"", 0.0)
+    (refutation,) = accused.sent()
+    alive = Alive.decode(refutation[1:])
+    assert alive.incarnation == ACCUSED_INCARNATION_MAX + 1
+    with pytest.raises(WireError, match="out of range"):
+        Accusation.decode(Accusation(ACCUSED_INCARNATION_MAX + 1, "me", "x").encode(SUSPECT)[1:])
+    # and no push-pull brings what a message may not say
+    other.alive("n", ACCUSED_INCARNATION_MAX + 1)
+    for state in (STATE_SUSPECT, STATE_DEAD, STATE_LEFT):
+        node = PushPullNode("n", bytes((10, 0, 0, 2)), 8902, b"", ACCUSED_INCARNATION_MAX + 1, state, OUR_VERSIONS)
+        other.membership.merge([node], 0.0)
+    assert other.state("n") == (ACCUSED_INCARNATION_MAX + 1, STATE_ALIVE)
+    assert other.counters.dropped[reasons.MALFORMED_MESSAGE] == 3
+
+
+def test_an_incarnation_stays_writable() -> None:
+    view = View()
+    facts = view.membership.own.facts
+    for _ in range(2):
+        forged = Alive(0xFFFFFFFF, "me", facts.addr, facts.port, b"other", OUR_VERSIONS)
+        view.membership.receive_alive(forged, forged.encode(), 0.0)
+        assert Alive.decode(view.sent()[0][1:]).incarnation == 0xFFFFFFFF
+
+
+def test_what_is_passed_on_fits_into_a_packet() -> None:
+    view = View()
+    junk = bytes(2000)
+    fields = {
+        "Addr": bytes((10, 0, 0, 2)),
+        "Incarnation": 1,
+        "Meta": b"m",
+        "Node": "a",
+        "Port": 8902,
+        "Vsn": OUR_VERSIONS,
+    }
+    for kind, more in ((4, {}), (3, {"From": "x"}), (4, {"Incarnation": 2}), (5, {"From": "x", "Incarnation": 2})):
+        long = bytes((kind,)) + encode(fields | more | {"Zzz": junk})
+        if kind == 4:
+            view.membership.receive_alive(Alive.decode(long[1:]), long, 0.0)
+        elif kind == 3:
+            view.membership.receive_suspect(Accusation.decode(long[1:]), long, 0.0)
+        else:
+            view.membership.receive_dead(Accusation.decode(long[1:]), long, 0.0)
+        (sent,) = view.sent()
+        assert sent[0] == kind
+        assert len(sent) < 100
 
 
 def test_an_echo_of_ourselves_is_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 from random import Random
 
@@ -23,7 +24,7 @@ from federation.gossip.messages import (
     encode_error,
     encode_user_stream,
 )
-from federation.gossip.msgpack_fields import encode
+from federation.gossip.msgpack_fields import decode, encode
 from federation.gossip.streams import STREAM_BYTES_MAX, STREAM_COMPRESSED_MAX, StreamDecoder, StreamEncrypted
 from federation.gossip.wire import PACKET_DECOMPRESSED_MAX, add_crc, make_compound, open_packet
 
@@ -126,6 +127,31 @@ def test_messages_of_one_packet_are_bounded() -> None:
     assert counters.dropped[reasons.MALFORMED_PACKET] > 0
 
 
+def test_all_parts_of_one_packet_share_the_room_for_decompressed_bytes() -> None:
+    # Each part alone would fit; together they would be 65 MB.
+    half = compressed(bytes(PACKET_DECOMPRESSED_MAX // 2))
+    inner = compressed(make_compound([half] * 100))
+    counters = Counters()
+    messages = open_packet(make_compound([NACK, half, *[inner] * 20]), counters)
+    assert [len(message) for message in messages] == [len(NACK), PACKET_DECOMPRESSED_MAX // 2]
+    assert counters.dropped[reasons.MALFORMED_PACKET] == 100 + 19
+
+
+def test_arrays_are_not_believed_before_their_elements_are_there() -> None:
+    claims = b"\xdc\xf0\x00" * 500  # 500 arrays in one another of 61,440 elements each: 246 MB of room
+    body = claims + bytes(62_000 - len(claims))
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="not msgpack"):
+            decode(body)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert decode(b"\x92\x01\xa1x") == [1, b"x"]
+    with pytest.raises(WireError, match="bytes follow it"):
+        decode(b"\x01\x02")
+
+
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x07", b"\x09", b"\x0c", b"\x07\x03", b"\x09\x82"]))
 def test_garbage_never_raises(data: bytes, start: bytes) -> None:
     open_packet(start + data, Counters())
@@ -154,6 +180,31 @@ def test_any_cut_of_a_push_pull(cuts: list[int], packed: bool) -> None:
     assert found.encode() == STATE.encode()
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"Name": b"\xff\xfe"},
+        {"Name": "x" * 256},
+        {"Meta": bytes(513)},
+        {"Addr": bytes(5)},
+        {"Incarnation": 1 << 32},
+        {"Port": -1},
+        {"State": 4},
+    ],
+)
+def test_one_wrong_node_does_not_cost_the_others(field: dict[str, object]) -> None:
+    node: dict[str, object] = {"Addr": bytes(4), "Incarnation": 1, "Meta": b"", "Name": "bad", "Port": 1, "State": 0}
+    encoded = [node.encode() for node in NODES]
+    encoded.insert(4, encode(node | {"Vsn": OUR_VERSIONS} | field))
+    data = b"\x06" + encode({"Join": True, "Nodes": 10, "UserStateLen": 5}) + b"".join(encoded) + b"\x02serf"
+    for stream in (data, compressed(data)):
+        decoder = StreamDecoder()
+        decoder.receive_data(stream)
+        assert decoder.push_pull is not None
+        assert decoder.push_pull.encode() == STATE.encode()
+        assert decoder.nodes_refused == 1
+
+
 def test_user_message_and_error_on_a_stream() -> None:
     decoder = StreamDecoder()
     decoder.receive_data(encode_user_stream(b"serf bytes") + b"and what follows")
@@ -177,6 +228,8 @@ def test_user_message_and_error_on_a_stream() -> None:
         b"\x08" + encode({"UserMsgLen": -1}),
         compressed(compressed(NACK)),
         compressed(STATE.encode()[:-1]),
+        b"\x06\xdd\x00\x7f\xff\xff",
+        b"\x06\xdf\x00\x3f\xff\xff",
         b"\xf4\x01x",
     ],
 )

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.gossip import counters as reasons
 from federation.gossip.errors import WireError
 from federation.gossip.messages import DEAD, Accusation
-from federation.gossip.msgpack_fields import encode
+from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, WITNESSED_TIME_MAX, encode
 from federation.serf import messages
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
@@ -20,6 +21,7 @@ from federation.serf.events import (
     MemberReap,
     MemberStatus,
     MemberUpdate,
+    UserEvent,
 )
 from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse, SerfState, UserEventMessage
 from federation.serf.serf import Serf
@@ -111,6 +113,53 @@ def test_relay_forwards_the_inner_message_unchanged() -> None:
     ((data, destination),) = serf.packets_to_send()
     assert destination == ("10.0.0.4", 8902)
     assert b"\x08" + inner in data
+
+
+def test_a_state_with_wrong_entries_is_worth_the_rest() -> None:
+    serf = lone()
+    know(serf, "n2", 2)
+    state = {
+        "EventLTime": 1 << 64 - 1,
+        "Events": [{"Events": [{"Name": b"\xff", "Payload": b""}, {"Name": "good", "Payload": b"1"}], "LTime": 3}],
+        "LTime": (1 << 64) - 1,
+        "LeftMembers": [b"\xff\xfe", "y" * 300],
+        "QueryLTime": 1,
+        "StatusLTimes": {b"\xff": 4, "z" * 300: 4, "n3": 1 << 63, "n2": 4},
+    }
+    serf.merge_remote_state(b"\x02" + encode(state), False, 0.0)
+    assert serf.counters.dropped[reasons.MALFORMED_SERF] == 8
+    assert serf.counters.dropped_total() == 8
+    assert [event.name for event in serf.take_events() if isinstance(event, UserEvent)] == ["good"]
+    assert serf.roster.records["n2"].status_time == 4
+    assert serf.roster.clock.time == 5
+
+
+def test_no_clock_follows_a_time_that_can_only_be_forged() -> None:
+    serf = lone()
+    know(serf, "n2", 2)
+    know(serf, "n3", 3)
+    for time in (WITNESSED_TIME_MAX + 1, LAMPORT_TIME_MAX):
+        serf.user_message(JoinIntent(time, "n2").encode(), 0.0)
+        serf.user_message(UserEventMessage(time, "e", b"", False).encode(), 0.0)
+    assert serf.roster.clock.time == 1
+    # The highest that is followed leaves room for all that comes after it.
+    serf.user_message(JoinIntent(WITNESSED_TIME_MAX, "n3").encode(), 0.0)
+    serf.force_leave("n3", 0.0)
+    other = lone()
+    for message in serf.take_broadcasts(0, 10_000, 100):
+        other.user_message(message[1:], 0.0)
+    other.merge_remote_state(serf.local_state(False), False, 0.0)
+    assert other.counters.dropped[reasons.MALFORMED_SERF] == 0
+
+
+def test_what_fits_into_no_packet_is_not_passed_on() -> None:
+    serf = lone()
+    serf.user_message(UserEventMessage(1, "short", bytes(1300), False).encode(), 0.0)
+    serf.user_message(UserEventMessage(1, "long", bytes(1400), False).encode(), 0.0)
+    serf.user_message(b"\x01" + encode({"LTime": 2, "Node": "n9", "Zzz": bytes(60_000)}), 0.0)
+    assert [event.name for event in serf.take_events() if isinstance(event, UserEvent)] == ["short", "long"]
+    assert len(serf.take_broadcasts(2, 1 << 20, 100)) == 1
+    assert serf.counters.dropped[reasons.MESSAGE_TOO_LARGE] == 2
 
 
 def test_state_without_a_serf_type_is_refused() -> None:
