@@ -8,7 +8,15 @@ from collections.abc import Callable, Mapping
 import pytest
 import uvloop
 
-SUPPORT = ("direct_peers", "federation_world", "mosquitto_process", "mqtt_client", "node_process", "stations")
+SUPPORT = (
+    "direct_peers",
+    "federation_world",
+    "mosquitto_process",
+    "mqtt_client",
+    "node_process",
+    "plain_member",
+    "stations",
+)
 pytest.register_assert_rewrite(*SUPPORT)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 DROP_OUTBOX_FULL: Final = "outbox_full"
 DROP_OUTBOX_AGE: Final = "outbox_age"
 DROP_TOO_LARGE: Final = "larger_than_outbox"
+DROP_TOO_LARGE_FOR_PEER: Final = "larger_than_peer_takes"
 DROP_REFUSED: Final = "refused_by_peer"
 DROP_EXPIRED: Final = "expired"
 DROP_PEER_GONE: Final = "peer_gone"
@@ -25,6 +26,7 @@ REASONS: Final = (
     DROP_OUTBOX_FULL,
     DROP_OUTBOX_AGE,
     DROP_TOO_LARGE,
+    DROP_TOO_LARGE_FOR_PEER,
     DROP_REFUSED,
     DROP_EXPIRED,
     DROP_PEER_GONE,

@@ -26,7 +26,7 @@ from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.topics.names import check_topic_name, full_filter, parse_filter
 from federation.api.pb import federation_pb2 as pb
-from federation.stream.counters import DROP_EXPIRED, DROP_NOT_REPRESENTABLE, StreamCounters
+from federation.stream.counters import DROP_EXPIRED, DROP_NOT_REPRESENTABLE, DROP_TOO_LARGE_FOR_PEER, StreamCounters
 from federation.stream.frames import (
     HEADER_SIZE,
     PUBLISH,
@@ -42,6 +42,8 @@ from federation.stream.frames import (
 )
 
 EXPIRY_MIN: Final = 1  # 0 would be no expiry
+EVENT_BYTES_MAX: Final = 4 * 2**20  # a gmqttd takes gRPC messages up to gRPC's default
+EVENT_ID_BYTES_MAX: Final = 11
 
 
 class PlainEvents:
@@ -103,9 +105,17 @@ def _append_message(events: list[pb.Event], message: Message, now: float, counte
         counters.drop(DROP_EXPIRED, 1)
         return
     try:
-        events.append(pb.Event(message=message_to_event(message, now)))
+        event = pb.Event(message=message_to_event(message, now))
     except (MqttError, ValueError):
         counters.drop(DROP_NOT_REPRESENTABLE, 1)
+        return
+    # The exact size costs an encoding: only what may be near the bound is looked at.
+    may_be_large = len(message.payload) + len(message.properties) > EVENT_BYTES_MAX // 2
+    if may_be_large and event.ByteSize() + EVENT_ID_BYTES_MAX > EVENT_BYTES_MAX:
+        # Sent, it would end the stream, and the full state after that comes to every subscriber there.
+        counters.drop(DROP_TOO_LARGE_FOR_PEER, 1)
+        return
+    events.append(event)
 
 
 def message_to_event(message: Message, now: float) -> pb.Message:

@@ -47,6 +47,7 @@ from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
 
 WAITING_BYTES_MAX: Final = 16 * 2**20  # of batches that wait for receivers; the sender's window is smaller
 CONFIRM_SECONDS: Final = 1.0  # a plain stream that is quiet so long after its start has told all its interest
+STATE_TOPICS_MAX: Final = 1_000_000  # retained messages of a plain stream that are taken for its state
 SESSION_ID_CHARS_MAX: Final = 256
 
 
@@ -88,6 +89,8 @@ class PeerReceiver:
         "_gaps",
         "_known_since",
         "_router",
+        "_sessions",
+        "_state_topics",
         "_tree",
         "_waiting",
         "_waiting_bytes",
@@ -121,7 +124,9 @@ class PeerReceiver:
         self._router = router
         self._fresh: dict[Interest, None] | None = None  # between STATE_BEGIN and STATE_END
         self._confirmed: dict[Interest, None] | None = None  # what a plain stream has told since its clean start
+        self._state_topics: set[bytes] | None = None  # of retained messages in the state of a plain stream
         self._confirm_at = NEVER
+        self._sessions = 0
         self._gaps = 0
         self.publisher = Publisher(None)  # what full receivers ask to wait
         self._waiting: deque[_Batch] = deque()  # not applied, or only in part, because the publisher is held
@@ -142,7 +147,9 @@ class PeerReceiver:
         self._gaps = 0
         self._fresh = None
         self._confirmed = {}
+        self._state_topics = set()
         self._confirm_at = NEVER
+        self._sessions += 1
         self.counters.full_states_received += 1
         return True, 0
 
@@ -158,7 +165,8 @@ class PeerReceiver:
         self._confirm_at = NEVER
         if batched:
             self._confirmed = None  # it marks the end of its state
-        elif self._confirmed is not None:
+            self._state_topics = None
+        elif self._state_topics is not None:
             self._confirm_at = now + CONFIRM_SECONDS
         return self.stream
 
@@ -349,13 +357,14 @@ class PeerReceiver:
         self._gaps = 0
         self.counters.events_received += 1
         kind = event.WhichOneof("Event")
-        if kind != "Subscribe" and self._confirmed is not None:
-            self._confirm()
-        elif self._confirmed is not None:
-            self._confirm_at = now + CONFIRM_SECONDS
+        is_state = self._state_topics is not None and self._is_state(event, kind, now)
         try:
             if kind == "message":
-                self._publish(message_from_event(event.message, now), None, now)
+                message = message_from_event(event.message, now)
+                if is_state:
+                    self._take_plain_state(message, now)
+                else:
+                    self._publish(message, None, now)
             elif kind == "Subscribe":
                 share_name, topic_filter = interest_from_event(event)
                 if self._tree.add_interest(self.name, share_name, topic_filter) and self._confirmed is not None:
@@ -369,13 +378,58 @@ class PeerReceiver:
             self.counters.drop(SKIP_MALFORMED, 1)
         return event_id
 
+    def _is_state(self, event: pb.Event, kind: str | None, now: float) -> bool:
+        """Whether an event after the clean start of a plain stream may belong to its state: filters first, then retained
+        messages, each topic once. Nothing marks the end."""
+        topics = self._state_topics
+        assert topics is not None
+        if kind == "Subscribe" and self._confirmed is not None:
+            self._confirm_at = now + CONFIRM_SECONDS
+            return True
+        if kind == "message" and event.message.retained and len(topics) < STATE_TOPICS_MAX:
+            topic = event.message.topic_name.encode()
+            if topic not in topics:
+                self._confirm()
+                topics.add(topic)
+                self._confirm_at = now + CONFIRM_SECONDS
+                return True
+        self._end_state()
+        return False
+
     def _confirm(self) -> None:
-        """A plain stream has no end of state: what it has not told by now is gone."""
+        """A plain stream has told all its interest: what it has not told by now is gone."""
         confirmed = self._confirmed
-        assert confirmed is not None
-        self._confirmed = None
+        if confirmed is not None:
+            self._confirmed = None
+            self._tree.replace_interest(self.name, confirmed)
+
+    def _end_state(self) -> None:
+        self._confirm()
+        self._state_topics = None
         self._confirm_at = NEVER
-        self._tree.replace_interest(self.name, confirmed)
+
+    def _take_plain_state(self, message: Message, now: float) -> None:
+        """A retained message that is the state of a plain member, or may be a fresh one: it has no versions and takes
+        whatever it is sent. So which value stays is decided here, and where the two differ that value is sent back.
+
+        What was changed here since the node is known is newer. Without such a change its value is, unless this is the
+        first session since it became a member: then nobody knows, and the value here stays on both."""
+        held = self._router.broker.retained.get(message.topic)
+        if held is None:
+            if not message.payload:
+                self.counters.drop(SKIP_DUPLICATE, 1)  # a gmqttd keeps what others deleted as a message without payload
+            elif self._changes.changed_since(message.topic, self._known_since):
+                self.counters.drop(SKIP_RETAINED_OLDER, 1)  # deleted here
+            else:
+                self._publish(message, None, now)
+        elif held.payload == message.payload and held.properties == message.properties:
+            self.counters.drop(SKIP_DUPLICATE, 1)  # receivers here had it
+        elif self._sessions == 1 or self._changes.changed_since(message.topic, self._known_since):
+            self.counters.drop(SKIP_RETAINED_OLDER, 1)
+            self._tree.tell(self.name, held, now)
+        else:
+            self._publish(message, None, now)
+            self._tree.tell(self.name, message, now)
 
     # --- time ---
 
@@ -388,6 +442,6 @@ class PeerReceiver:
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early."""
         if now >= self._confirm_at:
-            self._confirm()
+            self._end_state()
         if self._block is not None and not self.streaming:
             self.resume(now)  # nobody reads for it any more

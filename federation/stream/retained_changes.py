@@ -34,9 +34,12 @@ class RetainedChanges:
             self.forgotten += 1
         changed_at[topic] = now
 
+    def changed_since(self, topic: bytes, since: float) -> bool:
+        return self._changed_at.get(topic, -1.0) >= since
+
     def takes_state(self, message: Message, held: Message | None, node: str, known_since: float) -> bool:
         """Whether a message of the state of `node` replaces what is held (None: nothing)."""
-        if self._changed_at.get(message.topic, -1.0) >= known_since:
+        if self.changed_since(message.topic, known_since):
             return False
         if held is None or (held.payload == message.payload and held.properties == message.properties):
             return True

@@ -104,6 +104,15 @@ class Batch:
         self.events = events
         self.single = single
 
+    def leave_out(self, next_event_id: int) -> None:
+        """Single events below that id are done there. A gmqttd knows the last 100 only, and would do older ones again;
+        who reads batches steps over them."""
+        done = next_event_id - self.first_id
+        if self.single is not None and done > 0:
+            self.single = self.single[done:]
+            self.count -= done
+            self.first_id = next_event_id
+
 
 class PeerSender(Peer):
     """Doors: connect, hello_reply, ack, connection_lost, refused, stop; take_batches; next_timeout, handle_timeout.
@@ -146,6 +155,7 @@ class PeerSender(Peer):
         self._queued = False  # it stands in outlets.ready
         self._next_id = 0
         self._resending = False
+        self._resume_id = 0  # where a resumed stream goes on
         self._is_refused = False
         # A full state on its way out: filters, then retained messages; positions in them.
         self._state_filters: list[tuple[bytes, bytes]] | None = None
@@ -256,6 +266,7 @@ class PeerSender(Peer):
                 self.connection_lost(attempt, "a batch was refused: it is given up", now)
                 return
             self._resending = bool(outbox.on_way)
+            self._resume_id = next_event_id
         else:
             if is_refused:
                 outbox.drop_first_on_way(DROP_REFUSED)
@@ -337,6 +348,7 @@ class PeerSender(Peer):
         if self._resending:
             self._resending = False
             batches.extend([self._encode(block, now) for block in outbox.on_way])
+            batches[0].leave_out(self._resume_id)
         if not outbox.on_way:
             self._progress_at = now
         has_state = self._state_filters is not None or bool(self._interest) or bool(self._state_retained)

@@ -10,7 +10,8 @@ from typing import Final
 
 from broker.codec.wire import STRING_BYTES_MAX, check_utf8
 from broker.errors import MqttError
-from broker.hooks import Forwarder, Peer, RemoteGroup, RemoteRoute
+from broker.hooks import NO_GROUPS, Forwarder, Peer, RemoteGroup, RemoteRoute
+from broker.message import Message
 from broker.router import Router
 from broker.topics.names import check_topic_filter, full_filter, has_wildcard
 from broker.topics.trie import Trie
@@ -87,6 +88,10 @@ class FederationTree(Forwarder):
     def interest_of(self, name: str) -> list[Interest]:
         """What one node wants, in the order in which it came."""
         return list(self._interest[name])
+
+    def tell(self, name: str, message: Message, now: float) -> None:
+        """One node only, whatever it wants."""
+        self._senders[name].forward(message, NO_GROUPS, now)
 
     # --- interest of other nodes ---
 

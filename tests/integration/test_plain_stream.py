@@ -3,8 +3,6 @@ both directions, breaks its connection, resumes, and nothing is lost or doubled.
 
 from __future__ import annotations
 
-import asyncio
-import random
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,189 +11,12 @@ import grpc
 import grpc.aio
 import pytest
 
+from broker.codec.packets import Publish
 from federation.api.pb import federation_pb2 as pb
-from federation.serf.config import SerfConfig
-from federation.serf.serf import Serf
-from federation.shell.gossip import GossipShell, bind_gossip
+from plain_member import SECONDS, SERVICE, PlainMember, as_it_is, message, subscribe
+from waiting import eventually
 
-SERVICE = "gmqtt.federation.api.Federation"
 NO_API: dict[str, Any] = {"api": {"grpc": [], "http": []}, "plugin_order": ["federation"]}
-SECONDS = 20.0
-
-
-def as_it_is(data: bytes) -> bytes:
-    return data
-
-
-class PlainMember:
-    """What a gmqttd does on the wire, without a broker: a member of the gossip, a stream server, a stream client.
-
-    events      what the other node sent, each id once, in order
-    sent        events of ours that were not acknowledged yet, by id
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.changed = asyncio.Condition()
-        # server side
-        self.session_id = ""
-        self.next_event_id = 0
-        self.clean_starts = 0
-        self.hellos = 0
-        self.events: list[pb.Event] = []
-        self.doubled = 0
-        self.breaks_at: set[int] = set()  # event ids at which the stream is broken, unacknowledged
-        self.acks_before_break = True
-        # client side
-        self.client_session_id = str(uuid.uuid4())
-        self.next_id = 0
-        self.sent: dict[int, pb.Event] = {}
-        self.acked = -1
-        self.channel: grpc.aio.Channel | None = None
-        self.call: Any = None
-        self.reading: asyncio.Task[None] | None = None
-
-    async def start(self, gossip_of_node: str) -> None:
-        self.server = grpc.aio.server()
-        handlers: dict[str, Any] = {
-            "Hello": grpc.unary_unary_rpc_method_handler(
-                self.hello,
-                request_deserializer=pb.ClientHello.FromString,
-                response_serializer=pb.ServerHello.SerializeToString,
-            ),
-            "EventStream": grpc.stream_stream_rpc_method_handler(
-                self.event_stream,
-                request_deserializer=pb.Event.FromString,
-                response_serializer=pb.Ack.SerializeToString,
-            ),
-        }
-        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        port = self.server.add_insecure_port("127.0.0.1:0")
-        await self.server.start()
-        sockets = bind_gossip("127.0.0.1", 0)
-        config = SerfConfig(self.name, "127.0.0.1", sockets.port, {"fed_addr": f"127.0.0.1:{port}"})
-        serf = Serf(config, random.Random(7), asyncio.get_running_loop().time())
-        self.gossip = GossipShell(serf, "127.0.0.1", sockets.port, lambda events: None, sockets=sockets)
-        await self.gossip.start()
-        await self.gossip.join([gossip_of_node])
-
-    async def stop(self) -> None:
-        await self.break_stream()
-        if self.channel is not None:
-            await self.channel.close()
-        await self.server.stop(0)
-        await self.gossip.stop()
-
-    # --- the server
-
-    async def hello(self, request: pb.ClientHello, context: Any) -> pb.ServerHello:
-        assert dict(context.invocation_metadata())["node_name"]
-        self.hellos += 1
-        if request.session_id == self.session_id:
-            return pb.ServerHello(clean_start=False, next_event_id=self.next_event_id)
-        self.session_id = request.session_id
-        self.next_event_id = 0
-        self.clean_starts += 1
-        return pb.ServerHello(clean_start=True, next_event_id=0)
-
-    async def event_stream(self, _requests: Any, context: Any) -> None:
-        while (event := await context.read()) is not grpc.aio.EOF:
-            if event.WhichOneof("Event") is None:
-                raise AssertionError("an event that a gmqttd dies of")
-            if event.id in self.breaks_at:
-                self.breaks_at.discard(event.id)
-                return
-            if event.id < self.next_event_id:
-                self.doubled += 1
-            else:
-                assert event.id == self.next_event_id, "ids rise by one"
-                self.next_event_id += 1
-                async with self.changed:
-                    self.events.append(event)
-                    self.changed.notify_all()
-            await context.write(pb.Ack(event_id=event.id))
-
-    async def wait_events(self, count: int, kind: str) -> list[Any]:
-        def chosen() -> list[Any]:
-            return [getattr(event, kind) for event in self.events if event.WhichOneof("Event") == kind]
-
-        async with asyncio.timeout(SECONDS), self.changed:
-            await self.changed.wait_for(lambda: len(chosen()) >= count)
-        return chosen()
-
-    # --- the client
-
-    async def connect(self, fed_addr: str, resend_from_before: int = 0) -> pb.ServerHello:
-        if self.channel is None:
-            self.channel = grpc.aio.insecure_channel(fed_addr)
-        metadata = (("node_name", self.name),)
-        hello = self.channel.unary_unary(
-            f"/{SERVICE}/Hello",
-            request_serializer=pb.ClientHello.SerializeToString,
-            response_deserializer=pb.ServerHello.FromString,
-        )
-        request = pb.ClientHello(session_id=self.client_session_id)
-        async with asyncio.timeout(SECONDS):
-            reply = None
-            while reply is None:
-                reply = await self.try_hello(hello(request, metadata=metadata))
-        if reply.clean_start:
-            self.next_id = 0
-            self.acked = -1
-            self.sent.clear()
-        stream = self.channel.stream_stream(
-            f"/{SERVICE}/EventStream", request_serializer=as_it_is, response_deserializer=pb.Ack.FromString
-        )
-        self.call = stream(metadata=metadata)
-        self.reading = asyncio.create_task(self.read_acks(self.call))
-        for event_id, event in list(self.sent.items()):
-            if event_id >= reply.next_event_id - resend_from_before:
-                await self.call.write(event.SerializeToString())
-        return reply
-
-    async def try_hello(self, call: Any) -> pb.ServerHello | None:
-        """None while the node's gossip has not heard of us."""
-        try:
-            reply: pb.ServerHello = await call
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.INTERNAL and "has not yet joined" in str(error.details()):
-                await asyncio.sleep(0.05)
-                return None
-            raise
-        return reply
-
-    async def read_acks(self, call: Any) -> None:
-        try:
-            while (ack := await call.read()) is not grpc.aio.EOF:
-                async with self.changed:
-                    assert ack.event_id < self.next_id
-                    self.acked = max(self.acked, ack.event_id)
-                    self.changed.notify_all()
-        except (grpc.RpcError, asyncio.CancelledError):
-            return
-
-    async def send(self, event: pb.Event) -> None:
-        event.id = self.next_id
-        self.next_id += 1
-        self.sent[event.id] = event
-        await self.call.write(event.SerializeToString())
-
-    async def send_bytes(self, data: bytes) -> None:
-        event = pb.Event(id=self.next_id)
-        self.sent[self.next_id] = event
-        self.next_id += 1
-        await self.call.write(event.SerializeToString() + data)
-
-    async def wait_acked(self) -> None:
-        async with asyncio.timeout(SECONDS), self.changed:
-            await self.changed.wait_for(lambda: self.acked == self.next_id - 1)
-
-    async def break_stream(self) -> None:
-        if self.call is not None:
-            self.call.cancel()
-            assert self.reading is not None
-            await asyncio.wait((self.reading,))
-            self.call = None
 
 
 @pytest.fixture
@@ -203,14 +24,6 @@ async def member() -> AsyncIterator[PlainMember]:
     made = PlainMember("gmqttd-like")
     yield made
     await made.stop()
-
-
-def subscribe(topic_filter: str, share_name: str = "") -> pb.Event:
-    return pb.Event(Subscribe=pb.Subscribe(share_name=share_name, topic_filter=topic_filter))
-
-
-def message(topic: str, payload: bytes, qos: int = 1, **fields: Any) -> pb.Event:
-    return pb.Event(message=pb.Message(topic_name=topic, payload=payload, qos=qos, **fields))
 
 
 def addresses(node: Any) -> tuple[str, str]:
@@ -248,6 +61,7 @@ async def test_a_plain_member_exchanges_breaks_and_resumes(nodes: Any, clients: 
     assert member.clean_starts == 1, "the sessions were resumed"
     assert member.hellos >= 4
     assert not member.breaks_at
+    assert member.doubled == 0, "events from the asked one on"
 
     # Messages from the plain member, which breaks without reading acknowledgements and sends some twice.
     for number in range(count):
@@ -307,6 +121,105 @@ async def test_state_events_and_faults_of_a_plain_member(nodes: Any, clients: An
     await client.publish("old/filter", b"nobody wants it", qos=1)
     await client.publish("new/filter", b"wanted", qos=1)
     assert [each.payload for each in (await member.wait_events(before + 1, "message"))[before:]] == [b"wanted"]
+
+
+async def test_a_run_that_breaks_in_its_middle_goes_on_where_the_member_stands(
+    nodes: Any, clients: Any, member: PlainMember
+) -> None:
+    """A gmqttd knows its last 100 events only: what comes again from before those is done again."""
+    node = nodes.make_federated(overrides=NO_API)
+    await node.start()
+    fed_addr, gossip_addr = addresses(node)
+    await member.start(gossip_addr)
+    await member.connect(fed_addr)
+    await member.send(subscribe("to/#"))
+    await member.wait_acked()
+    client = await clients.connect(node.port, "client")
+    count = 2000
+    member.breaks_at = {300, 900, 901, 1700}
+    client.send(*(Publish(b"to/run", b"%d" % number, 0, False) for number in range(count)))
+    got = await member.wait_events(count, "message")
+    assert [each.payload for each in got] == [b"%d" % number for number in range(count)]
+    assert not member.breaks_at
+    assert member.clean_starts == 1, "the sessions were resumed"
+    assert member.doubled == 0
+
+
+async def test_a_message_that_a_gmqttd_cannot_take_stops_nothing(nodes: Any, clients: Any, member: PlainMember) -> None:
+    """gRPC's default bound, which a gmqttd does not change, is 4 MiB for an event."""
+    node = nodes.make_federated(overrides=NO_API)
+    await node.start()
+    fed_addr, gossip_addr = addresses(node)
+    await member.start(gossip_addr)
+    await member.connect(fed_addr)
+    await member.send(subscribe("to/#"))
+    await member.wait_acked()
+    client = await clients.connect(node.port, "client")
+    sizes = [1, 4 * 2**20 - 100, 2, 4 * 2**20, 3, 5 * 2**20, 4]
+    for size in sizes:
+        await client.publish("to/large", b"x" * size, qos=1)
+    got = await member.wait_events(5, "message")
+    assert [len(each.payload) for each in got] == [size for size in sizes if size < 4 * 2**20]
+    assert (member.hellos, member.clean_starts) == (1, 1), "the stream did not end"
+
+
+async def test_the_state_of_a_plain_member_brings_back_nothing_older(
+    nodes: Any, clients: Any, member: PlainMember
+) -> None:
+    """After every break that its gossip saw, a gmqttd publishes all that it retains, which may be of long ago."""
+    node = nodes.make_federated(overrides=NO_API)
+    await node.start()
+    fed_addr, gossip_addr = addresses(node)
+    client = await clients.connect(node.port, "client")
+    for topic in ("kept/same", "kept/here"):
+        await client.publish(topic, b"here", qos=1, retain=True)
+    await client.subscribe("kept/#", qos=1)
+    await client.take(2)
+    await member.start(gossip_addr)
+    await member.connect(fed_addr)
+    for topic, payload in (
+        *(("kept/same", b"here"), ("kept/here", b"there"), ("kept/there", b"there"), ("kept/ghost", b"")),
+        ("over", b"state is told"),
+    ):
+        await member.send(message(topic, payload, retained=topic != "over"))
+    await member.wait_acked()
+    assert (await client.message()).topic == b"kept/there"
+    assert client.messages.empty(), "what receivers had, and what is not so here, is not published anew"
+    told = await member.wait_events(3, "message")
+    values = {each.topic_name: each.payload for each in told}
+    assert values == {"kept/same": b"here", "kept/here": b"here"}, "the member takes what it is sent last"
+    assert [each.topic_name for each in told].count("kept/here") == 2
+
+    # Both change while they are apart; each knows its own change only.
+    await member.break_stream()
+    await client.publish("kept/here", b"changed here", qos=1, retain=True)
+    await client.publish("kept/there", b"", qos=1, retain=True)
+    await client.take(2)
+    member.client_session_id = str(uuid.uuid4())
+    assert (await member.connect(fed_addr)).clean_start
+    for topic, payload in (("kept/same", b"changed there"), ("kept/here", b"here"), ("kept/there", b"there")):
+        await member.send(message(topic, payload, retained=True))
+    await member.send(message("kept/here", b"live", retained=True))  # a topic for the second time is no state
+    await member.wait_acked()
+    assert [(each.topic, each.payload) for each in await client.take(2)] == [
+        (b"kept/same", b"changed there"),
+        (b"kept/here", b"live"),
+    ]
+    assert client.messages.empty()
+    retained = await clients.connect(node.port, "late")
+    await retained.subscribe("kept/#", qos=1)
+    assert {each.topic: each.payload for each in await retained.take(2)} == {
+        b"kept/same": b"changed there",
+        b"kept/here": b"live",
+    }
+    assert retained.messages.empty()
+
+    def last_told() -> dict[str, bytes]:
+        messages = [event.message for event in member.events if event.WhichOneof("Event") == "message"]
+        return {each.topic_name: each.payload for each in messages}
+
+    expected = {"kept/same": b"changed there", "kept/here": b"changed here", "kept/there": b""}
+    await eventually(lambda: last_told() == expected, "the member is told what holds")
 
 
 @pytest.mark.parametrize(
