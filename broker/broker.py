@@ -36,12 +36,11 @@ from broker.session.backlog import Portion
 from broker.session.connection import Connection
 from broker.session.publisher import Publisher
 from broker.session.session import Session
-from broker.session.subscription import FilterEntry, Subscription
+from broker.session.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.will import PendingWill, will_message
 from broker.timers import TimerWheel
 from broker.topics.names import check_topic_filter, has_wildcard, parse_filter
 from broker.topics.retained import RetainedStore, RetainedWalk
-from broker.topics.shared import SharedGroup
 
 NO_REASON: Final = -1  # close without a packet that says why
 RETAINED_EXPIRE_MAX: Final = 1000  # retained messages looked at in one sweep
@@ -392,8 +391,10 @@ class Broker:
         session.subscriptions[full] = subscription
         session.subscriptions_total += 1
         self.counters.subscriptions_total += 1
-        self._add_to_tree(subscription)
+        first = add_subscription(self.router.tree, subscription)
         self._forget(topic_filter, wildcard)
+        if first:
+            self.forwarder.interest_added(share_name, topic_filter)
         return qos
 
     def _forget(self, topic_filter: bytes, wildcard: bool) -> None:
@@ -401,30 +402,6 @@ class Broker:
             self.router.forget_routes()
         else:
             self.router.forget_topic(topic_filter)
-
-    def _add_to_tree(self, subscription: Subscription) -> None:
-        topic_filter = subscription.topic_filter
-        share_name = subscription.share_name
-        value = self.router.tree.get(topic_filter)
-        if value is None:
-            entry = FilterEntry(topic_filter)
-            self.router.tree.set(topic_filter, entry)
-        else:
-            assert isinstance(value, FilterEntry)
-            entry = value
-        if not share_name:
-            first = not entry.subscriptions
-            entry.subscriptions[subscription.session] = subscription
-        else:
-            if entry.groups is None:
-                entry.groups = {}
-            group = entry.groups.get(share_name)
-            first = group is None
-            if group is None:
-                group = entry.groups[share_name] = SharedGroup(share_name, topic_filter)
-            group.add(subscription)
-        if first:
-            self.forwarder.interest_added(share_name, topic_filter)
 
     def unsubscribe_session(self, session: Session, full_filters: list[bytes]) -> list[int]:
         """Reason codes of UNSUBACK [MQTT5 3.11.3]."""
@@ -439,38 +416,15 @@ class Broker:
         if session.backlog is not None:
             session.backlog.remove(full)
         topic_filter = subscription.topic_filter
-        entry = self.router.tree.get(topic_filter)
-        assert isinstance(entry, FilterEntry)
-        share_name = subscription.share_name
-        last = False
-        if not share_name:
-            entry.subscriptions.pop(session, None)
-            last = not entry.subscriptions
-        elif entry.groups is not None:
-            group = entry.groups[share_name]
-            group.remove(subscription)
-            last = len(group) == 0
-            if last:
-                del entry.groups[share_name]
-                if not entry.groups:
-                    entry.groups = None
-        if not entry.subscriptions and entry.groups is None:
-            self.router.tree.delete(topic_filter)
+        last = remove_subscription(self.router.tree, subscription)
         self._forget(topic_filter, has_wildcard(topic_filter))
         if last:
-            self.forwarder.interest_removed(share_name, topic_filter)
+            self.forwarder.interest_removed(subscription.share_name, topic_filter)
         return True
 
     def local_interest(self) -> list[tuple[bytes, bytes]]:
         """(share_name, topic_filter) of everything that is subscribed here, each once."""
-        interest: list[tuple[bytes, bytes]] = []
-        for topic_filter, value in self.router.tree.items():
-            assert isinstance(value, FilterEntry)
-            if value.subscriptions:
-                interest.append((b"", topic_filter))
-            if value.groups is not None:
-                interest.extend([(share_name, topic_filter) for share_name in value.groups])
-        return interest
+        return interest(self.router.tree)
 
     def send_retained(
         self, session: Session, requests: list[SubscribeFilter], codes: list[int], known: list[bool], now: float

@@ -1,10 +1,11 @@
-"""One client's subscription to one filter, and what stands behind one filter in the local tree."""
+"""One client's subscription to one filter, and what stands behind one filter in the local tree (Trie)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from broker.topics.shared import GroupMember, SharedGroup
+from broker.topics.trie import Trie
 
 if TYPE_CHECKING:
     from broker.session.session import Session
@@ -59,3 +60,61 @@ class FilterEntry:
         self.topic_filter = topic_filter
         self.subscriptions: dict[Session, Subscription] = {}
         self.groups: dict[bytes, SharedGroup] | None = None  # share_name -> group; most filters have none
+
+
+def add_subscription(tree: Trie, subscription: Subscription) -> bool:
+    """True when it is the first of its filter and share name."""
+    topic_filter = subscription.topic_filter
+    share_name = subscription.share_name
+    value = tree.get(topic_filter)
+    if value is None:
+        entry = FilterEntry(topic_filter)
+        tree.set(topic_filter, entry)
+    else:
+        assert isinstance(value, FilterEntry)
+        entry = value
+    if not share_name:
+        first = not entry.subscriptions
+        entry.subscriptions[subscription.session] = subscription
+        return first
+    if entry.groups is None:
+        entry.groups = {}
+    group = entry.groups.get(share_name)
+    first = group is None
+    if group is None:
+        group = entry.groups[share_name] = SharedGroup(share_name, topic_filter)
+    group.add(subscription)
+    return first
+
+
+def remove_subscription(tree: Trie, subscription: Subscription) -> bool:
+    """True when it was the last of its filter and share name."""
+    entry = tree.get(subscription.topic_filter)
+    assert isinstance(entry, FilterEntry)
+    last = False
+    if not subscription.share_name:
+        entry.subscriptions.pop(subscription.session, None)
+        last = not entry.subscriptions
+    elif entry.groups is not None:
+        group = entry.groups[subscription.share_name]
+        group.remove(subscription)
+        last = len(group) == 0
+        if last:
+            del entry.groups[subscription.share_name]
+            if not entry.groups:
+                entry.groups = None
+    if not entry.subscriptions and entry.groups is None:
+        tree.delete(subscription.topic_filter)
+    return last
+
+
+def interest(tree: Trie) -> list[tuple[bytes, bytes]]:
+    """(share_name, topic_filter) of everything that is subscribed, each once."""
+    found: list[tuple[bytes, bytes]] = []
+    for topic_filter, value in tree.items():
+        assert isinstance(value, FilterEntry)
+        if value.subscriptions:
+            found.append((b"", topic_filter))
+        if value.groups is not None:
+            found.extend([(share_name, topic_filter) for share_name in value.groups])
+    return found
