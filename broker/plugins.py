@@ -37,6 +37,14 @@ class Plugin:
     async def stop(self) -> None:
         """Give everything back. Called also when start failed half-way."""
 
+    def lost_messages(self) -> dict[str, int]:
+        """Totals of messages that the plugin dropped, by reason: for the log."""
+        return {}
+
+    def refused_input(self) -> dict[str, int]:
+        """Totals of what came in and was refused, by reason: for the log."""
+        return {}
+
 
 def load_plugin(name: str) -> type[Plugin] | None:
     """The plugin class of that name, None when no installed distribution has one."""

@@ -13,6 +13,7 @@ from broker.message import NEVER
 from broker.plugins import Plugin, StartError
 from broker.server.listeners import bind_error
 from broker.server.logging import get_logger
+from federation import counts
 from federation.node import Node, own_tags
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
@@ -168,6 +169,12 @@ class FederationPlugin(Plugin):
             await self._gossip.stop()
         elif self._sockets is not None:
             self._sockets.close()
+
+    def lost_messages(self) -> dict[str, int]:
+        return counts.lost_messages(self.node.counters)
+
+    def refused_input(self) -> dict[str, int]:
+        return counts.refused_input(self.node.counters, self._gossip.serf.counters if self._gossip else None)
 
     def _advertised(self, advertise: Address | None, bound: Address, port: int, key: str) -> Address:
         """What others are told: the host as configured or this machine's, the port as bound where it was left open."""

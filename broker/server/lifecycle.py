@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from broker.broker import Broker
@@ -13,6 +14,7 @@ from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from broker.config.printer import changed_keys
 from broker.config.settings import Settings
 from broker.plugins import Plugin, StartError, load_plugin
+from broker.server.count_log import CountLog, CountLogs
 from broker.server.listeners import Listeners
 from broker.server.logging import dump_packet, get_logger
 from broker.server.protocol import ClientProtocol
@@ -38,6 +40,7 @@ class Server:
         self.protocols: set[ClientProtocol] = set()
         self.turns = Turns(self.broker, self.loop, self)
         self._wall_offset = time.time() - self.loop.time()
+        self._count_logs: CountLogs | None = None
         self._started = False
         self._stopping = False
         self._stopped = asyncio.Event()
@@ -123,6 +126,36 @@ class Server:
         self.flush_soon()
         self._started = True
         self.log.info("started", listeners=self.listeners.addresses)
+        self._count_logs = self._make_count_logs()
+        self._count_logs.start()
+
+    def _make_count_logs(self) -> CountLogs:
+        counters = self.broker.counters
+        now = self.now()
+
+        def lost() -> dict[str, int]:
+            found = dict(counters.messages_dropped)
+            for plugin in self.plugins:
+                found.update(plugin.lost_messages())
+            return found
+
+        def refused() -> dict[str, int]:
+            found = {
+                "connections_refused": counters.connections_refused,
+                "protocol_errors": counters.protocol_errors,
+                "subscriptions_refused": counters.subscriptions_refused,
+            }
+            for plugin in self.plugins:
+                found.update(plugin.refused_input())
+            return found
+
+        return CountLogs(
+            self.loop,
+            [
+                CountLog(self.log.warning, "messages dropped", lost, now),
+                CountLog(self.log.info, "input refused", refused, now),
+            ],
+        )
 
     async def wait_stopped(self) -> None:
         """Until somebody inside asks for the end (`stop_soon`)."""
@@ -150,6 +183,8 @@ class Server:
         await self._within(LEAVE_SECONDS_MAX, goodbyes, "leave")
         await self._within(PLUGIN_STOP_SECONDS_MAX, [plugin.stop() for plugin in reversed(self.plugins)], "stop")
         self.turns.stop()
+        if self._count_logs is not None:
+            self._count_logs.stop()
         self._stopped.set()
         self.loop.set_exception_handler(None)
         if self._started:
@@ -186,7 +221,9 @@ class Server:
             for key in changed_keys(self.settings, settings)
             if not key.startswith(("mqtt.", "log.")) or key == "log.dump_packet"
         ]
-        self.settings = settings
+        # What needs the restart stays as it runs, so that the next reload names it again.
+        log = replace(settings.log, dump_packet=self.settings.log.dump_packet)
+        self.settings = replace(self.settings, mqtt=settings.mqtt, log=log)
         self.flush_soon()
         return need_restart
 

@@ -1,0 +1,66 @@
+"""What was dropped and refused, as lines of the log: a node that loses messages says so without being asked.
+
+One line for all reasons, soon after the first and then at most one a minute, however much it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+CHECK_SECONDS: Final = 10.0
+QUIET_SECONDS: Final = 60.0  # from one line to the next of its kind
+
+
+class CountLog:
+    """One kind of line. `totals` gives numbers that only rise, by reason."""
+
+    def __init__(self, write: Callable[..., Any], event: str, totals: Callable[[], dict[str, int]], now: float) -> None:
+        self._write = write
+        self._event = event
+        self._totals = totals
+        self._told = totals()
+        self._told_at = now
+        self._next_at = now
+
+    def check(self, now: float, is_last: bool = False) -> None:
+        """Write a line when there is something new and it is time for it."""
+        if now < self._next_at and not is_last:
+            return
+        totals = self._totals()
+        risen = {
+            name: total - self._told.get(name, 0) for name, total in totals.items() if total > self._told.get(name, 0)
+        }
+        if not risen:
+            self._told = totals  # one that fell began anew
+            return
+        self._write(self._event, within_seconds=round(now - self._told_at), counts=risen)
+        self._told = totals
+        self._told_at = now
+        self._next_at = now + QUIET_SECONDS
+
+
+class CountLogs:
+    """All kinds, on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, logs: list[CountLog]) -> None:
+        self._loop = loop
+        self._logs = logs
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
+
+    def stop(self) -> None:
+        """The last lines, with what no line has told."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            for log in self._logs:
+                log.check(self._loop.time(), is_last=True)
+
+    def _check(self) -> None:
+        for log in self._logs:
+            log.check(self._loop.time())
+        self.start()

@@ -1,0 +1,60 @@
+"""Counted drops as lines of the log: soon, not often, and none is left out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from broker.server.count_log import CHECK_SECONDS, QUIET_SECONDS, CountLog
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.totals = {"queue_full": 5, "expired": 0}
+        self.lines: list[dict[str, Any]] = []
+        self.log = CountLog(self.write, "messages dropped", lambda: dict(self.totals), 0.0)
+
+    def write(self, event: str, **values: Any) -> None:
+        assert event == "messages dropped"
+        self.lines.append(values)
+
+
+def test_the_first_drop_is_told_at_the_next_look_and_then_once_a_minute() -> None:
+    lines = Lines()
+    now = CHECK_SECONDS
+    lines.log.check(now)
+    assert lines.lines == []  # what was counted before is not news
+    told_at = []
+    while now < 300:
+        now += CHECK_SECONDS
+        lines.totals["queue_full"] += 1000
+        before = len(lines.lines)
+        lines.log.check(now)
+        if len(lines.lines) > before:
+            told_at.append(now)
+    assert told_at[0] == 2 * CHECK_SECONDS
+    assert all(later - sooner == QUIET_SECONDS for sooner, later in pairwise(told_at))
+    lines.log.check(now, is_last=True)
+    assert sum(line["counts"]["queue_full"] for line in lines.lines) == lines.totals["queue_full"] - 5
+
+
+def test_only_what_rose_is_named() -> None:
+    lines = Lines()
+    lines.totals["expired"] = 3
+    lines.totals["node2.outbox_full"] = 7  # a counter that was not there before
+    lines.log.check(CHECK_SECONDS)
+    assert lines.lines == [{"within_seconds": 10, "counts": {"expired": 3, "node2.outbox_full": 7}}]
+
+
+def test_a_counter_that_began_anew() -> None:
+    lines = Lines()
+    lines.totals = {"queue_full": 6, "node2.outbox_full": 50}
+    lines.log.check(10.0)
+    lines.totals = {"queue_full": 6}  # the other node was forgotten
+    lines.log.check(100.0)
+    lines.totals = {"queue_full": 6, "node2.outbox_full": 2}
+    lines.log.check(200.0)
+    assert [line["counts"] for line in lines.lines] == [
+        {"queue_full": 1, "node2.outbox_full": 50},
+        {"node2.outbox_full": 2},
+    ]

@@ -1,0 +1,83 @@
+"""What an operator does to a node and reads in its log: reloads, drops, and calls of the API that change things."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from mqtt_client import Clients
+    from node_process import Node, Nodes
+
+TAKEN: Final = "the configuration is taken"
+
+
+def events(node: Node, name: str) -> list[dict[str, Any]]:
+    """The lines of a JSON log with this event."""
+    found = [json.loads(line) for line in node.log().splitlines()]
+    return [event for event in found if event["event"] == name]
+
+
+async def reload(node: Node, overrides: dict[str, Any]) -> list[str]:
+    """Tell a node to read its file, with these values instead; the keys that it says need a restart."""
+    config = {**node.config, **overrides}
+    node.config_path.write_text(yaml.safe_dump(config))
+    before = len(events(node, TAKEN))
+    lines = len(node.log().splitlines())
+    done = await asyncio.to_thread(node.command, "reload")
+    assert done.returncode == 0, done.stderr
+    assert str(node.pid) in done.stdout
+    await eventually(lambda: len(events(node, TAKEN)) > before, "the reload")
+    said = [json.loads(line) for line in node.log().splitlines()[lines:]]
+    return [event["key"] for event in said if event["event"] == "this change takes effect after a restart"]
+
+
+async def test_reload(nodes: Nodes, clients: Clients) -> None:
+    node = nodes.make({"log": {"level": "info", "format": "json"}})
+    node.config["pid_file"] = str(node.directory / "node.pid")
+    await node.start()
+    first = await clients.connect(node.port, "first", version=5)
+    changed = {
+        "mqtt": {"max_connections": 1},
+        "listeners": [*node.config["listeners"], {"address": f"127.0.0.1:{nodes.free_port()}"}],
+        "plugin_order": ["admin"],
+    }
+    for _ in range(2):  # what needs a restart needs it still
+        assert await reload(node, changed) == ["listeners", "plugin_order"]
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+    assert await reader.read(1) == b""  # the new limit counts at once
+    writer.close()
+    assert await reload(node, {}) == []  # as it runs: nothing to restart for
+    await (await clients.connect(node.port, "second")).ping()
+    await first.ping()  # nobody lost a connection
+
+    node.config_path.write_text("mqtt: {max_connections: many}\n")
+    node.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
+    await node.logged("the configuration is not taken")
+    await first.ping()
+
+
+async def test_drops_and_refusals_are_told(nodes: Nodes, clients: Clients) -> None:
+    node = await nodes.start({"log": {"level": "info", "format": "json"}, "mqtt": {"max_queued_messages": 100}})
+    away = await clients.connect(node.port, "away", version=4, clean_start=False)
+    await away.subscribe("t", qos=1)
+    await away.close()
+    publisher = await clients.connect(node.port, "publisher")
+    for _ in range(130):
+        await publisher.publish("t", b"x", qos=1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    assert await reader.read(100) == b""
+    writer.close()
+    await node.stop()  # what no line has told yet is told at the end
+    (line,) = events(node, "messages dropped")
+    assert line["level"] == "warn"
+    assert line["counts"] == {"queue_full": 30}
+    (line,) = events(node, "input refused")
+    assert line["counts"]["protocol_errors"] == 1
