@@ -71,6 +71,9 @@ class BrokerState(LocalState):
     def retained(self) -> list[Message]:
         return self._broker.retained.messages()
 
+    def retained_message(self, topic: bytes) -> Message | None:
+        return self._broker.retained.get(topic)
+
 
 class Node:
     """`senders`, `receivers` and `counters` are by the name of the other node; `counters` stay until it is reaped."""

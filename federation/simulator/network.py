@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Probabilities from 0 to 1, delays in seconds. Streams know delay only: their losses are late data."""
+    """Probabilities from 0 to 1, delays in seconds. Streams know delay, and `pieces`: how often what was written at once
+    comes in two parts. Their losses are late data."""
 
     loss: float = 0.0
     duplication: float = 0.0
     delay_min: float = 0.0002
     delay_max: float = 0.002
+    pieces: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.loss <= 1 and 0 <= self.duplication <= 1):
-            raise ValueError("loss and duplication are probabilities from 0 to 1")
+        if not (0 <= self.loss <= 1 and 0 <= self.duplication <= 1 and 0 <= self.pieces <= 1):
+            raise ValueError("loss, duplication and pieces are probabilities from 0 to 1")
         if not 0 <= self.delay_min <= self.delay_max:
             raise ValueError("0 <= delay_min <= delay_max must hold")
 

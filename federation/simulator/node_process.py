@@ -6,18 +6,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.broker import Broker
-from broker.codec.packets import Connect, PubAck, Publish, Subscribe, SubscribeFilter, Unsubscribe
-from broker.codec.reader import PacketReader
-from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.config.settings_federation import FederationSettings
 from broker.message import NEVER
+from broker.session.connection import Connection
 from federation.gossip.addresses import Address
 from federation.node import Node, NotAMember, own_tags
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave, NameConflict
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import SerfPhase
+from federation.simulator.client import Client
 from federation.simulator.network import Stream
 from federation.simulator.serf_process import GOSSIP_PORT, SerfProcess
 from federation.simulator.world import Host
@@ -46,7 +45,6 @@ CLIENT_SILENCE_SECONDS_MAX: Final = 20.0
 SERVER_SILENCE_SECONDS_MAX: Final = 35.0
 RETRY_TIMEOUT: Final = 60.0
 BATCH_BYTES_MAX: Final = 1 << 20
-PROTOCOL_VERSION: Final = 5
 SETTLE_ROUNDS_MAX: Final = 100
 
 
@@ -58,6 +56,8 @@ class NodeOptions:
     seeds: list[Address] = field(default_factory=list)
     retry_interval: float = 5.0
     outbox_age_max: float = 300.0
+    outbox_bytes_max: int = 64 * 2**20
+    outbox_policy: str = "drop_oldest"
 
 
 class Link:
@@ -78,10 +78,11 @@ class Link:
 class Served:
     """The server's end of a direct stream."""
 
-    __slots__ = ("number", "reader", "received_at", "receiver")
+    __slots__ = ("number", "reader", "received_at", "receiver", "unread")
 
     def __init__(self, now: float) -> None:
         self.reader = ServerReader(BATCH_BYTES_MAX)
+        self.unread: list[bytes] = []  # while receivers are full nothing is read
         self.receiver: PeerReceiver | None = None
         self.number = 0
         self.received_at = now
@@ -96,13 +97,17 @@ class NodeProcess(SerfProcess):
         super().__init__(host, config, [])
         self.name = options.name
         self.broker = Broker(MqttSettings(), host.rng, now)
-        settings = FederationSettings(node_name=options.name, outbox_age_max=options.outbox_age_max)
+        settings = FederationSettings(
+            node_name=options.name,
+            outbox_age_max=options.outbox_age_max,
+            outbox_bytes_max=options.outbox_bytes_max,
+            outbox_policy=options.outbox_policy,
+        )
         self.node = Node(options.name, self.broker, settings, host.rng)
         self.retry_join: RetryJoin | None = None
         if options.seeds:
             seeds = [f"{ip}:{port}" for ip, port in options.seeds]
             self.retry_join = RetryJoin(seeds, options.retry_interval, RETRY_TIMEOUT, now)
-        self.received: list[tuple[bytes, bytes]] = []
         self.join_results: dict[int, JoinResult] = {}
         self.lost_name = False
         self._retry_id = 0
@@ -110,21 +115,25 @@ class NodeProcess(SerfProcess):
         self._link_of: dict[Stream, Link] = {}
         self._served: dict[Stream, Served] = {}
         self._host = host
-        self._next_packet_id = 0
-        self._connection = self.broker.open_connection(self, "simulated", "simulated", now)
-        self._packets = PacketReader(PROTOCOL_VERSION)
-        self._client_send(Connect(client_id=f"client of {options.name}", protocol_version=5, keep_alive=0), now)
+        self.clients: list[Client] = []
+        self._own = self.add_client(f"client of {options.name}", now)
+        self.received = self._own.received
 
     # --- what a test may do; each is followed by `Host.settle`
 
+    def add_client(self, client_id: str, now: float) -> Client:
+        client = Client(self.broker, client_id, now)
+        self.clients.append(client)
+        return client
+
     def subscribe(self, topic_filter: str, now: float) -> None:
-        self._client_send(Subscribe(self._packet_id(), [SubscribeFilter(topic_filter.encode(), 1)], {}), now)
+        self._own.subscribe(topic_filter, now)
 
     def unsubscribe(self, topic_filter: str, now: float) -> None:
-        self._client_send(Unsubscribe(self._packet_id(), [topic_filter.encode()], {}), now)
+        self._own.unsubscribe(topic_filter, now)
 
     def publish(self, topic: str, payload: bytes, now: float) -> None:
-        self._client_send(Publish(topic.encode(), payload, 1, False, packet_id=self._packet_id()), now)
+        self._own.publish(topic, payload, now)
 
     def join(self, addresses: list[Address], now: float) -> int:
         """As the API's join; `join_results` has what came of it."""
@@ -137,13 +146,6 @@ class NodeProcess(SerfProcess):
         if self.retry_join is not None:
             self.retry_join.stop()
         self.serf.leave(now)
-
-    def _packet_id(self) -> int:
-        self._next_packet_id = self._next_packet_id % 65_535 + 1
-        return self._next_packet_id
-
-    def _client_send(self, packet: Connect | Subscribe | Unsubscribe | Publish | PubAck, now: float) -> None:
-        self._connection.receive_data(encode_packet(packet, PROTOCOL_VERSION), now)
 
     # --- streams
 
@@ -158,7 +160,10 @@ class NodeProcess(SerfProcess):
         link = self._link_of.get(stream)
         if served is not None:
             served.received_at = now
-            self._serve(stream, served, data, now)
+            if served.receiver is not None and served.receiver.publisher.held:
+                served.unread.append(data)
+            else:
+                self._serve(stream, served, data, now)
         elif link is not None:
             link.received_at = now
             self._hear(link, data, now)
@@ -316,7 +321,9 @@ class NodeProcess(SerfProcess):
         """Until broker, streams and the node's own client are at rest."""
         for _ in range(SETTLE_ROUNDS_MAX):
             self.broker.take_dirty()
-            busy = self._client_takes(now)
+            busy = self._set_reading(now)
+            for client in self.clients:
+                busy = client.take(now) or busy
             self._end_strangers()
             self._follow(host, now)
             for sender in self.node.outlets.take_ready():
@@ -330,14 +337,33 @@ class NodeProcess(SerfProcess):
                 return
         raise AssertionError(f"{self.name}: no rest within one turn")
 
-    def _client_takes(self, now: float) -> bool:
-        data = self._connection.take_output()
-        for packet in self._packets.receive_data(data):
-            if isinstance(packet, Publish):
-                self.received.append((packet.topic, packet.payload))
-                if packet.qos:
-                    self._client_send(PubAck(packet.packet_id), now)
-        return bool(data)
+    def _set_reading(self, now: float) -> bool:
+        """Publishers that full receivers have held go on; whether there were any."""
+        changes = self.broker.take_reading_changes()
+        for publisher in changes:
+            if publisher.held:
+                continue
+            if isinstance(publisher, Connection):
+                publisher.resume_receiving(now)
+                continue
+            for stream, served in list(self._served.items()):
+                receiver = served.receiver
+                if receiver is not None and receiver.publisher is publisher and receiver.stream == served.number:
+                    self._resume(stream, served, receiver, now)
+        return bool(changes)
+
+    def _resume(self, stream: Stream, served: Served, receiver: PeerReceiver, now: float) -> None:
+        try:
+            ack = receiver.resume(now)
+        except StreamError as error:
+            self._end_served(stream, error.malformed, error.text)
+            return
+        if ack >= 0:
+            stream.write(encode_ack(ack))
+        unread = b"".join(served.unread)
+        if unread and not receiver.publisher.held:
+            served.unread.clear()
+            self._serve(stream, served, unread, now)
 
     def _end_strangers(self) -> None:
         """Streams of nodes that are no members any more, and those that newer ones have replaced."""

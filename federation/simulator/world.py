@@ -30,6 +30,8 @@ class Host:
         """Counts starts: what was meant for an earlier life is not delivered."""
         self.rng = Random()
         self.streams: dict[Stream, None] = {}
+        self.still_until = 0.0
+        """Until then the process stands still, as with SIGSTOP: what comes in waits."""
         self._timer_at = -1.0
 
     # what a process may do
@@ -49,6 +51,7 @@ class Host:
     def start(self) -> None:
         assert self.process is None, f"{self.name} runs already"
         self.life += 1
+        self.still_until = 0.0
         self.rng = Random(f"{self.world.seed} {self.name} {self.life}")
         self.process = self.make_process(self)
         self.log("starts")
@@ -63,6 +66,15 @@ class Host:
         for stream in list(self.streams):
             self.world.stream_close(stream, "reset by the peer")
         self.streams.clear()
+
+    def stand_still(self, seconds: float) -> None:
+        """The process gets no time; its connections stay open."""
+        self.still_until = self.world.now + seconds
+        self.log(f"stands still for {seconds:.3f} s")
+
+    @property
+    def is_still(self) -> bool:
+        return self.still_until > self.world.now
 
     def settle(self) -> None:
         """After every call into the process: send what it wants to send, move its timer."""
@@ -80,6 +92,9 @@ class Host:
         if self.life != life or self.process is None or self.world.now < self._timer_at:
             return
         if self._timer_at < 0:
+            return
+        if self.is_still:
+            self.world.at(self.still_until, lambda: self._timer_fired(life))
             return
         self._timer_at = -1.0
         self.process.handle_timeout(self.world.now)
@@ -167,6 +182,24 @@ class World:
     def reaches(self, source_ip: str, destination_ip: str) -> bool:
         return self._groups.get(source_ip, 0) == self._groups.get(destination_ip, 0)
 
+    def break_streams(self, host: Host, other: Host, seen_by: list[Host]) -> None:
+        """The streams between two hosts are gone, with what is on its way on them. Only hosts in `seen_by` notice: the
+        other end stays half open."""
+        for near in list(host.streams):
+            far = near.peer
+            if far is None or far.host is not other:
+                continue
+            for end in (near, far):
+                end.cut = True
+                if end.host in seen_by and not end.closed:
+                    end.closed = True
+                    end.host.streams.pop(end, None)
+                    self._tell_broken(end)
+        self.log(f"streams of {host.name} and {other.name} break, seen by {len(seen_by)}")
+
+    def _tell_broken(self, end: Stream) -> None:
+        self._to_process(end, lambda process: process.stream_closed(end, "connection reset", self.now))
+
     def _delay(self) -> float:
         faults = self.faults
         return faults.delay_min + self._rng.random() * (faults.delay_max - faults.delay_min)
@@ -188,6 +221,9 @@ class World:
         host = self._by_ip.get(destination[0])
         if host is None or host.process is None or not self.reaches(source[0], destination[0]):
             self.packets_lost += 1
+            return
+        if host.is_still:
+            self.at(host.still_until, lambda: self._deliver_packet(data, source, destination))
             return
         self._hash.update(f"{self.now!r} {source[0]} {destination[0]} {len(data)} ".encode())
         self._hash.update(data)
@@ -214,6 +250,9 @@ class World:
             near.host.streams.pop(near, None)
             self._to_process(near, lambda process: process.stream_closed(near, "connection refused", self.now))
             return
+        if host.is_still:
+            self.at(host.still_until, lambda: self._connect(near, destination))
+            return
         far = Stream(host, destination[1], (near.host.ip, EPHEMERAL_PORT))
         far.peer = near
         near.peer = far
@@ -225,6 +264,11 @@ class World:
 
     def stream_write(self, stream: Stream, data: bytes) -> None:
         if not stream.closed and data:
+            if self.faults.pieces and len(data) > 1 and self._rng.random() < self.faults.pieces:
+                cut = self._rng.randrange(1, len(data))
+                first = data[:cut]
+                data = data[cut:]
+                self._send(stream, lambda: self._arrive(stream, first))
             self._send(stream, lambda: self._arrive(stream, data))
 
     def stream_close(self, stream: Stream, error: str = "") -> None:
@@ -266,7 +310,11 @@ class World:
         return stream.host.process is not None and stream.host.life == stream.host_life
 
     def _to_process(self, stream: Stream, call: Callable[[Process], None]) -> None:
-        process = stream.host.process
+        host = stream.host
+        process = host.process
         if process is not None and self._is_alive(stream):
+            if host.is_still:
+                self.at(host.still_until, lambda: self._to_process(stream, call))
+                return
             call(process)
             stream.host.settle()

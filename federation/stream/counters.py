@@ -58,6 +58,8 @@ class StreamCounters:
         "full_states_sent",
         "losses",
         "messages_queued",
+        "retained_mended",
+        "retained_not_mended",
         "streams_replaced",
     )
 
@@ -66,6 +68,8 @@ class StreamCounters:
         self.connects = 0
         self.losses = 0
         self.messages_queued = 0
+        self.retained_mended = 0
+        self.retained_not_mended = 0
         self.events_sent = 0
         self.events_acked = 0
         self.batches_sent = 0

@@ -25,6 +25,7 @@ STATE_BEGIN: Final = 6
 STATE_END: Final = 7
 
 HAS_EXTENSIONS: Final = 0x01  # the body begins with an extension area
+IS_NEWS: Final = 0x02  # of RETAINED: the value of a topic whose message an outbox has dropped, not one of long ago
 MUST_UNDERSTAND: Final = 0xF0  # a reader that does not know one of these flags skips the frame
 
 BLOCK_HEADER_SIZE: Final = HEADER_SIZE + 5
@@ -35,8 +36,8 @@ class FrameError(Exception):
     """The other node's bytes are no frame. The text says what is wrong."""
 
 
-def encode_frame(kind: int, body: bytes) -> bytes:
-    return bytes((kind, 0)) + len(body).to_bytes(4, "big") + body
+def encode_frame(kind: int, body: bytes, flags: int = 0) -> bytes:
+    return bytes((kind, flags)) + len(body).to_bytes(4, "big") + body
 
 
 def encode_interest(kind: int, share_name: bytes, topic_filter: bytes) -> bytes:

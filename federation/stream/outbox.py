@@ -5,7 +5,8 @@ dropped before that leaves no gap in them. A block that has ids is kept until it
 sender's window bounds how many there are. A durable outbox is another class with the same methods as this one.
 
 Bounds: bytes (waiting and unacknowledged together) and age (waiting only). Policy: the oldest blocks or the new messages
-are dropped. Every dropped message is counted.
+are dropped. Every dropped message is counted. Of dropped retained messages the topics are kept, so that the other node can
+be told at least what holds now.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from federation.stream.counters import (
 from federation.stream.frames import (
     BLOCK_HEADER_SIZE,
     GROUPS_MAX,
+    IS_NEWS,
     PUBLISH,
+    RETAINED,
     encode_block_header,
     encode_expiring_packet,
     encode_frame,
@@ -40,6 +43,7 @@ BLOCK_MESSAGES_MAX: Final = 2_048
 BLOCK_SECONDS_MAX: Final = 1.0  # so that dropping by age is no coarser
 CHUNK_OVERHEAD: Final = 48  # memory of a bytes object and its place in a list, beside its bytes
 PACKET_OVERHEAD_MAX: Final = 32  # of a PUBLISH beside topic, properties and payload
+LOST_TOPICS_MAX: Final = 65_536  # topics of dropped retained messages; further ones are counted and not mended
 
 UNNUMBERED: Final = -1
 
@@ -53,6 +57,7 @@ class Block:
     messages    how many application messages it has
     expiring    (index in chunks, offset from the chunk's end, expires_at): where to fill in the seconds that are left
     is_state    interest or retained state: a full state replaces it
+    retained    topics of its retained messages, None for none
     converted   the same as single events of the plain stream, made when it was sent first
     """
 
@@ -67,6 +72,7 @@ class Block:
         "is_state",
         "messages",
         "opened_at",
+        "retained",
         "size",
     )
 
@@ -80,6 +86,7 @@ class Block:
         self.size = 0
         self.is_state = is_state
         self.opened_at = now
+        self.retained: list[bytes] | None = None
         self.converted: object | None = None
         self.converted_at = now
 
@@ -89,15 +96,24 @@ class Block:
         self.frames += 1
         self.size += len(frame) + CHUNK_OVERHEAD
 
-    def append_message(self, kind: int, message: Message, groups: tuple[tuple[bytes, bytes], ...]) -> None:
+    def append_message(
+        self, kind: int, message: Message, groups: tuple[tuple[bytes, bytes], ...], flags: int = 0
+    ) -> None:
         """One message as a frame of its own (PUBLISH with its groups, or RETAINED without)."""
         prefix = encode_groups(groups) if kind == PUBLISH else b""
         if message.expires_at == NEVER:
-            self.append_frame(encode_frame(kind, prefix + encode_packet(message, 5)))
+            self.append_frame(encode_frame(kind, prefix + encode_packet(message, 5), flags))
         else:
-            self.append_frame(encode_frame(kind, prefix + encode_expiring_packet(message)))
+            self.append_frame(encode_frame(kind, prefix + encode_expiring_packet(message), flags))
             self.note_expiry(message)
-        self.messages += 1
+        if not flags & IS_NEWS:  # in place of one that was counted
+            self.messages += 1
+
+    def note_retained(self, topic: bytes) -> None:
+        """It says what this topic holds."""
+        if self.retained is None:
+            self.retained = []
+        self.retained.append(topic)
 
     def note_expiry(self, message: Message) -> None:
         """The last chunk ends with encode_expiring_packet(message)."""
@@ -128,6 +144,7 @@ class Outbox:
         "bytes_max",
         "counters",
         "drop_oldest",
+        "lost_topics",
         "on_way",
         "on_way_size",
         "size",
@@ -143,6 +160,7 @@ class Outbox:
         self.waiting: deque[Block] = deque()  # closed blocks without ids
         self.on_way: deque[Block] = deque()  # with ids, not acknowledged
         self.on_way_size = 0
+        self.lost_topics: dict[bytes, None] = {}  # a retained message of each was dropped, and nothing newer waits
         self._open: Block | None = None
         self._open_until = 0.0
         # The PUBLISH_BLOCK at the end of the open block that still grows: its version (0: none), where its header
@@ -185,6 +203,8 @@ class Outbox:
         if not groups and not message.retain and message.expires_at == NEVER:
             return self._append_plain(message, now)
         if self.size + size + CHUNK_OVERHEAD > self.bytes_max and not self._make_room(size + CHUNK_OVERHEAD, 1):
+            if message.retain:
+                self._note_lost(message.topic)
             return False
         if len(groups) > GROUPS_MAX:
             self.counters.drop(DROP_NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
@@ -193,8 +213,21 @@ class Outbox:
         block = self._open_block(now)
         before = block.size
         block.append_message(PUBLISH, message, groups)
+        if message.retain:
+            block.note_retained(message.topic)
+            self.lost_topics.pop(message.topic, None)
         self.size += block.size - before
         return self._close_full(block)
+
+    def append_lost(self, message: Message, now: float) -> None:
+        """What a topic of lost_topics holds now (an empty payload for nothing): behind everything that waits."""
+        self._end_run()
+        block = self._open_block(now)
+        before = block.size
+        block.append_message(RETAINED, message, (), IS_NEWS)
+        block.note_retained(message.topic)
+        self.size += block.size - before
+        self._close_full(block)
 
     def _append_plain(self, message: Message, now: float) -> bool:
         """For ordinary subscribers, neither retained nor expiring: it joins the run, in the run's version where it can."""
@@ -327,11 +360,21 @@ class Outbox:
         self.rewind()
         while self.waiting:
             self._drop_first_waiting(reason)
+        self.lost_topics.clear()
 
     def _drop_first_waiting(self, reason: str) -> None:
         block = self.waiting.popleft()
         self.size -= block.size
         self.counters.drop(reason, block.messages)
+        if block.retained is not None:
+            for topic in block.retained:
+                self._note_lost(topic)
+
+    def _note_lost(self, topic: bytes) -> None:
+        if len(self.lost_topics) < LOST_TOPICS_MAX:
+            self.lost_topics[topic] = None
+        elif topic not in self.lost_topics:
+            self.counters.retained_not_mended += 1
 
     def _make_room(self, size: int, count: int) -> bool:
         """By the policy: True when `size` bytes fit afterwards, else the `count` new messages are counted as dropped."""

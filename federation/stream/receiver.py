@@ -26,6 +26,7 @@ from federation.stream.counters import (
 from federation.stream.frames import (
     HAS_EXTENSIONS,
     HEADER_SIZE,
+    IS_NEWS,
     MUST_UNDERSTAND,
     PUBLISH,
     PUBLISH_BLOCK,
@@ -309,7 +310,10 @@ class PeerReceiver:
                     self._tree.remove_interest(self.name, share_name, topic_filter)
             elif kind == RETAINED:
                 message, start = decode_packet(data, start, end, 5, now)
-                self._store_state(message, now)
+                if flags & IS_NEWS:
+                    self._store_news(message, now)
+                else:
+                    self._store_state(message, now)
             elif kind == STATE_BEGIN:
                 self._fresh = {}
             elif kind == STATE_END:
@@ -320,6 +324,13 @@ class PeerReceiver:
                 self.counters.drop(SKIP_UNKNOWN, 1)
         except (FrameError, MqttError):
             self.counters.drop(SKIP_MALFORMED, 1)
+
+    def _store_news(self, message: Message, now: float) -> None:
+        """As a message that was published there and is not delivered: those before it were dropped on the way."""
+        if message.expires_at <= now:
+            message = Message(message.topic, b"", 0, True)
+        self._changes.note(message.topic, now)
+        self._router.store_retained(message, now)
 
     def _store_state(self, message: Message, now: float) -> None:
         if message.expires_at <= now:
@@ -334,6 +345,9 @@ class PeerReceiver:
     def _publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...] | None, now: float) -> None:
         if message.expires_at <= now:
             self.counters.drop(SKIP_EXPIRED, 1)
+            if message.retain:  # it was the topic's, and so nothing is now
+                self._changes.note(message.topic, now)
+                self._router.store_retained(Message(message.topic, b"", 0, True), now)
             return
         if message.retain:
             self._changes.note(message.topic, now)

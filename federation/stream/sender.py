@@ -76,6 +76,10 @@ class LocalState:
         """Every retained message."""
         return []
 
+    def retained_message(self, topic: bytes) -> Message | None:
+        """What one topic holds."""
+        return None
+
 
 class Outlets:
     """The senders that want to be asked for batches at the end of this turn, each once."""
@@ -351,6 +355,8 @@ class PeerSender(Peer):
             batches[0].leave_out(self._resume_id)
         if not outbox.on_way:
             self._progress_at = now
+        if outbox.lost_topics and outbox.size <= self._quarter:
+            self._mend_retained(now)
         has_state = self._state_filters is not None or bool(self._interest) or bool(self._state_retained)
         while outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
             next_block = None
@@ -374,6 +380,19 @@ class PeerSender(Peer):
     def gathers(self) -> bool:
         """Whether a batch is open that leaves by time: `next_timeout` is near."""
         return self.state is State.STREAMING and self.outbox.open_since() != NEVER
+
+    def _mend_retained(self, now: float) -> None:
+        """Retained messages were dropped: when there is room again, the other node learns what their topics hold now."""
+        outbox = self.outbox
+        lost_topics = outbox.lost_topics
+        while lost_topics and outbox.size <= self._quarter:
+            topic = next(iter(lost_topics))
+            del lost_topics[topic]
+            message = self._local.retained_message(topic)
+            if message is None or message.expires_at <= now:
+                message = Message(topic, b"", 0, True)
+            outbox.append_lost(message, now)
+            self.counters.retained_mended += 1
 
     def _number(self, block: Block, now: float) -> Batch | None:
         """Give ids; None for a block in which nothing is left to send."""

@@ -1,0 +1,60 @@
+"""An MQTT client of a simulated node, in the node's process: no network is between them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.broker import Broker
+from broker.codec.packets import Connect, PubAck, Publish, Subscribe, SubscribeFilter, Unsubscribe
+from broker.codec.reader import PacketReader
+from broker.codec.writer import encode_packet
+
+PROTOCOL_VERSION: Final = 5
+
+
+class Client:
+    """`received` are the (topic, payload) that came. A client that does not `take` leaves its output in the broker, as
+    one whose connection is full."""
+
+    def __init__(self, broker: Broker, client_id: str, now: float) -> None:
+        self.received: list[tuple[bytes, bytes]] = []
+        self.takes = True
+        self._broker = broker
+        self._next_packet_id = 0
+        self._connection = broker.open_connection(self, "simulated", "simulated", now)
+        self._packets = PacketReader(PROTOCOL_VERSION)
+        self._send(Connect(client_id=client_id, protocol_version=PROTOCOL_VERSION, keep_alive=0), now)
+
+    def subscribe(self, topic_filter: str, now: float) -> None:
+        self._send(Subscribe(self._packet_id(), [SubscribeFilter(topic_filter.encode(), 1)], {}), now)
+
+    def unsubscribe(self, topic_filter: str, now: float) -> None:
+        self._send(Unsubscribe(self._packet_id(), [topic_filter.encode()], {}), now)
+
+    def publish(self, topic: str, payload: bytes, now: float, qos: int = 1, retain: bool = False) -> None:
+        packet_id = self._packet_id() if qos else 0
+        self._send(Publish(topic.encode(), payload, qos, retain, packet_id=packet_id), now)
+
+    def set_taking(self, takes: bool, now: float) -> None:
+        self.takes = takes
+        if takes:
+            self._broker.connection_writable(self._connection, now)
+        else:
+            self._connection.writable = False
+
+    def take(self, now: float) -> bool:
+        """Read what is there, and acknowledge it; whether there was anything."""
+        data = self._connection.take_output() if self.takes else b""
+        for packet in self._packets.receive_data(data):
+            if isinstance(packet, Publish):
+                self.received.append((packet.topic, packet.payload))
+                if packet.qos:
+                    self._send(PubAck(packet.packet_id), now)
+        return bool(data)
+
+    def _packet_id(self) -> int:
+        self._next_packet_id = self._next_packet_id % 65_535 + 1
+        return self._next_packet_id
+
+    def _send(self, packet: Connect | Subscribe | Unsubscribe | Publish | PubAck, now: float) -> None:
+        self._connection.receive_data(encode_packet(packet, PROTOCOL_VERSION), now)
