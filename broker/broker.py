@@ -72,6 +72,7 @@ class Broker:
         self.write_buffer_high = settings.write_buffer_high
         self.overlap = settings.delivery_mode == "overlap"
         self.retained.messages_max = settings.max_retained_messages
+        self.retained.bytes_max = settings.max_retained_bytes
         for session in self.sessions.values():
             session.queue_max = settings.max_queued_messages
         self.router.forget_routes()
@@ -191,6 +192,10 @@ class Broker:
             self.end_session(session, now)
             session = None
         if session is None:
+            if len(self.sessions) >= self.settings.max_sessions:
+                raise MqttError(
+                    QUOTA_EXCEEDED, f"as many sessions as max_sessions allows, {self.settings.max_sessions}"
+                )
             session = Session(self, client_id, now)
             self.sessions[client_id] = session
             self.counters.sessions_created += 1

@@ -423,15 +423,10 @@ class Router:
     def store_retained(self, message: Message, now: float) -> None:
         """Keep as the topic's retained message; an empty payload deletes it [MQTT-3.3.1-6]."""
         retained = self.broker.retained
-        if (
-            message.payload
-            and len(retained) >= self.broker.settings.max_retained_messages
-            and retained.get(message.topic) is None
-        ):
+        if message.payload and not retained.has_room(message):
             retained.expire(now, 1000)
-            if len(retained) >= self.broker.settings.max_retained_messages:
+            if not retained.has_room(message):
                 self.broker.counters.drop(DROP_RETAINED_FULL, 1)
-                return
         # A copy: what the router encodes for today's receivers is not kept with it.
         retained.put(
             Message(

@@ -151,6 +151,16 @@ class MqttSettings:
             source=Source.EXTENSION,
         ),
     ] = 0
+    max_sessions: Annotated[
+        int,
+        Setting(
+            "Most sessions of the node, those of clients that are away included; a client that would begin one more is "
+            "refused with 0x97 (quota exceeded).",
+            Whole(1, COUNT_MAX, 1000000),
+            "Raising it lets clients that come under ever new identifiers take more memory, each with a queue.",
+            source=Source.EXTENSION,
+        ),
+    ] = 1_000_000
     max_subscriptions_per_client: Annotated[
         int,
         Setting(
@@ -198,6 +208,16 @@ class MqttSettings:
             source=Source.EXTENSION,
         ),
     ] = 1_000_000
+    max_retained_bytes: Annotated[
+        int,
+        Setting(
+            "Most bytes of retained messages, beside max_retained_messages. One that does not fit is not retained (and "
+            "counted), and its topic keeps no older one either.",
+            Size(1024, BYTES_MAX, "1GiB"),
+            "Raising it lets publishers fill more memory, on every node of the federation.",
+            source=Source.EXTENSION,
+        ),
+    ] = 2**30
     write_buffer_high: Annotated[
         int,
         Setting(

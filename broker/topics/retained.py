@@ -8,6 +8,8 @@ from typing import Final
 from broker.message import NEVER, Message
 
 RETAINED_MESSAGES_MAX: Final = 1_000_000
+RETAINED_BYTES_MAX: Final = 2**30
+ENTRY_BYTES: Final = 256  # that a message costs beside what it carries
 WALK_TO_THE_END: Final = 2**62
 _BELOW_HASH: Final = -1
 _DEADLINES_SPARE: Final = 1_024  # stale deadlines that are kept before the heap is built anew
@@ -25,16 +27,29 @@ class _Node:
 
 
 class RetainedStore:
-    """One message for each topic, at most `messages_max` of them.
+    """One message for each topic, at most `messages_max` of them with at most `bytes_max` bytes.
 
-    Policy at the limit: a message for a topic that has none is refused and counted in `refused`; topics that have one
-    go on being replaced and deleted. `expired` counts what `expire` took away.
+    Policy at the limits: what does not fit is refused and counted in `refused`. A topic that has a message goes on being
+    replaced and deleted; when its new one has too many bytes it has none any more, rather than an old value for ever.
+    `expired` counts what `expire` took away.
     """
 
-    __slots__ = ("_deadlines", "_messages", "changes", "expired", "messages_max", "refused", "root")
+    __slots__ = (
+        "_deadlines",
+        "_messages",
+        "bytes",
+        "bytes_max",
+        "changes",
+        "expired",
+        "messages_max",
+        "refused",
+        "root",
+    )
 
-    def __init__(self, messages_max: int = RETAINED_MESSAGES_MAX) -> None:
+    def __init__(self, messages_max: int = RETAINED_MESSAGES_MAX, bytes_max: int = RETAINED_BYTES_MAX) -> None:
         self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self.bytes = 0
         self.refused = 0
         self.expired = 0
         self._messages: dict[bytes, Message] = {}
@@ -48,13 +63,17 @@ class RetainedStore:
 
     def put(self, message: Message) -> bool:
         """Keep a message, or delete its topic's when the payload is empty [MQTT-3.3.1-6]. True when that changed
-        something; False for a delete of nothing and for a message that the limit refuses."""
+        something; False for a delete of nothing and for a message that a limit refuses where there was none."""
         topic = message.topic
         if not message.payload:
             return self._delete(topic)
-        if topic not in self._messages and len(self._messages) >= self.messages_max:
+        if not self.has_room(message):
             self.refused += 1
-            return False
+            return self._delete(topic)
+        known = self._messages.get(topic)
+        if known is not None:
+            self.bytes -= _message_bytes(known)
+        self.bytes += _message_bytes(message)
         self._messages[topic] = message
         node = self.root
         for level in topic.split(b"/"):
@@ -75,6 +94,12 @@ class RetainedStore:
             if len(self._deadlines) > 2 * len(self._messages) + _DEADLINES_SPARE:
                 self._rebuild_deadlines()
         return True
+
+    def has_room(self, message: Message) -> bool:
+        known = self._messages.get(message.topic)
+        if known is None:
+            return len(self._messages) < self.messages_max and self.bytes + _message_bytes(message) <= self.bytes_max
+        return self.bytes - _message_bytes(known) + _message_bytes(message) <= self.bytes_max
 
     def get(self, topic: bytes) -> Message | None:
         """The topic's message, also an expired one that `expire` has not taken yet."""
@@ -114,8 +139,10 @@ class RetainedStore:
         return deleted
 
     def _delete(self, topic: bytes) -> bool:
-        if self._messages.pop(topic, None) is None:
+        message = self._messages.pop(topic, None)
+        if message is None:
             return False
+        self.bytes -= _message_bytes(message)
         levels = topic.split(b"/")
         path: list[_Node] = [self.root]
         for level in levels:
@@ -141,6 +168,11 @@ class RetainedStore:
                 deadlines.append((message.expires_at, topic))
         heapify(deadlines)
         self._deadlines = deadlines
+
+
+def _message_bytes(message: Message) -> int:
+    """What a message counts for in `bytes_max`."""
+    return len(message.payload) + len(message.topic) + len(message.properties) + ENTRY_BYTES
 
 
 class RetainedWalk:

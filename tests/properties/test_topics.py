@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.topics.names import check_topic_filter, check_topic_name, full_filter, has_wildcard, parse_filter
-from broker.topics.retained import RetainedStore, RetainedWalk
+from broker.topics.retained import ENTRY_BYTES, RetainedStore, RetainedWalk
 from broker.topics.shared import GroupMember, SharedGroup
 from broker.topics.trie import Trie
 
@@ -142,6 +142,7 @@ class RetainedMachine(RuleBasedStateMachine):
     @invariant()
     def same_messages(self) -> None:
         assert len(self.store) == len(self.model)
+        assert self.store.bytes == sum(len(topic) + 1 + ENTRY_BYTES for topic in self.model)
         assert {message.topic: message for message in self.store.messages()} == self.model
 
 

@@ -289,6 +289,21 @@ def test_take_over(world: Any, version: int) -> None:
     assert world.broker.sessions["c"].connection is new.connection
 
 
+@pytest.mark.parametrize(("version", "code"), [(4, 3), (5, 0x97)])
+def test_sessions_are_bounded(make_world: Any, version: int, code: int) -> None:
+    """One client under ever new identifiers; who has a session already comes and goes."""
+    world = make_world(max_sessions=2)
+    for name in ("a", "b"):
+        world.connect(name, version, clean_start=False, expiry=60 if version == 5 else None).cut()
+    refused = world.open(version)
+    refused.connect("c")
+    assert refused.output[3] == code
+    assert refused.closed
+    assert world.connect("a", version, clean_start=False).connack.session_present
+    assert world.connect("b", version, clean_start=True).connack is not None
+    assert list(world.broker.sessions) == ["a", "b"]
+
+
 def test_take_over_ends_a_session_without_expiry(world: Any) -> None:
     old = world.connect("c", expiry=0)
     old.subscribe(b"a")

@@ -153,6 +153,19 @@ def test_a_bound_on_their_number(make_world: Any) -> None:
     assert sorted(client.take_payloads()) == [b"2", b"3"]
 
 
+def test_a_bound_on_their_bytes(make_world: Any) -> None:
+    world = make_world(max_retained_bytes=1024)
+    world.publish(b"a", b"old", retain=True)
+    world.publish(b"b", bytes(2000), retain=True)
+    world.publish(b"a", bytes(2000), retain=True)
+    assert world.drops() == {"retained_full": 2}
+    late = world.connect("late")
+    late.subscribe(b"#")
+    assert late.take_payloads() == []  # an old value would be wrong for ever
+    world.publish(b"a", b"new", retain=True)
+    assert late.take_payloads() == [b"new"]
+
+
 def test_expired_ones_make_room(make_world: Any) -> None:
     world = make_world(max_retained_messages=1)
     world.publish(b"a", b"1", retain=True, message_expiry_interval=1)

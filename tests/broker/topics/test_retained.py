@@ -1,7 +1,7 @@
 """The retained store by example."""
 
 from broker.message import NEVER, Message
-from broker.topics.retained import RetainedStore
+from broker.topics.retained import ENTRY_BYTES, RetainedStore
 
 
 def message(topic: bytes, payload: bytes = b"x", expires_at: float = NEVER) -> Message:
@@ -36,6 +36,21 @@ def test_limit_refuses_new_topics_only_and_counts() -> None:
     assert store.put(message(b"a", b"2"))
     assert store.put(message(b"a", b""))
     assert store.put(message(b"b"))
+
+
+def test_bytes_are_bounded() -> None:
+    """A topic whose new message has no room keeps no older one either."""
+    store = RetainedStore(bytes_max=2 * (ENTRY_BYTES + 101))
+    assert store.put(message(b"a", bytes(100)))
+    assert store.put(message(b"b", bytes(100)))
+    assert not store.put(message(b"c", b"x"))
+    assert store.put(message(b"a", bytes(50)))
+    assert store.put(message(b"a", bytes(100)))
+    assert store.put(message(b"a", bytes(101)))
+    assert store.refused == 2
+    assert [found.topic for found in store.messages()] == [b"b"]
+    assert store.put(message(b"b", b""))
+    assert store.bytes == 0
 
 
 def test_expiry() -> None:
