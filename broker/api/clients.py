@@ -19,6 +19,7 @@ from broker.api.pb.admin_pb2 import (
     ListClientResponse,
 )
 from broker.api.pb.admin_pb2_grpc import ClientServiceServicer
+from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
@@ -30,6 +31,7 @@ NANOSECONDS: Final = 1_000_000_000
 class ClientService(ClientServiceServicer):
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._log = get_logger("api")
 
     async def List(self, request: ListClientRequest, context: object) -> ListClientResponse:
         offset, count = page_bounds(request.page, request.page_size)
@@ -45,7 +47,8 @@ class ClientService(ClientServiceServicer):
 
     async def Delete(self, request: DeleteClientRequest, context: object) -> Empty:
         server = self._server
-        server.broker.close_client(wanted(request.client_id), request.clean_session, server.now())
+        if server.broker.close_client(wanted(request.client_id), request.clean_session, server.now()):
+            self._log.info("client ended by the API", client_id=request.client_id, clean_session=request.clean_session)
         server.flush_soon()
         return Empty()
 

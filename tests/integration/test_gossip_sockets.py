@@ -125,6 +125,9 @@ async def test_join_names_each_host_that_did_not_answer() -> None:
 async def test_joining_oneself_is_nothing() -> None:
     async with running("a") as (a,):
         assert await a.shell.join([a.address]) == {}
+        assert await a.shell.leave(5.0)
+        with pytest.raises(JoinError, match="this is the node itself, which has left; name another one"):
+            await a.shell.join([a.address])
 
 
 async def test_a_port_in_use_is_named() -> None:

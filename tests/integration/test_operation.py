@@ -81,3 +81,32 @@ async def test_drops_and_refusals_are_told(nodes: Nodes, clients: Clients) -> No
     assert line["counts"] == {"queue_full": 30}
     (line,) = events(node, "input refused")
     assert line["counts"]["protocol_errors"] == 1
+
+
+async def test_what_the_api_changes_is_in_the_log(nodes: Nodes, clients: Clients) -> None:
+    first = await nodes.make_federated(overrides={"log": {"format": "json"}}).start()
+    second = await nodes.make_federated(overrides={"log": {"format": "json"}}).start()
+    host = second.config["plugins"]["federation"]["gossip_addr"]
+    nobody = f"127.0.0.1:{nodes.free_port()}"
+    calls: list[tuple[str, object, int]] = [
+        ("join", {"hosts": [nobody]}, 503),
+        ("join", {"hosts": [host, nobody]}, 200),
+        ("join", {"hosts": [host]}, 200),
+        ("force_leave", {"node_name": second.name}, 200),
+        ("leave", {}, 200),
+    ]
+    for name, body, expected in calls:
+        status, answer = await first.rest("POST", f"/v1/federation/{name}", body)
+        assert status == expected, answer
+    await clients.connect(first.port, "a client")
+    for _ in range(2):
+        assert await first.rest("DELETE", "/v1/clients/a%20client?clean_session=true") == (200, {})
+    said = [json.loads(line) for line in first.log().splitlines()]
+    assert [(event["level"], event["event"].partition(",")[0]) for event in said if "by the API" in event["event"]] == [
+        ("warn", "join by the API failed"),
+        ("warn", "joined by the API"),
+        ("info", "joined by the API"),
+        ("info", "made to leave by the API"),
+        ("info", "left by the API"),
+        ("info", "client ended by the API"),  # once: the second call found nobody
+    ]
