@@ -68,8 +68,8 @@ class MqttSettings:
     max_keepalive: Annotated[
         int,
         Setting(
-            "Longest keep alive in seconds. A client that asks for more, or for none, is watched with this one; "
-            "clients of MQTT 5 are told so, those of 3.1.1 cannot be told. 0: no limit.",
+            "Longest keep alive in seconds. A client of MQTT 5 that asks for more, or for none, is told to keep this one "
+            "and watched with it; those of 3.1.1 cannot be told, and keep their own. 0: no limit.",
             Whole(0, 65535, 300),
             "Raising it notices dead connections later; lowering it costs a ping of each idle client that often.",
         ),
@@ -77,7 +77,7 @@ class MqttSettings:
     topic_alias_maximum: Annotated[
         int,
         Setting(
-            "Highest topic alias that a client may use, and the most that the broker uses towards it. 0: none.",
+            "Highest topic alias that a client may use. 0: none. The broker itself sends whole topics.",
             Whole(0, 65535, 10),
             "Raising it saves bytes of long topics and takes memory for each connection.",
         ),
@@ -174,8 +174,8 @@ class MqttSettings:
         int,
         Setting(
             "Most levels of a topic or filter (one more than its slashes).",
-            Whole(1, 65535, 128),
-            "Raising it makes the worst match deeper: its time grows with the levels.",
+            Whole(1, 128, 128),
+            "Lowering it refuses deeper topics and makes the worst match cheaper: its time grows with the levels.",
             source=Source.EXTENSION,
         ),
     ] = 128

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from broker.server.lifecycle import Server
 
 BACKLOG: Final = 1024  # connections that the kernel keeps until we accept them
+PROBE_IDLE_SECONDS: Final = 600  # of silence, before the kernel asks whether a client is there
+PROBE_INTERVAL_SECONDS: Final = 60
+PROBE_COUNT: Final = 5
 
 
 def bind_error(error: OSError, address: str, key: str) -> StartError:
@@ -31,6 +34,19 @@ def bind_error(error: OSError, address: str, key: str) -> StartError:
         return StartError(f"{key}: no permission to open {address}; ports below 1024 need root")
     reason = os.strerror(code) if code is not None and code > 0 else str(error)
     return StartError(f"{key}: cannot open {address}: {reason}")
+
+
+def _probe_silent_clients(listener: int) -> None:
+    """A client of MQTT 3 may ask for no keep alive. One that vanished without a word would be kept for ever: so the kernel
+    asks whether the other end is there. Connections have this from their listener; the loop's own object cannot set it."""
+    options = socket.socket(fileno=listener)
+    try:
+        options.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        options.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, PROBE_IDLE_SECONDS)
+        options.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_INTERVAL_SECONDS)
+        options.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBE_COUNT)
+    finally:
+        options.detach()
 
 
 class Listeners:
@@ -69,6 +85,8 @@ class Listeners:
             raise bind_error(error, str(address), key) from error
         self._sockets.append(opened)
         for sock in opened.sockets:
+            if not address.is_unix:
+                _probe_silent_clients(sock.fileno())
             name = sock.getsockname()
             self.addresses.append(f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name))
 

@@ -13,6 +13,7 @@ import pytest
 from broker.codec.packets import Connect, Publish, Subscribe, SubscribeFilter
 from broker.codec.properties import MAXIMUM_PACKET_SIZE, SESSION_EXPIRY_INTERVAL
 from broker.codec.writer import encode_packet
+from broker.server.listeners import PROBE_IDLE_SECONDS
 from waiting import DEADLINE
 
 if TYPE_CHECKING:
@@ -150,6 +151,18 @@ async def test_drops_are_counted(start_server: StartServer, clients: Clients) ->
         assert server.broker.counters.protocol_errors == refused_before + 1
     finally:
         stuck.close()
+
+
+async def test_clients_that_vanish_are_probed(start_server: StartServer, clients: Clients) -> None:
+    """With keep alive 0 in MQTT 3 nothing else would ever notice: the kernel asks, on every connection."""
+    server = await start_server({})
+    port = int(server.listeners.addresses[0].rsplit(":", 1)[1])
+    await clients.connect(port, "vanishing", 4)
+    (protocol,) = server.protocols
+    assert protocol.transport is not None
+    kept = protocol.transport.get_extra_info("socket")
+    assert kept.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == PROBE_IDLE_SECONDS
 
 
 # --- stop
