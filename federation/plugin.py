@@ -147,6 +147,7 @@ class FederationPlugin(Plugin):
             self._left()
             return
         await self._drain(DRAIN_SECONDS_MAX)
+        self._expect_ends()
         if self._gossip.serf.phase != SerfPhase.LEFT and not await self._gossip.leave(LEAVE_SECONDS_MAX):
             self._log.warning("left without knowing that the others heard it", seconds=LEAVE_SECONDS_MAX)
         self._left()
@@ -196,6 +197,11 @@ class FederationPlugin(Plugin):
                 "give an IP address"
             ) from error
         return str(infos[0][4][0])
+
+    def _expect_ends(self) -> None:
+        """Others end the streams of a node that says that it leaves: no news for the log."""
+        for client in self._clients.values():
+            client.expects_end = True
 
     async def _drain(self, seconds: float) -> None:
         """Wait until nodes that take events have got all of them."""
@@ -342,6 +348,7 @@ class FederationPlugin(Plugin):
         """Leave gracefully and go on for the node's own clients; False when it is not known that the others heard it."""
         gossip = self._running()
         await self._drain(DRAIN_SECONDS_MAX)
+        self._expect_ends()
         heard = await gossip.leave(LEAVE_BY_HAND_SECONDS_MAX)
         self._left()
         return heard

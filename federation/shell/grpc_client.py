@@ -49,6 +49,7 @@ class PeerClient:
         self._greeted = ""  # address that took our Hello of a direct stream and has not answered it
         self._grpc_addr = ""  # address that is no direct stream: the next attempt, if it is to there, is by gRPC
         self._told = ""  # the last reason that was logged
+        self.expects_end = False  # this node leaves: the end of the stream is no fault
 
     def follow(self) -> None:
         """Do what the sender's state asks: one attempt, or none."""
@@ -229,7 +230,7 @@ class PeerClient:
 
     def _tell_lost(self, reason: str) -> None:
         """Once for each reason, not for each try."""
-        if reason != self._told:
+        if reason != self._told and not self.expects_end:
             self._told = reason
             self._log.warning("no event stream to a node", node=self.sender.name, addr=self.sender.addr, reason=reason)
 

@@ -110,3 +110,18 @@ async def test_what_the_api_changes_is_in_the_log(nodes: Nodes, clients: Clients
         ("info", "left by the API"),
         ("info", "client ended by the API"),  # once: the second call found nobody
     ]
+
+
+async def test_a_graceful_stop_is_no_reason_for_a_warning(nodes: Nodes) -> None:
+    first, second = await nodes.federation(2, {"log": {"format": "json"}})
+    for node in (first, second):
+        await eventually(lambda node=node: bool(events(node, "event stream to a node")), "the streams")  # type: ignore[misc]
+    await second.stop()
+    await eventually(lambda: bool(events(first, "member left")), "the leave is heard")
+    await first.stop()
+    for node in (first, second):
+        said = [json.loads(line) for line in node.log().splitlines()]
+        # The other node may hear of this one a moment after it is called.
+        levels = {event["level"] for event in said if not event.get("reason", "").endswith("has not yet joined")}
+        assert levels == {"info"}, node.log()
+        assert said[-1]["event"] == "stopped"
