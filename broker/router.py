@@ -326,6 +326,7 @@ class Router:
         """A message from another node: to ordinary subscribers here and to the groups for which this node was chosen
         (None: the node cannot tell, so all that match). It is never forwarded again. Raises MqttError for a bad topic."""
         route = self.lookup(message.topic)
+        self.broker.now = now
         self.broker.counters.messages_from_peers += 1
         if message.retain:
             self.store_retained(message, now)
@@ -350,6 +351,7 @@ class Router:
         """
         size = len(data)
         publisher = self.publisher
+        self.broker.now = now
         while pos < size:
             if publisher is not None and publisher.held:
                 return pos

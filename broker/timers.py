@@ -14,6 +14,7 @@ from mypy_extensions import mypyc_attr
 from broker.message import NEVER
 
 SLOT_SECONDS: Final = 0.25  # a deadline is met up to this much late
+EMPTY_SLOTS_MIN: Final = 1_024  # slots that became empty before their time, from which they are cleared away
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -37,6 +38,7 @@ class TimerWheel:
     def __init__(self) -> None:
         self._slots: dict[int, dict[Timed, None]] = {}  # a dict for its order, and to take one out without a search
         self._order: list[int] = []
+        self._emptied = 0  # slots since the last clearing, some of which may have been filled again or be over
 
     def schedule(self, timed: Timed) -> None:
         """Note the deadline of `timed`, unless the wheel asks it early enough anyway."""
@@ -61,7 +63,18 @@ class TimerWheel:
             entries = self._slots.get(timed.timer_slot)
             if entries is not None:
                 entries.pop(timed, None)
+                if not entries:
+                    self._emptied += 1
+                    if self._emptied >= EMPTY_SLOTS_MIN and self._emptied * 2 >= len(self._slots):
+                        self._clear_empty_slots()
             timed.timer_slot = -1
+
+    def _clear_empty_slots(self) -> None:
+        """Those of sessions that were to end in a year, and ended today, would be kept for the year."""
+        self._emptied = 0
+        self._slots = {slot: entries for slot, entries in self._slots.items() if entries}
+        self._order = list(self._slots)
+        heapq.heapify(self._order)
 
     def next_timeout(self) -> float | None:
         """When to call handle_timeout, or None."""

@@ -107,6 +107,22 @@ def test_what_is_over_is_not_kept() -> None:
     assert wheel.next_timeout() is None
 
 
+def test_slots_of_what_was_cancelled_are_not_kept() -> None:
+    """Each alarm is cancelled long before its time; those that stay ring when they should."""
+    wheel = TimerWheel()
+    stay = [Alarm(1_000_000.0 + number) for number in range(10)]
+    for number in range(20_000):
+        if number < len(stay):
+            wheel.schedule(stay[number])
+        alarm = Alarm(2_000_000.0 + number)
+        wheel.schedule(alarm)
+        wheel.cancel(alarm)
+    assert len(wheel._slots) == len(wheel._order) < 3_000
+    run(wheel, 0.0, 1_000_020.0)
+    assert [len(alarm.rang) for alarm in stay] == [1] * len(stay)
+    assert len(wheel) == 0
+
+
 def test_one_that_cancels_its_neighbour() -> None:
     wheel = TimerWheel()
     victim = Alarm(5.0)

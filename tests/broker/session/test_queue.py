@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.codec.packets import PubAck
+from broker.codec.writer import encode_publish
 from broker.message import Message
 
 
@@ -151,16 +152,23 @@ def test_the_servers_limit_of_message_expiry(make_world: Any) -> None:
     assert [(p.payload, p.message_expiry_interval) for p in client.take_publishes()] == [(b"new", 3580)]
 
 
-def test_the_longest_expiry_from_another_node(world: Any) -> None:
-    """What another node sends comes at a time that no client's packet has told the broker yet."""
+@pytest.mark.parametrize("interval", [100, 0xFFFFFFFF])
+@pytest.mark.parametrize("as_block", [False, True])
+def test_expiry_of_what_another_node_sends(world: Any, interval: int, as_block: bool) -> None:
+    """It comes at a time that no client's packet has told the broker yet."""
     client = world.connect("c")
     client.subscribe(b"a")
     now = world.now + 5.0
     for _ in range(400):
-        world.broker.router.publish_remote(Message(b"a", bytes(1000), 0, False, b"", now + 0xFFFFFFFF), (), now)
+        if as_block:
+            world.broker.router.publish_block(
+                encode_publish(5, b"a", bytes(1000), 0, False, False, 0, b"", interval), 5, now
+            )
+        else:
+            world.broker.router.publish_remote(Message(b"a", bytes(1000), 0, False, b"", now + interval), (), now)
     assert world.broker.sessions["c"].queue_length() > 0
     world.flush()
-    assert {publish.message_expiry_interval for publish in client.take_publishes()} == {0xFFFFFFFF}
+    assert {publish.message_expiry_interval for publish in client.take_publishes()} == {interval}
     assert not client.closed
 
 
