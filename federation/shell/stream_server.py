@@ -22,6 +22,7 @@ from federation.shell.direct_server import DirectServerProtocol
 from federation.shell.grpc_server import GrpcStreams
 from federation.stream.direct import PREFACE
 from federation.stream.receiver import PeerReceiver
+from federation.stream.sender import State
 
 GRPC_PREFACE: Final = b"PRI * HTTP/2.0"
 PASS_BYTES_MAX: Final = 1 << 20  # of one connection of gRPC, waiting on either side
@@ -29,6 +30,7 @@ CONNECTIONS_MAX: Final = 1024  # at one time; further ones are closed and counte
 PREFACE_SECONDS_MAX: Final = 5.0
 STOP_TURNS_MAX: Final = 10
 CLOSE_SECONDS_MAX: Final = 2.0  # for one half of a connection of gRPC to take what the other one left
+MISSING_SECONDS_MAX: Final = 30.0  # a gmqttd connects again within 2 s
 SOCKET_PATH_BYTES_MAX: Final = 107  # of a unix socket
 
 
@@ -62,6 +64,7 @@ class StreamServer:
         self.connections_refused = 0
         self.grpc_path = ""
         self._streams: dict[str, OpenStream] = {}
+        self._missing: dict[str, asyncio.TimerHandle] = {}  # plain members whose stream ended
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._folder = ""
@@ -101,6 +104,8 @@ class StreamServer:
 
     async def stop(self) -> None:
         self._is_stopping = True
+        for timer in self._missing.values():
+            timer.cancel()
         for server in self._servers:
             server.close()
         for bound in self._sockets:
@@ -121,6 +126,9 @@ class StreamServer:
 
     def stream_opened(self, name: str, stream: OpenStream) -> None:
         """A stream of this node begins and replaces an older one."""
+        missing = self._missing.pop(name, None)
+        if missing is not None:
+            missing.cancel()
         older = self._streams.get(name)
         self._streams[name] = stream
         if older is not None:
@@ -128,8 +136,23 @@ class StreamServer:
         self.changed()
 
     def stream_closed(self, name: str, stream: OpenStream) -> None:
-        if self._streams.get(name) is stream:
-            del self._streams[name]
+        if self._streams.get(name) is not stream:
+            return
+        del self._streams[name]
+        sender = self.node.senders.get(name)
+        if sender is not None and not sender.batched and not self._is_stopping:
+            self._missing[name] = self.loop.call_later(MISSING_SECONDS_MAX, self._is_missing, name)
+
+    def _is_missing(self, name: str) -> None:
+        """A gmqttd may give its stream up for good when a connection breaks under load, and looks alive all the same."""
+        del self._missing[name]
+        sender = self.node.senders.get(name)
+        if sender is not None and sender.state is State.STREAMING:
+            self.log.warning(
+                "a node that is alive sends no events; restart it, or let this node leave and join by the API",
+                node=name,
+                seconds=MISSING_SECONDS_MAX,
+            )
 
     def members_changed(self) -> None:
         """End the streams of nodes that are no members any more."""

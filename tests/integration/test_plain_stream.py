@@ -13,6 +13,8 @@ import pytest
 
 from broker.codec.packets import Publish
 from federation.api.pb import federation_pb2 as pb
+from federation.shell import stream_server
+from node_process import free_port, merged
 from plain_member import SECONDS, SERVICE, PlainMember, as_it_is, message, subscribe
 from waiting import eventually
 
@@ -220,6 +222,34 @@ async def test_the_state_of_a_plain_member_brings_back_nothing_older(
 
     expected = {"kept/same": b"changed there", "kept/here": b"changed here", "kept/there": b""}
     await eventually(lambda: last_told() == expected, "the member is told what holds")
+
+
+async def test_a_member_that_does_not_come_back_with_its_stream_is_named(
+    start_server: Any, member: PlainMember, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The Go broker can lose its side of a link for good and stay alive."""
+    monkeypatch.setattr(stream_server, "MISSING_SECONDS_MAX", 2.0)
+    gossip = free_port()
+    fed = free_port()
+    settings = {"node_name": "node1", "fed_addr": f"127.0.0.1:{fed}", "gossip_addr": f"127.0.0.1:{gossip}"}
+    await start_server(merged(NO_API, {"plugins": {"federation": settings}}))
+    await member.start(f"127.0.0.1:{gossip}")
+    log = ""
+
+    def is_logged() -> bool:
+        nonlocal log
+        log += "".join(capfd.readouterr())
+        return "sends no events" in log
+
+    for _ in range(2):  # one that comes back is not meant
+        await member.connect(f"127.0.0.1:{fed}")
+        await member.send(subscribe("t"))
+        await member.wait_acked()
+        assert not is_logged()
+        await member.break_stream()
+    await eventually(is_logged, "a line that names the member")
+    assert "node=gmqttd-like" in log.split("sends no events")[1].splitlines()[0]
+    assert log.count("sends no events") == 1
 
 
 @pytest.mark.parametrize(
