@@ -237,7 +237,7 @@ class LogSettings:
         Setting(
             "Lowest level that is written.",
             Choice(("debug", "info", "warn", "error")),
-            "debug costs time for each packet.",
+            "debug tells each client that comes and goes, and why.",
         ),
     ] = "info"
     format: Annotated[
@@ -246,7 +246,7 @@ class LogSettings:
     dump_packet: Annotated[
         bool,
         Setting(
-            "Whether every MQTT packet is logged, at level debug.",
+            "Whether every MQTT packet of new connections is logged, at level debug.",
             Flag(),
             "It writes contents of messages into the log and is slow: for debugging only.",
         ),

@@ -16,7 +16,7 @@ from broker.config.settings import Settings
 from broker.plugins import Plugin, StartError, load_plugin
 from broker.server.count_log import CountLog, CountLogs
 from broker.server.listeners import Listeners
-from broker.server.logging import dump_packet, get_logger
+from broker.server.logging import get_logger
 from broker.server.protocol import ClientProtocol
 from broker.server.turns import Turns
 from broker.session.connection import Connection
@@ -101,10 +101,6 @@ class Server:
     async def start(self) -> None:
         """Open everything; raises StartError, after which `stop` gives back what was opened."""
         self.loop.set_exception_handler(self._loop_fault)
-        if dump_packet():
-            from broker.server.packet_dump import DumpingProtocol
-
-            self.listeners.protocol_class = DumpingProtocol
         settings = self.settings
         if settings.api.grpc or settings.api.http:
             from broker.api.server import ApiServer
@@ -216,14 +212,9 @@ class Server:
     async def reload(self, settings: Settings) -> list[str]:
         """Take over what can change while running (`mqtt`, `log`); returns the keys that need a restart."""
         self.broker.apply_settings(settings.mqtt)
-        need_restart = [
-            key
-            for key in changed_keys(self.settings, settings)
-            if not key.startswith(("mqtt.", "log.")) or key == "log.dump_packet"
-        ]
+        need_restart = [key for key in changed_keys(self.settings, settings) if not key.startswith(("mqtt.", "log."))]
         # What needs the restart stays as it runs, so that the next reload names it again.
-        log = replace(settings.log, dump_packet=self.settings.log.dump_packet)
-        self.settings = replace(self.settings, mqtt=settings.mqtt, log=log)
+        self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)
         self.flush_soon()
         return need_restart
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import Address
 from broker.plugins import StartError
+from broker.server.logging import dump_packet, is_debug
 from broker.server.protocol import ClientProtocol
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ class Listeners:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self.protocol_class: type[ClientProtocol] = ClientProtocol
         self._sockets: list[asyncio.Server] = []
         self.addresses: list[str] = []  # as bound: with the port that the kernel chose for port 0
 
@@ -68,18 +68,26 @@ class Listeners:
                 continue
             await self._open(listener.address, f"listeners[{index}].address")
 
+    def make_protocol(self) -> ClientProtocol:
+        """The shell of a new connection; what the log wants now decides which."""
+        if dump_packet():
+            from broker.server.packet_dump import DumpingProtocol
+
+            return DumpingProtocol(self._server)
+        if is_debug():
+            from broker.server.client_log import LoggingProtocol
+
+            return LoggingProtocol(self._server)
+        return ClientProtocol(self._server)
+
     async def _open(self, address: Address, key: str) -> None:
-        server = self._server
-        protocol_class = self.protocol_class
         loop = asyncio.get_running_loop()
         try:
             if address.is_unix:
-                opened = await loop.create_unix_server(
-                    lambda: protocol_class(server), path=address.path, backlog=BACKLOG
-                )
+                opened = await loop.create_unix_server(self.make_protocol, path=address.path, backlog=BACKLOG)
             else:
                 opened = await loop.create_server(
-                    lambda: protocol_class(server), host=address.host or None, port=address.port, backlog=BACKLOG
+                    self.make_protocol, host=address.host or None, port=address.port, backlog=BACKLOG
                 )
         except OSError as error:
             raise bind_error(error, str(address), key) from error

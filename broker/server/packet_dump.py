@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from broker.codec.reader import PacketReader
 from broker.errors import MqttError
+from broker.server.client_log import LoggingProtocol
 from broker.server.logging import get_logger
-from broker.server.protocol import ClientProtocol
 from broker.session.connection import Connection
 
 
@@ -32,8 +32,8 @@ class PacketDump:
             self._log.debug(f"{self._direction}: no MQTT", client_id=connection.client_id, error=error.text)
 
 
-class DumpingProtocol(ClientProtocol):
-    """A ClientProtocol that logs what passes."""
+class DumpingProtocol(LoggingProtocol):
+    """A protocol that also logs what passes."""
 
     __slots__ = ("_received", "_sent")
 

@@ -115,7 +115,7 @@ async def test_what_the_api_changes_is_in_the_log(nodes: Nodes, clients: Clients
 async def test_a_graceful_stop_is_no_reason_for_a_warning(nodes: Nodes) -> None:
     first, second = await nodes.federation(2, {"log": {"format": "json"}})
     for node in (first, second):
-        await eventually(lambda node=node: bool(events(node, "event stream to a node")), "the streams")  # type: ignore[misc]
+        await eventually(lambda node=node: bool(events(node, "event stream to a node")), "the streams")
     await second.stop()
     await eventually(lambda: bool(events(first, "member left")), "the leave is heard")
     await first.stop()
@@ -125,3 +125,29 @@ async def test_a_graceful_stop_is_no_reason_for_a_warning(nodes: Nodes) -> None:
         levels = {event["level"] for event in said if not event.get("reason", "").endswith("has not yet joined")}
         assert levels == {"info"}, node.log()
         assert said[-1]["event"] == "stopped"
+
+
+async def test_a_reload_turns_on_what_one_needs_to_see_a_client(nodes: Nodes, clients: Clients) -> None:
+    """Without a restart, which would lose what sessions hold: clients that come from then on are logged."""
+    node = nodes.make({"log": {"level": "info", "format": "json"}})
+    node.config["pid_file"] = str(node.directory / "node.pid")
+    await node.start()
+    silent = await clients.connect(node.port, "silent")
+    assert await reload(node, {"log": {"level": "debug", "format": "json", "dump_packet": True}}) == []
+    seen = await clients.connect(node.port, "seen", version=4, keep_alive=60)
+    await seen.publish("topic/of/it", b"x", qos=1)
+    await silent.publish("topic/of/another", b"x", qos=1)
+    seen.send_bytes(b"\x00\x00")
+    await seen.wait_closed()
+    await eventually(lambda: bool(events(node, "gone")), "the end of the client")
+    (connected,), (gone,) = events(node, "connected"), events(node, "gone")
+    assert (connected["client_id"], connected["version"], connected["keep_alive"]) == ("seen", 4, 60)
+    assert gone["client_id"] == "seen"
+    assert gone["reason"]
+    assert gone["reason"] != "connection lost"
+    assert "topic/of/it" in node.log()
+    assert "topic/of/another" not in node.log()
+    assert await reload(node, {}) == []
+    (await clients.connect(node.port, "quiet")).abort()
+    await silent.ping()
+    assert "quiet" not in node.log()
