@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from broker.broker import Broker
@@ -23,6 +24,7 @@ class Client:
         self._next_packet_id = 0
         self._connection = broker.open_connection(self, "simulated", "simulated", now)
         self._packets = PacketReader(PROTOCOL_VERSION)
+        self._unread: deque[bytes] = deque()  # what the broker does not read while it holds this client
         self._send(Connect(client_id=client_id, protocol_version=PROTOCOL_VERSION, keep_alive=0), now)
 
     def subscribe(self, topic_filter: str, now: float) -> None:
@@ -57,4 +59,15 @@ class Client:
         return self._next_packet_id
 
     def _send(self, packet: Connect | Subscribe | Unsubscribe | Publish | PubAck, now: float) -> None:
-        self._connection.receive_data(encode_packet(packet, PROTOCOL_VERSION), now)
+        data = encode_packet(packet, PROTOCOL_VERSION)
+        if self._connection.held or self._unread:
+            self._unread.append(data)
+        else:
+            self._connection.receive_data(data, now)
+
+    def set_reading(self, now: float) -> None:
+        """The broker may have begun to hold this client, or has let it go."""
+        if not self._connection.held:
+            self._connection.resume_receiving(now)
+        while self._unread and not self._connection.held:
+            self._connection.receive_data(self._unread.popleft(), now)

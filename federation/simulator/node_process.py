@@ -341,10 +341,11 @@ class NodeProcess(SerfProcess):
         """Publishers that full receivers have held go on; whether there were any."""
         changes = self.broker.take_reading_changes()
         for publisher in changes:
-            if publisher.held:
-                continue
             if isinstance(publisher, Connection):
-                publisher.resume_receiving(now)
+                assert isinstance(publisher.owner, Client)
+                publisher.owner.set_reading(now)
+                continue
+            if publisher.held:
                 continue
             for stream, served in list(self._served.items()):
                 receiver = served.receiver
