@@ -34,6 +34,10 @@ class GossipDelegate:
         """User messages that ride on a packet: each costs its length and `overhead`."""
         return []
 
+    def has_broadcasts(self) -> bool:
+        """Whether `take_broadcasts` would give anything to a packet with room."""
+        return False
+
     def join_finished(self, join_id: int, index: int, error: str, now: float) -> None:
         """Address number `index` of a join was exchanged with, or `error` says why not."""
 

@@ -394,7 +394,9 @@ class Gossip:
     # --- time
 
     def next_timeout(self) -> float:
-        first = min(self._probe_at, self._gossip_at, self._push_pull_at)
+        first = min(self._probe_at, self._push_pull_at)
+        if self._has_news():  # or five times a second the whole process would wake up for nothing
+            first = min(first, self._gossip_at)
         if self._probe is not None:
             first = min(first, self._probe.next_timeout())
         for relay in self._relays.values():
@@ -418,7 +420,8 @@ class Gossip:
         self.membership.handle_timeout(now)
         if now >= self._gossip_at:
             self._gossip_at = now + self._config.gossip_interval
-            self._gossip(now)
+            if self._has_news():
+                self._gossip(now)
         if now >= self._push_pull_at:
             self._push_pull_at = now + self._config.push_pull_interval * push_pull_scale(len(self.table))
             self._push_pull(now)
@@ -476,6 +479,10 @@ class Gossip:
         self.counters.probes_failed += 1
         self.membership.awareness.adjust(probe.awareness_penalty())
         self.membership.suspect(probe.facts.name, probe.incarnation, now)
+
+    def _has_news(self) -> bool:
+        """Something to tell, and somebody to tell it to."""
+        return len(self.table) > 1 and (len(self.membership.queue) > 0 or self._delegate.has_broadcasts())
 
     def _gossip(self, now: float) -> None:
         budget = self._config.packet_bytes_max - COMPOUND_OVERHEAD - _CRC_OVERHEAD

@@ -293,6 +293,9 @@ class Serf(GossipDelegate):
                 found.append(b"\x08" + message)
         return found
 
+    def has_broadcasts(self) -> bool:
+        return len(self._intent_queue) > 0 or len(self._query_queue) > 0 or len(self._event_queue) > 0
+
     def user_message(self, message: bytes, now: float) -> None:
         if not message:
             self.counters.drop(reasons.MALFORMED_SERF)

@@ -80,6 +80,17 @@ class Bench:
             self.gossip.handle_timeout(self.now)
         self.now = end
 
+    def wakes(self, seconds: float) -> int:
+        """How often it wants to be woken in this time."""
+        end = self.now + seconds
+        count = 0
+        while (deadline := self.gossip.next_timeout()) <= end:
+            count += 1
+            self.now = max(self.now, deadline)
+            self.gossip.handle_timeout(self.now)
+        self.now = end
+        return count
+
     def until_probe(self) -> Ping:
         """The next ping that it sends by itself."""
         while True:
@@ -193,6 +204,18 @@ def test_nobody_takes_one_that_left_for_a_member() -> None:
     bench.gossip.leave(bench.now)
     ping = bench.until_probe()
     assert (ping.node, ping.source_node, ping.source_port) == ("n2", "", 8902)
+
+
+def test_without_news_nobody_is_woken_to_gossip() -> None:
+    bench = Bench()
+    bench.gossip.membership.queue.queue(b"\x05news", "n9")
+    assert bench.wakes(10.0) <= 11  # nobody is there to be told
+    bench.know(2)
+    bench.gossip.membership.queue.queue(b"\x05news", "n9")
+    bench.pass_time(LAN.gossip_interval)
+    assert (b"news", address(2)) in bench.sent_of(5)
+    bench.pass_time(5.0)
+    assert bench.wakes(10.0) <= 33  # a ping, the next step, and the end of each probe
 
 
 def test_we_ping_for_others_and_say_when_nothing_came() -> None:

@@ -347,6 +347,29 @@ def test_the_smaller_side_of_a_healed_partition_loses_the_name() -> None:
     assert not any(isinstance(event, NameConflict) and event.lost for event in cluster.take(2))
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_was_told_on_one_side_of_a_partition_holds_after_it(seed: int) -> None:
+    cluster = Cluster(5, seed)
+    world = cluster.world
+    world.partition(cluster.hosts[:3], cluster.hosts[3:])
+    one_side = {"n1": "ALIVE", "n2": "ALIVE", "n3": "ALIVE", "n4": "FAILED", "n5": "FAILED"}
+    other_side = {"n1": "FAILED", "n2": "FAILED", "n3": "FAILED", "n4": "ALIVE", "n5": "ALIVE"}
+    world.run_until(
+        lambda: all(cluster.statuses(n) == (one_side if n < 4 else other_side) for n in range(1, 6)), 90.0, "two sides"
+    )
+    cluster.do(3, lambda serf: serf.leave(world.now))  # unheard there
+    cluster.run(5.0)
+    cluster.hosts[2].crash()
+    cluster.do(4, lambda serf: serf.force_leave("n2", world.now))  # wrong, and unheard here
+    cluster.run(5.0)
+    assert cluster.statuses(5)["n2"] == "LEFT"
+    world.heal()
+    whole = {"n1": "ALIVE", "n2": "ALIVE", "n3": "LEFT", "n4": "ALIVE", "n5": "ALIVE"}
+    world.run_until(lambda: all(cluster.statuses(n) == whole for n in (1, 2, 4, 5)), 300.0, "one view")
+    cluster.run(100.0)
+    assert all(cluster.statuses(n) == whole for n in (1, 2, 4, 5))
+
+
 def test_failed_and_left_members_are_reaped() -> None:
     def short(config: SerfConfig) -> SerfConfig:
         return replace(config, reconnect_timeout=60.0, tombstone_timeout=30.0)
