@@ -9,6 +9,7 @@ import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,6 +27,12 @@ from federation.serf.events import (
 )
 from federation.serf.serf import Serf
 from federation.shell.gossip import GossipShell, bind_gossip
+from mqtt_client import reached
+from node_process import gossip_address, status_becomes
+
+if TYPE_CHECKING:
+    from mqtt_client import Clients
+    from node_process import Nodes
 
 SERF = shutil.which("serf")
 
@@ -205,6 +212,45 @@ async def test_agents_keep_us_alive_for_a_minute_and_we_see_one_killed() -> None
         await node.event(MemberFailed, "agent2", 30)
         assert node.status("agent2") == MemberStatus.FAILED
         assert node.status("agent1") == MemberStatus.ALIVE
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_an_agent_is_a_member_of_a_federation_and_disturbs_nothing(nodes: Nodes, clients: Clients) -> None:
+    """Nodes with all that they have: it has no fed_addr, so they send it no events, and messages pass between them."""
+    node1, node2 = await nodes.federation(2)
+    subscriber = await clients.connect(node2.port, "subscriber")
+    await subscriber.subscribe("t", qos=1)
+    publisher = await clients.connect(node1.port, "publisher")
+    await reached(publisher, "t", subscriber)
+    names = ("agent", node1.name, node2.name)
+    async with running_agent("agent", "-tag=role=edge") as agent:
+        await agent.command("join", gossip_address(node1))
+        await nodes.all_alive([node1, node2], list(names))
+        for number in range(12):  # a minute, in which its probes would have found us silent
+            await asyncio.sleep(5)
+            listed = await agent.members()
+            assert {name: member["status"] for name, member in listed.items()} == dict.fromkeys(names, "alive")
+            for node in (node1, node2):
+                members = await node.members()
+                assert listed[node.name]["tags"] == members[node.name]["tags"]
+                assert listed[node.name]["addr"] == members[node.name]["addr"]
+                assert members["agent"] == {
+                    "name": "agent",
+                    "addr": f"127.0.0.1:{agent.port}",
+                    "tags": {"role": "edge"},
+                    "status": "STATUS_ALIVE",
+                }
+            await publisher.publish("t", b"%d" % number, 1)
+            assert (await subscriber.message()).payload == b"%d" % number
+        agent.process.kill()
+        await agent.process.wait()
+        for node in (node1, node2):
+            await status_becomes(node, "agent", "STATUS_FAILED")
+    await publisher.publish("t", b"after", 1)
+    assert (await subscriber.message()).payload == b"after"
+    for node in (node1, node2):  # no event stream to it was tried, and nothing of it was found odd
+        assert not [line for line in node.log().splitlines() if "agent" in line and " info " not in line], node.log()
 
 
 async def test_events_queries_tags_and_leaves_go_both_ways() -> None:
