@@ -118,6 +118,8 @@ class Serf(GossipDelegate):
 
     def next_timeout(self) -> float:
         first = min(self.gossip.next_timeout(), self._reap_at, self._reconnect_at)
+        if self._leave_broadcast is not None and self._leave_broadcast.finished:
+            return 0.0  # with an answer to a ping, maybe: the leave goes on at once
         if self._leave_broadcast is not None or self.phase == SerfPhase.PROPAGATING:
             first = min(first, self._phase_deadline)
         query_at = self._queries.next_timeout()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from federation.gossip import counters as reasons
 from federation.gossip.errors import WireError
-from federation.gossip.messages import DEAD, Accusation
+from federation.gossip.messages import DEAD, Accusation, Ping
 from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, WITNESSED_TIME_MAX, encode
 from federation.serf import messages
 from federation.serf.config import SerfConfig
@@ -24,7 +24,7 @@ from federation.serf.events import (
     UserEvent,
 )
 from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse, SerfState, UserEventMessage
-from federation.serf.serf import Serf
+from federation.serf.serf import Serf, SerfPhase
 
 
 def lone() -> Serf:
@@ -103,6 +103,25 @@ def test_an_exchange_during_a_leave_spreads_the_intent_itself() -> None:
         other.merge_remote_state(serf.local_state(False), False, 0.0)
     assert state.status_times["n2"] == 5
     assert state.left_members == ["n2"]
+
+
+def test_a_leave_goes_on_when_its_news_left_with_answers() -> None:
+    serf = lone()
+    know(serf, "n2", 2)
+    now = 0.0
+    serf.leave(now)
+    for _ in range(10):
+        serf.receive_packet(Ping(1, "me", b"", 0, "n2").encode(), ("10.0.0.2", 8902), now)
+    assert serf.phase == SerfPhase.SPREADING_INTENT
+    assert serf.next_timeout() <= now
+    serf.handle_timeout(now)
+    assert serf.phase == SerfPhase.SPREADING_DEATH
+    for _ in range(10):
+        serf.receive_packet(Ping(1, "me", b"", 0, "n2").encode(), ("10.0.0.2", 8902), now)
+    assert serf.next_timeout() <= now
+    serf.handle_timeout(now)
+    assert serf.phase == SerfPhase.PROPAGATING
+    assert serf.next_timeout() > now
 
 
 def test_relay_forwards_the_inner_message_unchanged() -> None:
