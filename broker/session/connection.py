@@ -128,6 +128,8 @@ class Connection(Publisher):
         if not out and session is not None and session.is_waiting():
             self.dirty = True  # so that what pump writes is not announced: it is taken here
             self.look_at_most = min(LOOK_MAX, self.look_at_most + LOOK_MAX)  # what was too much in one round is owed
+            if session.backlog is not None:
+                session.backlog.resting = False
             session.pump(self.broker.now)
         self.dirty = False
         if not out:

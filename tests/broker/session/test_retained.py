@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.codec import properties as props
 from broker.codec.packets import PubAck, Publish, SubAck, Subscribe, SubscribeFilter
 from broker.codec.writer import encode_packet
 from broker.message import Message
@@ -266,6 +267,34 @@ def test_a_match_among_many_is_found_in_the_end(world: Any, qos: int) -> None:
     client.subscribe(b"+/+/c", b"a/+/c/#", b"nothing/+", qos=qos)
     assert client.take_payloads() == [b"found", b"found"]
     assert world.broker.sessions["c"].backlog is None
+
+
+@pytest.mark.parametrize("hindered", ["transport is full", "window is full"])
+def test_a_search_that_cannot_go_on_costs_nothing(world: Any, hindered: str) -> None:
+    """It is taken up when the client takes more; nobody asks for it in vain until then (`flush` would not end)."""
+    world.publish(b"first", b"1", qos=1)
+    client = world.connect("c", expiry=100, auto=False)
+    client.subscribe(b"first", qos=1)
+    for _ in range(2):
+        world.publish(b"first", b"1", qos=1)
+    for number in range(2 * LOOK_MAX):
+        world.broker.publish(Message(b"a/%d/b" % number, b"x", 0, True), world.now)
+    world.broker.publish(Message(b"a/last/c", b"found", 1, True), world.now)
+    first = client.take_publishes()
+    client.connection.receive_data(encode_packet(Subscribe(9, [SubscribeFilter(b"+/+/c", 1)]), 5), world.now)
+    assert world.broker.sessions["c"].backlog.resting
+    if hindered == "transport is full":
+        client.stop_reading()
+        world.flush()
+        assert client.take_payloads() == []
+        client.read_on()
+    else:
+        client.cut()
+        client = world.connect("c", clean_start=False, auto=False, properties={props.RECEIVE_MAXIMUM: 1})
+        assert client.take_payloads() == [b"1"]
+        for publish in first:
+            client.send(PubAck(publish.packet_id))
+    assert client.take_payloads()[-1] == b"found"
 
 
 def test_what_is_retained_after_the_subscription_comes_once(make_world: Any) -> None:
