@@ -172,8 +172,7 @@ class Node:
         sender.stop(reason)
         sender.forget()
         self.tree.remove_node(name)
-        receiver = self.receivers.pop(name)
-        receiver.close_stream(receiver.stream)
+        self.receivers.pop(name).end(self.broker.now)
 
     # --- streams of other nodes ---
 

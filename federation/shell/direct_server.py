@@ -30,7 +30,7 @@ ACK_BATCHES: Final = 4  # or for so many batches
 ACK_BYTES: Final = 8192  # or not at all for so much at once
 HELLO_SECONDS_MAX: Final = 5.0
 SILENCE_SECONDS_MAX: Final = 35.0  # the client asks every 10 s whether we live
-HELD_SECONDS: Final = 5.0  # while receivers here are full nothing is read: so often the client is told that we live
+HELD_SECONDS: Final = 5.0  # while no batch can be taken, or none is whole yet: so often the client is told that we live
 CLOSE_SECONDS_MAX: Final = 2.0  # for the client to take why its stream ended
 ANSWERS_BYTES_MAX: Final = 65_536  # acknowledgements that the client does not take; more of them abort the stream
 
@@ -47,6 +47,7 @@ class DirectServerProtocol(asyncio.Protocol):
         self._timer = server.loop.call_later(HELLO_SECONDS_MAX, self._silent)
         self._held_timer: asyncio.TimerHandle | None = None
         self._received_at = server.loop.time()
+        self._whole_at = self._received_at  # when the last batch was whole, or the client was told that we live
         self.receiver: PeerReceiver | None = None
         self._ack = -1  # the newest one that is due
         self._ack_batches = 0
@@ -116,7 +117,9 @@ class DirectServerProtocol(asyncio.Protocol):
             return
         batches = self._reader.receive_batches(data)
         if self._reader.fault is None and not batches:
+            self._say_alive()
             return
+        self._whole_at = self._received_at
         ack = -1
         pong = False
         try:
@@ -136,6 +139,17 @@ class DirectServerProtocol(asyncio.Protocol):
             transport.write(encode_ack(ACK_PONG))
         if self._reader.fault is not None:
             raise self._reader.fault
+
+    def _say_alive(self) -> None:
+        """A large batch takes its time, and a ping behind it is not read before its end: say again what is acknowledged."""
+        if self._received_at - self._whole_at >= HELD_SECONDS and self._transport is not None:
+            self._whole_at = self._received_at
+            self._repeat_ack(self._transport)
+
+    def _repeat_ack(self, transport: asyncio.Transport) -> None:
+        assert self.receiver is not None
+        done = self.receiver.next_event_id - 1
+        transport.write(encode_ack(done if done >= 0 else ACK_PONG))
 
     def _acknowledge(self, event_id: int, size: int) -> None:
         """Behind what this turn delivers to receivers here, and one for several small batches: at 1,000 messages a second
@@ -190,8 +204,7 @@ class DirectServerProtocol(asyncio.Protocol):
         if transport is None or receiver is None or transport.is_closing() or not receiver.publisher.held:
             return
         self._received_at = self._server.loop.time()
-        done = receiver.next_event_id - 1
-        transport.write(encode_ack(done if done >= 0 else ACK_PONG))
+        self._repeat_ack(transport)
         self._held_timer = self._server.loop.call_later(HELD_SECONDS, self._still_held)
 
     def _refuse(self, status: int, text: str) -> None:

@@ -177,6 +177,8 @@ class Outbox:
         size = len(data) + CHUNK_OVERHEAD
         if self.size + size > self.bytes_max and not self._make_room(size, count):
             return False
+        if size > BLOCK_BYTES_MAX:
+            self.close_block()  # it travels alone: where the other node refuses it, nothing else goes with it
         block = self._open
         if block is None or self._run_version != version or now > self._open_until:
             block = self._begin_run(version, now)
@@ -209,6 +211,8 @@ class Outbox:
         if len(groups) > GROUPS_MAX:
             self.counters.drop(DROP_NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
             groups = groups[:GROUPS_MAX]
+        if size > BLOCK_BYTES_MAX:
+            self.close_block()
         self._end_run()
         block = self._open_block(now)
         before = block.size

@@ -144,6 +144,11 @@ class PeerReceiver:
         if session_id == self.session_id:
             return False, self.next_event_id
         self.session_id = session_id
+        if self.streaming:
+            # What still comes on the stream of the session before this one has other ids.
+            self.stream += 1
+            self.streaming = False
+            self.counters.streams_replaced += 1
         self.next_event_id = 0
         self._gaps = 0
         self._fresh = None
@@ -177,6 +182,15 @@ class PeerReceiver:
             self.streaming = False
             self._confirm_at = NEVER
             self._forget_waiting()
+
+    def end(self, now: float) -> None:
+        """The node is no member any more. The rest of a block that was begun is acknowledged and does not come again:
+        receivers get it now, and those that are full lose by their own bounds."""
+        self.close_stream(self.stream)
+        if self._block is not None:
+            data, version, pos = self._block
+            self._block = None
+            self._router.publish_block(data, version, now, pos)
 
     def _forget_waiting(self) -> None:
         """What is not applied comes again on the next stream; the rest of a block is counted as done and stays."""

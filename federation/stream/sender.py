@@ -43,7 +43,8 @@ EAGER_BLOCKS: Final = 8
 BULK_MESSAGES: Final = 32  # after a batch of so many the next one gathers in any case: round trips would cost more
 BULK_SECONDS: Final = 0.005  # unless that was so long ago
 HELLO_SECONDS_MAX: Final = 5.0
-ACK_SECONDS_MAX: Final = 30.0  # without an acknowledgement while some is due
+ACK_SECONDS_MAX: Final = 30.0  # without an acknowledgement while some is due, and for what is on the way:
+ACK_RATE_MIN: Final = 65_536  # a second for so many bytes: a large message may take its time on a slow line
 BACKOFF_SECONDS_MIN: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 5.0
 STABLE_SECONDS: Final = 5.0  # a stream that lived so long was no failed try
@@ -198,8 +199,13 @@ class PeerSender(Peer):
                 self.want_attention()
 
     def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:
-        """Tell the other node; only the last change of a filter counts."""
-        self._interest[(share_name, topic_filter)] = wanted
+        """Tell the other node; only the last change of a filter counts. Changes come in turns, so one that undoes what
+        was not told yet leaves nothing to tell: while a node is away no more waits for it than what is different there."""
+        key = (share_name, topic_filter)
+        if self._interest.get(key, wanted) != wanted:
+            del self._interest[key]
+            return
+        self._interest[key] = wanted
         if self.reachable:
             self.want_attention()
 
@@ -384,15 +390,18 @@ class PeerSender(Peer):
     def _mend_retained(self, now: float) -> None:
         """Retained messages were dropped: when there is room again, the other node learns what their topics hold now."""
         outbox = self.outbox
-        lost_topics = outbox.lost_topics
-        while lost_topics and outbox.size <= self._quarter:
-            topic = next(iter(lost_topics))
-            del lost_topics[topic]
+        told: list[bytes] = []
+        for topic in outbox.lost_topics:
+            if outbox.size > self._quarter:
+                break
+            told.append(topic)
             message = self._local.retained_message(topic)
             if message is None or message.expires_at <= now:
                 message = Message(topic, b"", 0, True)
             outbox.append_lost(message, now)
-            self.counters.retained_mended += 1
+        for topic in told:
+            del outbox.lost_topics[topic]
+        self.counters.retained_mended += len(told)
 
     def _number(self, block: Block, now: float) -> Batch | None:
         """Give ids; None for a block in which nothing is left to send."""
@@ -446,9 +455,14 @@ class PeerSender(Peer):
             return self._next_filters(filters, now)
         if self._interest:
             block = Block(True, now)
-            for (share_name, topic_filter), wanted in self._interest.items():
-                block.append_frame(encode_interest(SUBSCRIBE if wanted else UNSUBSCRIBE, share_name, topic_filter))
-            self._interest = {}
+            told: list[tuple[bytes, bytes]] = []
+            for key, wanted in self._interest.items():
+                if block.size >= BLOCK_BYTES_MAX:
+                    break
+                told.append(key)
+                block.append_frame(encode_interest(SUBSCRIBE if wanted else UNSUBSCRIBE, key[0], key[1]))
+            for key in told:
+                del self._interest[key]
             return block
         if self._state_retained:
             block = Block(True, now)
@@ -490,17 +504,21 @@ class PeerSender(Peer):
         if self.state is State.STREAMING:
             outbox = self.outbox
             if outbox.on_way:
-                at = min(at, self._progress_at + ACK_SECONDS_MAX)
+                at = min(at, self._ack_due_at())
             if outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
                 at = min(at, outbox.open_since() + LINGER_SECONDS)
         return at
+
+    def _ack_due_at(self) -> float:
+        return self._progress_at + ACK_SECONDS_MAX + self.outbox.on_way_size // ACK_RATE_MIN
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early. After it, `take_batches`."""
         self.outbox.drop_old(now)
         if self.state is State.STREAMING:
-            if self.outbox.on_way and now >= self._progress_at + ACK_SECONDS_MAX:
-                self.connection_lost(self.attempt, f"no acknowledgement for {ACK_SECONDS_MAX:g} s", now)
+            if self.outbox.on_way and now >= self._ack_due_at():
+                silence = now - self._progress_at
+                self.connection_lost(self.attempt, f"no acknowledgement for {silence:.0f} s", now)
         elif now >= self._deadline:
             if self.state is State.HELLO:
                 self.connection_lost(self.attempt, f"no answer to Hello for {HELLO_SECONDS_MAX:g} s", now)

@@ -173,6 +173,32 @@ async def test_a_big_batch(start_station: StartStation) -> None:
 
 
 @pytest.mark.interpreted
+async def test_while_a_large_batch_comes_the_client_hears_of_us(
+    start_station: StartStation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be asked: a ping would wait behind the batch."""
+    monkeypatch.setattr(direct_server, "HELD_SECONDS", 0.05)
+    n1 = await lone(start_station)
+    peer = await Raw.connect(n1.port)
+    await peer.hello()
+    peer.writer.write(encode_batch(0, 1, interest(b"a")))
+    assert (await peer.until(lambda found: found.ack >= 0)).ack == 0
+    data = encode_batch(1, 1, interest(b"b" * 60_000))
+    at = 0
+    for _ in range(2):  # each time another one: pieces come until it is heard
+        hearing = asyncio.ensure_future(peer.until(lambda found: found.ack >= 0))
+        while not hearing.done():
+            assert at < len(data) - 1, "nothing was heard"
+            peer.writer.write(data[at : at + 1])
+            at += 1
+            await asyncio.wait((hearing,), timeout=0.005)
+        assert hearing.result().ack == 0
+    assert n1.node.tree.interest_of("peer") == [(b"", b"a")]
+    peer.writer.write(data[at:])
+    assert (await peer.until(lambda found: found.ack > 0)).ack == 1
+    peer.writer.transport.abort()
+
+
 async def test_a_silent_client_is_closed(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_server, "SILENCE_SECONDS_MAX", 0.1)
     n1 = await lone(start_station)

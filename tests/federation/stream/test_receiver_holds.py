@@ -16,7 +16,7 @@ from broker.config.settings import MqttSettings
 from federation.stream.counters import StreamCounters
 from federation.stream.frames import encode_block_header
 from federation.stream.outbox import Outbox
-from federation.stream.receiver import PeerReceiver
+from federation.stream.receiver import PeerReceiver, StreamError
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import LocalState, Outlets, PeerSender
 from federation.stream.tree import FederationTree
@@ -138,3 +138,29 @@ def test_a_stream_that_breaks_while_it_waits(same_session: bool) -> None:
     assert world.receiver.receive_batch(stream, first, 1, block(MESSAGES, 5), world.now) == first
     assert world.acknowledge() == [b"%d" % number for number in range(MESSAGES, MESSAGES + 5)]
     assert world.drops() == 0
+
+
+def test_a_node_that_leaves_takes_back_nothing_that_was_acknowledged() -> None:
+    """The last block of a batch is acknowledged before all of it is with its receivers. What the queue has no room for is
+    dropped by the queue, and counted."""
+    world = World(max_queued_messages=1000, max_inflight=10)
+    assert world.receiver.receive_batch(world.stream, 0, 1, block(0, MESSAGES), world.now) == 0
+    assert world.receiver.publisher.held == 1
+    world.receiver.end(world.now)
+    got: list[bytes] = []
+    for _ in range(200):
+        got += world.acknowledge()
+    assert len(got) + world.drops() == MESSAGES
+    assert world.drops() <= MESSAGES / 2
+    assert got[-1] == b"%d" % (MESSAGES - 1)
+
+
+def test_what_still_comes_of_an_older_session_is_not_taken_for_the_new_one() -> None:
+    """Over gRPC a Hello comes before its stream: meanwhile the stream of the session before may still bring something."""
+    world = World()
+    assert world.receiver.hello("another") == (True, 0)
+    with pytest.raises(StreamError, match="replaced by a newer stream"):
+        world.receiver.receive_batch(world.stream, 0, 1, block(0, 3), world.now)
+    stream = world.receiver.open_stream(True, world.now)
+    assert world.receiver.receive_batch(stream, 0, 1, block(10, 1), world.now) == 0
+    assert world.acknowledge() == [b"10"]

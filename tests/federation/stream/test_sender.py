@@ -12,6 +12,7 @@ from federation.stream.frames import HEADER_SIZE, PUBLISH, PUBLISH_BLOCK, STATE_
 from federation.stream.outbox import BLOCK_BYTES_MAX, Outbox
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import (
+    ACK_RATE_MIN,
     ACK_SECONDS_MAX,
     BACKOFF_SECONDS_MAX,
     EAGER_BLOCKS,
@@ -219,16 +220,58 @@ def test_congestion_is_set_past_the_half_and_cleared_below_the_quarter() -> None
     assert not sender.congested
 
 
-def test_only_the_last_change_of_a_filter_is_told() -> None:
+def test_only_what_is_different_in_the_end_is_told() -> None:
     sender = streaming()
+    sender.interest_changed(b"", b"known", True)
+    assert kinds(sender, 0.0) == [(2, [SUBSCRIBE])]
+    sender.ack(1, 2, 0.0)
     sender.connection_lost(1, "reset", 0.0)
-    for _ in range(1000):
-        sender.interest_changed(b"", b"a", True)
-        sender.interest_changed(b"", b"a", False)
+    sender.interest_changed(b"g", b"a", True)
+    sender.interest_changed(b"", b"known", False)
+    for number in range(1000):  # as of clients that ask and wait for one answer each
+        sender.interest_changed(b"", b"answers/%d" % number, True)
+        sender.interest_changed(b"", b"answers/%d" % number, False)
+        sender.interest_changed(b"g", b"a", False)
         sender.interest_changed(b"g", b"a", True)
+    assert len(sender._interest) == 2, "bounded by what the other node knows and what is wanted here"
     sender.handle_timeout(1.0)
-    sender.hello_reply(2, False, 2, 1.0)
-    assert kinds(sender, 1.0) == [(2, [UNSUBSCRIBE, SUBSCRIBE])]
+    sender.hello_reply(2, False, 3, 1.0)
+    assert sorted(kinds(sender, 1.0)[0][1]) == [SUBSCRIBE, UNSUBSCRIBE]
+
+
+def test_many_changes_of_interest_are_batches_of_the_usual_size() -> None:
+    sender = streaming()
+    for number in range(5000):
+        sender.interest_changed(b"", b"some/filter/of/a/usual/length/%d" % number, True)
+    batches = sender.take_batches(0.0)
+    assert sum(batch.count for batch in batches) == 5000
+    assert len(batches) > 5
+    assert max(len(batch.events) for batch in batches) < BLOCK_BYTES_MAX
+    assert sender.take_batches(0.0) == []
+
+
+def test_a_large_message_on_a_slow_line_has_its_time() -> None:
+    sender = streaming()
+    sender.forward(Message(b"t", b"x" * 100 * ACK_RATE_MIN, 1, False), (), 0.0)
+    sender.take_batches(0.0)
+    assert sender.next_timeout() == pytest.approx(ACK_SECONDS_MAX + 100, abs=1.0)
+    sender.handle_timeout(ACK_SECONDS_MAX + 98.0)
+    assert state(sender) is State.STREAMING
+    sender.handle_timeout(ACK_SECONDS_MAX + 102.0)
+    assert state(sender) is State.BACKOFF
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_large_message_travels_alone(retain: bool) -> None:
+    """Where the other node refuses it, nothing else is lost with it."""
+    sender, _ = busy()
+    sender.forward(Message(b"t", b"before", 1, False), (), 0.0)
+    sender.forward(Message(b"t", b"x" * BLOCK_BYTES_MAX, 1, retain), (), 0.0)
+    sender.forward(Message(b"t", b"after", 1, False), (), 0.0)
+    batches = sender.take_batches(1.0)
+    assert [b"before" in batch.events for batch in batches] == [True, False, False]
+    assert [batch.count for batch in batches] == [1, 1, 1]
+    assert len(batches[1].events) < BLOCK_BYTES_MAX + 100
 
 
 def test_a_refused_batch_is_the_one_that_the_next_hello_tells() -> None:
