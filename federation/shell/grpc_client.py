@@ -26,6 +26,11 @@ from federation.stream.sender import HELLO_SECONDS_MAX, Batch, PeerSender, State
 REFUSALS: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
+DIRECT_RETRY_SECONDS: Final = (
+    30.0  # so often a node that is reached by gRPC only is asked whether a direct stream gets through
+)
+
+
 def _as_it_is(data: bytes) -> bytes:
     return data
 
@@ -101,7 +106,10 @@ class PeerClient:
         except OSError as error:
             reason = f"cannot connect: {error.strerror or error}"
         except asyncio.CancelledError:
-            raise
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            reason = "the call was cancelled"  # not by us: gRPC ended it
         except Exception as error:
             reason = f"internal error: {error}"
             self._log.error("fault in an event stream", node=sender.name, exc_info=error)
@@ -191,7 +199,9 @@ class PeerClient:
             response_deserializer=pb.Ack.FromString,
         )
         call: Any = stream(metadata=self._metadata)
-        writer = self._loop.create_task(self._write(call))
+        helpers = [self._loop.create_task(self._write(call))]
+        if sender.direct:
+            helpers.append(self._loop.create_task(self._look_for_direct(attempt)))
         self.writer.flush()
         self._changed()
         try:
@@ -208,9 +218,10 @@ class PeerClient:
             code = await call.code()
             return _reason(code, await call.details()), code in REFUSALS
         finally:
-            writer.cancel()
+            for helper in helpers:
+                helper.cancel()
             call.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+            await asyncio.gather(*helpers, return_exceptions=True)
 
     async def _write(self, call: Any) -> None:
         """An error here ends the call, which the reader sees."""
@@ -227,12 +238,41 @@ class PeerClient:
                             await call.write(event)
         except (grpc.RpcError, asyncio.InvalidStateError):
             call.cancel()
+        except Exception as error:
+            self._log.error("fault in an event stream", node=self.sender.name, exc_info=error)
+            call.cancel()
+
+    async def _look_for_direct(self, attempt: int) -> None:
+        """gRPC is the way round: where a direct stream gets through again, the session goes on there."""
+        while True:
+            await asyncio.sleep(DIRECT_RETRY_SECONDS)
+            if await self._direct_is_answered():
+                self.sender.connect_anew(attempt, self._loop.time())
+                self._changed()
+                return
+
+    async def _direct_is_answered(self) -> bool:
+        """A Hello without a name: it is refused, but answered, and touches no session."""
+        connection = DirectConnection("", "", _ignore)
+        host, _, port = self.sender.addr.rpartition(":")
+        try:
+            async with asyncio.timeout(HELLO_SECONDS_MAX):
+                await self._loop.create_connection(lambda: connection, host.strip("[]"), int(port))
+                return await connection.replied is not None
+        except (OSError, TimeoutError):
+            return False
+        finally:
+            connection.close()
 
     def _tell_lost(self, reason: str) -> None:
         """Once for each reason, not for each try."""
         if reason != self._told and not self.expects_end:
             self._told = reason
             self._log.warning("no event stream to a node", node=self.sender.name, addr=self.sender.addr, reason=reason)
+
+
+def _ignore(_event_id: int) -> None:
+    """An acknowledgement of nothing."""
 
 
 def _encode_batch(batch: Batch) -> bytes:

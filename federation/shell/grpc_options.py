@@ -13,6 +13,11 @@ KEEPALIVE_SECONDS: Final = (
     10  # a connection that is silent so long is asked whether it lives; then it has as long to answer
 )
 
+# What strangers may keep open: a client of ours has one Hello or one event stream on a connection of its own.
+STREAMS_MAX: Final = 16  # calls on one connection
+IDLE_SECONDS_MAX: Final = 60.0  # for a connection without a call
+HANDSHAKE_SECONDS_MAX: Final = 5.0
+
 Options = list[tuple[str, int]]
 
 
@@ -28,6 +33,9 @@ def server_options(bytes_max: int) -> Options:
         ("grpc.max_send_message_length", -1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 500),
         ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.max_connection_idle_ms", int(IDLE_SECONDS_MAX * 1000)),
+        ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_SECONDS_MAX * 1000)),
     ]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from federation.shell.stream_server import StreamServer
 
 STOP_SECONDS_MAX: Final = 0.2
+HELD_SECONDS: Final = 5.0  # while receivers here are full nothing is read: so often the client is told that we live
 
 _untyped: Final[Any] = grpc  # its makers of handlers have no annotations
 
@@ -24,7 +25,7 @@ _untyped: Final[Any] = grpc  # its makers of handlers have no annotations
 class _Stream:
     """One event stream that is being served. Acknowledgements are cumulative: only the newest is written."""
 
-    def __init__(self, context: Any, receiver: PeerReceiver, number: int) -> None:
+    def __init__(self, context: Any, receiver: PeerReceiver, number: int, batched: bool) -> None:
         self.context = context
         self.receiver: PeerReceiver | None = receiver
         self.number = number
@@ -33,6 +34,10 @@ class _Stream:
         self.may_read.set()
         self._ack = -1
         self._wake = asyncio.Event()
+        self._repeats = batched  # a gmqttd waits for ever
+        self._held_timer: asyncio.TimerHandle | None = None
+        if receiver.publisher.held:  # since the stream that this one replaces
+            self.set_reading(receiver.publisher)
 
     def end(self, text: str, malformed: bool = False) -> None:
         if not self.ended.done():
@@ -42,6 +47,8 @@ class _Stream:
         """Receivers here are full, or have room again: stop reading, or go on with what waits."""
         if publisher.held:
             self.may_read.clear()
+            if self._held_timer is None and self._repeats:
+                self._held_timer = asyncio.get_running_loop().call_later(HELD_SECONDS, self._still_held)
             return
         self.may_read.set()
         assert self.receiver is not None
@@ -52,6 +59,21 @@ class _Stream:
             return
         if ack >= 0:
             self.acknowledge(ack)
+
+    def _still_held(self) -> None:
+        """What waits is not acknowledged: say again what is."""
+        self._held_timer = None
+        if self.receiver is None or not self.receiver.publisher.held:
+            return
+        done = self.receiver.next_event_id - 1
+        if done >= 0:
+            self.acknowledge(done)
+        self._held_timer = asyncio.get_running_loop().call_later(HELD_SECONDS, self._still_held)
+
+    def close(self) -> None:
+        """Nothing more is served."""
+        if self._held_timer is not None:
+            self._held_timer.cancel()
 
     def acknowledge(self, event_id: int) -> None:
         self._ack = event_id
@@ -123,7 +145,7 @@ class GrpcStreams:
         name = await self._node_name(context)
         try:
             receiver = self._node.receiver(name)
-            stream = _Stream(context, receiver, receiver.open_stream(batched, self._loop.time()))
+            stream = _Stream(context, receiver, receiver.open_stream(batched, self._loop.time()), batched)
         except NotAMember as error:
             await context.abort(grpc.StatusCode.INTERNAL, str(error))
         except StreamError as error:
@@ -137,6 +159,7 @@ class GrpcStreams:
         try:
             await asyncio.wait((reader, writer, stream.ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            stream.close()
             receiver.close_stream(stream.number)
             if receiver.publisher.owner is stream:
                 receiver.publisher.owner = None

@@ -3,7 +3,7 @@
     state       means                                   leaves to
     STOPPED     nowhere to connect to                   HELLO (connect)
     HELLO       the shell connects and says Hello       STREAMING (hello_reply), BACKOFF (lost, deadline), STOPPED
-    STREAMING   batches flow                            BACKOFF (lost, no progress), HELLO (other address), STOPPED
+    STREAMING   batches flow                            BACKOFF (lost, no progress), HELLO (other way), STOPPED
     BACKOFF     waits before the next try               HELLO (time, connect), STOPPED
 
 The shell acts for one `attempt` at a time and gives its number back with what happened; news of an older attempt is
@@ -120,7 +120,8 @@ class Batch:
 
 
 class PeerSender(Peer):
-    """Doors: connect, hello_reply, ack, connection_lost, refused, stop; take_batches; next_timeout, handle_timeout.
+    """Doors: connect, connect_anew, hello_reply, ack, connection_lost, refused, stop; take_batches; next_timeout,
+    handle_timeout.
 
     batched     the other node reads batches (its Serf tag says so)
     addr        HOST:PORT of its stream server
@@ -226,6 +227,12 @@ class PeerSender(Peer):
         self._tries = 0
         self._lose_stream()
         self._say_hello(now)
+
+    def connect_anew(self, attempt: int, now: float) -> None:
+        """There is a better way to the node than this stream: the session goes on there."""
+        if attempt == self.attempt and self.state is State.STREAMING:
+            self._lose_stream()
+            self._say_hello(now)
 
     def set_batched(self, batched: bool) -> None:
         """Its tags say what it reads. When that changes it is another program, and the session a new one."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from direct_peers import Raw
+from federation.shell import grpc_client, grpc_options, grpc_server
 from federation.shell.stream_server import GRPC_PREFACE
 from federation.stream import sender as sender_module
 from federation.stream.direct import (
@@ -129,6 +130,87 @@ async def test_falls_back_to_grpc_and_returns(
     await n2.until(lambda: len(reader.payloads) == 2, "message")
     assert reader.payloads == [b"1", b"2"]
     assert n1.node.counters["n2"].full_states_sent == 1
+
+
+@pytest.mark.interpreted
+async def test_returns_from_grpc_as_soon_as_a_direct_stream_gets_through(
+    start_station: StartStation, start_proxy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing breaks, nothing is lost or doubled, and it is asked for without a session."""
+    monkeypatch.setattr(grpc_client, "DIRECT_RETRY_SECONDS", 0.05)
+    n1, n2 = await two_nodes(start_station)
+    proxy = await start_proxy(n2.port, "gRPC")
+    reader, writer = Client(n2, "r"), Client(n1, "w")
+    reader.subscribe("t")
+    n1.meet("n2", proxy.addr)
+    n2.meet("n1", n1.addr)
+    await n1.until(lambda: n1.node.tree.interest_of("n2") and n1.streaming("n2"), "interest")
+    writer.publish("t", b"0")
+    await n2.until(lambda: reader.payloads, "message")
+    asked = proxy.connections
+    await n1.until(lambda: proxy.connections >= asked + 3, "questions")
+    assert n1.kinds() == ["gRPC"]
+    reasons = list(n1.reasons())
+    proxy.mode = "pass"
+    number = 1
+    while n1.kinds() == ["gRPC"]:
+        writer.publish("t", b"%d" % number)
+        number += 1
+        await asyncio.sleep(0.001)
+    await n1.until(lambda: n1.streaming("n2"), "direct stream")
+    writer.publish("t", b"%d" % number)
+    await n2.until(lambda: len(reader.payloads) > number, "messages")
+    assert reader.payloads == [b"%d" % known for known in range(number + 1)]
+    assert n1.kinds() == ["gRPC", "direct"]
+    assert n1.reasons() == reasons
+    counters = n1.node.counters["n2"]
+    assert (counters.full_states_sent, counters.losses) == (1, 0)
+
+
+@pytest.mark.interpreted
+async def test_full_receivers_do_not_end_a_stream_of_grpc(
+    start_station: StartStation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nothing is read the acknowledgement is said again."""
+    monkeypatch.setattr(grpc_server, "HELD_SECONDS", 0.05)
+    monkeypatch.setattr(sender_module, "ACK_SECONDS_MAX", 0.4)
+    n1, n2 = await two_nodes(start_station)
+    reader, writer = Client(n2, "r"), Client(n1, "w")
+    reader.subscribe("t")
+    n1.meet("n2", n2.addr, direct=False)
+    n2.meet("n1", n1.addr, direct=False)
+    await n1.until(lambda: n1.node.tree.interest_of("n2"), "interest")
+    writer.publish("t", b"0")
+    await n2.until(lambda: reader.payloads, "message")
+    publisher = n2.node.receivers["n1"].publisher
+    n2.broker.hold(publisher)
+    n2.changed()
+    held_until = n1.now() + 1.2
+    for number in range(1, 100):
+        writer.publish("t", b"%d" % number)
+        await asyncio.sleep(0)
+    n1.loop.call_at(held_until, n2.broker.release, publisher)
+    n1.loop.call_at(held_until, n2.changed)
+    await n2.until(lambda: len(reader.payloads) == 100, "messages")
+    assert n1.now() >= held_until
+    assert reader.payloads == [b"%d" % number for number in range(100)]
+    assert n1.kinds() == ["gRPC"]
+    assert n1.node.counters["n2"].losses == 0
+
+
+@pytest.mark.parametrize("data", [GRPC_PREFACE, GRPC_PREFACE + b"\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)])
+async def test_strangers_do_not_keep_connections_of_grpc(
+    start_station: StartStation, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    """One never finishes its greeting (the preface and SETTINGS of HTTP/2), one makes no call."""
+    monkeypatch.setattr(grpc_options, "IDLE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(grpc_options, "HANDSHAKE_SECONDS_MAX", 0.3)
+    n1 = await start_station("n1")
+    peer = await Raw.connect(n1.port)
+    peer.writer.write(data)
+    await connections_become(n1, 2)
+    await peer.rest()
+    await connections_become(n1, 0)
 
 
 async def test_another_address_is_tried_directly(start_station: StartStation, start_proxy: Callable[..., Any]) -> None:
