@@ -235,7 +235,8 @@ class Broker:
         session = connection.session
         connection.session = None
         if session is None:
-            self.counters.connections_refused += 1
+            if reason_code != NO_REASON:  # who only looks whether the port is open was not refused
+                self.counters.connections_refused += 1
             return
         will = connection.will
         connection.will = None

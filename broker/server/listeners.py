@@ -96,7 +96,7 @@ class Listeners:
             if not address.is_unix:
                 _probe_silent_clients(sock.fileno())
             name = sock.getsockname()
-            self.addresses.append(f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name))
+            self.addresses.append(Address("tcp", name[0], name[1]).host_port if isinstance(name, tuple) else str(name))
 
     def close(self) -> None:
         """No new connections; those that are open stay."""

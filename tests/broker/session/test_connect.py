@@ -61,6 +61,14 @@ def test_a_first_packet_that_is_refused(world: Any, name: str, data: bytes, retu
     assert world.broker.counters.connections_refused == 1
 
 
+def test_who_only_looks_whether_the_port_is_open_was_not_refused(world: Any) -> None:
+    client = world.open(5)
+    world.broker.connection_lost(client.connection, world.now)
+    assert client.closed
+    assert world.broker.counters.connections_closed == 1
+    assert world.broker.counters.connections_refused == 0
+
+
 @pytest.mark.parametrize(
     ("name", "version", "data", "reason_code"),
     [
