@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from federation.gossip import counters as gossip_reasons
-from federation.gossip.counters import Counters
 from federation.stream import counters as stream_reasons
 from federation.stream.counters import StreamCounters
 
@@ -18,7 +16,6 @@ REFUSED: Final = (
 )
 # What happens to a federation that is well.
 HARMLESS: Final = (stream_reasons.SKIP_DUPLICATE, stream_reasons.SKIP_RETAINED_OLDER)
-HARMLESS_GOSSIP: Final = (gossip_reasons.EVENT_TOO_OLD, gossip_reasons.PING_FOR_OTHER, gossip_reasons.UNKNOWN_QUERY)
 
 
 def lost_messages(streams: Mapping[str, StreamCounters]) -> dict[str, int]:
@@ -31,11 +28,6 @@ def lost_messages(streams: Mapping[str, StreamCounters]) -> dict[str, int]:
     }
 
 
-def refused_input(streams: Mapping[str, StreamCounters], gossip: Counters | None) -> dict[str, int]:
-    """By `NODE.reason` and `gossip.reason`."""
-    found = {f"{name}.{reason}": counters.dropped[reason] for name, counters in streams.items() for reason in REFUSED}
-    if gossip is not None:
-        for reason, count in gossip.dropped.items():
-            if reason not in HARMLESS_GOSSIP:
-                found[f"gossip.{reason}"] = count
-    return found
+def refused_input(streams: Mapping[str, StreamCounters]) -> dict[str, int]:
+    """By `NODE.reason`. What the gossip drops is logged by its shell."""
+    return {f"{name}.{reason}": counters.dropped[reason] for name, counters in streams.items() for reason in REFUSED}

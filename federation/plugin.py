@@ -175,7 +175,7 @@ class FederationPlugin(Plugin):
         return counts.lost_messages(self.node.counters)
 
     def refused_input(self) -> dict[str, int]:
-        return counts.refused_input(self.node.counters, self._gossip.serf.counters if self._gossip else None)
+        return counts.refused_input(self.node.counters)
 
     def _advertised(self, advertise: Address | None, bound: Address, port: int, key: str) -> Address:
         """What others are told: the host as configured or this machine's, the port as bound where it was left open."""
