@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from federation.plugin import FederationPlugin
 from federation.serf.events import MemberFailed, MemberLeave, MemberStatus, NameConflict
+from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import SerfPhase
+from waiting import DEADLINE, POLL_SECONDS
 
 if TYPE_CHECKING:
     import pytest
@@ -28,6 +31,7 @@ class FederatedServer:
         shell = plugin._gossip
         assert shell is not None
         self.shell = shell
+        server.turns.callbacks.append(_turned)
 
     @property
     def gossip_addr(self) -> str:
@@ -51,10 +55,26 @@ async def start(start_server: StartServer, name: str, *seeds: str, **settings: o
     return FederatedServer(await start_server({"plugins": {"federation": section}, "plugin_order": ["federation"]}))
 
 
-async def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - sockets between are waited for
-            await asyncio.sleep(0.02)
+_waiting: list[asyncio.Event] = []
+
+
+def _turned() -> None:
+    for event in _waiting:
+        event.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Looks after each turn of any node, and now and then: not all that gossip does makes a turn."""
+    turned = asyncio.Event()
+    _waiting.append(turned)
+    try:
+        async with asyncio.timeout(DEADLINE):
+            while not condition():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(turned.wait(), POLL_SECONDS)
+                turned.clear()
+    finally:
+        _waiting.remove(turned)
 
 
 def nobody() -> str:
@@ -84,13 +104,22 @@ async def test_a_node_that_lost_its_name_goes_without_a_leave(start_server: Star
 
 
 async def test_a_join_by_the_api_of_a_node_with_a_taken_name_is_refused_and_it_goes_on(
-    start_server: StartServer,
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await start(start_server, "a")
     double = await start(start_server, "a")
+    known: asyncio.Future[NameConflict] = asyncio.get_running_loop().create_future()
+    told = double.plugin._name_conflict
+
+    def conflict(news: NameConflict) -> None:
+        told(news)
+        known.set_result(news)
+
+    monkeypatch.setattr(double.plugin, "_name_conflict", conflict)
     status = await asyncio.gather(double.plugin.join([first.gossip_addr]), return_exceptions=True)
     assert "the node name 'a' is taken by" in str(status[0])
-    await asyncio.sleep(0.3)  # for its question whether the other one lives
+    # It has asked whether the other one lives.
+    assert (await asyncio.wait_for(known, DEADLINE)).lost
     assert double.server.stop_reason == ""
     assert first.server.stop_reason == ""
     assert [member.name for member in double.plugin.members()] == ["a"]
@@ -103,20 +132,30 @@ async def test_exit_of_a_node_that_reaches_no_seed(start_server: StartServer) ->
     assert "retry_timeout_action is exit" in node.server.stop_reason
 
 
-async def test_no_exit_where_one_seed_of_several_answers(start_server: StartServer) -> None:
+async def test_no_exit_where_one_seed_of_several_answers(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One is enough to know all others: a seed that is down must not stop the nodes that start meanwhile."""
+    deadline = asyncio.Event()
+    at_deadline = FederationPlugin._retry_over
+
+    def retry_over(plugin: FederationPlugin, retry_join: RetryJoin) -> None:
+        at_deadline(plugin, retry_join)
+        deadline.set()
+
+    monkeypatch.setattr(FederationPlugin, "_retry_over", retry_over)
     first = await start(start_server, "a")
     settings = {"retry_timeout": "300ms", "retry_timeout_action": "exit"}
     second = await start(start_server, "b", nobody(), first.gossip_addr, **settings)
     await until(lambda: second.status("a") == MemberStatus.ALIVE)
-    await asyncio.sleep(0.6)
+    await asyncio.wait_for(deadline.wait(), DEADLINE)
     assert second.server.stop_reason == ""
     assert second.plugin._retry_join is not None
     assert len(second.plugin._retry_join.pending) == 1
 
 
 async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+    start_server: StartServer,
 ) -> None:
     first = await start(start_server, "a")
     second = await start(start_server, "b", first.gossip_addr, nobody())  # one seed is tried on and on
@@ -124,7 +163,11 @@ async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
     assert await second.plugin.leave_federation()
     assert second.plugin.node.has_left
     await until(lambda: first.status("b") == MemberStatus.LEFT)
-    await asyncio.sleep(0.5)
+    retry_join = second.plugin._retry_join
+    assert retry_join is not None
+    await until(lambda: not retry_join._attempt_running)
+    assert retry_join.pending, "one seed was never reached"
+    assert retry_join.next_timeout() is None, "and is not tried any more"
     assert second.shell.serf.phase == SerfPhase.LEFT
     assert first.status("b") == MemberStatus.LEFT
     await second.plugin.join([first.gossip_addr])
