@@ -1,0 +1,63 @@
+"""docs/operations.md and the unit file say what the code does."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from pathlib import Path
+from typing import Final
+
+from broker.counters import DROP_REASONS
+from broker.server.cli import EXIT_BAD_CONFIGURATION, EXIT_FAILED, EXIT_TIMEOUT
+from federation.stream.counters import REASONS
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+TEXT: Final = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    return TEXT.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def first_column(text: str) -> list[str]:
+    """What stands in code marks in the first column of a section's tables."""
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
+    return [word for cell in cells for word in re.findall(r"`([^`]+)`", cell)]
+
+
+def test_the_lines_of_the_log_are_those_of_the_code() -> None:
+    sources = "\n".join(
+        path.read_text(encoding="utf-8") for part in ("broker", "federation") for path in (ROOT / part).rglob("*.py")
+    )
+    lines = first_column(section("The log"))
+    assert len(lines) > 20
+    for line in lines:
+        assert f'"{line}' in sources, line
+
+
+def test_the_reasons_are_those_of_the_counters() -> None:
+    named = first_column(section("When something is wrong"))
+    reasons = [word.removeprefix("NODE.") for word in named if "_" in word and not word.startswith("STATUS_")]
+    assert reasons
+    for reason in reasons:
+        assert reason in (*DROP_REASONS, *REASONS), reason
+
+
+def test_the_exit_statuses() -> None:
+    statuses = [
+        line.split("|")[1].strip()
+        for line in section("Start, check, reload, stop").splitlines()
+        if line.startswith("| ")
+    ]
+    assert statuses == ["exit status", "---", "0", str(EXIT_FAILED), str(EXIT_BAD_CONFIGURATION)]
+
+
+def test_the_unit_fits_the_command() -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(ROOT / "configs/gmqttd.service", encoding="utf-8")
+    service = unit["Service"]
+    assert service["ExecStart"].split()[1:3] == ["start", "-c"]
+    assert "-HUP $MAINPID" in service["ExecReload"]
+    assert service["RestartPreventExitStatus"] == str(EXIT_BAD_CONFIGURATION)
+    assert float(service["TimeoutStopSec"]) > EXIT_TIMEOUT
