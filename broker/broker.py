@@ -34,6 +34,7 @@ from broker.message import Message
 from broker.router import Router
 from broker.session.backlog import Portion
 from broker.session.connection import Connection
+from broker.session.handover import take_left_behind
 from broker.session.publisher import Publisher
 from broker.session.session import Session
 from broker.session.subscription import Subscription, add_subscription, interest, remove_subscription
@@ -60,6 +61,7 @@ class Broker:
         self.dirty: list[Connection] = []
         self.reading_changes: list[Publisher] = []
         self.peer_holds: dict[str, tuple[Peer, float, list[Publisher]]] = {}
+        self.shutting_down = False
         self.started_at = now
         self.now = now  # of the last call at a door; for what is called without a time
         self.apply_settings(settings)
@@ -271,17 +273,21 @@ class Broker:
         connection.write_packets(data, 1)
 
     def end_session(self, session: Session, now: float) -> None:
-        """The session state goes: its will is due now [MQTT-3.1.2-8], its subscriptions leave the tree."""
+        """The session state goes: its will is due now [MQTT-3.1.2-8], its subscriptions leave the tree. What it was to
+        get for a shared group goes to others of the group."""
         will = session.will
         if will is not None:
             will.handle_timeout(now)
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
+        left_behind = [] if self.shutting_down else take_left_behind(self.router.tree, session, now)
         for full in list(session.subscriptions):
             self._remove_subscription(session, full)
         session.end()
         self.timers.cancel(session)
         self.counters.sessions_terminated += 1
+        for group, message in left_behind:
+            self.router.deliver_group(group, message, now)
 
     def session_expired(self, session: Session, now: float) -> None:
         self.counters.sessions_expired += 1
@@ -300,6 +306,7 @@ class Broker:
 
     def shut_down(self, now: float) -> None:
         """Every client is told; wills without delay are published, sessions stay as they are."""
+        self.shutting_down = True
         for session in list(self.sessions.values()):
             if session.connection is not None:
                 self.close_connection(session.connection, SERVER_SHUTTING_DOWN, "server is shutting down", now)

@@ -167,6 +167,7 @@ class Router:
             route = self._resolve(message.topic)
         if message.retain:
             self.store_retained(message, now)
+            self.broker.forwarder.retained_published(message.topic, now)
         self._deliver(route, message, now)
         if not route.groups and not route.peers and not message.retain:
             return len(route.receivers) > 0
@@ -233,10 +234,11 @@ class Router:
                     return remote.peers[remote.turn]
             if local is None:
                 return remote.peers[remote.turn]
-        self._deliver_group(local, message, now)
+        self.deliver_group(local, message, now)
         return None
 
-    def _deliver_group(self, group: SharedGroup | None, message: Message, now: float) -> None:
+    def deliver_group(self, group: SharedGroup | None, message: Message, now: float) -> None:
+        """To the member here whose turn it is."""
         member = group.pick() if group is not None else None
         if member is not None:
             self._deliver_member(cast(Subscription, member), message, now)
@@ -333,13 +335,13 @@ class Router:
         self._deliver(route, message, now)
         if groups is None:
             for group in route.groups:
-                self._deliver_group(group.local, message, now)
+                self.deliver_group(group.local, message, now)
         elif groups:
             gone = len(groups)
             for group in route.groups:
                 if group.local is not None and (group.share_name, group.topic_filter) in groups:
                     gone -= 1
-                    self._deliver_group(group.local, message, now)
+                    self.deliver_group(group.local, message, now)
             if gone > 0:  # the last member here went while the message was on its way
                 self.broker.counters.drop(DROP_GROUP_GONE, gone)
 
