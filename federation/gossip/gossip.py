@@ -27,7 +27,7 @@ from federation.gossip.exchange import (
     StreamRequest,
     stream_fault,
 )
-from federation.gossip.members import STATE_ALIVE, STATE_SUSPECT, FactsPool, Node, NodeFacts
+from federation.gossip.members import STATE_ALIVE, STATE_SUSPECT, FactsPool, NodeFacts
 from federation.gossip.membership import Membership
 from federation.gossip.messages import (
     ACK,
@@ -51,7 +51,7 @@ from federation.gossip.messages import (
     encode_error,
 )
 from federation.gossip.msgpack_fields import UINT32_MAX
-from federation.gossip.probe import RELAYS_MAX, Probe, Relay
+from federation.gossip.probe import Probe, Relay, Relays
 from federation.gossip.push_pull import VersionRange, find_namesake, push_pull_scale
 from federation.gossip.streams import StreamDecoder
 from federation.gossip.wire import (
@@ -99,8 +99,7 @@ class Gossip:
         self._packets: list[tuple[bytes, Address]] = []
         self._sequence = 0
         self._probe: Probe | None = None
-        # In the order of their deadlines, as all wait equally long.
-        self._relays: dict[int, Relay] = {}
+        self._relays = Relays()
         self._request_id = 0
         self._exchanges: dict[int, Exchange] = {}
         self._requests: list[StreamRequest] = []
@@ -187,12 +186,13 @@ class Gossip:
     def _receive_indirect_ping(self, request: IndirectPing, source: Address, now: float) -> None:
         if not request.target or request.port == 0:
             raise WireError("indirect ping without an address")
-        if len(self._relays) >= RELAYS_MAX:
+        if self._relays.is_full():
             self.counters.drop(reasons.RELAYS_FULL)
             return
         requester = self._answer_address(request.source_addr, request.source_port, source)
         sequence = self._next_sequence()
-        self._relays[sequence] = Relay(requester, request.sequence, request.nack, now + self._config.probe_timeout)
+        relay = Relay(requester, request.sequence, request.nack, now + self._config.probe_timeout)
+        self._relays.add(sequence, relay)
         self._send(self._ping(sequence, request.node), (ip_text(request.target), request.port))
 
     def _receive_ack(self, ack: Ack, now: float) -> None:
@@ -201,7 +201,7 @@ class Gossip:
             self._probe = None
             self.membership.awareness.adjust(-1)
             return
-        relay = self._relays.pop(ack.sequence, None)
+        relay = self._relays.take(ack.sequence)
         if relay is not None:
             self._send(Ack(relay.sequence, None).encode(), relay.requester)
 
@@ -399,14 +399,15 @@ class Gossip:
             first = min(first, self._gossip_at)
         if self._probe is not None:
             first = min(first, self._probe.next_timeout())
-        for relay in self._relays.values():
-            first = min(first, relay.deadline)
-            break
-        suspicion_at = self.membership.next_timeout()
-        return first if suspicion_at is None else min(first, suspicion_at)
+        for at in (self._relays.next_timeout(), self.membership.next_timeout()):
+            if at is not None:
+                first = min(first, at)
+        return first
 
     def handle_timeout(self, now: float) -> None:
-        self._expire_relays(now)
+        for relay in self._relays.take_expired(now):
+            if relay.nack:
+                self._send(Nack(relay.sequence).encode(), relay.requester)
         probe = self._probe
         if probe is not None:
             if now >= probe.deadline:
@@ -428,15 +429,6 @@ class Gossip:
 
     def leave(self, now: float) -> Broadcast:
         return self.membership.leave(now)
-
-    def _expire_relays(self, now: float) -> None:
-        while self._relays:
-            sequence, relay = next(iter(self._relays.items()))
-            if relay.deadline > now:
-                return
-            del self._relays[sequence]
-            if relay.nack:
-                self._send(Nack(relay.sequence).encode(), relay.requester)
 
     def _probe_next(self, now: float) -> None:
         node = self.table.next_to_probe(now, self._config.gossip_to_the_dead_time)
@@ -503,6 +495,3 @@ class Gossip:
 
     def alive_others(self) -> int:
         return self.table.alive_others()
-
-    def node(self, name: str) -> Node | None:
-        return self.table.get(name)

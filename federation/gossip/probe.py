@@ -49,6 +49,39 @@ class Probe:
         return 1
 
 
+class Relays:
+    """Those that are under way, by our own number, in the order of their deadlines: all wait equally long."""
+
+    __slots__ = ("_relays",)
+
+    def __init__(self) -> None:
+        self._relays: dict[int, Relay] = {}
+
+    def is_full(self) -> bool:
+        return len(self._relays) >= RELAYS_MAX
+
+    def add(self, sequence: int, relay: Relay) -> None:
+        self._relays[sequence] = relay
+
+    def take(self, sequence: int) -> Relay | None:
+        return self._relays.pop(sequence, None)
+
+    def next_timeout(self) -> float | None:
+        for relay in self._relays.values():
+            return relay.deadline
+        return None
+
+    def take_expired(self, now: float) -> list[Relay]:
+        expired: list[Relay] = []
+        while self._relays:
+            sequence, relay = next(iter(self._relays.items()))
+            if relay.deadline > now:
+                break
+            del self._relays[sequence]
+            expired.append(relay)
+        return expired
+
+
 class Relay:
     """We ping somebody for `requester`, which numbered its request `sequence`."""
 

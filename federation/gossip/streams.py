@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from federation.gossip.errors import WireError
+from federation.gossip.members import MEMBERS_MAX
 from federation.gossip.messages import (
     ACK,
     COMPRESS,
@@ -27,7 +28,7 @@ from federation.gossip.wire import decompress_body
 # its time (about 0.2 s per MiB of compressed bytes), so our limits are lower.
 STREAM_BYTES_MAX: Final = 8 << 20
 STREAM_COMPRESSED_MAX: Final = 2 << 20
-PUSH_PULL_NODES_MAX: Final = 65_536
+PUSH_PULL_NODES_MAX: Final = MEMBERS_MAX
 
 
 class StreamEncrypted(WireError):

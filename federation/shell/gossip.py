@@ -8,13 +8,14 @@ import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from federation.gossip.addresses import Address
-from federation.gossip.exchange import IncomingStream, StreamRequest
+from federation.gossip.exchange import StreamRequest
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave
 from federation.serf.retry_join import RetryJoin, SeedsJoined, SeedsUnreachable
 from federation.serf.serf import Serf, SerfPhase
+from federation.shell.gossip_protocols import AcceptedStream, Datagrams, OpenedStream
 
 GOSSIP_PORT: Final = 8902
 """Where a join goes when the host names no port."""
@@ -143,18 +144,18 @@ class GossipShell:
         self._retry_join = retry_join
         self._sockets = sockets
         self._log = log
-        self._loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop
         self._datagrams: asyncio.DatagramTransport | None = None
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._flushing = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._streams: set[asyncio.Transport] = set()
+        self.streams: set[asyncio.Transport] = set()
         self._join_waiters: dict[int, asyncio.Future[JoinResult]] = {}
         self._left_waiters: list[asyncio.Future[None]] = []
         self._maps_ipv4 = False
-        self._accepted: dict[_AcceptedStream, None] = {}
+        self.accepted: dict[AcceptedStream, None] = {}
         self._drops_logged: dict[str, int] = dict(serf.counters.dropped)
         self._drops_log_at = 0.0
         self.send_errors = 0
@@ -164,15 +165,15 @@ class GossipShell:
 
     async def start(self) -> None:
         """Bind and run. OSError with the address when the port cannot be had."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         if self._sockets is None:
             self._sockets = bind_gossip(self._bind_host, self._bind_port)
         sockets = self._sockets
         # A socket bound to [::] reaches IPv4 members too, under their mapped addresses only.
         self._maps_ipv4 = sockets.datagram.family == socket.AF_INET6
-        self._datagrams, _ = await self._loop.create_datagram_endpoint(lambda: _Datagrams(self), sock=sockets.datagram)
-        self._server = await self._loop.create_server(
-            lambda: _AcceptedStream(self), sock=sockets.stream, backlog=TCP_BACKLOG
+        self._datagrams, _ = await self.loop.create_datagram_endpoint(lambda: Datagrams(self), sock=sockets.datagram)
+        self._server = await self.loop.create_server(
+            lambda: AcceptedStream(self), sock=sockets.stream, backlog=TCP_BACKLOG
         )
         self._log("info", "gossip listens", {"host": self._bind_host, "port": sockets.port})
         self.flush()
@@ -189,7 +190,7 @@ class GossipShell:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        for transport in list(self._streams):
+        for transport in list(self.streams):
             transport.abort()
         if self._server is not None:
             self._server.close()
@@ -210,8 +211,6 @@ class GossipShell:
         if self._retry_join is not None:
             self._retry_join.resume()
         errors = await self._try_join(hosts)
-        if self.serf.phase == SerfPhase.LEFT:  # nobody let this node in again, so it did not ask anybody else
-            errors = dict.fromkeys(hosts, "this is the node itself, which has left; name another one") | errors
         if len(errors) == len(dict.fromkeys(hosts)):
             raise JoinError(errors)
         return errors
@@ -223,9 +222,9 @@ class GossipShell:
         """
         if self._retry_join is not None:
             self._retry_join.stop()
-        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiter: asyncio.Future[None] = self.loop.create_future()
         self._left_waiters.append(waiter)
-        self.serf.leave(self._loop.time())
+        self.serf.leave(self.loop.time())
         self.flush()
         try:
             await asyncio.wait_for(waiter, timeout)
@@ -272,9 +271,9 @@ class GossipShell:
                     if not left_waiter.done():
                         left_waiter.set_result(None)
             elif isinstance(event, (MemberFailed, MemberLeave)) and self._retry_join is not None:
-                self._retry_join.member_lost(self._loop.time(), random.random() * LOST_MEMBER_SPREAD)
+                self._retry_join.member_lost(self.loop.time(), random.random() * LOST_MEMBER_SPREAD)
         if self._retry_join is not None:
-            self._retry_join.members_changed(self.serf.alive_others(), self._loop.time())
+            self._retry_join.members_changed(self.serf.alive_others(), self.loop.time())
         self._on_events(events)
 
     def _move_timer(self) -> None:
@@ -288,11 +287,11 @@ class GossipShell:
                 return  # it will fire early and look again, which is cheaper than moving it for every packet
             self._timer.cancel()
         self._timer_at = deadline
-        self._timer = self._loop.call_at(deadline, self._timer_fired)
+        self._timer = self.loop.call_at(deadline, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = self.loop.time()
         self.serf.handle_timeout(now)
         if now >= self._drops_log_at:
             self._log_drops(now)
@@ -315,22 +314,22 @@ class GossipShell:
 
     def make_room(self) -> None:
         """Close the stream that has been open longest: whoever opens many and sends nothing must not keep the others out."""
-        for oldest in self._accepted:
+        for oldest in self.accepted:
             oldest.close()
             return
 
     def _start_task(self, coroutine: Any) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(coroutine)
+        task: asyncio.Task[None] = self.loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     # --- streams that we open; Serf bounds their number
 
     async def _open_stream(self, request: StreamRequest) -> None:
-        opened = _OpenedStream(self, request)
+        opened = OpenedStream(self, request)
         try:
             async with asyncio.timeout(request.timeout):
-                await self._loop.create_connection(lambda: opened, request.address[0], request.address[1])
+                await self.loop.create_connection(lambda: opened, request.address[0], request.address[1])
                 await opened.finished
         except TimeoutError:
             opened.fail(f"no answer within {request.timeout:g} s")
@@ -367,9 +366,9 @@ class GossipShell:
             return errors
         if retry_join is not None and retry_join.stopped:  # while the names were looked up
             return errors | dict.fromkeys(alternatives, "this node was told to leave")
-        waiter: asyncio.Future[JoinResult] = self._loop.create_future()
+        waiter: asyncio.Future[JoinResult] = self.loop.create_future()
         try:
-            join_id = self.serf.join(list(addresses), self._loop.time())
+            join_id = self.serf.join(list(addresses), self.loop.time())
         except ValueError as error:
             return errors | dict.fromkeys(alternatives, str(error))
         self._join_waiters[join_id] = waiter
@@ -382,12 +381,12 @@ class GossipShell:
 
     async def _resolve(self, text: str) -> list[Address]:
         host, port = parse_host(text)
-        infos = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        infos = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return list(dict.fromkeys((str(info[4][0]), int(info[4][1])) for info in infos))
 
     async def _retry(self, retry_join: RetryJoin, hosts: list[str]) -> None:
         errors = await self._try_join(hosts, retry_join)
-        now = self._loop.time()
+        now = self.loop.time()
         retry_join.attempt_finished(errors, now)
         retry_join.members_changed(self.serf.alive_others(), now)
         for event in retry_join.take_events():
@@ -399,109 +398,3 @@ class GossipShell:
         if errors:
             self._log("debug", "join failed", {"errors": errors})
         self.flush()
-
-
-class _Datagrams(asyncio.DatagramProtocol):
-    def __init__(self, shell: GossipShell) -> None:
-        self._shell = shell
-
-    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        shell = self._shell
-        shell.serf.receive_packet(data, (addr[0], addr[1]), shell._loop.time())
-        shell.flush()
-
-    def error_received(self, exc: Exception) -> None:
-        self._shell.send_errors += 1
-
-
-class _AcceptedStream(asyncio.Protocol):
-    """A stream that another node opened."""
-
-    def __init__(self, shell: GossipShell) -> None:
-        self._shell = shell
-        self._incoming: IncomingStream | None = None
-        self._transport: asyncio.Transport
-        self._timeout: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
-        shell = self._shell
-        if not shell.stopped:
-            self._incoming = shell.serf.open_incoming_stream()
-            if self._incoming is None:
-                shell.make_room()
-                self._incoming = shell.serf.open_incoming_stream()
-        if self._incoming is None:
-            self._transport.abort()
-            return
-        shell._accepted[self] = None
-        shell._streams.add(self._transport)
-        self._timeout = shell._loop.call_later(shell.serf.config.profile.tcp_timeout, self.close)
-
-    def close(self) -> None:
-        """At once, whatever is under way."""
-        self._transport.abort()
-        self._forget()
-
-    def data_received(self, data: bytes) -> None:
-        if self._incoming is None:
-            return
-        reply = self._incoming.receive_data(data, self._shell._loop.time())
-        if reply:
-            self._transport.write(reply)
-        if self._incoming.closed:
-            self._transport.close()
-        self._shell.flush()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self._shell._accepted.pop(self, None)
-        self._shell._streams.discard(self._transport)
-        if self._timeout is not None:
-            self._timeout.cancel()
-        if self._incoming is not None:
-            self._incoming.abandon()
-
-
-class _OpenedStream(asyncio.Protocol):
-    """A stream that we opened: one message each way."""
-
-    def __init__(self, shell: GossipShell, request: StreamRequest) -> None:
-        self._shell = shell
-        self._request = request
-        self._transport: asyncio.Transport | None = None
-        self._done = False
-        self.finished: asyncio.Future[None] = shell._loop.create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._shell._streams.add(self._transport)
-        self._transport.write(self._request.data)
-
-    def data_received(self, data: bytes) -> None:
-        if not self._done and not self._shell.stopped:
-            self._deliver(data, "")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._transport is not None:
-            self._shell._streams.discard(self._transport)
-        self.fail("the connection was closed without an answer" if exc is None else str(exc))
-
-    def fail(self, text: str) -> None:
-        if not self._done and not self._shell.stopped:
-            self._deliver(None, text)
-
-    def close(self) -> None:
-        self._done = True
-        if self._transport is not None:
-            self._transport.close()
-
-    def _deliver(self, data: bytes | None, error: str) -> None:
-        shell = self._shell
-        if shell.serf.receive_stream_reply(self._request.request_id, data, error, shell._loop.time()):
-            self._done = True
-            if not self.finished.done():
-                self.finished.set_result(None)
-        shell.flush()
