@@ -8,10 +8,10 @@ from typing import Any, Final, NoReturn
 import grpc
 import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from broker.api.errors import ApiError
+from broker.api.errors import ApiError, invalid_argument
 
 INTERNAL_TEXT: Final = "internal error; the node's log says more"
 
@@ -45,9 +45,13 @@ class ApiMethod:
             self._log.error("call failed", method=self.descriptor.full_name, exc_info=error)
             raise ApiError(grpc.StatusCode.INTERNAL, INTERNAL_TEXT) from error
 
-    async def serve_grpc(self, request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
-        """The behaviour that grpc.aio calls."""
+    async def serve_grpc(self, data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+        """The behaviour that grpc.aio calls. The request is decoded here: what grpc.aio says of a wrong one is UNKNOWN."""
         try:
+            try:
+                request = self.request_class.FromString(data)
+            except DecodeError:
+                raise invalid_argument(f"the request is no {self.descriptor.input_type.full_name}") from None
             return await self.call(request, context)
         except ApiError as error:
             await context.abort(error.code, error.text)
@@ -55,7 +59,6 @@ class ApiMethod:
     def grpc_handler(self) -> grpc.RpcMethodHandler[Any, Any]:
         return grpc.unary_unary_rpc_method_handler(
             self.serve_grpc,
-            request_deserializer=self.request_class.FromString,
             response_serializer=self.response_class.SerializeToString,
         )
 

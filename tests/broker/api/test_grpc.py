@@ -76,6 +76,15 @@ async def test_an_unknown_service_and_an_oversized_request(channel: grpc.aio.Cha
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x02\xff\xff", b"\x0a\x7fshort"])
+async def test_a_request_that_is_none(channel: grpc.aio.Channel, data: bytes) -> None:
+    publish: Any = channel.unary_unary("/gmqtt.admin.api.PublishService/Publish")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await publish(data)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "the request is no gmqtt.admin.api.PublishRequest"
+
+
 def test_the_wire_is_that_of_the_go_broker() -> None:
     """Field numbers, read from the published definitions."""
     numbers = {
