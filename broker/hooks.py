@@ -88,3 +88,6 @@ class Forwarder:
     def peers(self) -> list[Peer]:
         """Every other node: each gets every retained message."""
         return []
+
+    def retained_published(self, topic: bytes, now: float) -> None:
+        """A retained message was published or deleted here, whether or not there are other nodes."""
