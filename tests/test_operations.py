@@ -1,4 +1,4 @@
-"""docs/operations.md and the unit file say what the code does."""
+"""docs/operations.md, docs/architecture.md and the unit file say what the code does."""
 
 from __future__ import annotations
 
@@ -61,3 +61,20 @@ def test_the_unit_fits_the_command() -> None:
     assert "-HUP $MAINPID" in service["ExecReload"]
     assert service["RestartPreventExitStatus"] == str(EXIT_BAD_CONFIGURATION)
     assert float(service["TimeoutStopSec"]) > EXIT_TIMEOUT
+
+
+def test_the_names_of_the_architecture_are_those_of_the_code() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    sources = "\n".join(
+        path.read_text(encoding="utf-8") for part in ("broker", "federation") for path in (ROOT / part).rglob("*.py")
+    )
+    defined = set(re.findall(r"(?:def|class) (\w+)", sources))
+    modules = {path.stem for part in ("broker", "federation") for path in (ROOT / part).rglob("*.py")}
+    prose = text.partition("## The five doors")[2]
+    words = [word.partition("(")[0] for word in re.findall(r"`([^`\n]+)`", prose)]
+    names = [word for word in words if re.fullmatch(r"[\w/.]+", word) and re.search(r"[A-Z_./]", word)]
+    assert len(names) > 20
+    for name in names:
+        last = re.split(r"[/.]", name.removesuffix(".py"))[-1]
+        known = last in defined or last in modules or re.search(rf"\b{last}\b", sources) is not None
+        assert known or name == "federation/links", name

@@ -109,7 +109,9 @@ async def test_retry_join_exit(nodes: Nodes) -> None:
     node = nodes.make_federated(None, {"plugins": {"federation": settings}})
     node.spawn()
     assert await node.wait_ended() == 1
-    assert nobody in node.log().strip().splitlines()[-1] + node.log()
+    last = node.log().strip().splitlines()[-1]
+    assert nobody in last
+    assert "retry_timeout_action is exit" in last
     assert "Traceback" not in node.log()
 
 
