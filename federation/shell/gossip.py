@@ -211,6 +211,8 @@ class GossipShell:
         if self._retry_join is not None:
             self._retry_join.resume()
         errors = await self._try_join(hosts)
+        if self.serf.phase == SerfPhase.LEFT:  # nobody let this node in again, so it did not ask anybody else
+            errors = dict.fromkeys(hosts, "this is the node itself, which has left; name another one") | errors
         if len(errors) == len(dict.fromkeys(hosts)):
             raise JoinError(errors)
         return errors
