@@ -12,9 +12,10 @@ from typing import Final
 from broker.message import Message
 from broker.topics.retained import RetainedStore, RetainedWalk
 
-# Topics that are looked at for one client before others get their turn. Without it a packet of filters that match nothing
-# ("+/+/x") would keep everybody waiting while all of the retained topics are gone through for each of them.
-LOOK_MAX: Final = 2_048
+# Topics that are looked at for one client in one round; a turn of the loop has up to a hundred of them. Without it a packet
+# of filters that match nothing ("+/+/x") would keep everybody waiting while all retained topics are gone through for each.
+# Over 100,000 of them, 2,000 such filters and 2,000 "#" of one client, compiled: others waited 4 ms, 44 at worst.
+LOOK_MAX: Final = 512
 
 
 class Portion:
