@@ -62,14 +62,17 @@ def own_tags(advertised: str, batch: bool) -> dict[str, str]:
 class BrokerState(LocalState):
     """The full state of a broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, changes: RetainedChanges) -> None:
         self._broker = broker
+        self._changes = changes
 
     def interest(self) -> list[tuple[bytes, bytes]]:
         return self._broker.local_interest()
 
     def retained(self) -> list[Message]:
-        return self._broker.retained.messages()
+        retained = self._broker.retained
+        deleted = [topic for topic in self._changes.written_here() if retained.get(topic) is None]
+        return retained.messages() + [Message(topic, b"", 0, True) for topic in deleted]
 
     def retained_message(self, topic: bytes) -> Message | None:
         return self._broker.retained.get(topic)
@@ -82,15 +85,15 @@ class Node:
         self.name = name
         self.broker = broker
         self.settings = settings
-        self.tree = FederationTree(broker.router)
+        self._changes = RetainedChanges(name)
+        self.tree = FederationTree(broker.router, self._changes)
         self.outlets = Outlets()
         self.senders: dict[str, PeerSender] = {}
         self.receivers: dict[str, PeerReceiver] = {}
         self.counters: dict[str, StreamCounters] = {}
         self.has_left = False
         self._rng = rng
-        self._state = BrokerState(broker)
-        self._changes = RetainedChanges(name)
+        self._state = BrokerState(broker, self._changes)
         self._given_up_at: dict[str, float] = {}  # failed members: when their outbox is dropped
         self._events: list[BadAddress] = []
         broker.forwarder = self.tree

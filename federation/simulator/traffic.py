@@ -330,4 +330,5 @@ TRAFFIC_SCHEDULES: Final = (
     kills_with_traffic,
     slow_readers,
     outboxes_overflow,
+    nodes_are_given_up,
 )

@@ -25,6 +25,7 @@ STATE_BEGIN: Final = 6
 STATE_END: Final = 7
 
 HAS_EXTENSIONS: Final = 0x01  # the body begins with an extension area
+IS_WRITTEN_THERE: Final = 0x04  # of RETAINED: clients of the sending node published it, nobody changed it since
 IS_NEWS: Final = 0x02  # of RETAINED: the value of a topic whose message an outbox has dropped, not one of long ago
 MUST_UNDERSTAND: Final = 0xF0  # a reader that does not know one of these flags skips the frame
 

@@ -27,6 +27,7 @@ from federation.stream.frames import (
     HAS_EXTENSIONS,
     HEADER_SIZE,
     IS_NEWS,
+    IS_WRITTEN_THERE,
     MUST_UNDERSTAND,
     PUBLISH,
     PUBLISH_BLOCK,
@@ -43,7 +44,7 @@ from federation.stream.frames import (
     decode_packet,
 )
 from federation.stream.plain import interest_from_event, message_from_event
-from federation.stream.retained_changes import RetainedChanges
+from federation.stream.retained_changes import LONG_AGO, RetainedChanges
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
 
 WAITING_BYTES_MAX: Final = 16 * 2**20  # of batches that wait for receivers; the sender's window is smaller
@@ -327,7 +328,7 @@ class PeerReceiver:
                 if flags & IS_NEWS:
                     self._store_news(message, now)
                 else:
-                    self._store_state(message, now)
+                    self._store_state(message, flags & IS_WRITTEN_THERE != 0, now)
             elif kind == STATE_BEGIN:
                 self._fresh = {}
             elif kind == STATE_END:
@@ -343,16 +344,19 @@ class PeerReceiver:
         """As a message that was published there and is not delivered: those before it were dropped on the way."""
         if message.expires_at <= now:
             message = Message(message.topic, b"", 0, True)
-        self._changes.note(message.topic, now)
+        self._changes.note(message.topic, now, self.name)
         self._router.store_retained(message, now)
 
-    def _store_state(self, message: Message, now: float) -> None:
+    def _store_state(self, message: Message, is_written_there: bool, now: float) -> None:
         if message.expires_at <= now:
             self.counters.drop(SKIP_EXPIRED, 1)
             return
         held = self._router.broker.retained.get(message.topic)
-        if self._changes.takes_state(message, held, self.name, self._known_since):
+        changes = self._changes
+        if changes.takes_state(message, held, self.name, self._known_since, is_written_there, self._tree.members):
             self._router.store_retained(message, now)
+            if is_written_there:
+                changes.note(message.topic, LONG_AGO, self.name)
         else:
             self.counters.drop(SKIP_RETAINED_OLDER, 1)
 
@@ -360,11 +364,11 @@ class PeerReceiver:
         if message.expires_at <= now:
             self.counters.drop(SKIP_EXPIRED, 1)
             if message.retain:  # it was the topic's, and so nothing is now
-                self._changes.note(message.topic, now)
+                self._changes.note(message.topic, now, self.name)
                 self._router.store_retained(Message(message.topic, b"", 0, True), now)
             return
         if message.retain:
-            self._changes.note(message.topic, now)
+            self._changes.note(message.topic, now, self.name)
         router = self._router
         router.publisher = self.publisher
         try:
@@ -454,6 +458,7 @@ class PeerReceiver:
             self.counters.drop(SKIP_DUPLICATE, 1)  # receivers here had it
         elif self._sessions == 1 or self._changes.changed_since(message.topic, self._known_since):
             self.counters.drop(SKIP_RETAINED_OLDER, 1)
+            self._changes.touch(message.topic, now)
             self._tree.tell(self.name, held, now)
         else:
             self._publish(message, None, now)

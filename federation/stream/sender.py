@@ -22,6 +22,7 @@ from broker.hooks import Peer
 from broker.message import NEVER, Message
 from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
 from federation.stream.frames import (
+    IS_WRITTEN_THERE,
     RETAINED,
     STATE_BEGIN,
     STATE_END,
@@ -74,7 +75,7 @@ class LocalState:
         return []
 
     def retained(self) -> list[Message]:
-        """Every retained message."""
+        """Every retained message, and an empty one for each topic that clients here deleted lately."""
         return []
 
     def retained_message(self, topic: bytes) -> Message | None:
@@ -178,8 +179,6 @@ class PeerSender(Peer):
     # --- the router's side ---
 
     def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
-        if message.retain:
-            self._changes.note(message.topic, now)
         outbox = self.outbox
         full = outbox.append_message(message, groups, now)
         self.counters.messages_queued += 1
@@ -478,8 +477,9 @@ class PeerSender(Peer):
             while at < len(messages) and block.size < BLOCK_BYTES_MAX:
                 message = messages[at]
                 at += 1
-                if message.expires_at > now:
-                    block.append_message(RETAINED, message, ())
+                if message.expires_at > now and (message.payload or self.batched):
+                    flags = IS_WRITTEN_THERE if self._changes.is_written_here(message.topic) else 0
+                    block.append_message(RETAINED, message, (), flags)
             self._state_at = at
             if at == len(messages):
                 self._state_retained = []

@@ -16,6 +16,7 @@ from broker.router import Router
 from broker.topics.names import check_topic_filter, full_filter, has_wildcard
 from broker.topics.trie import Trie
 from federation.stream.counters import SKIP_FILTER, SKIP_FILTERS_FULL
+from federation.stream.retained_changes import HERE, RetainedChanges
 from federation.stream.sender import PeerSender
 
 FILTERS_MAX: Final = 1_000_000  # of one node; further ones are refused and counted
@@ -37,21 +38,22 @@ class Nodes:
 class FederationTree(Forwarder):
     """Nodes are added before their interest; the order of nodes and filters is that of arrival."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, changes: RetainedChanges | None = None) -> None:
         self._router = router
+        self._changes = changes
         self._trie = Trie()
-        self._senders: dict[str, PeerSender] = {}
+        self.members: dict[str, PeerSender] = {}  # by name: nodes that are added
         self._peers: list[Peer] = []
         self._interest: dict[str, dict[Interest, None]] = {}
 
     # --- the router's side ---
 
     def interest_added(self, share_name: bytes, topic_filter: bytes) -> None:
-        for sender in self._senders.values():
+        for sender in self.members.values():
             sender.interest_changed(share_name, topic_filter, True)
 
     def interest_removed(self, share_name: bytes, topic_filter: bytes) -> None:
-        for sender in self._senders.values():
+        for sender in self.members.values():
             sender.interest_changed(share_name, topic_filter, False)
 
     def route(self, topic: bytes) -> RemoteRoute | None:
@@ -70,20 +72,24 @@ class FederationTree(Forwarder):
     def peers(self) -> list[Peer]:
         return self._peers
 
+    def retained_published(self, topic: bytes, now: float) -> None:
+        if self._changes is not None:
+            self._changes.note(topic, now, HERE)
+
     # --- nodes ---
 
     def add_node(self, sender: PeerSender) -> None:
-        assert sender.name not in self._senders
-        self._senders[sender.name] = sender
+        assert sender.name not in self.members
+        self.members[sender.name] = sender
         self._interest[sender.name] = {}
-        self._peers = list(self._senders.values())
+        self._peers = list(self.members.values())
 
     def remove_node(self, name: str) -> None:
         """The node and its interest."""
         self.drop_interest(name)
         del self._interest[name]
-        del self._senders[name]
-        self._peers = list(self._senders.values())
+        del self.members[name]
+        self._peers = list(self.members.values())
 
     def interest_of(self, name: str) -> list[Interest]:
         """What one node wants, in the order in which it came."""
@@ -91,13 +97,13 @@ class FederationTree(Forwarder):
 
     def tell(self, name: str, message: Message, now: float) -> None:
         """One node only, whatever it wants."""
-        self._senders[name].forward(message, NO_GROUPS, now)
+        self.members[name].forward(message, NO_GROUPS, now)
 
     # --- interest of other nodes ---
 
     def add_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> bool:
         """False for a filter that is refused (and counted): not valid, or more than FILTERS_MAX of that node."""
-        sender = self._senders[name]
+        sender = self.members[name]
         known = self._interest[name]
         key = (share_name, topic_filter)
         if key in known:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.message import Message
 from federation_world import World
 
@@ -40,7 +42,50 @@ def test_values_from_before_two_nodes_met_become_one() -> None:
     for name in ("n1", "n2"):
         world.start(name)
         world.client(name, "c").publish("t", name.encode(), retain=True)
+    world.run(1)
     world.introduce("n1")
     world.run(5)
     for node in world.nodes.values():
         assert [m.payload for m in node.broker.retained.messages()] == [b"n1"]
+
+
+@pytest.mark.parametrize("writer", ["n1", "n3"])
+@pytest.mark.parametrize("payload", [b"new", b""])
+def test_what_its_own_node_changed_while_others_had_given_it_up_is_known_to_all(writer: str, payload: bytes) -> None:
+    """Whatever the names: a node that holds an older value of others does not bring it back."""
+    world = World(3)
+    world.run(1)
+    publisher = world.client(writer, "p")
+    publisher.publish("t", b"old", retain=True)
+    world.run(1)
+    others = [name for name in world.nodes if name != writer]
+    for other in others:
+        world.part(writer, other)
+    publisher.publish("t", payload, retain=True)
+    world.run(1)
+    for other in reversed(others):
+        world.meet(writer, other)
+        world.run(1)
+    for node in world.nodes.values():
+        assert [m.payload for m in node.broker.retained.messages()] == ([payload] if payload else [])
+
+
+def test_what_a_third_node_missed_does_not_replace_what_the_writer_told() -> None:
+    world = World(3)
+    world.run(1)
+    publisher = world.client("n3", "p")
+    publisher.publish("t", b"old", retain=True)
+    world.run(1)
+    world.part("n1", "n2")
+    world.part("n1", "n3")
+    publisher.publish("t", b"new", retain=True)
+    world.run(1)
+    world.meet("n1", "n2")  # n1 comes first by name, and has the old value
+    world.run(1)
+    message = world.nodes["n2"].broker.retained.get(b"t")
+    assert message is not None
+    assert message.payload == b"new"
+    world.meet("n1", "n3")
+    world.run(1)
+    for node in world.nodes.values():
+        assert [m.payload for m in node.broker.retained.messages()] == [b"new"]

@@ -27,7 +27,7 @@ from broker.config.settings_federation import FederationSettings
 from broker.message import NEVER
 from federation.api.pb import federation_pb2 as pb
 from federation.node import Node, NotAMember, own_tags
-from federation.serf.events import Member, MemberJoin, MemberStatus
+from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
 from federation.stream.receiver import StreamError
 from federation.stream.sender import Batch, PeerSender, State
 
@@ -224,6 +224,16 @@ class World:
 
     def heal(self) -> None:
         self.cuts.clear()
+
+    def part(self, a: str, b: str) -> None:
+        """Two nodes are no members for each other any more."""
+        self.break_links(a, b)
+        for name, other in ((a, b), (b, a)):
+            self.nodes[name].member_events([MemberLeave(self.member(other))], self.now)
+
+    def meet(self, a: str, b: str) -> None:
+        for name, other in ((a, b), (b, a)):
+            self.nodes[name].member_events([MemberJoin(self.member(other))], self.now)
 
     def break_links(self, a: str, b: str) -> None:
         """What is on its way in both directions is gone."""
