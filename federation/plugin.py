@@ -86,7 +86,9 @@ class FederationPlugin(Plugin):
     async def start(self) -> None:
         settings = self.settings
         bytes_max = message_bytes_max(self.server.settings.mqtt.max_packet_size)
-        self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, self._delivered)
+        # A batch that came is a turn of its own: waiting for the end of this one would only be time.
+        delivered = self.server.turns.flush_now
+        self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, delivered)
         fed_addr = settings.fed_addr
         try:
             fed_port = self._streams.bind(fed_addr.host, fed_addr.port)
@@ -226,10 +228,6 @@ class FederationPlugin(Plugin):
                 self._arm_timer()
                 break
         self.server.flush_soon()
-
-    def _delivered(self) -> None:
-        """A batch came: it is a turn of its own, and waiting for the end of this one would only be time."""
-        self.server.turns.flush_now()
 
     def _arm_timer(self) -> None:
         at = self.node.next_timeout()

@@ -11,18 +11,12 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from broker.broker import Broker
+from broker.server.protocol import ClientProtocol
 from broker.session.connection import Connection
 from broker.session.publisher import Publisher
 
 FLUSH_ROUNDS_MAX: Final = 100  # rounds of one turn; what is left goes on in the next turn
 SMALL_CHUNK: Final = 512  # bytes; a larger one is part of a stream of them, where gathering saves more than it costs
-
-
-class ClientShell(Protocol):
-    """The shell of a client's connection."""
-
-    def carry_out(self, connection: Connection) -> None:
-        """Write the output of this turn in one call; close when the core says so."""
 
 
 class ReadingOwner(Protocol):
@@ -89,7 +83,7 @@ class Turns:
         for _ in range(FLUSH_ROUNDS_MAX):
             for connection in broker.take_dirty():
                 try:
-                    cast(ClientShell, connection.owner).carry_out(connection)
+                    cast(ClientProtocol, connection.owner).carry_out(connection)
                 except Exception as error:  # the others of this turn must still be written
                     self._faults.internal_error(connection, error)
             if broker.reading_changes:

@@ -40,6 +40,8 @@ class DirectServerProtocol(asyncio.Protocol):
 
     def __init__(self, server: StreamServer) -> None:
         self._server = server
+        self._loop = server.loop
+        self._delivered = server.delivered
         self._reader = ServerReader(server.bytes_max)
         self._transport: asyncio.Transport | None = None
         self._number = 0
@@ -63,9 +65,10 @@ class DirectServerProtocol(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
-        self._received_at = self._server.loop.time()
+        self._received_at = self._loop.time()
         try:
             if self.receiver is None:
                 hello = self._reader.receive_hello(data)
@@ -74,7 +77,7 @@ class DirectServerProtocol(asyncio.Protocol):
                 self._hello(hello)
                 data = b""
             if self.receiver is not None:
-                self._batches(data)
+                self._batches(data, self.receiver, transport)
         except Exception as error:
             self._failed(error)
 
@@ -108,13 +111,7 @@ class DirectServerProtocol(asyncio.Protocol):
         if receiver.publisher.held:  # since the stream that this one replaces
             self._hold()
 
-    def _batches(self, data: bytes) -> None:
-        server = self._server
-        receiver = self.receiver
-        transport = self._transport
-        assert receiver is not None
-        if transport is None:
-            return
+    def _batches(self, data: bytes, receiver: PeerReceiver, transport: asyncio.Transport) -> None:
         batches = self._reader.receive_batches(data)
         if self._reader.fault is None and not batches:
             self._say_alive()
@@ -128,11 +125,11 @@ class DirectServerProtocol(asyncio.Protocol):
                     pong = True
                 else:
                     done = receiver.receive_batch(
-                        self._number, batch.first_id, batch.count, batch.events, server.loop.time()
+                        self._number, batch.first_id, batch.count, batch.events, self._received_at
                     )
                     ack = max(ack, done)
         finally:
-            server.delivered()
+            self._delivered()
             if ack >= 0:
                 self._acknowledge(ack, len(data))
         if pong:
@@ -157,9 +154,9 @@ class DirectServerProtocol(asyncio.Protocol):
         self._ack = event_id
         self._ack_batches += 1
         if size >= ACK_BYTES or self._ack_batches >= ACK_BATCHES:
-            self._server.loop.call_soon(self._write_ack)
+            self._loop.call_soon(self._write_ack)
         elif self._ack_timer is None:
-            self._ack_timer = self._server.loop.call_later(ACK_SECONDS, self._write_ack)
+            self._ack_timer = self._loop.call_later(ACK_SECONDS, self._write_ack)
 
     def _write_ack(self) -> None:
         if self._ack_timer is not None:

@@ -94,7 +94,8 @@ def encode_reply(reply: Reply) -> bytes:
 
 def encode_batch(first_id: int, count: int, events: bytes) -> bytes:
     size = len(events) + BATCH_HEADER_SIZE - 4
-    return b"".join((size.to_bytes(4, "big"), first_id.to_bytes(8, "big"), count.to_bytes(4, "big"), events))
+    head = (size << 32 | first_id >> 32).to_bytes(8, "big")
+    return head + ((first_id & 0xFFFF_FFFF) << 32 | count).to_bytes(8, "big") + events
 
 
 def encode_ack(event_id: int) -> bytes:

@@ -48,7 +48,7 @@ def encode_interest(kind: int, share_name: bytes, topic_filter: bytes) -> bytes:
 
 def encode_block_header(version: int, count: int, size: int) -> bytes:
     """Head of a PUBLISH_BLOCK whose `count` packets take `size` bytes: version u8 | count u32 | packets."""
-    return b"\3\0" + (size + 5).to_bytes(4, "big") + bytes((version,)) + count.to_bytes(4, "big")
+    return (PUBLISH_BLOCK << 40 | size + 5).to_bytes(6, "big") + (version << 32 | count).to_bytes(5, "big")
 
 
 def encode_packet(message: Message, version: int) -> bytes:
