@@ -17,7 +17,6 @@ from federation.api.pb import federation_pb2 as pb
 from federation.stream.counters import (
     SKIP_DUPLICATE,
     SKIP_EXPIRED,
-    SKIP_FILTERS_FULL,
     SKIP_MALFORMED,
     SKIP_RETAINED_OLDER,
     SKIP_UNKNOWN,
@@ -310,13 +309,11 @@ class PeerReceiver:
                 self._publish(message, groups, now)
             elif kind == SUBSCRIBE:
                 share_name, topic_filter = decode_interest(data, start, end)
+                # At once also in a state: all of a large one at its end would be a long pause for everybody here.
+                is_there = self._tree.add_interest(self.name, share_name, topic_filter)
                 fresh = self._fresh
-                if fresh is None:
-                    self._tree.add_interest(self.name, share_name, topic_filter)
-                elif len(fresh) < FILTERS_MAX:
+                if fresh is not None and len(fresh) < FILTERS_MAX and (is_there or self._tree.is_full(self.name)):
                     fresh[(share_name, topic_filter)] = None
-                else:
-                    self.counters.drop(SKIP_FILTERS_FULL, 1)
             elif kind == UNSUBSCRIBE:
                 share_name, topic_filter = decode_interest(data, start, end)
                 if self._fresh is not None:

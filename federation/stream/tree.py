@@ -133,11 +133,14 @@ class FederationTree(Forwarder):
 
     def replace_interest(self, name: str, wanted: dict[Interest, None]) -> None:
         """All at once: what is not in `wanted` goes, what stays is never without its route."""
-        for share_name, topic_filter in wanted:
-            self.add_interest(name, share_name, topic_filter)
         for share_name, topic_filter in list(self._interest[name]):
             if (share_name, topic_filter) not in wanted:
                 self.remove_interest(name, share_name, topic_filter)
+        for share_name, topic_filter in wanted:  # also what had no place beside the old
+            self.add_interest(name, share_name, topic_filter)
+
+    def is_full(self, name: str) -> bool:
+        return len(self._interest[name]) >= FILTERS_MAX
 
     def drop_interest(self, name: str) -> None:
         self.replace_interest(name, {})

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from broker.codec.packets import (
     Publish,
 )
+from federation.stream import receiver as receiver_module
+from federation.stream import tree as tree_module
 from federation.stream.sender import State
 from federation_world import World, numbers
 
@@ -200,3 +202,21 @@ def test_interest_is_never_without_its_route_while_the_state_comes_anew() -> Non
         world.run(0.001)
         assert len(node.tree.interest_of("n2")) == 3000
     assert world.nodes["n2"].counters["n1"].full_states_sent == 2
+
+
+@pytest.mark.interpreted
+def test_a_full_tree_makes_room_for_the_state_that_replaces_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_module, "FILTERS_MAX", 10)
+    monkeypatch.setattr(receiver_module, "FILTERS_MAX", 10)
+    world = World(2)
+    client = world.client("n2", "s")
+    client.subscribe(*[f"old/{number}" for number in range(8)])
+    world.run(1)
+    node = world.nodes["n1"]
+    assert len(node.tree.interest_of("n2")) == 8
+    world.break_links("n1", "n2")
+    client.unsubscribe(*[f"old/{number}" for number in range(8)])
+    client.subscribe(*[f"new/{number}" for number in range(9)])
+    world.nodes["n2"].senders["n1"].forget()
+    world.run(10)
+    assert sorted(node.tree.interest_of("n2")) == [(b"", b"new/%d" % number) for number in range(9)]
