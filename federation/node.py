@@ -27,10 +27,11 @@ from federation.serf.events import (
     MemberUpdate,
 )
 from federation.stream.counters import StreamCounters
+from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import PeerReceiver
 from federation.stream.retained_changes import RetainedChanges
-from federation.stream.sender import LocalState, Outlets, PeerSender
+from federation.stream.sender import Outlets, PeerSender
 from federation.stream.tree import FederationTree
 
 TAG_ADDR: Final = "fed_addr"  # HOST:PORT of the member's stream server

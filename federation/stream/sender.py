@@ -16,22 +16,11 @@ import random
 from enum import Enum
 from typing import Final
 
-from mypy_extensions import mypyc_attr
-
 from broker.hooks import Peer
 from broker.message import NEVER, Message
 from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
-from federation.stream.frames import (
-    IS_WRITTEN_THERE,
-    RETAINED,
-    STATE_BEGIN,
-    STATE_END,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
-    encode_frame,
-    encode_interest,
-)
-from federation.stream.outbox import BLOCK_BYTES_MAX, Block, Outbox
+from federation.stream.full_state import FullState, LocalState
+from federation.stream.outbox import Block, Outbox
 from federation.stream.plain import PlainEvents, convert_block
 from federation.stream.retained_changes import RetainedChanges
 
@@ -64,23 +53,6 @@ MOVES: Final[dict[State, tuple[State, ...]]] = {
     State.STREAMING: (State.BACKOFF, State.HELLO, State.STOPPED),
     State.BACKOFF: (State.HELLO, State.STOPPED),
 }
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class LocalState:
-    """What a full state is made of. This base class is a node without any."""
-
-    def interest(self) -> list[tuple[bytes, bytes]]:
-        """(share_name, topic_filter) of every local subscription, each once."""
-        return []
-
-    def retained(self) -> list[Message]:
-        """Every retained message, and an empty one for each topic that clients here deleted lately."""
-        return []
-
-    def retained_message(self, topic: bytes) -> Message | None:
-        """What one topic holds."""
-        return None
 
 
 class Outlets:
@@ -150,8 +122,8 @@ class PeerSender(Peer):
         self.reason = ""  # why it is not connected
         self.counters: StreamCounters = outbox.counters
         self.outbox = outbox
-        self._changes = changes
         self._local = local
+        self.full_state = FullState(local, changes)
         self.outlets = outlets
         self._rng = rng
         self.session_id = ""
@@ -164,11 +136,6 @@ class PeerSender(Peer):
         self._resending = False
         self._resume_id = 0  # where a resumed stream goes on
         self._is_refused = False
-        # A full state on its way out: filters, then retained messages; positions in them.
-        self._state_filters: list[tuple[bytes, bytes]] | None = None
-        self._state_retained: list[Message] = []
-        self._state_at = 0
-        self._interest: dict[tuple[bytes, bytes], bool] = {}  # changes to tell, the last one of each filter
         self._last_messages = 0
         self._last_sent_at = 0.0
         self._progress_at = 0.0
@@ -199,14 +166,8 @@ class PeerSender(Peer):
                 self.want_attention()
 
     def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:
-        """Tell the other node; only the last change of a filter counts. Changes come in turns, so one that undoes what
-        was not told yet leaves nothing to tell: while a node is away no more waits for it than what is different there."""
-        key = (share_name, topic_filter)
-        if self._interest.get(key, wanted) != wanted:
-            del self._interest[key]
-            return
-        self._interest[key] = wanted
-        if self.reachable:
+        """Tell the other node."""
+        if self.full_state.change(share_name, topic_filter, wanted) and self.reachable:
             self.want_attention()
 
     def want_attention(self) -> None:
@@ -251,7 +212,7 @@ class PeerSender(Peer):
     def forget(self) -> None:
         """The node left or was away too long: nothing is kept for it, and its next session is a new one."""
         self.outbox.clear(DROP_PEER_GONE)
-        self._interest.clear()
+        self.full_state.interest.clear()
         self._new_session()
 
     def _say_hello(self, now: float) -> None:
@@ -289,10 +250,7 @@ class PeerSender(Peer):
             outbox.rewind()
             self._next_id = 0
             self._resending = False
-            self._interest.clear()
-            self._state_filters = self._local.interest()
-            self._state_retained = self._local.retained()
-            self._state_at = 0
+            self.full_state.begin()
             self.counters.full_states_sent += 1
         self._move(State.STREAMING)
         self.reachable = True
@@ -369,11 +327,11 @@ class PeerSender(Peer):
             self._progress_at = now
         if outbox.lost_topics and outbox.size <= self._quarter:
             self._mend_retained(now)
-        has_state = self._state_filters is not None or bool(self._interest) or bool(self._state_retained)
+        has_state = self.full_state.has_more()
         while outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
             next_block = None
             if has_state:
-                next_block = self._next_state_block(now)
+                next_block = self.full_state.next_block(self.batched, now)
                 has_state = next_block is not None
             if next_block is None:
                 next_block = self._next_message_block(now)
@@ -453,55 +411,6 @@ class PeerSender(Peer):
                 return None
         outbox.close_block()
         return outbox.take_waiting()
-
-    def _next_state_block(self, now: float) -> Block | None:
-        """The full state first: filters, what changed in them since, retained messages; then single changes."""
-        filters = self._state_filters
-        if filters is not None:
-            return self._next_filters(filters, now)
-        if self._interest:
-            block = Block(True, now)
-            told: list[tuple[bytes, bytes]] = []
-            for key, wanted in self._interest.items():
-                if block.size >= BLOCK_BYTES_MAX:
-                    break
-                told.append(key)
-                block.append_frame(encode_interest(SUBSCRIBE if wanted else UNSUBSCRIBE, key[0], key[1]))
-            for key in told:
-                del self._interest[key]
-            return block
-        if self._state_retained:
-            block = Block(True, now)
-            messages = self._state_retained
-            at = self._state_at
-            while at < len(messages) and block.size < BLOCK_BYTES_MAX:
-                message = messages[at]
-                at += 1
-                if message.expires_at > now and (message.payload or self.batched):
-                    flags = IS_WRITTEN_THERE if self._changes.is_written_here(message.topic) else 0
-                    block.append_message(RETAINED, message, (), flags)
-            self._state_at = at
-            if at == len(messages):
-                self._state_retained = []
-            return block if block.frames else None
-        return None
-
-    def _next_filters(self, filters: list[tuple[bytes, bytes]], now: float) -> Block:
-        block = Block(True, now)
-        at = self._state_at
-        if at == 0 and self.batched:
-            block.append_frame(encode_frame(STATE_BEGIN, b""))
-        while at < len(filters) and block.size < BLOCK_BYTES_MAX:
-            share_name, topic_filter = filters[at]
-            at += 1
-            block.append_frame(encode_interest(SUBSCRIBE, share_name, topic_filter))
-        self._state_at = at
-        if at == len(filters):
-            self._state_filters = None
-            self._state_at = 0
-            if self.batched:
-                block.append_frame(encode_frame(STATE_END, b""))
-        return block
 
     # --- time ---
 

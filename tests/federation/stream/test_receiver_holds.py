@@ -15,10 +15,11 @@ from broker.codec.writer import encode_packet, encode_publish
 from broker.config.settings import MqttSettings
 from federation.stream.counters import StreamCounters
 from federation.stream.frames import encode_block_header
+from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import PeerReceiver, StreamError
 from federation.stream.retained_changes import RetainedChanges
-from federation.stream.sender import LocalState, Outlets, PeerSender
+from federation.stream.sender import Outlets, PeerSender
 from federation.stream.tree import FederationTree
 
 MESSAGES: Final = 2000

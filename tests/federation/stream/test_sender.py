@@ -9,6 +9,7 @@ import pytest
 from broker.message import NEVER, Message
 from federation.stream.counters import DROP_OUTBOX_AGE, DROP_REFUSED, DROP_TOO_LARGE, StreamCounters
 from federation.stream.frames import HEADER_SIZE, PUBLISH, PUBLISH_BLOCK, STATE_BEGIN, STATE_END, SUBSCRIBE, UNSUBSCRIBE
+from federation.stream.full_state import LocalState
 from federation.stream.outbox import BLOCK_BYTES_MAX, Outbox
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import (
@@ -19,7 +20,6 @@ from federation.stream.sender import (
     HELLO_SECONDS_MAX,
     LINGER_SECONDS,
     WINDOW_BLOCKS_MAX,
-    LocalState,
     Outlets,
     PeerSender,
     State,
@@ -233,7 +233,7 @@ def test_only_what_is_different_in_the_end_is_told() -> None:
         sender.interest_changed(b"", b"answers/%d" % number, False)
         sender.interest_changed(b"g", b"a", False)
         sender.interest_changed(b"g", b"a", True)
-    assert len(sender._interest) == 2, "bounded by what the other node knows and what is wanted here"
+    assert len(sender.full_state.interest) == 2, "bounded by what the other node knows and what is wanted here"
     sender.handle_timeout(1.0)
     sender.hello_reply(2, False, 3, 1.0)
     assert sorted(kinds(sender, 1.0)[0][1]) == [SUBSCRIBE, UNSUBSCRIBE]
