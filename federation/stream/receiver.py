@@ -447,19 +447,24 @@ class PeerReceiver:
         if held is None:
             if not message.payload:
                 self.counters.drop(SKIP_DUPLICATE, 1)  # a gmqttd keeps what others deleted as a message without payload
-            elif self._changes.changed_since(message.topic, self._known_since):
+            elif self._is_ours(message.topic):
                 self.counters.drop(SKIP_RETAINED_OLDER, 1)  # deleted here
+                self._tree.tell(self.name, Message(message.topic, b"", 0, True), now)
             else:
                 self._publish(message, None, now)
         elif held.payload == message.payload and held.properties == message.properties:
             self.counters.drop(SKIP_DUPLICATE, 1)  # receivers here had it
-        elif self._sessions == 1 or self._changes.changed_since(message.topic, self._known_since):
+        elif self._sessions == 1 or self._is_ours(message.topic):
             self.counters.drop(SKIP_RETAINED_OLDER, 1)
             self._changes.touch(message.topic, now)
             self._tree.tell(self.name, held, now)
         else:
             self._publish(message, None, now)
             self._tree.tell(self.name, message, now)
+
+    def _is_ours(self, topic: bytes) -> bool:
+        since = LONG_AGO if self._sessions == 1 else self._known_since
+        return self._changes.changed_since(topic, since)
 
     # --- time ---
 
