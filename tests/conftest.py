@@ -11,6 +11,7 @@ import uvloop
 SUPPORT = (
     "direct_peers",
     "federation_world",
+    "go_broker",
     "mosquitto_process",
     "mqtt_client",
     "node_process",

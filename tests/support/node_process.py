@@ -105,13 +105,16 @@ class Node:
 
     # --- life
 
+    def program(self) -> list[str]:
+        return [sys.executable, "-m", "broker.server.cli"]
+
     def spawn(self, text: str | None = None) -> None:
         """Start the process; `text` replaces the configuration."""
         self.config_path.write_text(yaml.safe_dump(self.config, sort_keys=False) if text is None else text)
         limited = ["/bin/sh", "-c", f'ulimit -n {self.file_limit}; exec "$0" "$@"'] if self.file_limit else []
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [*limited, sys.executable, "-m", "broker.server.cli", "start", "-c", str(self.config_path)],
+                [*limited, *self.program(), "start", "-c", str(self.config_path)],
                 cwd=self.directory,
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
                 stdin=subprocess.DEVNULL,
@@ -138,7 +141,7 @@ class Node:
     def command(self, name: str) -> subprocess.CompletedProcess[str]:
         """A gmqttd command that ends, with this node's configuration file."""
         return subprocess.run(
-            [sys.executable, "-m", "broker.server.cli", name, "-c", str(self.config_path)],
+            [*self.program(), name, "-c", str(self.config_path)],
             cwd=self.directory,
             env={**os.environ, "PYTHONSAFEPATH": "1"},
             stdin=subprocess.DEVNULL,
@@ -243,16 +246,18 @@ class Nodes:
     def free_port(self) -> int:
         return free_port()
 
-    def make(self, overrides: dict[str, Any] | None = None, name: str = "") -> Node:
+    def make(self, overrides: dict[str, Any] | None = None, name: str = "", kind: type[Node] = Node) -> Node:
         """A node that is not started yet."""
-        node = Node(self._directory, name or f"node{len(self.all) + 1}", overrides or {})
+        node = kind(self._directory, name or f"node{len(self.all) + 1}", overrides or {})
         self.all.append(node)
         return node
 
     async def start(self, overrides: dict[str, Any] | None = None, name: str = "") -> Node:
         return await self.make(overrides, name).start()
 
-    def make_federated(self, join: list[Node] | None = None, overrides: dict[str, Any] | None = None) -> Node:
+    def make_federated(
+        self, join: list[Node] | None = None, overrides: dict[str, Any] | None = None, kind: type[Node] = Node
+    ) -> Node:
         """A node with the plugins admin and federation that joins the others at start."""
         fed, gossip, http, grpc = free_port(), free_port(), free_port(), free_port()
         config: dict[str, Any] = {
@@ -273,7 +278,7 @@ class Nodes:
             "plugin_order": ["admin", "federation"],
         }
         config = merged(config, overrides or {})
-        return self.make(config, config["plugins"]["federation"]["node_name"])
+        return self.make(config, config["plugins"]["federation"]["node_name"], kind)
 
     async def federation(self, count: int, overrides: dict[str, Any] | None = None) -> list[Node]:
         """That many nodes that know each other as alive and whose event streams stand."""
