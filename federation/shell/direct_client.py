@@ -72,7 +72,7 @@ class DirectConnection(asyncio.Protocol):
     def write(self, batches: list[Batch]) -> None:
         """The sender's window bounds what can wait in the transport."""
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None:
             return
         if len(batches) == 1:
             batch = batches[0]
@@ -90,6 +90,7 @@ class DirectConnection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+            self._transport = None
 
     def _end(self, reason: str, malformed: bool) -> None:
         if not self.ended.done():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from federation.shell.stream_server import StreamServer
 
 ACK_SECONDS: Final = 0.02  # so long an acknowledgement may wait for others
-ACK_BATCHES: Final = 4  # or for so many batches
+ACK_BATCHES: Final = 16  # or for so many batches: half of what the client sends before it gathers
 ACK_BYTES: Final = 8192  # or not at all for so much at once
 HELLO_SECONDS_MAX: Final = 5.0
 SILENCE_SECONDS_MAX: Final = 35.0  # the client asks every 10 s whether we live
@@ -42,6 +42,7 @@ class DirectServerProtocol(asyncio.Protocol):
         self._server = server
         self._loop = server.loop
         self._delivered = server.delivered
+        self._is_closing = False
         self._reader = ServerReader(server.bytes_max)
         self._transport: asyncio.Transport | None = None
         self._number = 0
@@ -66,7 +67,7 @@ class DirectServerProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or self._is_closing:
             return
         self._received_at = self._loop.time()
         try:
@@ -226,6 +227,7 @@ class DirectServerProtocol(asyncio.Protocol):
     def _close(self) -> None:
         """What is written may still be taken, but not for ever."""
         assert self._transport is not None
+        self._is_closing = True
         self._transport.close()
         self._timer.cancel()
         self._timer = self._server.loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)

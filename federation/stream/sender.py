@@ -29,7 +29,7 @@ WINDOW_BYTES_MAX: Final = 4 * 2**20  # and their bytes; one larger batch may tra
 LINGER_SECONDS: Final = 0.001  # a batch gathers so long while others are on the way
 # So many small batches may be on the way before the next one gathers. With 1, 523 of 868 profile samples in writes were of
 # batches that an acknowledgement had released, at 1,000 a second over two nodes. The median delay moved within the noise.
-EAGER_BLOCKS: Final = 8
+EAGER_BLOCKS: Final = 32
 BULK_MESSAGES: Final = 32  # after a batch of so many the next one gathers in any case: round trips would cost more
 BULK_SECONDS: Final = 0.005  # unless that was so long ago
 HELLO_SECONDS_MAX: Final = 5.0
