@@ -131,7 +131,8 @@ class Block:
 
 
 class Outbox:
-    """bytes_max and age_max (seconds) bound it; `size` is what it holds, in bytes of memory."""
+    """bytes_max and age_max (seconds) bound it; `size` is what it holds, in bytes of memory. lost_topics_max bounds
+    lost_topics."""
 
     __slots__ = (
         "_count",
@@ -145,6 +146,7 @@ class Outbox:
         "counters",
         "drop_oldest",
         "lost_topics",
+        "lost_topics_max",
         "on_way",
         "on_way_size",
         "size",
@@ -161,6 +163,7 @@ class Outbox:
         self.on_way: deque[Block] = deque()  # with ids, not acknowledged
         self.on_way_size = 0
         self.lost_topics: dict[bytes, None] = {}  # a retained message of each was dropped, and nothing newer waits
+        self.lost_topics_max = LOST_TOPICS_MAX
         self._open: Block | None = None
         self._open_until = 0.0
         # The PUBLISH_BLOCK at the end of the open block that still grows: its version (0: none), where its header
@@ -375,7 +378,7 @@ class Outbox:
                 self._note_lost(topic)
 
     def _note_lost(self, topic: bytes) -> None:
-        if len(self.lost_topics) < LOST_TOPICS_MAX:
+        if len(self.lost_topics) < self.lost_topics_max:
             self.lost_topics[topic] = None
         elif topic not in self.lost_topics:
             self.counters.retained_not_mended += 1

@@ -98,6 +98,8 @@ class PeerSender(Peer):
 
     batched     the other node reads batches (its Serf tag says so)
     addr        HOST:PORT of its stream server
+    backoff_seconds_min, backoff_seconds_max
+                bound the wait before the next try: it doubles from one to the other
     session_id  ours towards it; a new one begins when we cannot go on with the old one
     attempt     number of the connection that the shell should have while the state is HELLO or STREAMING
     """
@@ -142,6 +144,8 @@ class PeerSender(Peer):
         self._deadline = NEVER  # of HELLO and BACKOFF
         self._streaming_since = 0.0
         self._tries = 0
+        self.backoff_seconds_min = BACKOFF_SECONDS_MIN
+        self.backoff_seconds_max = BACKOFF_SECONDS_MAX
 
     # --- the router's side ---
 
@@ -273,7 +277,7 @@ class PeerSender(Peer):
         self.reason = reason
         self._lose_stream()
         self._move(State.BACKOFF)
-        ceiling = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * float(1 << min(self._tries, 10)))
+        ceiling = min(self.backoff_seconds_max, self.backoff_seconds_min * float(1 << min(self._tries, 10)))
         self._tries += 1
         self._deadline = now + ceiling * (0.5 + self._rng.random() / 2)
 

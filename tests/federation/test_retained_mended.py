@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from federation.stream import outbox as outbox_module
 from federation.stream.counters import DROP_OUTBOX_AGE, DROP_OUTBOX_FULL
 from federation_world import World
 
@@ -73,10 +72,10 @@ def test_a_value_that_is_mended_does_not_overtake_an_older_one_that_still_waits(
     assert retained(world, "n1")[b"r"].startswith(b"29-")
 
 
-def test_topics_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_module, "LOST_TOPICS_MAX", 10)
+def test_topics_beyond_the_bound_are_counted() -> None:
     world = World(2, outbox_bytes_max=2_000, outbox_policy="drop_newest")
     world.run(1)
+    world.nodes["n1"].senders["n2"].outbox.lost_topics_max = 10
     world.cut("n1", "n2")
     publisher = world.client("n1", "p")
     for number in range(40):

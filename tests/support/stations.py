@@ -25,6 +25,8 @@ from federation.stream.sender import State
 from waiting import DEADLINE, POLL_SECONDS
 
 BYTES_MAX: Final = 2**20
+BACKOFF_SECONDS_MIN: Final = 0.01
+BACKOFF_SECONDS_MAX: Final = 0.1
 
 
 class Log:
@@ -128,6 +130,9 @@ class Station:
         member = Member(name, "127.0.0.1", 7946, tags, MemberStatus.ALIVE)
         event = MemberUpdate(member) if name in self.node.senders else MemberJoin(member)
         self.node.member_events([event], self.now())
+        sender = self.node.senders[name]
+        sender.backoff_seconds_min = BACKOFF_SECONDS_MIN
+        sender.backoff_seconds_max = BACKOFF_SECONDS_MAX
         self.follow()
         self.streams.members_changed()
         self.changed()

@@ -85,7 +85,7 @@ class Node:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "BEHAVIOUR": behaviour, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+            env={**os.environ, "BEHAVIOUR": behaviour},
         )
         self.errors = ""
 

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -19,7 +18,6 @@ from broker.server.log_output import LogOutput
 from broker.server.logging import get_logger, setup_logging
 
 TIMEOUT: Final = 30.0
-ROOT: Final = Path(__file__).resolve().parents[3]
 
 # Logs, says so on standard output, and goes on when it is told to.
 PROGRAM: Final = """
@@ -63,7 +61,6 @@ def start(stderr: int) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
 
@@ -121,7 +118,6 @@ def test_no_standard_error_at_all() -> None:
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
     assert process.returncode == 0

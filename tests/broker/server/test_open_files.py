@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Final
 
 import pytest
 
 from broker.config.settings import MqttSettings, Settings
 from broker.server.open_files import connections_max, few_files_warning, within_files
-
-ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 def test_the_limit_is_raised_to_what_is_allowed() -> None:
@@ -26,7 +21,6 @@ def test_the_limit_is_raised_to_what_is_allowed() -> None:
         capture_output=True,
         text=True,
         timeout=30,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=True,
     )
     assert done.stdout == "700 700\n"

@@ -7,14 +7,12 @@ import gc
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from direct_peers import Proxy
 from federation.shell import stream_server
 from federation.shell.direct_client import DirectConnection
 from federation.shell.direct_server import DirectServerProtocol
-from federation.stream import sender as sender_module
 from stations import BYTES_MAX, StartStation, Station
 
 
@@ -45,13 +43,6 @@ async def start_station() -> AsyncIterator[StartStation]:
         if isinstance(found, (DirectServerProtocol, DirectConnection, stream_server._Front, stream_server._Passing))
     ]
     assert left == [], "a timer or a task keeps a connection"
-
-
-@pytest.fixture(autouse=True)
-def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled modules have their constants inside: there the tests take longer."""
-    monkeypatch.setattr(sender_module, "BACKOFF_SECONDS_MIN", 0.01)
-    monkeypatch.setattr(sender_module, "BACKOFF_SECONDS_MAX", 0.1)
 
 
 @pytest_asyncio.fixture

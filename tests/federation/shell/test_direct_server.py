@@ -199,6 +199,7 @@ async def test_while_a_large_batch_comes_the_client_hears_of_us(
     peer.writer.transport.abort()
 
 
+@pytest.mark.interpreted
 async def test_a_silent_client_is_closed(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_server, "SILENCE_SECONDS_MAX", 0.1)
     n1 = await lone(start_station)

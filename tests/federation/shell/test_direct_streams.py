@@ -52,8 +52,7 @@ async def test_messages_pass_both_ways(start_station: StartStation, host: str) -
             assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-# Compiled, the short back-off is not in force: 17 s each there.
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.interpreted) for seed in range(2, 6))])
+@pytest.mark.parametrize("seed", range(6))
 async def test_cut_anywhere_nothing_is_lost_or_doubled(
     start_station: StartStation, start_proxy: Callable[..., Any], seed: int
 ) -> None:
@@ -132,7 +131,6 @@ async def test_falls_back_to_grpc_and_returns(
     assert n1.node.counters["n2"].full_states_sent == 1
 
 
-@pytest.mark.interpreted
 async def test_returns_from_grpc_as_soon_as_a_direct_stream_gets_through(
     start_station: StartStation, start_proxy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
