@@ -38,6 +38,7 @@ class TimerWheel:
     def __init__(self) -> None:
         self._slots: dict[int, dict[Timed, None]] = {}  # a dict for its order, and to take one out without a search
         self._order: list[int] = []
+        self.is_earlier = False  # since next_timeout was asked, something was scheduled before all that was there
         self._emptied = 0  # slots since the last clearing, some of which may have been filled again or be over
 
     def schedule(self, timed: Timed) -> None:
@@ -54,6 +55,8 @@ class TimerWheel:
         if entries is None:
             self._slots[slot] = {timed: None}
             heapq.heappush(self._order, slot)
+            if self._order[0] == slot:
+                self.is_earlier = True
         else:
             entries[timed] = None
 
@@ -78,6 +81,7 @@ class TimerWheel:
 
     def next_timeout(self) -> float | None:
         """When to call handle_timeout, or None."""
+        self.is_earlier = False
         order = self._order
         while order and not self._slots[order[0]]:
             del self._slots[heapq.heappop(order)]

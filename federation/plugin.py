@@ -249,7 +249,7 @@ class FederationPlugin(Plugin):
         self._outflow.is_watched = False
         self.node.handle_timeout(self.server.now())
         self._follow()
-        self._outflow.turn_ended()
+        self._outflow.turn_ended(self.server.now())
 
     def _follow(self) -> None:
         """Clients as the node's senders want them."""

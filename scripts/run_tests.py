@@ -91,7 +91,7 @@ def compiled_half(arguments: list[str]) -> Counts:
     if not names_paths(arguments):
         arguments = [*(path for path in COMPILED_PATHS if (ROOT / path).exists()), *arguments]
     if not any(argument.startswith("-m") for argument in arguments):
-        arguments = ["-m", "not membership and not interpreted", *arguments]
+        arguments = ["-m", "not uncompiled and not interpreted", *arguments]
     return run_half("compiled", python, arguments)
 
 

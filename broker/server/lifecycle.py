@@ -171,7 +171,7 @@ class Server:
         self._stopping = True
         self.listeners.close()
         self.broker.shut_down(self.now())
-        self.turns.flush_now()
+        self.turns.flush_now(self.now())
         goodbyes: list[Any] = [plugin.leave() for plugin in self.plugins]
         goodbyes.append(self._wait_closed())
         if self.api is not None:

@@ -92,11 +92,11 @@ class ClientProtocol(asyncio.Protocol):
         """Write the output of this turn in one call; close when the core says so."""
         transport = self.transport
         data = connection.take_output()
-        if transport is None or self.linger is not None or transport.is_closing():
+        if transport is None or self.linger is not None:
             return
         if data:
-            transport.write(data)
-        if connection.closed:
+            transport.write(data)  # nothing more than a note when the transport is about to close
+        if connection.closed and not transport.is_closing():
             self._end(transport, len(data) > 0)
 
     def _end(self, transport: asyncio.Transport, told: bool) -> None:

@@ -40,10 +40,11 @@ class FaultOwner(Protocol):
 
 
 class Turns:
-    """callbacks   called at the end of each flush, after the clients' writes: there the federation's batches leave"""
+    """callbacks   called with the time at the end of each flush, after the clients' writes: there the federation's batches
+    leave"""
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, faults: FaultOwner) -> None:
-        self.callbacks: list[Callable[[], None]] = []
+        self.callbacks: list[Callable[[float], None]] = []
         self._broker = broker
         self._loop = loop
         self._faults = faults
@@ -68,16 +69,16 @@ class Turns:
         way back to the loop, 5 of 25 µs that it spent in this process at 1,000 a second."""
         if size <= SMALL_CHUNK and now != self._flushed_at and not self._is_scheduled:
             self._flushed_at = now
-            self.flush_now()
+            self.flush_now(now)
         elif not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
         self._is_scheduled = False
-        self.flush_now()
+        self.flush_now(self.now())
 
-    def flush_now(self) -> None:
+    def flush_now(self, now: float) -> None:
         """Write what the broker wants written, and move the timer. Not from inside of a flush."""
         broker = self._broker
         for _ in range(FLUSH_ROUNDS_MAX):
@@ -94,12 +95,11 @@ class Turns:
             self.flush_soon()
         for callback in self.callbacks:
             try:
-                callback()
+                callback(now)
             except Exception as error:
                 self._faults.plugin_error(error)
-        at = broker.next_timeout()
-        if at is not None and (self._timer is None or at < self._timer_at):
-            self._arm_timer(at)
+        if self._timer is None or broker.timers.is_earlier or broker.peer_holds:
+            self._arm_timer()
 
     def _set_reading(self) -> None:
         for publisher in self._broker.take_reading_changes():
@@ -113,19 +113,26 @@ class Turns:
                 else:
                     self._faults.plugin_error(error)
 
-    def _arm_timer(self, at: float) -> None:
+    def _arm_timer(self) -> None:
+        """A timer that fires early looks again, which costs less than to move it."""
+        at = self._broker.next_timeout()
+        if at is None:
+            return
         if self._timer is not None:
+            if self._timer_at <= at:
+                return
             self._timer.cancel()
         self._timer_at = at
         self._timer = self._loop.call_at(at, self._handle_timeout)
 
     def _handle_timeout(self) -> None:
         self._timer = None
+        now = self.now()
         try:
-            self._broker.handle_timeout(self.now())
+            self._broker.handle_timeout(now)
         except Exception as error:
             self._faults.timer_error(error)
-        self.flush_now()
+        self.flush_now(now)
 
     def stop(self) -> None:
         """No more timer."""

@@ -136,7 +136,7 @@ class DirectServerProtocol(asyncio.Protocol):
                     )
                     ack = max(ack, done)
         finally:
-            self._delivered()
+            self._delivered(self._received_at)
             if ack >= 0:
                 self._acknowledge(ack, len(data))
         if pong:

@@ -26,7 +26,10 @@ class PeerWriter:
 
     def flush(self) -> None:
         """Call it after each call to the sender from outside."""
-        batches = self.sender.take_batches(self._loop.time())
+        self.flush_at(self._loop.time())
+
+    def flush_at(self, now: float) -> None:
+        batches = self.sender.take_batches(now)
         if not batches:
             return
         direct = self.direct
@@ -47,17 +50,16 @@ class Outflow:
         self.is_watched = False
         self._outlets = outlets
         self._arm = arm
-        self._loop = asyncio.get_running_loop()
 
-    def turn_ended(self) -> None:
+    def turn_ended(self, now: float) -> None:
         """At the end of each turn that changed the broker: batches leave, the timer is moved."""
         gathers = False
         for sender in self._outlets.take_ready():
             writer = self.writers.get(sender.name)
             if writer is not None and writer.sender is sender:
-                writer.flush()
+                writer.flush_at(now)
             else:
-                sender.take_batches(self._loop.time())
+                sender.take_batches(now)
             gathers = gathers or sender.gathers()
         # Looking for the next deadline in every turn would cost more than the turn: the only one that can be near and
         # new here is that of a batch that gathers, all others are found by the watch.

@@ -43,8 +43,8 @@ class OpenStream(Protocol):
 
 
 class StreamServer:
-    """`changed` is called after each event that may have changed the broker, `delivered` instead after a batch: what it
-    brought for receivers here should be written at once. `bind`, then `start`, then `stop`."""
+    """`changed` is called after each event that may have changed the broker. `delivered` is called instead, with the time,
+    after a batch: what it brought for receivers here should be written at once. `bind`, then `start`, then `stop`."""
 
     def __init__(
         self,
@@ -52,12 +52,12 @@ class StreamServer:
         bytes_max: int,
         changed: Callable[[], None],
         log: Any,
-        delivered: Callable[[], None] | None = None,
+        delivered: Callable[[float], None] | None = None,
     ) -> None:
         self.node = node
         self.bytes_max = bytes_max
         self.changed = changed
-        self.delivered = changed if delivered is None else delivered
+        self.delivered = (lambda _now: changed()) if delivered is None else delivered
         self.log = log
         self.loop = asyncio.get_running_loop()
         self.connections: set[asyncio.BaseTransport] = set()

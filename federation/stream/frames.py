@@ -29,6 +29,8 @@ IS_WRITTEN_THERE: Final = 0x04  # of RETAINED: clients of the sending node publi
 IS_NEWS: Final = 0x02  # of RETAINED: the value of a topic whose message an outbox has dropped, not one of long ago
 MUST_UNDERSTAND: Final = 0xF0  # a reader that does not know one of these flags skips the frame
 
+ONE_OF_4: Final = b"\4\0\0\0\1"  # version and count of a block of one packet, which is what comes alone
+ONE_OF_5: Final = b"\5\0\0\0\1"
 BLOCK_HEADER_SIZE: Final = HEADER_SIZE + 5
 GROUPS_MAX: Final = 65_535
 
@@ -48,7 +50,10 @@ def encode_interest(kind: int, share_name: bytes, topic_filter: bytes) -> bytes:
 
 def encode_block_header(version: int, count: int, size: int) -> bytes:
     """Head of a PUBLISH_BLOCK whose `count` packets take `size` bytes: version u8 | count u32 | packets."""
-    return (PUBLISH_BLOCK << 40 | size + 5).to_bytes(6, "big") + (version << 32 | count).to_bytes(5, "big")
+    head = (PUBLISH_BLOCK << 40 | size + 5).to_bytes(6, "big")
+    if count == 1:
+        return head + (ONE_OF_4 if version == 4 else ONE_OF_5)
+    return head + (version << 32 | count).to_bytes(5, "big")
 
 
 def encode_packet(message: Message, version: int) -> bytes:

@@ -197,5 +197,40 @@ def test_as_a_list_that_is_searched(actions: list[tuple[str, int, int]]) -> None
     assert (wheel.next_timeout() is None) == (not waiting)
 
 
+@given(ACTIONS)
+def test_who_asks_only_when_told_wakes_in_time(actions: list[tuple[str, int, int]]) -> None:
+    """As server.turns does: next_timeout is asked when the timer has fired and when is_earlier says so, never else."""
+    wheel = TimerWheel()
+    now = 0.0
+    armed: float | None = None
+    alarms: list[Alarm] = []
+    for action, which, amount in actions:
+        seconds = amount / 40
+        if action in ("new", "periodic"):
+            alarms.append(Alarm(now + seconds, 3.1 if action == "periodic" else 0.0))
+            wheel.schedule(alarms[-1])
+        elif action == "advance":
+            until = now + seconds
+            while armed is not None and armed <= until:
+                now = max(now, armed)
+                wheel.handle_timeout(now)
+                armed = wheel.next_timeout()
+            now = until
+        elif alarms:
+            alarm = alarms[which % len(alarms)]
+            if action == "cancel":
+                wheel.cancel(alarm)
+                alarm.at = NEVER
+            elif action in ("earlier", "again"):
+                alarm.at = now + seconds
+                wheel.schedule(alarm)
+        if armed is None or wheel.is_earlier:
+            at = wheel.next_timeout()
+            armed = at if armed is None or at is None else min(armed, at)
+        late = [alarm.at for alarm in alarms if alarm.at + SLOT_SECONDS < now]
+        assert not late, "it slept through a deadline"
+        assert armed is not None or all(alarm.at == NEVER for alarm in alarms)
+
+
 def slot_of_or_never(at: float) -> float:
     return NEVER if at == NEVER else math.floor(at / SLOT_SECONDS) + 1

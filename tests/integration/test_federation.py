@@ -98,7 +98,7 @@ async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.membership
+@pytest.mark.uncompiled
 @pytest.mark.timeout(240)
 async def test_kill_and_return_on_other_ports(nodes: Nodes, clients: Clients) -> None:
     """Under its name and from elsewhere a killed node is itself again once the others have forgotten its address."""

@@ -58,7 +58,7 @@ async def start(start_server: StartServer, name: str, *seeds: str, **settings: o
 _waiting: list[asyncio.Event] = []
 
 
-def _turned() -> None:
+def _turned(_now: float) -> None:
     for event in _waiting:
         event.set()
 

@@ -21,7 +21,7 @@ from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import Serf, SerfPhase
 from federation.shell.gossip import GossipShell, JoinError, bind_gossip, parse_host
 
-pytestmark = pytest.mark.membership
+pytestmark = pytest.mark.uncompiled
 
 FAST = replace(LOCAL, probe_interval=0.2, probe_timeout=0.1, gossip_interval=0.02, suspicion_mult=2, tcp_timeout=2.0)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from federation.simulator.federation import Federation
 from federation.simulator.node_process import NodeProcess
-from federation.simulator.schedules import SCHEDULES, Federation
+from federation.simulator.schedules import SCHEDULES
 
 ROOT = Path(__file__).parents[2]
 # Seeds that broke something once; odd ones lose, double and delay packets.

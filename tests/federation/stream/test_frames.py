@@ -108,6 +108,10 @@ def test_block_header() -> None:
     assert len(header) == HEADER_SIZE + 5
     assert int.from_bytes(header[2:6], "big") == 305
     assert decode_block_header(header, HEADER_SIZE, len(header)) == (4, 70_000)
+    for version in (4, 5):
+        for count in (1, 2, 0xFFFF_FFFF):
+            header = encode_block_header(version, count, 70)
+            assert header == b"\3\0\0\0\0\x4b" + bytes((version,)) + count.to_bytes(4, "big")
     with pytest.raises(FrameError, match="level 3, may be 4 or 5"):
         decode_block_header(b"\3\0\0\0\0", 0, 5)
 
