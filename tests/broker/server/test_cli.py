@@ -257,8 +257,9 @@ def test_the_second_signal_exits_at_once(start: Start, tmp_path: Path) -> None:
 def test_a_stop_that_hangs_ends_within_its_time(start: Start) -> None:
     """One that waits for ever, and one that lets nothing else run; both at the same time."""
     told = {"stop hangs": "stop took too long", "stop blocks": "the stop took more than 5 s"}
-    nodes = {behaviour: start(behaviour=behaviour) for behaviour in told}
-    for node in nodes.values():
+    nodes = {}
+    for behaviour in told:
+        node = nodes[behaviour] = start(behaviour=behaviour)
         node.expect("made 1")
         node.expect("started")
     begun = time.monotonic()
