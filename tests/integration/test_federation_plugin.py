@@ -8,6 +8,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from federation.plugin import FederationPlugin
 from federation.serf.events import MemberFailed, MemberLeave, MemberStatus, NameConflict
 from federation.serf.retry_join import RetryJoin
@@ -15,11 +17,11 @@ from federation.serf.serf import SerfPhase
 from waiting import DEADLINE, POLL_SECONDS
 
 if TYPE_CHECKING:
-    import pytest
-
     from broker.server.lifecycle import Server
 
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
+
+pytestmark = pytest.mark.uncompiled
 
 
 class FederatedServer:
