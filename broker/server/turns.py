@@ -47,6 +47,7 @@ class Turns:
         self.callbacks: list[Callable[[float], None]] = []
         self._broker = broker
         self._loop = loop
+        self._time: Callable[[], float] = loop.time  # bound once: looking it up costs as much as the call
         self._faults = faults
         self._is_scheduled = False
         self._flushed_at = 0.0
@@ -55,7 +56,7 @@ class Turns:
 
     def now(self) -> float:
         """Monotonic seconds, the `now` of every core: the loop's time, which stands still within a turn."""
-        return self._loop.time()
+        return self._time()
 
     def flush_soon(self) -> None:
         """After acting on the broker: write what it wants written at the end of this loop turn, once for each receiver."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from broker.session.publisher import Publisher
@@ -43,6 +44,7 @@ class DirectServerProtocol(asyncio.Protocol):
     def __init__(self, server: StreamServer) -> None:
         self._server = server
         self._loop = server.loop
+        self._time: Callable[[], float] = server.loop.time  # bound once, for every batch
         self._delivered = server.delivered
         self._is_closing = False
         self._reader = ServerReader(server.bytes_max)
@@ -75,7 +77,7 @@ class DirectServerProtocol(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._is_closing:
             return
-        self._received_at = self._loop.time()
+        self._received_at = self._time()
         try:
             if self.receiver is None:
                 hello = self._reader.receive_hello(data)

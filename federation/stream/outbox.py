@@ -296,6 +296,15 @@ class Outbox:
         block = self._open
         return 0 if block is None else block.messages
 
+    def take_open(self) -> Block | None:
+        """As close_block and take_waiting together, for when nothing waits."""
+        block = self._open
+        if block is not None:
+            self._end_run()
+            self._open = None
+            self.size -= block.size
+        return block
+
     def take_waiting(self) -> Block | None:
         """The oldest closed block; the caller numbers it and gives it to `sent`."""
         if not self.waiting:

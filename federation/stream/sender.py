@@ -413,8 +413,7 @@ class PeerSender(Peer):
             bulk = self._last_messages >= BULK_MESSAGES and since < self._last_sent_at + BULK_SECONDS
             if bulk or len(outbox.on_way) >= EAGER_BLOCKS:
                 return None
-        outbox.close_block()
-        return outbox.take_waiting()
+        return outbox.take_open()
 
     # --- time ---
 
