@@ -47,7 +47,7 @@ class Turns:
         self.callbacks: list[Callable[[float], None]] = []
         self._broker = broker
         self._loop = loop
-        self._time: Callable[[], float] = loop.time  # bound once: looking it up costs as much as the call
+        self._time: Callable[[], float] = loop.time  # bound once, for every chunk
         self._faults = faults
         self._is_scheduled = False
         self._flushed_at = 0.0
