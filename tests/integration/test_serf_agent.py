@@ -194,6 +194,8 @@ async def test_agents_probe_us_and_we_see_one_killed() -> None:
         await second.command("join", f"127.0.0.1:{node.port}")
         await node.event(MemberJoin, "agent1", 10)
         await node.event(MemberJoin, "agent2", 10)
+        # The time is what is tested: an agent probes each of two others every two seconds, and gives one that is silent up
+        # within five more.
         for _ in range(3):
             await asyncio.sleep(3)
             for agent in (first, second):

@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 
 
 async def stream(
-    publisher: MqttClient, subscriber: MqttClient, count: int, fault: Callable[[], Coroutine[None, None, None]]
+    publisher: MqttClient,
+    subscriber: MqttClient,
+    count: int,
+    fault: Callable[[asyncio.Event], Coroutine[None, None, None]],
 ) -> None:
-    """Messages at QoS 1, the fault in the middle; all arrive, in order, once."""
+    """Messages at QoS 1, the fault after a third of them; all arrive, in order, once.
+
+    The fault is given an event, which is set when the last message was published."""
 
     received: list[int] = []
+    published = asyncio.Event()
 
     async def receive() -> None:
         while len(received) < count:
@@ -36,7 +42,8 @@ async def stream(
         for number in range(count):
             await publisher.publish("stream", b"%d" % number, 1)
             if number == count // 3:
-                breaking = asyncio.create_task(fault())
+                breaking = asyncio.create_task(fault(published))
+        published.set()
         assert breaking is not None
         await breaking
         before = -1
@@ -54,17 +61,17 @@ async def stream(
 
 
 async def test_stream_over_a_stopped_node(nodes: Nodes, clients: Clients) -> None:
-    """The subscriber's node stands still for two seconds; what waited then comes faster than the subscriber takes it,
-    and the stream is held rather than its queue of 1000 overrun."""
+    """The subscriber's node stands still until all is published; what waited then comes faster than the subscriber takes
+    it, and the stream is held rather than its queue of 1000 overrun."""
     node1, node2 = await nodes.federation(2)
     subscriber = await clients.connect(node2.port)
     await subscriber.subscribe("stream", qos=1)
     publisher = await clients.connect(node1.port)
     await reached(publisher, "stream", subscriber)
 
-    async def stand_still() -> None:
+    async def stand_still(published: asyncio.Event) -> None:
         os.kill(node2.pid, signal.SIGSTOP)
-        await asyncio.sleep(2)
+        await asyncio.wait_for(published.wait(), DEADLINE)
         os.kill(node2.pid, signal.SIGCONT)
 
     await stream(publisher, subscriber, 2000, stand_still)
@@ -147,7 +154,7 @@ async def test_stream_over_a_cut_connection(proxied: tuple[Node, Node, Proxy], c
     await reached(publisher, "stream", subscriber)
     before = proxy.connections
 
-    async def cut() -> None:
+    async def cut(_published: asyncio.Event) -> None:
         for _ in range(3):
             proxy.connected.clear()
             await proxy.cut()
