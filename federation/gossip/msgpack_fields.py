@@ -25,6 +25,8 @@ ACCUSED_INCARNATION_MAX: Final = UINT32_MAX - (1 << 20)
 # would take all clocks to the end, and no intent after it could be told.
 LAMPORT_TIME_MAX: Final = INT64_MAX
 WITNESSED_TIME_MAX: Final = INT64_MAX - (1 << 40)
+# Nor is a member's leave believed near to the end: above it there is room for the join that refutes it.
+LEAVE_TIME_MAX: Final = INT64_MAX - (1 << 20)
 
 NAME_BYTES_MAX: Final = 255
 STREAM_ELEMENTS_MAX: Final = 64

@@ -8,6 +8,7 @@ from federation.gossip.errors import WireError
 from federation.gossip.msgpack_fields import (
     INT64_MAX,
     LAMPORT_TIME_MAX,
+    LEAVE_TIME_MAX,
     UINT8_MAX,
     UINT16_MAX,
     UINT32_MAX,
@@ -60,7 +61,7 @@ class LeaveIntent:
     def decode(body: bytes) -> LeaveIntent:
         fields = decode_fields(body)
         return LeaveIntent(
-            uint_field(fields, b"LTime", LAMPORT_TIME_MAX), name_field(fields, b"Node"), bool_field(fields, b"Prune")
+            uint_field(fields, b"LTime", LEAVE_TIME_MAX), name_field(fields, b"Node"), bool_field(fields, b"Prune")
         )
 
     def encode(self) -> bytes:

@@ -20,6 +20,7 @@ from federation.gossip.exchange import IncomingStream, StreamRequest
 from federation.gossip.gossip import Gossip
 from federation.gossip.members import FactsPool, NodeFacts
 from federation.gossip.messages import OUR_VERSIONS
+from federation.gossip.msgpack_fields import LEAVE_TIME_MAX
 from federation.serf import messages
 from federation.serf.config import SerfConfig
 from federation.serf.event_queue import EventQueue
@@ -329,8 +330,8 @@ class Serf(GossipDelegate):
         # These intents are made up here from the other side's knowledge, so they are not passed on.
         left = dict.fromkeys(remote.left_members)
         for name in left:
-            time = remote.status_times.get(name, 0)
-            self._apply_leave_intent(LeaveIntent(time + 1, name, False), now)
+            time = min(remote.status_times.get(name, 0) + 1, LEAVE_TIME_MAX)
+            self._apply_leave_intent(LeaveIntent(time, name, False), now)
         for name, time in remote.status_times.items():
             if name not in left:
                 self.roster.apply_join(JoinIntent(time, name), now)
@@ -385,12 +386,12 @@ class Serf(GossipDelegate):
         """True when it is news and must be passed on."""
         outcome = self.roster.apply_leave(intent, self.phase != SerfPhase.ALIVE, now)
         if outcome == INTENT_ABOUT_US:
-            self._announce_join(now)  # somebody thinks that we go: we do not
+            self._announce_join(now, intent.lamport_time + 1)  # somebody thinks that we go: we do not
         return outcome == INTENT_NEWS
 
-    def _announce_join(self, now: float) -> None:
-        """Our own join intent: newer than anything said about us so far."""
-        intent = JoinIntent(self.roster.clock.time, self._name)
+    def _announce_join(self, now: float, time_min: int = 0) -> None:
+        """Our own join intent: newer than anything said about us so far. `time_min` is for what no clock follows."""
+        intent = JoinIntent(max(self.roster.clock.time, time_min), self._name)
         self.roster.apply_join(intent, now)
         self._queue(self._intent_queue, intent.encode())
 

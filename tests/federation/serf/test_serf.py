@@ -10,6 +10,7 @@ import pytest
 from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address
 from federation.gossip.config import LAN
+from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, LEAVE_TIME_MAX, WITNESSED_TIME_MAX
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
     Event,
@@ -24,7 +25,7 @@ from federation.serf.events import (
     UserEvent,
 )
 from federation.serf.lamport import LamportClock
-from federation.serf.messages import Query
+from federation.serf.messages import LeaveIntent, Query, SerfState
 from federation.serf.serf import Serf
 from federation.simulator.network import Faults
 from federation.simulator.serf_process import SerfProcess
@@ -368,6 +369,28 @@ def test_what_was_told_on_one_side_of_a_partition_holds_after_it(seed: int) -> N
     world.run_until(lambda: all(cluster.statuses(n) == whole for n in (1, 2, 4, 5)), 300.0, "one view")
     cluster.run(100.0)
     assert all(cluster.statuses(n) == whole for n in (1, 2, 4, 5))
+
+
+@pytest.mark.parametrize("time", [WITNESSED_TIME_MAX, WITNESSED_TIME_MAX + 1, LEAVE_TIME_MAX, LAMPORT_TIME_MAX])
+@pytest.mark.parametrize("by_exchange", [False, True])
+def test_a_forged_leave_at_any_time_is_refuted(time: int, by_exchange: bool) -> None:
+    cluster = Cluster(3)
+    world = cluster.world
+    if by_exchange:
+        state = SerfState(1, 1, 1, {"n2": time - 1}, ["n2"], []).encode()
+        cluster.do(1, lambda serf: serf.merge_remote_state(state, False, world.now))
+    else:
+        cluster.do(1, lambda serf: serf.user_message(LeaveIntent(time, "n2", False).encode(), world.now))
+    assert cluster.statuses(1)["n2"] == ("ALIVE" if time > LEAVE_TIME_MAX and not by_exchange else "LEAVING")
+    cluster.run(60.0)
+    assert all(cluster.statuses(n)["n2"] == "ALIVE" for n in (1, 2, 3))
+    # It can still go and come back.
+    cluster.do(2, lambda serf: serf.leave(world.now))
+    cluster.run(5.0)
+    assert all(cluster.statuses(n)["n2"] == "LEFT" for n in (1, 2, 3))
+    cluster.do(2, lambda serf: serf.join([("10.0.0.1", 8902)], world.now))
+    cluster.run(5.0)
+    assert all(cluster.statuses(n)["n2"] == "ALIVE" for n in (1, 2, 3))
 
 
 def test_failed_and_left_members_are_reaped() -> None:
