@@ -38,7 +38,7 @@ def take_left_behind(tree: Trie, session: Session, now: float) -> list[tuple[Sha
     if session.queue:
         stay: deque[Outgoing] = deque()
         for outgoing in session.queue:
-            if outgoing.qos and len(left_behind) < HANDED_OVER_MAX:
+            if outgoing.qos and outgoing.expires_at > now and len(left_behind) < HANDED_OVER_MAX:
                 if _take(tree, session, shared, groups, outgoing, now, left_behind):
                     continue
             stay.append(outgoing)

@@ -233,6 +233,21 @@ def test_nobody_else_in_the_group(make_world: Any) -> None:
     assert world.drops() == {"session_ended": 3}
 
 
+def test_what_waited_too_long_is_left_to_nobody(make_world: Any) -> None:
+    """`message_expiry` of a queue, where the message itself has no end."""
+    world = make_world(message_expiry=10.0)
+    lazy = world.connect("lazy", expiry=15)
+    lazy.subscribe(b"$share/g/a")
+    lazy.cut()
+    published(world, 1, 2)
+    other = world.connect("other")
+    other.subscribe(b"$share/g/a")
+    world.advance(20.0)
+    assert list(world.broker.sessions) == ["other"]
+    assert other.take_publishes() == []
+    assert world.drops() == {"session_ended": 2}
+
+
 def test_what_is_left_behind_is_bounded(make_world: Any) -> None:
     """A stop of the node hands nothing over: it would wander from one that is closed to the next."""
     world = make_world(max_inflight=10)
