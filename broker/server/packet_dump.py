@@ -3,6 +3,9 @@ node that does not dump."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
 from broker.codec.reader import PacketReader
 from broker.errors import MqttError
 from broker.server.client_log import LoggingProtocol
@@ -32,22 +35,39 @@ class PacketDump:
             self._log.debug(f"{self._direction}: no MQTT", client_id=connection.client_id, error=error.text)
 
 
+class DumpingTransport:
+    """A transport that logs what is written to it: what a connection sends is partly found only when it is taken."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: DumpingProtocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        self._protocol.dump_sent(data)
+        self._transport.write(data)
+
+
 class DumpingProtocol(LoggingProtocol):
     """A protocol that also logs what passes."""
 
     __slots__ = ("_received", "_sent")
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._received = PacketDump("received", self.server.settings.mqtt.max_packet_size)
+        self._sent = PacketDump("sent", self.server.settings.mqtt.max_packet_size)
+        dumping = DumpingTransport(cast(asyncio.Transport, transport), self)
+        super().connection_made(cast(asyncio.BaseTransport, dumping))
+
     def data_received(self, data: bytes) -> None:
         connection = self.connection
         if connection is None or connection.closed:
             return
-        if not hasattr(self, "_received"):
-            self._received = PacketDump("received", self.server.settings.mqtt.max_packet_size)
-            self._sent = PacketDump("sent", self.server.settings.mqtt.max_packet_size)
         self._received.dump(data, connection)
         super().data_received(data)
 
-    def carry_out(self, connection: Connection) -> None:
-        if hasattr(self, "_sent") and connection.out:
-            self._sent.dump(b"".join(connection.out), connection)
-        super().carry_out(connection)
+    def dump_sent(self, data: bytes) -> None:
+        if self.connection is not None:
+            self._sent.dump(data, self.connection)

@@ -239,7 +239,7 @@ def test_unsubscribing_ends_its_retained_messages(make_world: Any) -> None:
 
 
 def test_filters_that_match_nothing_keep_nobody_waiting(world: Any) -> None:
-    """Each would have to look at every retained topic: they are looked at a few thousand at a time."""
+    """Each would have to look at every retained topic: they are looked at LOOK_MAX at a time."""
     for number in range(20_000):
         world.broker.publish(Message(b"a/%d/b" % number, b"x", 1, True), world.now)
     client = world.connect("c")

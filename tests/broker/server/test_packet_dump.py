@@ -1,0 +1,71 @@
+"""`log.dump_packet`: every packet of a connection, both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from broker.codec.packets import Connect, Packet, Subscribe, SubscribeFilter
+from broker.codec.writer import encode_packet
+from broker.config.settings import LogSettings, Settings
+from broker.message import Message
+from broker.server.lifecycle import Server
+from broker.server.logging import setup_logging
+from broker.server.packet_dump import DumpingProtocol
+from broker.session.backlog import LOOK_MAX
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    former = structlog.get_config()
+    stream = io.StringIO()
+    setup_logging(LogSettings(level="debug", dump_packet=True), stream)
+    yield stream
+    setup_logging(LogSettings(), stream)
+    structlog.configure(**former)
+
+
+class Wire(asyncio.Transport):
+    """A transport that takes everything at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
+    def write(self, data: Any) -> None:
+        self.written += len(data)
+
+
+async def test_what_is_found_while_it_is_sent_is_logged_too(log: io.StringIO) -> None:
+    """Retained messages that come in later rounds than their subscription's answer."""
+    server = Server(Settings())
+    protocol = DumpingProtocol(server)
+    wire = Wire()
+    count = 2 * LOOK_MAX
+    for number in range(count):
+        server.broker.publish(Message(b"a/%d" % number, b"x", 0, True), server.now())
+
+    def send(packet: Packet) -> None:
+        protocol.data_received(encode_packet(packet, 4))
+        server.turns.flush_now(server.now())
+
+    protocol.connection_made(wire)
+    send(Connect("c", 4))
+    send(Subscribe(1, [SubscribeFilter(b"#")]))
+    lines = log.getvalue().splitlines()
+    assert [line.split("packet=")[1].split("(")[0].strip('"') for line in lines if " received " in line] == [
+        "Connect",
+        "Subscribe",
+    ]
+    sent = [line.split("packet=")[1].split("(")[0].strip('"') for line in lines if " sent " in line]
+    assert sent == ["ConnAck", "SubAck"] + ["Publish"] * count
+    assert wire.written > count
+    server.turns.stop()
