@@ -23,6 +23,7 @@ class LogOutput:
         self._fd = -1
         self._poll = select.poll()
         self._is_stuck = False
+        self._is_torn = False  # a line was begun and not ended: the next one must not stand behind it
         is_real = standard_error is sys.__stderr__  # and not what a test put in its place
         if stream is None and standard_error is not None and is_real:
             # Past Python's buffer, which would keep what a full disk refused and fail again at the end of the process.
@@ -55,10 +56,13 @@ class LogOutput:
         return True
 
     def _write_pieces(self, data: bytes) -> bool:
+        if self._is_torn:
+            data = b"\n" + data
         while data:
             if not self._poll.poll(0 if self._is_stuck else WAIT_MS_MAX):
                 self._is_stuck = True
                 return False
             self._is_stuck = False
             data = data[os.write(self._fd, data[:PIECE_BYTES]) :]
+            self._is_torn = len(data) > 0
         return True

@@ -35,6 +35,18 @@ for round in range(2):
 log.info("last")
 """
 
+# Lines that a pipe does not take in one piece, more of them than it holds; one more when it is told to go on.
+LONG_LINES: Final = """
+import sys
+from broker.server.log_output import LogOutput
+output = LogOutput()
+for number in range(40):
+    output.info("x" * 10_000)
+print(output.lost, flush=True)
+sys.stdin.readline()
+output.info("after")
+"""
+
 
 @pytest.fixture(autouse=True)
 def former_log() -> Iterator[None]:
@@ -54,9 +66,9 @@ class Full(io.StringIO):
         return super().write(text)
 
 
-def start(stderr: int) -> subprocess.Popen[str]:
+def start(stderr: int, program: str = PROGRAM) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -151,3 +163,17 @@ def test_a_reader_that_does_not_read_is_waited_for_once() -> None:
     assert " last" in drain(reading)
     os.close(reading)
     process.stdout.close()
+
+
+def test_a_line_of_which_only_a_part_was_written_takes_no_other_with_it() -> None:
+    """The next line tells what was lost, so it must be one."""
+    reading, writing = os.pipe()
+    process = start(writing, LONG_LINES)
+    os.close(writing)
+    assert process.stdout is not None
+    assert int(process.stdout.readline()) > 20
+    text = drain(reading)
+    assert len(text) % 10_001 > 0, "no line was torn"
+    end(process)
+    assert drain(reading) == "\nafter\n"
+    os.close(reading)
