@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 NEVER: Final = float("inf")
+# A kept message is counted with what it costs beside what it carries, so that a flood of empty messages is bounded too.
+ENTRY_BYTES: Final = 256
 
 
 class Message:
@@ -57,3 +59,8 @@ class Message:
         self.head = b""
         self.tail = b""
         self.head_version = 0
+
+
+def message_bytes(message: Message) -> int:
+    """What a message counts for in `max_queued_bytes` and `max_retained_bytes`."""
+    return len(message.payload) + len(message.topic) + len(message.properties) + ENTRY_BYTES

@@ -12,9 +12,6 @@ AWAIT_PUBACK: Final = 1
 AWAIT_PUBREC: Final = 2
 AWAIT_PUBCOMP: Final = 3
 
-# Queue entries are counted with what they cost beside the payload, so that a flood of empty messages is bounded too.
-ENTRY_BYTES: Final = 256
-
 EXPIRY_MAX: Final = 0xFFFFFFFF  # a Message Expiry Interval has four bytes
 
 # Two bytes of every packet identifier, instead of int.to_bytes for each message (about 2.8 MB once; not measured apart).
@@ -36,11 +33,6 @@ class Outgoing:
         self.identifiers = identifiers
         self.packet_id = 0
         self.state = QUEUED
-
-
-def message_bytes(message: Message) -> int:
-    """What a queued message counts for in `max_queued_bytes`."""
-    return len(message.payload) + len(message.topic) + len(message.properties) + ENTRY_BYTES
 
 
 def encode_for(

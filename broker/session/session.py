@@ -17,7 +17,7 @@ from broker.counters import (
     DROP_QUEUE_FULL,
     DROP_SESSION_ENDED,
 )
-from broker.message import NEVER, Message
+from broker.message import NEVER, Message, message_bytes
 from broker.session.backlog import Portion, RetainedBacklog
 from broker.session.outgoing import (
     AWAIT_PUBACK,
@@ -25,7 +25,6 @@ from broker.session.outgoing import (
     AWAIT_PUBREC,
     Outgoing,
     encode_for,
-    message_bytes,
 )
 from broker.timers import Timed
 

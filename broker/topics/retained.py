@@ -5,11 +5,10 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from broker.message import NEVER, Message
+from broker.message import NEVER, Message, message_bytes
 
 RETAINED_MESSAGES_MAX: Final = 1_000_000
 RETAINED_BYTES_MAX: Final = 2**30
-ENTRY_BYTES: Final = 256  # that a message costs beside what it carries
 WALK_TO_THE_END: Final = 2**62
 _BELOW_HASH: Final = -1
 _DEADLINES_SPARE: Final = 1_024  # stale deadlines that are kept before the heap is built anew
@@ -72,8 +71,8 @@ class RetainedStore:
             return self._delete(topic)
         known = self._messages.get(topic)
         if known is not None:
-            self.bytes -= _message_bytes(known)
-        self.bytes += _message_bytes(message)
+            self.bytes -= message_bytes(known)
+        self.bytes += message_bytes(message)
         self._messages[topic] = message
         node = self.root
         for level in topic.split(b"/"):
@@ -96,10 +95,11 @@ class RetainedStore:
         return True
 
     def has_room(self, message: Message) -> bool:
+        """Whether both limits take the message in place of the one that its topic has."""
         known = self._messages.get(message.topic)
         if known is None:
-            return len(self._messages) < self.messages_max and self.bytes + _message_bytes(message) <= self.bytes_max
-        return self.bytes - _message_bytes(known) + _message_bytes(message) <= self.bytes_max
+            return len(self._messages) < self.messages_max and self.bytes + message_bytes(message) <= self.bytes_max
+        return self.bytes - message_bytes(known) + message_bytes(message) <= self.bytes_max
 
     def get(self, topic: bytes) -> Message | None:
         """The topic's message, also an expired one that `expire` has not taken yet."""
@@ -142,7 +142,7 @@ class RetainedStore:
         message = self._messages.pop(topic, None)
         if message is None:
             return False
-        self.bytes -= _message_bytes(message)
+        self.bytes -= message_bytes(message)
         levels = topic.split(b"/")
         path: list[_Node] = [self.root]
         for level in levels:
@@ -168,11 +168,6 @@ class RetainedStore:
                 deadlines.append((message.expires_at, topic))
         heapify(deadlines)
         self._deadlines = deadlines
-
-
-def _message_bytes(message: Message) -> int:
-    """What a message counts for in `bytes_max`."""
-    return len(message.payload) + len(message.topic) + len(message.properties) + ENTRY_BYTES
 
 
 class RetainedWalk:

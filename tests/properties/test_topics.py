@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.errors import MqttError
-from broker.message import NEVER, Message
+from broker.message import ENTRY_BYTES, NEVER, Message
 from broker.topics.names import check_topic_filter, check_topic_name, full_filter, has_wildcard, parse_filter
-from broker.topics.retained import ENTRY_BYTES, RetainedStore, RetainedWalk
+from broker.topics.retained import RetainedStore, RetainedWalk
 from broker.topics.shared import GroupMember, SharedGroup
 from broker.topics.trie import Trie
 

@@ -1,7 +1,7 @@
 """The retained store by example."""
 
-from broker.message import NEVER, Message
-from broker.topics.retained import ENTRY_BYTES, RetainedStore
+from broker.message import ENTRY_BYTES, NEVER, Message
+from broker.topics.retained import RetainedStore
 
 
 def message(topic: bytes, payload: bytes = b"x", expires_at: float = NEVER) -> Message:
