@@ -149,6 +149,20 @@ ACTIONS = st.lists(
 )
 
 
+def change(wheel: TimerWheel, alarm: Alarm, action: str, now: float, seconds: float) -> None:
+    if action == "cancel":
+        wheel.cancel(alarm)
+        alarm.at = NEVER
+    elif action == "later" and alarm.at != NEVER:
+        alarm.at += seconds
+    elif action == "earlier" and alarm.at != NEVER:
+        alarm.at = max(now, alarm.at - seconds)
+        wheel.schedule(alarm)
+    elif action == "again":
+        alarm.at = now + seconds
+        wheel.schedule(alarm)
+
+
 @given(ACTIONS)
 def test_as_a_list_that_is_searched(actions: list[tuple[str, int, int]]) -> None:
     """Each alarm rings exactly once for a deadline, in the first slot that is over after it."""
@@ -180,18 +194,7 @@ def test_as_a_list_that_is_searched(actions: list[tuple[str, int, int]]) -> None
             wheel.handle_timeout(until)
             now = until
         elif alarms:
-            alarm = alarms[which % len(alarms)]
-            if action == "cancel":
-                wheel.cancel(alarm)
-                alarm.at = NEVER
-            elif action == "later" and alarm.at != NEVER:
-                alarm.at += seconds
-            elif action == "earlier" and alarm.at != NEVER:
-                alarm.at = max(now, alarm.at - seconds)
-                wheel.schedule(alarm)
-            elif action == "again":
-                alarm.at = now + seconds
-                wheel.schedule(alarm)
+            change(wheel, alarms[which % len(alarms)], action, now, seconds)
     waiting = [alarm for alarm in alarms if alarm.at != NEVER]
     assert len(wheel) == len(waiting)
     assert (wheel.next_timeout() is None) == (not waiting)
@@ -217,13 +220,7 @@ def test_who_asks_only_when_told_wakes_in_time(actions: list[tuple[str, int, int
                 armed = wheel.next_timeout()
             now = until
         elif alarms:
-            alarm = alarms[which % len(alarms)]
-            if action == "cancel":
-                wheel.cancel(alarm)
-                alarm.at = NEVER
-            elif action in ("earlier", "again"):
-                alarm.at = now + seconds
-                wheel.schedule(alarm)
+            change(wheel, alarms[which % len(alarms)], action, now, seconds)
         if armed is None or wheel.is_earlier:
             at = wheel.next_timeout()
             armed = at if armed is None or at is None else min(armed, at)
