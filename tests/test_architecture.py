@@ -23,6 +23,7 @@ CORES: Final = (
     "broker/timers.py",
     "broker/router.py",
     "broker/broker.py",
+    "broker/counters.py",
     "broker/hooks.py",
     "federation/gossip",
     "federation/serf",

@@ -53,7 +53,7 @@ class Exchange:
 class IncomingStream:
     """A stream that another node opened: `receive_data` gives what to write; write it and close when `closed`.
 
-    The shell also closes after GossipConfig.tcp_timeout; when the connection is gone, however, it calls `abandon`.
+    The shell also closes after GossipConfig.tcp_timeout. However the connection ends, it then calls `abandon`.
     """
 
     __slots__ = ("_decoder", "_gone", "_gossip", "_held", "closed")
