@@ -130,8 +130,12 @@ class Connection(Publisher):
             self.look_at_most = min(LOOK_MAX, self.look_at_most + LOOK_MAX)  # what was too much in one round is owed
             if session.backlog is not None:
                 session.backlog.resting = False
-            session.pump(self.broker.now)
-        self.dirty = False
+            try:
+                session.pump(self.broker.now)
+            finally:
+                self.dirty = False  # also after a fault: the close that it brings is to be announced
+        else:
+            self.dirty = False
         if not out:
             if session is not None and session.backlog is not None and session.backlog.resting:
                 self.call_again()
@@ -143,8 +147,7 @@ class Connection(Publisher):
             self.stalled_bytes += self.out_size
         self.out_size = 0
         if session is not None and session.is_waiting():
-            self.dirty = True
-            self.broker.dirty.append(self)
+            self.call_again()
         return data
 
     # --- time ---

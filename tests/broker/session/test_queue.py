@@ -349,3 +349,18 @@ def test_new_limits_reach_the_sessions_that_are_there(make_world: Any) -> None:
     world.publish(b"a", b"last", qos=1)
     assert session.queue_length() == 3
     assert back(world)[-1] == b"last"
+
+
+def test_a_fault_in_sending_what_waits_ends_the_connection(world: Any) -> None:
+    """The shell closes it, and is asked to carry that out."""
+    client = world.connect("c")
+    client.subscribe(b"a")
+    client.stop_reading()
+    world.publish(b"a", bytes(1000))
+    (outgoing,) = world.broker.sessions["c"].queue
+    outgoing.message = None  # a fault of ours
+    client.connection.writable = True
+    with pytest.raises(AssertionError):
+        client.connection.take_output()
+    world.broker.close_connection(client.connection, 0x83, "internal error", world.now)
+    assert world.broker.take_dirty() == [client.connection]
