@@ -3,6 +3,7 @@ both directions, breaks its connection, resumes, and nothing is lost or doubled.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -31,6 +32,18 @@ async def member() -> AsyncIterator[PlainMember]:
 def addresses(node: Any) -> tuple[str, str]:
     federation = node.config["plugins"]["federation"]
     return federation["fed_addr"], federation["gossip_addr"]
+
+
+async def publisher_for(nodes: Any, clients: Any, member: PlainMember) -> Any:
+    """A client of a node, whose messages to to/# go to the member."""
+    node = nodes.make_federated(overrides=NO_API)
+    await node.start()
+    fed_addr, gossip_addr = addresses(node)
+    await member.start(gossip_addr)
+    await member.connect(fed_addr)
+    await member.send(subscribe("to/#"))
+    await member.wait_acked()
+    return await clients.connect(node.port, "client")
 
 
 async def test_a_plain_member_exchanges_breaks_and_resumes(nodes: Any, clients: Any, member: PlainMember) -> None:
@@ -129,14 +142,7 @@ async def test_a_run_that_breaks_in_its_middle_goes_on_where_the_member_stands(
     nodes: Any, clients: Any, member: PlainMember
 ) -> None:
     """A gmqttd knows its last 100 events only: what comes again from before those is done again."""
-    node = nodes.make_federated(overrides=NO_API)
-    await node.start()
-    fed_addr, gossip_addr = addresses(node)
-    await member.start(gossip_addr)
-    await member.connect(fed_addr)
-    await member.send(subscribe("to/#"))
-    await member.wait_acked()
-    client = await clients.connect(node.port, "client")
+    client = await publisher_for(nodes, clients, member)
     count = 2000
     member.breaks_at = {300, 900, 901, 1700}
     client.send(*(Publish(b"to/run", b"%d" % number, 0, False) for number in range(count)))
@@ -149,14 +155,7 @@ async def test_a_run_that_breaks_in_its_middle_goes_on_where_the_member_stands(
 
 async def test_a_message_that_a_gmqttd_cannot_take_stops_nothing(nodes: Any, clients: Any, member: PlainMember) -> None:
     """gRPC's default bound, which a gmqttd does not change, is 4 MiB for an event."""
-    node = nodes.make_federated(overrides=NO_API)
-    await node.start()
-    fed_addr, gossip_addr = addresses(node)
-    await member.start(gossip_addr)
-    await member.connect(fed_addr)
-    await member.send(subscribe("to/#"))
-    await member.wait_acked()
-    client = await clients.connect(node.port, "client")
+    client = await publisher_for(nodes, clients, member)
     sizes = [1, 4 * 2**20 - 100, 2, 4 * 2**20, 3, 5 * 2**20, 4]
     for size in sizes:
         await client.publish("to/large", b"x" * size, qos=1)
@@ -234,6 +233,15 @@ async def test_a_member_that_does_not_come_back_with_its_stream_is_named(
 ) -> None:
     """The Go broker can lose its side of a link for good and stay alive."""
     monkeypatch.setattr(stream_server, "MISSING_SECONDS_MAX", 2.0)
+    loop = asyncio.get_running_loop()
+    missing_at: list[float] = []
+    is_missing = stream_server.StreamServer._is_missing
+
+    def noted(self: stream_server.StreamServer, name: str) -> None:
+        missing_at.append(loop.time())
+        is_missing(self, name)
+
+    monkeypatch.setattr(stream_server.StreamServer, "_is_missing", noted)
     gossip = free_port()
     fed = free_port()
     settings = {"node_name": "node1", "fed_addr": f"127.0.0.1:{fed}", "gossip_addr": f"127.0.0.1:{gossip}"}
@@ -246,15 +254,19 @@ async def test_a_member_that_does_not_come_back_with_its_stream_is_named(
         log += "".join(capfd.readouterr())
         return "sends no events" in log
 
+    broken_at = 0.0
     for _ in range(2):  # one that comes back is not meant
         await member.connect(f"127.0.0.1:{fed}")
         await member.send(subscribe("t"))
         await member.wait_acked()
         assert not is_logged()
+        broken_at = loop.time()
         await member.break_stream()
     await eventually(is_logged, "a line that names the member")
     assert "node=gmqttd-like" in log.split("sends no events")[1].splitlines()[0]
     assert log.count("sends no events") == 1
+    assert len(missing_at) == 1
+    assert missing_at[0] - broken_at > 2.0 - 0.005, "the first end is not counted any more"
 
 
 @pytest.mark.parametrize(
