@@ -202,6 +202,8 @@ class NodeProcess(SerfProcess):
                     ack = served.receiver.receive_batch(served.number, batch.first_id, batch.count, batch.events, now)
             if ack >= 0:
                 stream.write(encode_ack(ack))
+            if served.reader.fault is not None:
+                raise served.reader.fault
         except (DirectError, StreamError) as error:
             self._end_served(stream, error.malformed if isinstance(error, StreamError) else True, str(error))
 

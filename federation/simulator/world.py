@@ -68,8 +68,9 @@ class Host:
         self.streams.clear()
 
     def stand_still(self, seconds: float) -> None:
-        """The process gets no time; its connections stay open."""
-        self.still_until = self.world.now + seconds
+        """The process gets no time; its connections stay open. One that stands still already does not start sooner: what
+        waits for that moment would come behind what is later."""
+        self.still_until = max(self.still_until, self.world.now + seconds)
         self.log(f"stands still for {seconds:.3f} s")
 
     @property
