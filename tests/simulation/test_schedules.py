@@ -5,15 +5,18 @@ A failure names its schedule and its seed: scripts/simulate --only NAME --first 
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from broker.message import Message
 from federation.simulator.federation import Federation
 from federation.simulator.node_process import NodeProcess
 from federation.simulator.schedules import SCHEDULES
+from federation.simulator.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
 # Seeds that broke something once; odd ones lose, double and delay packets.
@@ -66,6 +69,45 @@ def test_the_oracle_sees_damage(damage: str) -> None:
         return
     with pytest.raises(AssertionError, match=r"seed 2, virtual time .* the tree has .* for n1, which wants"):
         federation.until_agreement(10.0, "damage")
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        ("none", ""),
+        ("lost", "1 messages are missing, 0 were dropped and counted"),
+        ("twice", "twice or out of order"),
+        ("out of order", "twice or out of order"),
+        ("two of a group", "the group got 2 copies of"),
+        ("none of a group", "1 messages are missing, 0 were dropped and counted"),
+        ("retained", "n2.1 holds .* of n1.1, which holds"),
+    ],
+)
+def test_the_oracle_of_messages_sees_damage(damage: str, found: str) -> None:
+    federation = Federation(2, 3)
+    traffic = Traffic(federation)
+    first, second, third = traffic.stations
+    for kind in "mmmgggrrr":
+        traffic.publish_by(first, kind)
+    federation.run(2.0)
+    received = second.reader.received
+    own = [at for at, (topic, _) in enumerate(received) if topic == b"m/n1.1"]
+    groups = [station.member.received for station in traffic.stations if station.member.received]
+    if damage == "lost":
+        del received[own[1]]
+    elif damage == "twice":
+        received.append(received[own[1]])
+    elif damage == "out of order":
+        received[own[0]], received[own[1]] = received[own[1]], received[own[0]]
+    elif damage == "two of a group":
+        third.member.received.append(groups[0][0])
+    elif damage == "none of a group":
+        del groups[0][0]
+    elif damage == "retained":
+        (topic, *_) = second.retained("n1.1")
+        second.node.broker.retained.put(Message(topic, b"other", 1, True))
+    difference = traffic.difference(0, complete=True)
+    assert re.search(found, difference) if found else not difference, difference
 
 
 def test_the_script_runs_seeds_and_names_what_fails() -> None:
