@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from direct_peers import Raw, Script
-from federation.shell import direct_client, direct_server
+from federation.shell import direct_client
 from federation.stream.direct import (
     ACK_PONG,
     STATUS_NOT_A_MEMBER,
@@ -20,7 +20,7 @@ from federation.stream.direct import (
     encode_end,
     encode_reply,
 )
-from stations import Client, StartStation, interest, lone, only_connection, two_nodes
+from stations import Client, StartStation, interest, lone, only_connection
 
 OK: Final = encode_reply(Reply(STATUS_OK, True, 0, ""))
 
@@ -116,37 +116,6 @@ async def test_a_server_without_a_sign_of_life(start_station: StartStation, monk
     assert n1.reasons()[0] == "no sign of life for 0.15 s"
     await n1.stop()
     script.server.close()
-
-
-@pytest.mark.interpreted
-async def test_full_receivers_do_not_end_a_stream(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing is read, the other node hears that we live."""
-    monkeypatch.setattr(direct_client, "PING_SECONDS", 0.1)
-    monkeypatch.setattr(direct_client, "SILENCE_SECONDS_MAX", 0.3)
-    monkeypatch.setattr(direct_server, "SILENCE_SECONDS_MAX", 0.5)
-    monkeypatch.setattr(direct_server, "HELD_SECONDS", 0.05)
-    n1, n2 = await two_nodes(start_station)
-    reader, writer = Client(n2, "r"), Client(n1, "w")
-    reader.subscribe("t")
-    n1.meet("n2", n2.addr)
-    n2.meet("n1", n1.addr)
-    await n1.until(lambda: n1.node.tree.interest_of("n2"), "interest")
-    writer.publish("t", b"0")
-    await n2.until(lambda: reader.payloads, "message")
-    publisher = n2.node.receivers["n1"].publisher
-    n2.broker.hold(publisher)
-    n2.changed()
-    held_until = n1.now() + 1.2
-    for number in range(1, 100):
-        writer.publish("t", b"%d" % number)
-        await asyncio.sleep(0)
-    n1.loop.call_at(held_until, n2.broker.release, publisher)
-    n1.loop.call_at(held_until, n2.changed)
-    await n2.until(lambda: len(reader.payloads) == 100, "messages")
-    assert n1.now() >= held_until
-    assert reader.payloads == [b"%d" % number for number in range(100)]
-    assert n1.kinds() == ["direct"]
-    assert n1.node.counters["n2"].losses == 0
 
 
 async def test_a_stream_that_begins_while_receivers_are_full_waits(start_station: StartStation) -> None:

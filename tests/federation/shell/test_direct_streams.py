@@ -7,18 +7,20 @@ import random
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from direct_peers import Raw
-from federation.shell import grpc_client, grpc_options, grpc_server
+from federation.shell import direct_client, direct_server, grpc_client, grpc_options, grpc_server
 from federation.shell.stream_server import GRPC_PREFACE
 from federation.stream import sender as sender_module
 from federation.stream.direct import (
     PREFACE,
 )
 from stations import Client, StartStation, connections_become, two_nodes
+
+ON_WAY: Final = 8  # messages
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -154,7 +156,8 @@ async def test_returns_from_grpc_as_soon_as_a_direct_stream_gets_through(
     while n1.kinds() == ["gRPC"]:
         writer.publish("t", b"%d" % number)
         number += 1
-        await asyncio.sleep(0.001)
+        # Some are always on their way when the stream changes.
+        await n2.until(lambda sent=number: len(reader.payloads) + ON_WAY >= sent, "messages")  # type: ignore[misc]
     await n1.until(lambda: n1.streaming("n2"), "direct stream")
     writer.publish("t", b"%d" % number)
     await n2.until(lambda: len(reader.payloads) > number, "messages")
@@ -165,18 +168,23 @@ async def test_returns_from_grpc_as_soon_as_a_direct_stream_gets_through(
     assert (counters.full_states_sent, counters.losses) == (1, 0)
 
 
+@pytest.mark.parametrize("kind", ["direct", "gRPC"])
 @pytest.mark.interpreted
-async def test_full_receivers_do_not_end_a_stream_of_grpc(
-    start_station: StartStation, monkeypatch: pytest.MonkeyPatch
+async def test_full_receivers_do_not_end_a_stream(
+    start_station: StartStation, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """While nothing is read the acknowledgement is said again."""
+    """While nothing is read, the other node hears that we live: the acknowledgement is said again."""
+    monkeypatch.setattr(direct_client, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(direct_client, "SILENCE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(direct_server, "SILENCE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(direct_server, "HELD_SECONDS", 0.05)
     monkeypatch.setattr(grpc_server, "HELD_SECONDS", 0.05)
     monkeypatch.setattr(sender_module, "ACK_SECONDS_MAX", 0.4)
     n1, n2 = await two_nodes(start_station)
     reader, writer = Client(n2, "r"), Client(n1, "w")
     reader.subscribe("t")
-    n1.meet("n2", n2.addr, direct=False)
-    n2.meet("n1", n1.addr, direct=False)
+    n1.meet("n2", n2.addr, direct=kind == "direct")
+    n2.meet("n1", n1.addr, direct=kind == "direct")
     await n1.until(lambda: n1.node.tree.interest_of("n2"), "interest")
     writer.publish("t", b"0")
     await n2.until(lambda: reader.payloads, "message")
@@ -192,7 +200,7 @@ async def test_full_receivers_do_not_end_a_stream_of_grpc(
     await n2.until(lambda: len(reader.payloads) == 100, "messages")
     assert n1.now() >= held_until
     assert reader.payloads == [b"%d" % number for number in range(100)]
-    assert n1.kinds() == ["gRPC"]
+    assert n1.kinds() == [kind]
     assert n1.node.counters["n2"].losses == 0
 
 
