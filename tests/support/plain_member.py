@@ -41,7 +41,6 @@ class PlainMember:
         self.events: list[pb.Event] = []
         self.doubled = 0
         self.breaks_at: set[int] = set()  # event ids at which the stream is broken, unacknowledged
-        self.acks_before_break = True
         # client side
         self.client_session_id = str(uuid.uuid4())
         self.next_id = 0
