@@ -44,6 +44,13 @@ class Address:
         return f"unix://{self.path}" if self.is_unix else self.host_port
 
 
+def socket_name_text(name: object) -> str:
+    """What a socket says of itself or of its other end, as text: HOST:PORT, [V6]:PORT, or the path of a unix socket."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        return Address("tcp", str(name[0]), name[1]).host_port
+    return str(name or "")
+
+
 def parse_address(text: str, default_port: int | None = None, *, unix_allowed: bool = True) -> Address:
     """Read `:1883`, `HOST:1883`, `[::1]:1883`, `tcp://HOST:1883` or `unix:///PATH`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from broker.config.addresses import socket_name_text
 from broker.server.logging import get_logger
 from broker.server.protocol import ClientProtocol
 from broker.session.connection import Connection
@@ -19,7 +20,7 @@ class LoggingProtocol(ClientProtocol):
         self._is_told = False
         super().connection_made(transport)
         if self.connection is None:
-            self._log.debug("refused: max_connections", addr=str(transport.get_extra_info("peername")))
+            self._log.debug("refused: max_connections", addr=socket_name_text(transport.get_extra_info("peername")))
 
     def carry_out(self, connection: Connection) -> None:
         if connection.session is not None and not self._is_told:

@@ -8,7 +8,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
-from broker.config.addresses import Address
+from broker.config.addresses import Address, socket_name_text
 from broker.plugins import StartError
 from broker.server.logging import dump_packet, is_debug
 from broker.server.protocol import ClientProtocol
@@ -95,8 +95,7 @@ class Listeners:
         for sock in opened.sockets:
             if not address.is_unix:
                 _probe_silent_clients(sock.fileno())
-            name = sock.getsockname()
-            self.addresses.append(Address("tcp", name[0], name[1]).host_port if isinstance(name, tuple) else str(name))
+            self.addresses.append(socket_name_text(sock.getsockname()))
 
     def close(self) -> None:
         """No new connections; those that are open stay."""

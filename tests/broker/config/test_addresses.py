@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config.addresses import Address, AddressError, advertised_address, parse_address
+from broker.config.addresses import Address, AddressError, advertised_address, parse_address, socket_name_text
 from broker.config.interfaces import local_ipv4_addresses
 
 
@@ -82,6 +82,20 @@ def test_any_text_is_an_address_or_an_address_error(text: str) -> None:
     except AddressError:
         return
     assert parse_address(str(address), 1883) == address
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (("127.0.0.1", 1883), "127.0.0.1:1883"),
+        (("::1", 1883, 0, 0), "[::1]:1883"),
+        ("/run/gmqttd.sock", "/run/gmqttd.sock"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_socket_name_text(name: object, text: str) -> None:
+    assert socket_name_text(name) == text
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])

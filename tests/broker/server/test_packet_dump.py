@@ -1,4 +1,4 @@
-"""`log.dump_packet`: every packet of a connection, both ways."""
+"""The log at level debug: who comes and is refused, and with `dump_packet` every packet of a connection, both ways."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import structlog
 
 from broker.codec.packets import Connect, Packet, Subscribe, SubscribeFilter
 from broker.codec.writer import encode_packet
-from broker.config.settings import LogSettings, Settings
+from broker.config.settings import LogSettings, MqttSettings, Settings
 from broker.message import Message
+from broker.server.client_log import LoggingProtocol
 from broker.server.lifecycle import Server
 from broker.server.logging import setup_logging
 from broker.server.packet_dump import DumpingProtocol
@@ -36,6 +37,12 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("::1", 40000, 0, 0) if name == "peername" else ("::1", 1883, 0, 0)
+
+    def abort(self) -> None:
+        """There is no socket."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """There is no buffer."""
@@ -68,4 +75,13 @@ async def test_what_is_found_while_it_is_sent_is_logged_too(log: io.StringIO) ->
     sent = [line.split("packet=")[1].split("(")[0].strip('"') for line in lines if " sent " in line]
     assert sent == ["ConnAck", "SubAck"] + ["Publish"] * count
     assert wire.written > count
+    server.turns.stop()
+
+
+async def test_who_is_refused_is_named(log: io.StringIO) -> None:
+    server = Server(Settings(mqtt=MqttSettings(max_connections=1)))
+    for _ in range(2):
+        LoggingProtocol(server).connection_made(Wire())
+    (line,) = log.getvalue().splitlines()
+    assert line.endswith("client: refused: max_connections addr=[::1]:40000")
     server.turns.stop()
