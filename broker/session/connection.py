@@ -175,7 +175,8 @@ class Connection(Publisher):
 
     def handle_timeout(self, now: float) -> None:
         if self.session is None:
-            self.broker.close_connection(self, -1, "no CONNECT within connect_timeout", now)
+            # Refused, and counted so; before CONNECT no reason code is written.
+            self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "no CONNECT within connect_timeout", now)
         elif self.held and not self.output_held:
             self.last_received_at = now  # we are not reading: silence is ours
         elif self.pending_size and not self.held and now >= self._packet_deadline():

@@ -381,6 +381,7 @@ def test_no_connect_in_time(make_world: Any) -> None:
     assert client.closed
     assert client.output == b""
     assert len(world.broker.timers) == 0
+    assert world.broker.counters.connections_refused == 1
 
 
 def test_half_a_packet(make_world: Any) -> None:
