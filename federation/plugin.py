@@ -247,9 +247,10 @@ class FederationPlugin(Plugin):
     def _timer_fired(self) -> None:
         self._timer = None
         self._outflow.is_watched = False
-        self.node.handle_timeout(self.server.now())
+        now = self.server.now()
+        self.node.handle_timeout(now)
         self._follow()
-        self._outflow.turn_ended(self.server.now())
+        self.server.turns.flush_now(now)  # a deadline may bring something for receivers here, too
 
     def _follow(self) -> None:
         """Clients as the node's senders want them."""

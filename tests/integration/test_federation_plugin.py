@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from federation.plugin import FederationPlugin
-from federation.serf.events import MemberFailed, MemberLeave, MemberStatus, NameConflict
+from broker.codec.writer import encode_publish
+from federation.node import own_tags
+from federation.plugin import TICK_SECONDS, FederationPlugin
+from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, NameConflict
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import SerfPhase
+from federation.stream.sender import State
+from mqtt_client import MqttClient
 from waiting import DEADLINE, POLL_SECONDS
 
 if TYPE_CHECKING:
@@ -175,6 +179,22 @@ async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
     await second.plugin.join([first.gossip_addr])
     await until(lambda: second.status("b") == first.status("b") == MemberStatus.ALIVE)
     await until(lambda: list(first.plugin.node.senders) == ["b"] and list(second.plugin.node.senders) == ["a"])
+
+
+async def test_what_a_deadline_delivers_waits_for_nothing_else(start_server: StartServer) -> None:
+    """The rest of a block whose stream ended while receivers were full."""
+    node = await start(start_server, "a")
+    client = await MqttClient.connect(int(node.server.listeners.addresses[0].rpartition(":")[2]))
+    await client.subscribe("t")
+    member = Member("gone", "127.0.0.1", 1, own_tags(nobody(), True), MemberStatus.ALIVE)
+    node.plugin._members_changed([MemberJoin(member)])
+    sender = node.plugin.node.senders["gone"]
+    sender.backoff_seconds_min = sender.backoff_seconds_max = 1000.0  # a new try would be a turn
+    await until(lambda: sender.state is State.BACKOFF)
+    receiver = node.plugin.node.receivers["gone"]
+    receiver._block = (encode_publish(4, b"t", b"rest", 0, False, False, 0, b""), 4, 0)
+    assert (await client.message(3 * TICK_SECONDS)).payload == b"rest"
+    await client.close()
 
 
 async def test_a_seed_that_was_stopped_and_started_is_found_by_those_that_name_it(start_server: StartServer) -> None:
