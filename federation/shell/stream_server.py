@@ -44,7 +44,8 @@ class OpenStream(Protocol):
 
 class StreamServer:
     """`changed` is called after each event that may have changed the broker. `delivered` is called instead, with the time,
-    after a batch: what it brought for receivers here should be written at once. `bind`, then `start`, then `stop`."""
+    after the batches of a direct stream: what they brought for receivers here should be written at once. `bind`, then
+    `start`, then `stop`."""
 
     def __init__(
         self,
