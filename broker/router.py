@@ -312,7 +312,8 @@ class Router:
                     messages = _run_messages(route.topic, data, start, stop, count, head_size, client_id)
                 for message in messages:
                     session.deliver(message, 0, False, receiver.identifiers, now)
-        self.broker.counters.messages_sent[0] += sent
+        if sent:
+            self.broker.counters.messages_sent[0] += sent
         if to_peers and route.peers:
             if chunk is None:
                 chunk = data[start:stop]
@@ -345,13 +346,14 @@ class Router:
             if gone > 0:  # the last member here went while the message was on its way
                 self.broker.counters.drop(DROP_GROUP_GONE, gone)
 
-    def publish_block(self, data: bytes, version: int, now: float, pos: int = 0) -> int:
-        """Contiguous PUBLISH packets of another node (version 4 or 5), from `pos`, to ordinary subscribers here only.
+    def publish_block(self, data: bytes, version: int, now: float, pos: int = 0, size: int = -1) -> int:
+        """Contiguous PUBLISH packets of another node (version 4 or 5), data[pos:size], to ordinary subscribers here only.
 
-        Stops when the publisher is held: the position to go on at, len(data) at the end. What is no PUBLISH ends the
+        Stops when the publisher is held: the position to go on at, `size` at the end. What is no PUBLISH ends the
         block, and it and the rest are counted as one drop; a PUBLISH that is refused is one drop too.
         """
-        size = len(data)
+        if size < 0:
+            size = len(data)
         publisher = self.publisher
         self.broker.now = now
         while pos < size:
@@ -381,12 +383,13 @@ class Router:
                 if first == 0x30 and payload_at <= end and (version != 5 or data[topic_end] == 0):
                     route = self.lookup(data[pos + 2 : topic_end])
                     length = end - start
-                    head = data[start:payload_at]
                     count = 1
                     limit = min(size, start + length * BLOCK_RUN_MAX)
-                    while end + length <= limit and data.startswith(head, end):
-                        end += length
-                        count += 1
+                    if end + length <= limit:
+                        head = data[start:payload_at]
+                        while end + length <= limit and data.startswith(head, end):
+                            end += length
+                            count += 1
                     self.broker.counters.messages_from_peers += count
                     self._deliver_run_here(route, data, start, end, count, payload_at - start, version, now)
                 else:

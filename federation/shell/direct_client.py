@@ -13,10 +13,8 @@ from federation.stream.direct import (
     ClientReader,
     DirectError,
     Reply,
-    encode_batch,
     encode_hello,
 )
-from federation.stream.sender import Batch
 
 PING_SECONDS: Final = 10.0
 SILENCE_SECONDS_MAX: Final = 20.0
@@ -69,16 +67,10 @@ class DirectConnection(asyncio.Protocol):
                 self.ended.set_exception(error)
             self.close()
 
-    def write(self, batches: list[Batch]) -> None:
+    def write(self, batches: bytes) -> None:
         """The sender's window bounds what can wait in the transport."""
-        transport = self._transport
-        if transport is None:
-            return
-        if len(batches) == 1:
-            batch = batches[0]
-            transport.write(encode_batch(batch.first_id, batch.count, batch.events))
-        else:
-            transport.write(b"".join([encode_batch(b.first_id, b.count, b.events) for b in batches]))
+        if self._transport is not None:
+            self._transport.write(batches)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

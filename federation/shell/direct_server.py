@@ -121,30 +121,36 @@ class DirectServerProtocol(asyncio.Protocol):
             self._hold()
 
     def _batches(self, data: bytes, receiver: PeerReceiver, transport: asyncio.Transport) -> None:
-        batches = self._reader.receive_batches(data)
-        if self._reader.fault is None and not batches:
+        reader = self._reader
+        now = self._received_at
+        reader.receive(data)
+        if not reader.next_batch():
+            if reader.fault is not None:
+                raise reader.fault
             self._say_alive()
             return
-        self._whole_at = self._received_at
+        self._whole_at = now
         ack = -1
         pong = False
         try:
-            for batch in batches:
-                if batch.count == 0:
+            while True:
+                if reader.count == 0:
                     pong = True
                 else:
                     done = receiver.receive_batch(
-                        self._number, batch.first_id, batch.count, batch.events, self._received_at
+                        self._number, reader.first_id, reader.count, reader.data, now, reader.start, reader.stop
                     )
                     ack = max(ack, done)
+                if not reader.next_batch():
+                    break
         finally:
-            self._delivered(self._received_at)
+            self._delivered(now)
             if ack >= 0:
                 self._acknowledge(ack, len(data))
         if pong:
             transport.write(encode_ack(ACK_PONG))
-        if self._reader.fault is not None:
-            raise self._reader.fault
+        if reader.fault is not None:
+            raise reader.fault
 
     def _say_alive(self) -> None:
         """A large batch takes its time, and a ping behind it is not read before its end: say again what is acknowledged."""

@@ -29,13 +29,14 @@ class PeerWriter:
         self.flush_at(self._loop.time())
 
     def flush_at(self, now: float) -> None:
-        batches = self.sender.take_batches(now)
-        if not batches:
-            return
         direct = self.direct
         if direct is not None:
-            direct.write(batches)
-        else:
+            data = self.sender.take_bytes(now)
+            if data:
+                direct.write(data)
+            return
+        batches = self.sender.take_batches(now)
+        if batches:
             self.queue(batches)
 
 

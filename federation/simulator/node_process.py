@@ -30,7 +30,6 @@ from federation.stream.direct import (
     Reply,
     ServerReader,
     encode_ack,
-    encode_batch,
     encode_end,
     encode_hello,
     encode_reply,
@@ -195,11 +194,15 @@ class NodeProcess(SerfProcess):
                 served.number = served.receiver.open_stream(True, now)
                 stream.write(encode_reply(Reply(STATUS_OK, clean_start, next_event_id, "")))
             ack = -1
-            for batch in served.reader.receive_batches(data):
-                if batch.count == 0:
+            reader = served.reader
+            reader.receive(data)
+            while reader.next_batch():
+                if reader.count == 0:
                     stream.write(encode_ack(ACK_PONG))
                 else:
-                    ack = served.receiver.receive_batch(served.number, batch.first_id, batch.count, batch.events, now)
+                    ack = served.receiver.receive_batch(
+                        served.number, reader.first_id, reader.count, reader.data, now, reader.start, reader.stop
+                    )
             if ack >= 0:
                 stream.write(encode_ack(ack))
             if served.reader.fault is not None:
@@ -331,10 +334,9 @@ class NodeProcess(SerfProcess):
             for sender in self.node.outlets.take_ready():
                 busy = True
                 link = self._links.get(sender.name)
-                batches = sender.take_batches(now)
-                if link is not None and link.sender is sender and link.attempt == sender.attempt:
-                    for batch in batches:
-                        link.stream.write(encode_batch(batch.first_id, batch.count, batch.events))
+                data = sender.take_bytes(now)
+                if data and link is not None and link.sender is sender and link.attempt == sender.attempt:
+                    link.stream.write(data)
             if not busy:
                 return
         raise AssertionError(f"{self.name}: no rest within one turn")

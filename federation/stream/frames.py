@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import BytesWriter, write_i32_be
+
 from broker.codec.reader import decode_publish
 from broker.codec.wire import decode_varint, encode_varint
 from broker.errors import MqttError
@@ -29,8 +31,6 @@ IS_WRITTEN_THERE: Final = 0x04  # of RETAINED: clients of the sending node publi
 IS_NEWS: Final = 0x02  # of RETAINED: the value of a topic whose message an outbox has dropped, not one of long ago
 MUST_UNDERSTAND: Final = 0xF0  # a reader that does not know one of these flags skips the frame
 
-ONE_OF_4: Final = b"\4\0\0\0\1"  # version and count of a block of one packet, which is what comes alone
-ONE_OF_5: Final = b"\5\0\0\0\1"
 BLOCK_HEADER_SIZE: Final = HEADER_SIZE + 5
 GROUPS_MAX: Final = 65_535
 
@@ -50,10 +50,13 @@ def encode_interest(kind: int, share_name: bytes, topic_filter: bytes) -> bytes:
 
 def encode_block_header(version: int, count: int, size: int) -> bytes:
     """Head of a PUBLISH_BLOCK whose `count` packets take `size` bytes: version u8 | count u32 | packets."""
-    head = (PUBLISH_BLOCK << 40 | size + 5).to_bytes(6, "big")
-    if count == 1:
-        return head + (ONE_OF_4 if version == 4 else ONE_OF_5)
-    return head + (version << 32 | count).to_bytes(5, "big")
+    writer = BytesWriter()  # compiled, a quarter of what int.to_bytes or struct cost
+    writer.append(PUBLISH_BLOCK)
+    writer.append(0)
+    write_i32_be(writer, size + 5)
+    writer.append(version)
+    write_i32_be(writer, count)
+    return writer.getvalue()
 
 
 def encode_packet(message: Message, version: int) -> bytes:

@@ -160,7 +160,7 @@ class Outbox:
         self.counters = counters
         self.size = 0
         self.waiting: deque[Block] = deque()  # closed blocks without ids
-        self.on_way: deque[Block] = deque()  # with ids, not acknowledged
+        self.on_way: list[Block] = []  # with ids, not acknowledged: no more than the sender's window
         self.on_way_size = 0
         self.lost_topics: dict[bytes, None] = {}  # a retained message of each was dropped, and nothing newer waits
         self.lost_topics_max = LOST_TOPICS_MAX
@@ -292,6 +292,10 @@ class Outbox:
         block = self._open
         return NEVER if block is None else block.opened_at
 
+    def is_empty(self) -> bool:
+        """Nothing waits to be sent."""
+        return self._open is None and not self.waiting
+
     def open_messages(self) -> int:
         block = self._open
         return 0 if block is None else block.messages
@@ -323,21 +327,22 @@ class Outbox:
 
     def acknowledge(self, event_id: int) -> int:
         """Events up to event_id are done; how many events of whole blocks that were."""
-        done = 0
-        while self.on_way:
-            block = self.on_way[0]
+        events = 0
+        blocks = 0
+        for block in self.on_way:
             if block.first_id + block.events - 1 > event_id:
                 break
-            self._forget_first()
-            done += block.events
-        return done
+            blocks += 1
+            events += block.events
+            self._forget(block)
+        if blocks:
+            del self.on_way[:blocks]
+        return events
 
-    def _forget_first(self) -> Block:
-        block = self.on_way.popleft()
+    def _forget(self, block: Block) -> None:
         self.on_way_size -= block.size
         if not block.is_state:
             self.size -= block.size
-        return block
 
     def rewind(self) -> None:
         """Ids begin anew: unacknowledged messages wait again, in front; unacknowledged state goes, a full one follows."""
@@ -352,7 +357,8 @@ class Outbox:
     def drop_first_on_way(self, reason: str) -> None:
         """The block that the other node refuses to read."""
         if self.on_way:
-            block = self._forget_first()
+            block = self.on_way.pop(0)
+            self._forget(block)
             self.counters.drop(reason, block.messages)
 
     # --- bounds ---

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from librt.strings import read_i32_be
+
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.router import Router
@@ -61,18 +63,16 @@ class StreamError(Exception):
         self.malformed = malformed
 
 
-class _Batch:
-    """One batch and how far it is applied: `pos` in data, `number` frames passed, the first `skip` known already."""
+class _Waiting:
+    """A batch that is not applied, or only in part: `data` is what is left after `number` frames."""
 
-    __slots__ = ("count", "data", "first_id", "number", "pos", "skip")
+    __slots__ = ("count", "data", "first_id", "number")
 
-    def __init__(self, first_id: int, count: int, data: bytes) -> None:
+    def __init__(self, first_id: int, count: int, number: int, data: bytes) -> None:
         self.first_id = first_id
         self.count = count
+        self.number = number
         self.data = data
-        self.pos = 0
-        self.number = 0
-        self.skip = 0
 
 
 class PeerReceiver:
@@ -130,9 +130,9 @@ class PeerReceiver:
         self._sessions = 0
         self._gaps = 0
         self.publisher = Publisher(None)  # what full receivers ask to wait
-        self._waiting: deque[_Batch] = deque()  # not applied, or only in part, because the publisher is held
+        self._waiting: deque[_Waiting] = deque()  # because the publisher is held
         self._waiting_bytes = 0
-        self._block: tuple[bytes, int, int] | None = None  # rest of a PUBLISH_BLOCK: data, version, position
+        self._block: tuple[bytes, int] | None = None  # rest of a PUBLISH_BLOCK, and its version
 
     # --- sessions and streams ---
 
@@ -188,9 +188,9 @@ class PeerReceiver:
         receivers get it now, and those that are full lose by their own bounds."""
         self.close_stream(self.stream)
         if self._block is not None:
-            data, version, pos = self._block
+            data, version = self._block
             self._block = None
-            self._router.publish_block(data, version, now, pos)
+            self._router.publish_block(data, version, now)
 
     def _forget_waiting(self) -> None:
         """What is not applied comes again on the next stream; the rest of a block is counted as done and stays."""
@@ -209,89 +209,92 @@ class PeerReceiver:
 
     # --- the batched stream ---
 
-    def receive_batch(self, stream: int, first_id: int, count: int, data: bytes, now: float) -> int:
-        """Apply `count` frames with ids from first_id; the event id to acknowledge, -1 for none (yet). Raises
-        StreamError for frames that cannot be told apart, after everything in front of them was applied.
+    def receive_batch(
+        self, stream: int, first_id: int, count: int, data: bytes, now: float, start: int = 0, stop: int = -1
+    ) -> int:
+        """Apply `count` frames with ids from first_id, data[start:stop] or all of data; the event id to acknowledge, -1
+        for none (yet). Raises StreamError for frames that cannot be told apart, after everything in front of them was
+        applied.
 
         While `publisher.held` is above zero batches wait; the shell should not read then, and call `resume` afterwards.
         """
-        batch = _Batch(first_id, count, data)
+        if stop < 0:
+            stop = len(data)
         if self.publisher.held or self._block is not None or self._waiting:
             if stream != self.stream or not self.streaming:
                 raise StreamError("replaced by a newer stream of this node", False)
-            if self._waiting_bytes + len(data) > WAITING_BYTES_MAX and self._waiting:
+            if self._waiting_bytes + stop - start > WAITING_BYTES_MAX and self._waiting:
                 raise StreamError(f"more than {WAITING_BYTES_MAX} bytes wait for receivers here", False)
-            self._waiting.append(batch)
-            self._waiting_bytes += len(data)
+            self._waiting.append(_Waiting(first_id, count, 0, data[start:stop]))
+            self._waiting_bytes += stop - start
             return self.resume(now)
         self._check(stream, first_id)
-        return self._apply(batch, now)
+        return self._apply(first_id, count, 0, data, start, stop, now)
 
     def resume(self, now: float) -> int:
         """Go on with what waits, as far as the publisher is not held; the event id to acknowledge, -1 for none.
         Raises StreamError as receive_batch."""
         ack = -1
         if self._block is not None:
-            data, version, pos = self._block
+            data, version = self._block
             self._block = None
-            self._publish_block(data, version, pos, now)
+            self._publish_block(data, version, 0, len(data), now)
         while self._waiting and not self.publisher.held and self._block is None:
             batch = self._waiting.popleft()
             self._waiting_bytes -= len(batch.data)
             if batch.number == 0:
                 self._check(self.stream, batch.first_id)
-            ack = max(ack, self._apply(batch, now))
+            ack = max(ack, self._apply(batch.first_id, batch.count, batch.number, batch.data, 0, len(batch.data), now))
         return ack
 
-    def _apply(self, batch: _Batch, now: float) -> int:
+    def _apply(self, first_id: int, count: int, number: int, data: bytes, pos: int, end: int, now: float) -> int:
+        """`number` frames of the batch are passed, the others are data[pos:end]."""
         counters = self.counters
-        data = batch.data
-        count = batch.count
-        if batch.number == 0:
+        if number == 0:
             counters.batches_received += 1
-            counters.bytes_received += len(data)
-            batch.skip = self.next_event_id - batch.first_id
-            if batch.skip:
-                counters.drop(SKIP_DUPLICATE, min(batch.skip, count))
-        end = len(data)
-        while batch.pos < end:
+            counters.bytes_received += end - pos
+            if first_id < self.next_event_id:
+                counters.drop(SKIP_DUPLICATE, min(self.next_event_id - first_id, count))
+        while pos < end:
             if self.publisher.held or self._block is not None:
-                self._waiting.appendleft(batch)
-                self._waiting_bytes += len(data)
+                self._waiting.appendleft(_Waiting(first_id, count, number, data[pos:end]))
+                self._waiting_bytes += end - pos
                 return -1
-            pos = batch.pos
             start = pos + HEADER_SIZE
             if start > end:
-                raise StreamError(f"batch ends inside the header of its frame {batch.number}", True)
-            stop = start + (data[pos + 2] << 24 | data[pos + 3] << 16 | data[pos + 4] << 8 | data[pos + 5])
+                raise StreamError(f"batch ends inside the header of its frame {number}", True)
+            size: int = read_i32_be(data, pos + 2)
+            if size < 0:
+                size += 1 << 32
+            stop = start + size
             if stop > end:
                 raise StreamError(
-                    f"frame {batch.number} has a body of {stop - start} bytes, the batch has {end - start} left", True
+                    f"frame {number} has a body of {stop - start} bytes, the batch has {end - start} left", True
                 )
-            if batch.number >= count:
+            if number >= count:
                 raise StreamError(f"batch of {count} events has more frames", True)
-            batch.pos = stop
-            batch.number += 1
-            if batch.number > batch.skip:
+            if first_id + number >= self.next_event_id:
                 # Counted as done before it is done: whatever is wrong with it, it does not come again.
                 self.next_event_id += 1
                 counters.events_received += 1
                 self._apply_frame(data, data[pos], data[pos + 1], start, stop, now)
-        if batch.number < count:
-            raise StreamError(f"batch of {count} events has {batch.number} frames", True)
+            pos = stop
+            number += 1
+        if number < count:
+            raise StreamError(f"batch of {count} events has {number} frames", True)
         self._gaps = 0
-        return batch.first_id + count - 1
+        return first_id + count - 1
 
-    def _publish_block(self, data: bytes, version: int, pos: int, now: float) -> None:
-        """To receivers here, until one of them is full: then the rest waits."""
+    def _publish_block(self, data: bytes, version: int, pos: int, end: int, now: float) -> None:
+        """data[pos:end] to receivers here, until one of them is full: then the rest waits."""
         router = self._router
         router.publisher = self.publisher
         try:
-            pos = router.publish_block(data, version, now, pos)
+            pos = router.publish_block(data, version, now, pos, end)
         finally:
             router.publisher = None
-        if pos < len(data):
-            self._block = (data, version, pos)
+        if pos < end:
+            self._block = (data[pos:end], version)
 
     def _apply_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, now: float) -> None:
         if flags & MUST_UNDERSTAND:
@@ -302,7 +305,7 @@ class PeerReceiver:
                 start = body_start(data, flags, start, end)
             if kind == PUBLISH_BLOCK:
                 version, _ = decode_block_header(data, start, end)
-                self._publish_block(data[start + 5 : end], version, 0, now)
+                self._publish_block(data, version, start + 5, end, now)
             elif kind == PUBLISH:
                 groups, start = decode_groups(data, start, end)
                 message, start = decode_packet(data, start, end, 5, now)

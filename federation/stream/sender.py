@@ -19,6 +19,7 @@ from typing import Final
 from broker.hooks import Peer
 from broker.message import NEVER, Message
 from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
+from federation.stream.direct import encode_batch
 from federation.stream.full_state import FullState, LocalState
 from federation.stream.outbox import Block, Outbox
 from federation.stream.plain import PlainEvents, convert_block
@@ -93,8 +94,8 @@ class Batch:
 
 
 class PeerSender(Peer):
-    """Doors: connect, connect_anew, hello_reply, ack, connection_lost, refused, stop; take_batches; next_timeout,
-    handle_timeout.
+    """Doors: connect, connect_anew, hello_reply, ack, connection_lost, refused, stop; take_batches or take_bytes;
+    next_timeout, handle_timeout.
 
     batched     the other node reads batches (its Serf tag says so)
     addr        HOST:PORT of its stream server
@@ -318,15 +319,30 @@ class PeerSender(Peer):
 
     def take_batches(self, now: float) -> list[Batch]:
         """What must be written now, in order."""
+        is_resumed = self._resending
+        batches = [self._encode(block, now) for block in self._take_blocks(now)]
+        if is_resumed and batches:
+            batches[0].leave_out(self._resume_id)
+        return batches
+
+    def take_bytes(self, now: float) -> bytes:
+        """As take_batches, as the bytes of a direct stream."""
+        blocks = self._take_blocks(now)
+        if len(blocks) == 1:  # a message that comes alone: nothing is built around it
+            block = blocks[0]
+            return encode_batch(block.first_id, block.events, self._encode_events(block, now))
+        return b"".join([encode_batch(b.first_id, b.events, self._encode_events(b, now)) for b in blocks])
+
+    def _take_blocks(self, now: float) -> list[Block]:
+        """With their ids. On a resumed stream those that are on the way come first, again."""
         self._queued = False
+        blocks: list[Block] = []
         if self.state is not State.STREAMING:
-            return []
-        batches: list[Batch] = []
+            return blocks
         outbox = self.outbox
         if self._resending:
             self._resending = False
-            batches.extend([self._encode(block, now) for block in outbox.on_way])
-            batches[0].leave_out(self._resume_id)
+            blocks.extend(outbox.on_way)
         if not outbox.on_way:
             self._progress_at = now
         if outbox.lost_topics and outbox.size <= self._quarter:
@@ -343,13 +359,14 @@ class PeerSender(Peer):
                     break
                 self._last_messages = next_block.messages
                 self._last_sent_at = now
-            batch = self._number(next_block, now)
-            if batch is not None:
-                batches.append(batch)
+            if self._number(next_block, now):
+                blocks.append(next_block)
+            if not has_state and outbox.is_empty():
+                break
         # A block that gathers has its timer, a full window waits for an acknowledgement: only the first message into
         # nothing needs the shell.
-        self._quiet = outbox.open_since() != NEVER or bool(outbox.waiting)
-        return batches
+        self._quiet = not outbox.is_empty()
+        return blocks
 
     def gathers(self) -> bool:
         """Whether a batch is open that leaves by time: `next_timeout` is near."""
@@ -371,8 +388,8 @@ class PeerSender(Peer):
             del outbox.lost_topics[topic]
         self.counters.retained_mended += len(told)
 
-    def _number(self, block: Block, now: float) -> Batch | None:
-        """Give ids; None for a block in which nothing is left to send."""
+    def _number(self, block: Block, now: float) -> bool:
+        """Give ids; False for a block in which nothing is left to send."""
         block.first_id = self._next_id
         if not self.batched:
             converted = convert_block(block.encode(now), now, self.counters)
@@ -380,26 +397,32 @@ class PeerSender(Peer):
             block.converted_at = now
             block.events = len(converted.events)
             if block.events == 0:
-                return None
+                return False
         else:
             block.events = block.frames
         self._next_id += block.events
         self.outbox.sent(block)
-        return self._encode(block, now)
+        return True
 
     def _encode(self, block: Block, now: float) -> Batch:
+        if self.batched:
+            return Batch(block.first_id, block.events, self._encode_events(block, now), None)
+        converted = block.converted
+        assert isinstance(converted, PlainEvents)
+        single = converted.encode(block.first_id, now - block.converted_at)
+        self._count_sent(block.events, block.size)
+        return Batch(block.first_id, block.events, b"", single)
+
+    def _encode_events(self, block: Block, now: float) -> bytes:
+        events = block.encode(now)
+        self._count_sent(block.events, len(events))
+        return events
+
+    def _count_sent(self, events: int, size: int) -> None:
         counters = self.counters
         counters.batches_sent += 1
-        counters.events_sent += block.events
-        if not self.batched:
-            converted = block.converted
-            assert isinstance(converted, PlainEvents)
-            single = converted.encode(block.first_id, now - block.converted_at)
-            counters.bytes_sent += block.size
-            return Batch(block.first_id, block.events, b"", single)
-        events = block.encode(now)
-        counters.bytes_sent += len(events)
-        return Batch(block.first_id, block.events, events, None)
+        counters.events_sent += events
+        counters.bytes_sent += size
 
     def _next_message_block(self, now: float) -> Block | None:
         outbox = self.outbox

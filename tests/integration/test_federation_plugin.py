@@ -192,7 +192,7 @@ async def test_what_a_deadline_delivers_waits_for_nothing_else(start_server: Sta
     sender.backoff_seconds_min = sender.backoff_seconds_max = 1000.0  # a new try would be a turn
     await until(lambda: sender.state is State.BACKOFF)
     receiver = node.plugin.node.receivers["gone"]
-    receiver._block = (encode_publish(4, b"t", b"rest", 0, False, False, 0, b""), 4, 0)
+    receiver._block = (encode_publish(4, b"t", b"rest", 0, False, False, 0, b""), 4)
     assert (await client.message(3 * TICK_SECONDS)).payload == b"rest"
     await client.close()
 

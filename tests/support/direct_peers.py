@@ -22,6 +22,15 @@ from waiting import DEADLINE
 HTTP2_SETTINGS: Final = bytes.fromhex("000012040000000000000300000080000400010000000500ffffff")
 
 
+def read_batches(reader: ServerReader, data: bytes) -> list[tuple[int, int, bytes]]:
+    """What a server's reader finds after these bytes: first id, count and events of each batch."""
+    reader.receive(data)
+    found: list[tuple[int, int, bytes]] = []
+    while reader.next_batch():
+        found.append((reader.first_id, reader.count, reader.data[reader.start : reader.stop]))
+    return found
+
+
 class Proxy:
     """TCP between two nodes. `mode` for connections that begin: pass, gRPC (others are closed), settings (others get an
     HTTP/2 SETTINGS frame), silent (others get nothing). `cuts` are the sizes after which connections are cut, each once."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from direct_peers import Raw, Script
+from direct_peers import Raw, Script, read_batches
 from federation.shell import direct_client
 from federation.stream.direct import (
     ACK_PONG,
@@ -72,9 +72,9 @@ async def test_the_answer_to_the_first_hello_gets_lost(start_station: StartStati
             peer.writer.write(encode_reply(Reply(STATUS_OK, False, 0, "")))
         else:
             peer.writer.write(OK)
-        found = reader.receive_batches(await peer.reader.read(65_536))
+        found = read_batches(reader, await peer.reader.read(65_536))
         if not batches.done():
-            batches.set_result(found[0].events)
+            batches.set_result(found[0][2])
 
     script = await Script(serve).start()
     n1 = await start_station("n1")
@@ -100,9 +100,9 @@ async def test_a_server_without_a_sign_of_life(start_station: StartStation, monk
         answered = 0
         peer.writer.write(OK)
         while data := await peer.reader.read(65_536):
-            for batch in reader.receive_batches(data):
-                if batch.count:
-                    peer.writer.write(encode_ack(batch.first_id + batch.count - 1))
+            for first_id, count, _ in read_batches(reader, data):
+                if count:
+                    peer.writer.write(encode_ack(first_id + count - 1))
                 elif is_alive and answered < 6:
                     answered += 1
                     peer.writer.write(encode_ack(ACK_PONG))

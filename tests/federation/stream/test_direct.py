@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from direct_peers import read_batches
 from federation.stream.direct import (
     ACK_END,
     ACK_PONG,
@@ -19,7 +20,6 @@ from federation.stream.direct import (
     STATUS_OK,
     TEXT_BYTES_MAX,
     ClientReader,
-    DirectBatch,
     DirectError,
     Hello,
     Reply,
@@ -36,7 +36,7 @@ BatchFields = tuple[int, int, bytes]
 
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 batches = st.lists(
-    st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.binary(max_size=300)),
+    st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1), st.binary(max_size=300)),
     max_size=8,
 )
 cuts = st.lists(st.integers(1, 60), min_size=1, max_size=40)
@@ -57,10 +57,6 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
     return pieces
 
 
-def fields(batch: DirectBatch) -> BatchFields:
-    return batch.first_id, batch.count, batch.events
-
-
 def serve(pieces: list[bytes], bytes_max: int = BYTES_MAX) -> tuple[Hello | None, list[BatchFields], str]:
     """What a server reads: Hello, batches, and why it stopped."""
     reader = ServerReader(bytes_max)
@@ -76,7 +72,7 @@ def serve(pieces: list[bytes], bytes_max: int = BYTES_MAX) -> tuple[Hello | None
             if hello is None:
                 continue
             data = b""
-        found += [fields(batch) for batch in reader.receive_batches(data)]
+        found += read_batches(reader, data)
         if reader.fault is not None:
             return hello, found, str(reader.fault)
     return hello, found, ""
@@ -114,9 +110,9 @@ def test_batches_in_front_of_a_fault_count_however_they_are_cut(
 def test_nothing_is_read_behind_a_fault() -> None:
     reader = ServerReader(BYTES_MAX)
     assert reader.receive_hello(encode_hello("a", "b") + bytes(16)) is not None
-    assert reader.receive_batches(b"") == []
+    assert read_batches(reader, b"") == []
     assert str(reader.fault) == f"batch of 0 bytes, 12 to {BYTES_MAX} are allowed"
-    assert reader.receive_batches(encode_batch(0, 1, b"x")) == []
+    assert read_batches(reader, encode_batch(0, 1, b"x")) == []
 
 
 @given(st.binary(max_size=200), cuts)
@@ -170,6 +166,13 @@ def test_the_size_of_a_batch_is_bounded(length: int) -> None:
     assert fault == f"batch of {length} bytes, 12 to {BYTES_MAX} are allowed"
 
 
+@pytest.mark.parametrize(("first_id", "count"), [(2**63, 2**31), (2**64 - 1, 2**32 - 1)])
+def test_ids_and_counts_have_no_sign(first_id: int, count: int) -> None:
+    header = (13).to_bytes(4, "big") + first_id.to_bytes(8, "big") + count.to_bytes(4, "big")
+    _, found, _ = serve([encode_hello("a", "b") + header + b"x"])
+    assert found == [(first_id, count, b"x")]
+
+
 def test_the_largest_batch_passes() -> None:
     events = bytes(BYTES_MAX - 12)
     _, found, fault = serve([encode_hello("a", "b"), encode_batch(7, 3, events)])
@@ -190,13 +193,12 @@ def test_a_batch_that_comes_in_small_pieces_needs_no_more_memory_than_its_size()
     tracemalloc.start()
     try:
         for at in range(0, len(data) - 3, 3):
-            assert reader.receive_batches(data[at : at + 3]) == []
+            assert read_batches(reader, data[at : at + 3]) == []
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert used < 2 * size
-    (batch,) = reader.receive_batches(data[-(len(data) % 3 or 3) :])
-    assert batch.events == bytes(size)
+    assert read_batches(reader, data[-(len(data) % 3 or 3) :]) == [(0, 1, bytes(size))]
 
 
 # --- what the client reads
