@@ -162,7 +162,7 @@ class Outbox:
         self.waiting: deque[Block] = deque()  # closed blocks without ids
         self.on_way: list[Block] = []  # with ids, not acknowledged: no more than the sender's window
         self.on_way_size = 0
-        self.lost_topics: dict[bytes, None] = {}  # a retained message of each was dropped, and nothing newer waits
+        self.lost_topics: dict[bytes, None] = {}  # whose present retained message the other node is to be told
         self.lost_topics_max = LOST_TOPICS_MAX
         self._open: Block | None = None
         self._open_until = 0.0
@@ -209,7 +209,7 @@ class Outbox:
             return self._append_plain(message, now)
         if self.size + size + CHUNK_OVERHEAD > self.bytes_max and not self._make_room(size + CHUNK_OVERHEAD, 1):
             if message.retain:
-                self._note_lost(message.topic)
+                self.note_lost(message.topic)
             return False
         if len(groups) > GROUPS_MAX:
             self.counters.drop(DROP_NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
@@ -390,9 +390,10 @@ class Outbox:
         self.counters.drop(reason, block.messages)
         if block.retained is not None:
             for topic in block.retained:
-                self._note_lost(topic)
+                self.note_lost(topic)
 
-    def _note_lost(self, topic: bytes) -> None:
+    def note_lost(self, topic: bytes) -> None:
+        """A retained message of the topic did not reach the other node, or not as the last one."""
         if len(self.lost_topics) < self.lost_topics_max:
             self.lost_topics[topic] = None
         elif topic not in self.lost_topics:

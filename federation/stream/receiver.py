@@ -359,6 +359,14 @@ class PeerReceiver:
                 changes.note(message.topic, LONG_AGO, self.name)
         else:
             self.counters.drop(SKIP_RETAINED_OLDER, 1)
+            topic = message.topic
+            if (
+                is_written_there
+                and changes.is_written_here(topic)
+                and not changes.changed_since(topic, self._known_since)
+            ):
+                # Of two nodes that wrote this one keeps its value, and that node takes it; a third one may hold theirs.
+                self._tree.tell_others(self.name, topic)
 
     def _publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...] | None, now: float) -> None:
         if message.expires_at <= now:

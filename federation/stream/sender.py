@@ -175,6 +175,12 @@ class PeerSender(Peer):
         if self.full_state.change(share_name, topic_filter, wanted) and self.reachable:
             self.want_attention()
 
+    def tell_retained(self, topic: bytes) -> None:
+        """The other node should hold what this one does."""
+        self.outbox.note_lost(topic)
+        if self.reachable:
+            self.want_attention()
+
     def want_attention(self) -> None:
         """Ask the shell to call take_batches at the end of this turn."""
         self._quiet = True

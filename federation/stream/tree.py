@@ -99,6 +99,12 @@ class FederationTree(Forwarder):
         """One node only, whatever it wants."""
         self.members[name].forward(message, NO_GROUPS, now)
 
+    def tell_others(self, name: str, topic: bytes) -> None:
+        """What is retained of the topic, to all nodes but `name`."""
+        for sender in self.members.values():
+            if sender.name != name:
+                sender.tell_retained(topic)
+
     # --- interest of other nodes ---
 
     def add_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from broker.message import Message
@@ -47,6 +49,29 @@ def test_values_from_before_two_nodes_met_become_one() -> None:
     world.run(5)
     for node in world.nodes.values():
         assert [m.payload for m in node.broker.retained.messages()] == [b"n1"]
+
+
+@pytest.mark.parametrize("names", list(itertools.permutations(("n1", "n2", "n3"))))
+@pytest.mark.parametrize("meets_writer_first", [True, False])
+def test_a_third_node_gets_the_value_that_two_writers_agree_on(
+    names: tuple[str, str, str], meets_writer_first: bool
+) -> None:
+    """It may hear of the newcomer's value before the two know each other, and cannot know which one stays."""
+    writer, third, newcomer = names
+    world = World(0)
+    for name in names:
+        world.start(name)
+    world.meet(writer, third)
+    world.run(1)
+    for name in (writer, newcomer):
+        world.client(name, "c").publish("t", name.encode(), retain=True)
+    world.run(1)
+    for other in (writer, third) if meets_writer_first else (third, writer):
+        world.meet(newcomer, other)
+        world.run(1)
+    first = min(writer, newcomer).encode()
+    for node in world.nodes.values():
+        assert [m.payload for m in node.broker.retained.messages()] == [first]
 
 
 @pytest.mark.parametrize("writer", ["n1", "n3"])
