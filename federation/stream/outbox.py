@@ -228,6 +228,8 @@ class Outbox:
 
     def append_lost(self, message: Message, now: float) -> None:
         """What a topic of lost_topics holds now (an empty payload for nothing): behind everything that waits."""
+        if len(message.payload) > BLOCK_BYTES_MAX:
+            self.close_block()
         self._end_run()
         block = self._open_block(now)
         before = block.size
@@ -295,10 +297,6 @@ class Outbox:
     def is_empty(self) -> bool:
         """Nothing waits to be sent."""
         return self._open is None and not self.waiting
-
-    def open_messages(self) -> int:
-        block = self._open
-        return 0 if block is None else block.messages
 
     def take_open(self) -> Block | None:
         """As close_block and take_waiting together, for when nothing waits."""

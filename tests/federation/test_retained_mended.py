@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.stream.counters import DROP_OUTBOX_AGE, DROP_OUTBOX_FULL
+from federation.stream.outbox import BLOCK_BYTES_MAX
 from federation_world import World
 
 
@@ -70,6 +71,20 @@ def test_a_value_that_is_mended_does_not_overtake_an_older_one_that_still_waits(
     world.run(10)
     assert retained(world, "n2") == retained(world, "n1")
     assert retained(world, "n1")[b"r"].startswith(b"29-")
+
+
+def test_a_large_value_is_mended_alone() -> None:
+    """Where the other node refuses it, nothing else is lost with it."""
+    world = World(2)
+    world.run(1)
+    sender = world.nodes["n1"].senders["n2"]
+    publisher = world.client("n1", "p")
+    sizes = (10, 2 * BLOCK_BYTES_MAX, 10)
+    for number, size in enumerate(sizes):
+        publisher.publish(f"r/{number}", b"x" * size, retain=True)
+    world.run(1)
+    sender.outbox.lost_topics = dict.fromkeys((b"r/0", b"r/1", b"r/2"))
+    assert [batch.count for batch in sender.take_batches(world.now)] == [1, 1, 1]
 
 
 def test_topics_beyond_the_bound_are_counted() -> None:
