@@ -42,7 +42,7 @@ class LocalState:
 class FullState:
     """Of one sender. `interest` are the changes to tell, by (share_name, topic_filter): whether it is wanted now."""
 
-    __slots__ = ("_at", "_changes", "_filters", "_local", "_retained", "interest")
+    __slots__ = ("_at", "_changes", "_filters", "_given_up", "_is_refused", "_local", "_retained", "interest")
 
     def __init__(self, local: LocalState, changes: RetainedChanges) -> None:
         self._local = local
@@ -52,13 +52,23 @@ class FullState:
         self._filters: list[tuple[bytes, bytes]] | None = None
         self._retained: list[Message] = []
         self._at = 0
+        self._given_up: set[bytes] = set()  # topics of retained messages that the other node refuses to read
+        self._is_refused = False  # the next state follows a refusal
 
     def begin(self) -> None:
         """The other node knows nothing of this one (any more)."""
+        if not self._is_refused:
+            self._given_up.clear()  # it may be another process, with other bounds
+        self._is_refused = False
         self.interest.clear()
         self._filters = self._local.interest()
-        self._retained = self._local.retained()
+        self._retained = [message for message in self._local.retained() if message.topic not in self._given_up]
         self._at = 0
+
+    def give_up(self, topics: list[bytes]) -> None:
+        """A batch with the retained messages of these topics was refused: the state that follows goes without them."""
+        self._given_up.update(topics)
+        self._is_refused = True
 
     def change(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> bool:
         """False when nothing is left to tell of the filter. Changes come in turns, so one that undoes what was not told
@@ -118,10 +128,13 @@ class FullState:
         at = self._at
         while at < len(messages) and block.size < BLOCK_BYTES_MAX:
             message = messages[at]
+            if block.frames and len(message.payload) > BLOCK_BYTES_MAX:
+                break  # it travels alone: where the other node refuses it, nothing else goes with it
             at += 1
             if message.expires_at > now and (message.payload or batched):
                 flags = IS_WRITTEN_THERE if self._changes.is_written_here(message.topic) else 0
                 block.append_message(RETAINED, message, (), flags)
+                block.note_retained(message.topic)
         self._at = at
         if at == len(messages):
             self._retained = []

@@ -352,12 +352,14 @@ class Outbox:
                 self.waiting.appendleft(block)
         self.on_way_size = 0
 
-    def drop_first_on_way(self, reason: str) -> None:
+    def drop_first_on_way(self, reason: str) -> Block | None:
         """The block that the other node refuses to read."""
-        if self.on_way:
-            block = self.on_way.pop(0)
-            self._forget(block)
-            self.counters.drop(reason, block.messages)
+        if not self.on_way:
+            return None
+        block = self.on_way.pop(0)
+        self._forget(block)
+        self.counters.drop(reason, block.messages)
+        return block
 
     # --- bounds ---
 

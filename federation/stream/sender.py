@@ -249,7 +249,7 @@ class PeerSender(Peer):
                 return
             outbox.acknowledge(next_event_id - 1)
             if is_refused and outbox.on_way:
-                outbox.drop_first_on_way(DROP_REFUSED)
+                self._give_up_first()
                 self._new_session()
                 self.connection_lost(attempt, "a batch was refused: it is given up", now)
                 return
@@ -257,7 +257,7 @@ class PeerSender(Peer):
             self._resume_id = next_event_id
         else:
             if is_refused:
-                outbox.drop_first_on_way(DROP_REFUSED)
+                self._give_up_first()
             outbox.rewind()
             self._next_id = 0
             self._resending = False
@@ -294,6 +294,12 @@ class PeerSender(Peer):
         if attempt == self.attempt and self.state is State.STREAMING:
             self._is_refused = True
         self.connection_lost(attempt, reason, now)
+
+    def _give_up_first(self) -> None:
+        """The other node refuses the first block on the way: it is not sent again, nor is what it told of the state."""
+        block = self.outbox.drop_first_on_way(DROP_REFUSED)
+        if block is not None and block.is_state and block.retained is not None:
+            self.full_state.give_up(block.retained)
 
     def _lose_stream(self) -> None:
         self.reachable = False

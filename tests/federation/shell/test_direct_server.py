@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from broker.codec.packets import Publish
 from broker.plugins import StartError
 from direct_peers import Raw
 from federation.shell import direct_server, stream_server
@@ -27,6 +28,7 @@ from federation.stream.direct import (
     encode_batch,
     encode_hello,
 )
+from federation.stream.outbox import BLOCK_BYTES_MAX
 from stations import Client, StartStation, Station, connections_become, interest, lone, only_connection
 from waiting import DEADLINE
 
@@ -154,6 +156,25 @@ async def test_a_message_that_is_refused_stops_nothing(start_station: StartStati
     assert reader.payloads == [b"before", b"behind", b"after"]
     assert dropped[DROP_REFUSED] == 1
     assert set(n1.kinds()) == {"direct"}
+
+
+async def test_retained_messages_that_are_refused_stop_nothing(start_station: StartStation) -> None:
+    """They are part of each full state, which follows each refusal."""
+    n1 = await start_station("n1")
+    n2 = await start_station("n2", bytes_max=5_000 + BLOCK_BYTES_MAX)
+    reader, writer = Client(n2, "r"), Client(n1, "w")
+    reader.subscribe("t")
+    for number, size in enumerate((10, 2 * BLOCK_BYTES_MAX, 10, 3 * BLOCK_BYTES_MAX, 10)):
+        writer.send(Publish(b"r/%d" % number, b"x" * size, 1, True, packet_id=1))
+    n1.meet("n2", n2.addr)
+    n2.meet("n1", n1.addr)
+    await n1.until(lambda: n1.node.tree.interest_of("n2"), "interest")
+    writer.publish("t", b"after")
+    await n2.until(lambda: reader.payloads, "message")
+    assert reader.payloads == [b"after"]
+    assert sorted(message.topic for message in n2.broker.retained.messages()) == [b"r/0", b"r/2", b"r/4"]
+    counters = n1.node.counters["n2"]
+    assert (counters.dropped[DROP_REFUSED], counters.full_states_sent) == (2, 3)
 
 
 async def test_a_big_batch(start_station: StartStation) -> None:
