@@ -86,23 +86,32 @@ class Router:
         self.broker = broker
         self.tree = Trie()  # the local tree: topic filter -> FilterEntry
         self.routes: dict[bytes, Route] = {}
+        self._last: Route | None = None  # the one that was looked up last: one publisher's topic often follows itself
         self.publisher: Publisher | None = None
 
     # --- the cache ---
 
     def lookup(self, topic: bytes) -> Route:
         """The route of a topic name; raises MqttError for what is no topic name."""
+        last = self._last
+        if last is not None and last.topic == topic:
+            return last
         route = self.routes.get(topic)
-        return route if route is not None else self._resolve(topic)
+        if route is None:
+            route = self._resolve(topic)
+        self._last = route
+        return route
 
     def forget_routes(self) -> None:
         """A filter with wildcards changed: any topic may be concerned."""
+        self._last = None
         if self.routes:
             self.routes.clear()
             self.broker.counters.routes_forgotten += 1
 
     def forget_topic(self, topic: bytes) -> None:
         """A filter without wildcards changed: only the topic of that name is concerned."""
+        self._last = None
         self.routes.pop(topic, None)
 
     def _resolve(self, topic: bytes) -> Route:
@@ -162,9 +171,7 @@ class Router:
 
     def route(self, message: Message, now: float) -> bool:
         """One message from here to everyone: receivers, groups, nodes. True when anyone gets it."""
-        route = self.routes.get(message.topic)
-        if route is None:
-            route = self._resolve(message.topic)
+        route = self.lookup(message.topic)
         if message.retain:
             self.store_retained(message, now)
             self.broker.forwarder.retained_published(message.topic, now)

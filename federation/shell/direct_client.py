@@ -30,6 +30,7 @@ class DirectConnection(asyncio.Protocol):
         self._answered = answered
         self._reader = ClientReader()
         self._transport: asyncio.Transport | None = None
+        self._write: Callable[[bytes], None] | None = None  # the transport's, bound once
         self._received_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self.replied: asyncio.Future[Reply | None] = self._loop.create_future()
@@ -37,6 +38,7 @@ class DirectConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._write = self._transport.write
         self._transport.write(self._hello)
         self._timer = self._loop.call_later(PING_SECONDS, self._ping)
 
@@ -69,11 +71,12 @@ class DirectConnection(asyncio.Protocol):
 
     def write(self, batches: bytes) -> None:
         """The sender's window bounds what can wait in the transport."""
-        if self._transport is not None:
-            self._transport.write(batches)
+        if self._write is not None:
+            self._write(batches)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._write = None
         if self._timer is not None:
             self._timer.cancel()
         closed = "closed by the other node" if self.replied.done() else "closed before it answered Hello"
@@ -83,6 +86,7 @@ class DirectConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
+            self._write = None
 
     def _end(self, reason: str, malformed: bool) -> None:
         if not self.ended.done():

@@ -16,6 +16,7 @@ TEXT_BYTES_MAX: Final = 1024
 BATCH_HEADER_SIZE: Final = 16  # length u32 (of all that follows it), first_event_id u64, event_count u32
 REPLY_HEAD_SIZE: Final = 12  # status u8, clean_start u8, next_event_id u64, text_length u16
 ACK_SIZE: Final = 8
+WRITER_BYTES: Final = 240  # with the header as much as a BytesWriter takes before it asks for memory
 U32_MAX: Final = 0xFFFF_FFFF
 U64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 ACK_PONG: Final = 0xFFFF_FFFF_FFFF_FFFE  # answer to a batch without events
@@ -91,7 +92,10 @@ def encode_batch(first_id: int, count: int, events: bytes) -> bytes:
     write_i32_be(writer, len(events) + BATCH_HEADER_SIZE - 4)
     write_i64_be(writer, first_id)
     write_i32_be(writer, count)
-    return writer.getvalue() + events
+    if len(events) > WRITER_BYTES:
+        return writer.getvalue() + events
+    writer.write(events)
+    return writer.getvalue()
 
 
 def encode_ack(event_id: int) -> bytes:
