@@ -44,7 +44,6 @@ from broker.topics.names import check_topic_filter, has_wildcard, parse_filter
 from broker.topics.retained import RetainedStore, RetainedWalk
 
 NO_REASON: Final = -1  # close without a packet that says why
-RETAINED_EXPIRE_MAX: Final = 1000  # retained messages looked at in one sweep
 
 
 class Broker:
@@ -141,7 +140,7 @@ class Broker:
                     del self.peer_holds[name]
                 else:
                     self.peer_holds[name] = (peer, now + 1.0, held)
-        self.retained.expire(now, RETAINED_EXPIRE_MAX)
+        self.retained.expire(now)
 
     # --- publishers that are too fast ---
 
@@ -231,9 +230,7 @@ class Broker:
         connection.topic_aliases = None
         self.timers.cancel(connection)
         self.counters.connections_closed += 1
-        if not connection.dirty:
-            connection.dirty = True
-            self.dirty.append(connection)
+        connection.call_again()
         session = connection.session
         connection.session = None
         if session is None:

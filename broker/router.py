@@ -438,7 +438,7 @@ class Router:
         """Keep as the topic's retained message; an empty payload deletes it [MQTT-3.3.1-6]."""
         retained = self.broker.retained
         if message.payload and not retained.has_room(message):
-            retained.expire(now, 1000)
+            retained.expire(now)
             if not retained.has_room(message):
                 self.broker.counters.drop(DROP_RETAINED_FULL, 1)
         # A copy: what the router encodes for today's receivers is not kept with it.

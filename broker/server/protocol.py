@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from mypy_extensions import mypyc_attr
 
+from broker.config.addresses import socket_name_text
 from broker.session.connection import Connection
 from broker.session.publisher import Publisher
 
@@ -40,8 +41,8 @@ class ClientProtocol(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=server.settings.mqtt.write_buffer_high)
         self.connection = server.broker.open_connection(
             self,
-            _address_text(transport.get_extra_info("peername")),
-            _address_text(transport.get_extra_info("sockname")),
+            socket_name_text(transport.get_extra_info("peername")),
+            socket_name_text(transport.get_extra_info("sockname")),
             server.now(),
         )
 
@@ -133,11 +134,3 @@ class ClientProtocol(asyncio.Protocol):
             self.paused = False
             transport.resume_reading()
             connection.resume_receiving(self.server.now())
-
-
-def _address_text(address: object) -> str:
-    """HOST:PORT, [V6]:PORT, or the path of a unix socket."""
-    if isinstance(address, tuple) and len(address) >= 2:
-        host, port = address[0], address[1]
-        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
-    return str(address or "")

@@ -9,6 +9,7 @@ from broker.message import NEVER, Message, message_bytes
 
 RETAINED_MESSAGES_MAX: Final = 1_000_000
 RETAINED_BYTES_MAX: Final = 2**30
+EXPIRE_MAX: Final = 1_000  # deadlines looked at in one sweep
 WALK_TO_THE_END: Final = 2**62
 _BELOW_HASH: Final = -1
 _DEADLINES_SPARE: Final = 1_024  # stale deadlines that are kept before the heap is built anew
@@ -125,7 +126,7 @@ class RetainedStore:
         """When to call `expire`: no message expires before it; NEVER for none."""
         return self._deadlines[0][0] if self._deadlines else NEVER
 
-    def expire(self, now: float, limit: int) -> int:
+    def expire(self, now: float, limit: int = EXPIRE_MAX) -> int:
         """Delete expired messages, looking at no more than `limit` deadlines; how many were deleted."""
         deleted = 0
         while limit > 0 and self._deadlines and self._deadlines[0][0] <= now:
