@@ -121,13 +121,13 @@ class Block:
             self.expiring = []
         self.expiring.append((len(self.chunks) - 1, expiry_offset(message), message.expires_at))
 
-    def encode(self, now: float) -> bytes:
-        """The frames as they leave at `now`."""
+    def encode(self, now: float) -> list[bytes]:
+        """The frames as they leave at `now`, in pieces."""
         if self.expiring is not None:
             for index, offset, expires_at in self.expiring:
                 chunk = self.chunks[index]
                 self.chunks[index] = fill_expiry(chunk, len(chunk) + offset, expires_at, now)
-        return b"".join(self.chunks)
+        return self.chunks
 
 
 class Outbox:

@@ -19,7 +19,7 @@ from typing import Final
 from broker.hooks import Peer
 from broker.message import NEVER, Message
 from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
-from federation.stream.direct import encode_batch
+from federation.stream.direct import BATCH_HEADER_SIZE, encode_batch_of
 from federation.stream.full_state import FullState, LocalState
 from federation.stream.outbox import Block, Outbox
 from federation.stream.plain import PlainEvents, convert_block
@@ -341,9 +341,8 @@ class PeerSender(Peer):
         """As take_batches, as the bytes of a direct stream."""
         blocks = self._take_blocks(now)
         if len(blocks) == 1:  # a message that comes alone: nothing is built around it
-            block = blocks[0]
-            return encode_batch(block.first_id, block.events, self._encode_events(block, now))
-        return b"".join([encode_batch(b.first_id, b.events, self._encode_events(b, now)) for b in blocks])
+            return self._encode_bytes(blocks[0], now)
+        return b"".join([self._encode_bytes(block, now) for block in blocks])
 
     def _take_blocks(self, now: float) -> list[Block]:
         """With their ids. On a resumed stream those that are on the way come first, again."""
@@ -404,7 +403,7 @@ class PeerSender(Peer):
         """Give ids; False for a block in which nothing is left to send."""
         block.first_id = self._next_id
         if not self.batched:
-            converted = convert_block(block.encode(now), now, self.counters)
+            converted = convert_block(b"".join(block.encode(now)), now, self.counters)
             block.converted = converted
             block.converted_at = now
             block.events = len(converted.events)
@@ -418,17 +417,19 @@ class PeerSender(Peer):
 
     def _encode(self, block: Block, now: float) -> Batch:
         if self.batched:
-            return Batch(block.first_id, block.events, self._encode_events(block, now), None)
+            events = b"".join(block.encode(now))
+            self._count_sent(block.events, len(events))
+            return Batch(block.first_id, block.events, events, None)
         converted = block.converted
         assert isinstance(converted, PlainEvents)
         single = converted.encode(block.first_id, now - block.converted_at)
         self._count_sent(block.events, block.size)
         return Batch(block.first_id, block.events, b"", single)
 
-    def _encode_events(self, block: Block, now: float) -> bytes:
-        events = block.encode(now)
-        self._count_sent(block.events, len(events))
-        return events
+    def _encode_bytes(self, block: Block, now: float) -> bytes:
+        data = encode_batch_of(block.first_id, block.events, block.encode(now))
+        self._count_sent(block.events, len(data) - BATCH_HEADER_SIZE)
+        return data
 
     def _count_sent(self, events: int, size: int) -> None:
         counters = self.counters
