@@ -29,6 +29,7 @@ HOT_MODULES = (
     "broker/topics/*.py",
     "broker/session/*.py",
     "broker/timers.py",
+    "broker/flow.py",
     "broker/router.py",
     "broker/broker.py",
     "broker/hooks.py",

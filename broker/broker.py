@@ -314,7 +314,7 @@ class Broker:
         """The one way for every publish of the server itself: API, wills. Raises MqttError for a bad topic name."""
         self.now = now
         self.router.lookup(message.topic)
-        self.counters.messages_received[message.qos] += 1
+        self.counters.count_received(message.qos)
         return self.router.route(message, now)
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:

@@ -13,6 +13,7 @@ from broker.codec.reason_codes import TOPIC_NAME_INVALID
 from broker.codec.writer import encode_publish
 from broker.counters import DROP_EXPIRED, DROP_FROM_PEER_INVALID, DROP_GROUP_GONE, DROP_RETAINED_FULL
 from broker.errors import MqttError
+from broker.flow import Flow
 from broker.hooks import NO_GROUPS, Peer, RemoteGroup
 from broker.message import NEVER, Message
 from broker.session.subscription import FilterEntry, Subscription
@@ -87,6 +88,7 @@ class Router:
         self.tree = Trie()  # the local tree: topic filter -> FilterEntry
         self.routes: dict[bytes, Route] = {}
         self._last: Route | None = None  # the one that was looked up last: one publisher's topic often follows itself
+        self.generation = 0  # changes with every route that may be another one now
         self.publisher: Publisher | None = None
 
     # --- the cache ---
@@ -105,6 +107,7 @@ class Router:
     def forget_routes(self) -> None:
         """A filter with wildcards changed: any topic may be concerned."""
         self._last = None
+        self.generation += 1
         if self.routes:
             self.routes.clear()
             self.broker.counters.routes_forgotten += 1
@@ -112,6 +115,7 @@ class Router:
     def forget_topic(self, topic: bytes) -> None:
         """A filter without wildcards changed: only the topic of that name is concerned."""
         self._last = None
+        self.generation += 1
         self.routes.pop(topic, None)
 
     def _resolve(self, topic: bytes) -> Route:
@@ -304,7 +308,7 @@ class Router:
             ):
                 if (connection.version < 5) == old:
                     if chunk is None:
-                        chunk = data[start:stop]
+                        chunk = data if stop - start == len(data) else data[start:stop]
                     connection.write_packets(chunk, count)
                 else:
                     if other is None:
@@ -320,15 +324,20 @@ class Router:
                 for message in messages:
                     session.deliver(message, 0, False, receiver.identifiers, now)
         if sent:
-            self.broker.counters.messages_sent[0] += sent
+            self.broker.counters.qos0_sent += sent
         if to_peers and route.peers:
             if chunk is None:
-                chunk = data[start:stop]
+                chunk = data if stop - start == len(data) else data[start:stop]
             for peer in route.peers:
                 peer.forward_run(chunk, count, 4 if old else 5, now)
                 if peer.congested and self.publisher is not None:
                     self.broker.hold_for_peer(peer, self.publisher, now)
             self.broker.counters.messages_to_peers += count * len(route.peers)
+
+    def route_again(self, flow: Flow, data: bytes, client_id: str, now: float) -> None:
+        """One more packet of a client's flow: all of data."""
+        self.broker.counters.qos0_received += 1
+        self.route_run(flow.route, data, 0, len(data), 1, flow.payload_from, flow.version, client_id, now, True)
 
     # --- messages of other nodes ---
 
@@ -363,6 +372,7 @@ class Router:
             size = len(data)
         publisher = self.publisher
         self.broker.now = now
+        first_at = pos
         while pos < size:
             if publisher is not None and publisher.held:
                 return pos
@@ -398,6 +408,8 @@ class Router:
                             end += length
                             count += 1
                     self.broker.counters.messages_from_peers += count
+                    if publisher is not None and start == first_at and end == len(data) and count == 1:
+                        publisher.learn_flow(route, self.generation, version, data, start, payload_at)
                     self._deliver_run_here(route, data, start, end, count, payload_at - start, version, now)
                 else:
                     publish = decode_publish(first, data, pos, end, version)
@@ -421,6 +433,13 @@ class Router:
                 self.broker.counters.drop(DROP_FROM_PEER_INVALID, 1)
                 pos = end
         return size
+
+    def publish_again(self, flow: Flow, data: bytes, start: int, now: float) -> None:
+        """As publish_block, for one more packet of the flow: data[start:]."""
+        broker = self.broker
+        broker.now = now
+        broker.counters.messages_from_peers += 1
+        self.route_run(flow.route, data, start, len(data), 1, flow.payload_from, flow.version, "", now, False)
 
     def _deliver_run_here(
         self, route: Route, data: bytes, start: int, stop: int, count: int, head_size: int, version: int, now: float

@@ -77,7 +77,7 @@ class FederationPlugin(Plugin):
     # --- life
 
     async def prepare(self) -> None:
-        self.server.turns.callbacks.append(self._outflow.turn_ended)
+        self.server.turns.ends.append(self._outflow)
         if self.server.api is not None:
             from federation.api.membership import register_membership
 
@@ -87,8 +87,7 @@ class FederationPlugin(Plugin):
         settings = self.settings
         bytes_max = message_bytes_max(self.server.settings.mqtt.max_packet_size)
         # A batch that came is a turn of its own: waiting for the end of this one would only be time.
-        delivered = self.server.turns.flush_now
-        self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, delivered)
+        self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, self.server.turns)
         fed_addr = settings.fed_addr
         try:
             fed_port = self._streams.bind(fed_addr.host, fed_addr.port)
@@ -159,12 +158,13 @@ class FederationPlugin(Plugin):
             if timer is not None:
                 timer.cancel()
         self._timer = None
-        if self._outflow.turn_ended in self.server.turns.callbacks:
-            self.server.turns.callbacks.remove(self._outflow.turn_ended)
+        if self._outflow in self.server.turns.ends:
+            self.server.turns.ends.remove(self._outflow)
         self.node.left()
         clients = list(self._clients.values())
         self._clients.clear()
-        self._outflow.writers.clear()
+        for client in clients:
+            client.sender.outlet = None
         await asyncio.gather(*(client.stop() for client in clients))
         if self._streams is not None:
             await self._streams.stop()
@@ -257,13 +257,13 @@ class FederationPlugin(Plugin):
         for name, client in list(self._clients.items()):
             if self.node.senders.get(name) is not client.sender:
                 del self._clients[name]
-                del self._outflow.writers[name]
+                client.sender.outlet = None
                 client.follow()
         for name, sender in self.node.senders.items():
             found = self._clients.get(name)
             if found is None:
                 found = self._clients[name] = PeerClient(self.node, sender, self._changed, self._log)
-                self._outflow.writers[name] = found.writer
+                sender.outlet = found.writer
             found.follow()
 
     # --- membership

@@ -21,6 +21,7 @@ CORES: Final = (
     "broker/topics",
     "broker/session",
     "broker/timers.py",
+    "broker/flow.py",
     "broker/router.py",
     "broker/broker.py",
     "broker/counters.py",

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
+from mypy_extensions import mypyc_attr
+
 from broker.broker import Broker
 from broker.server.protocol import ClientProtocol
 from broker.session.connection import Connection
@@ -33,18 +35,25 @@ class FaultOwner(Protocol):
         """In handling one client, who pays with the connection."""
 
     def plugin_error(self, error: Exception) -> None:
-        """In a callback at the end of a turn, or for a publisher that is no client."""
+        """At the end of a turn, or for a publisher that is no client."""
 
     def timer_error(self, error: Exception) -> None:
         """In what was due."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class TurnEnd:
+    """Something of a plugin that acts at the end of each turn."""
+
+    def turn_ended(self, now: float) -> None:
+        """After the clients' writes."""
+
+
 class Turns:
-    """callbacks   called with the time at the end of each flush, after the clients' writes: there the federation's batches
-    leave"""
+    """ends   told of the end of each flush: there the federation's batches leave"""
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, faults: FaultOwner) -> None:
-        self.callbacks: list[Callable[[float], None]] = []
+        self.ends: list[TurnEnd] = []
         self._broker = broker
         self._loop = loop
         self._time: Callable[[], float] = loop.time  # bound once, for every chunk
@@ -94,9 +103,9 @@ class Turns:
                 break
         else:
             self.flush_soon()
-        for callback in self.callbacks:
+        for end in self.ends:
             try:
-                callback(now)
+                end.turn_ended(now)
             except Exception as error:
                 self._faults.plugin_error(error)
         if self._timer is None or broker.timers.is_earlier or broker.peer_holds:

@@ -209,7 +209,13 @@ class Connection(Publisher):
         router = self.broker.router
         router.publisher = self
         try:
-            rest = self._receive(data, now)
+            flow = self.flow
+            if flow is not None and len(data) <= self.broker.max_packet_size and flow.fits(data, 0, router.generation):
+                self.packets_received += 1
+                router.route_again(flow, data, self.client_id, now)
+                rest = len(data)
+            else:
+                rest = self._receive(data, now)
         except MqttError as error:
             self.broker.counters.protocol_errors += 1
             self.broker.close_connection(self, error.reason_code, error.text, now)
@@ -380,7 +386,9 @@ class Connection(Publisher):
                 stop += length
                 count += 1
         self.packets_received += count
-        self.broker.counters.messages_received[0] += count
+        self.broker.counters.qos0_received += count
+        if stop - start == len(data) and count == 1:
+            self.learn_flow(route, router.generation, 4 if self.version < 5 else 5, data, 0, payload_at)
         router.route_run(route, data, start, stop, count, payload_at - start, self.version, self.client_id, now, True)
         return stop
 
@@ -395,7 +403,7 @@ class Connection(Publisher):
         broker = self.broker
         if broker.maximum_qos < 1:
             raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")
-        broker.counters.messages_received[1] += 1
+        broker.counters.count_received(1)
         message = Message(data[topic_at:topic_end], data[payload_at:end], 1, False, b"", NEVER, self.client_id)
         message.head = data[start:topic_end]
         message.tail = message.payload if self.version < 5 else data[topic_end + 2 : end]
@@ -437,7 +445,7 @@ class Connection(Publisher):
                 raise MqttError(
                     RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
                 )
-        self.broker.counters.messages_received[publish.qos] += 1
+        self.broker.counters.count_received(publish.qos)
         expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
         message = Message(
             topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, self.client_id

@@ -186,7 +186,7 @@ class Session(Timed):
             self._drop(DROP_PACKET_TOO_LARGE)
             return
         connection.write_packets(data, 1)
-        self.broker.counters.messages_sent[0] += 1
+        self.broker.counters.qos0_sent += 1
 
     def _send(self, connection: Connection, outgoing: Outgoing, now: float) -> None:
         """Give a packet identifier and send; the caller has seen that there is room."""
@@ -208,7 +208,7 @@ class Session(Timed):
         outgoing.state = AWAIT_PUBACK if outgoing.qos == 1 else AWAIT_PUBREC
         inflight[packet_id] = outgoing
         connection.write_packets(data, 1)
-        self.broker.counters.messages_sent[outgoing.qos] += 1
+        self.broker.counters.count_sent(outgoing.qos)
 
     def _enqueue(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> None:
         if self.connection is None and qos == 0 and not self.broker.settings.queue_qos0_messages:

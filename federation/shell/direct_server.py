@@ -22,7 +22,8 @@ from federation.stream.direct import (
     encode_end,
     encode_reply,
 )
-from federation.stream.receiver import PeerReceiver, StreamError
+from federation.stream.receiver import PeerReceiver
+from federation.stream.waiting import StreamError
 
 if TYPE_CHECKING:
     from federation.shell.stream_server import StreamServer
@@ -45,7 +46,7 @@ class DirectServerProtocol(asyncio.Protocol):
         self._server = server
         self._loop = server.loop
         self._time: Callable[[], float] = server.loop.time  # bound once, for every batch
-        self._delivered = server.delivered
+        self._turns = server.turns
         self._is_closing = False
         self._reader = ServerReader(server.bytes_max)
         self._transport: asyncio.Transport | None = None
@@ -123,6 +124,13 @@ class DirectServerProtocol(asyncio.Protocol):
     def _batches(self, data: bytes, receiver: PeerReceiver, transport: asyncio.Transport) -> None:
         reader = self._reader
         now = self._received_at
+        if reader.is_between():
+            done = receiver.receive_lone(self._number, data, now)
+            if done >= 0:
+                self._whole_at = now
+                self._flush(now)
+                self._acknowledge(done, len(data))
+                return
         reader.receive(data)
         if not reader.next_batch():
             if reader.fault is not None:
@@ -144,13 +152,20 @@ class DirectServerProtocol(asyncio.Protocol):
                 if not reader.next_batch():
                     break
         finally:
-            self._delivered(now)
+            self._flush(now)
             if ack >= 0:
                 self._acknowledge(ack, len(data))
         if pong:
             transport.write(encode_ack(ACK_PONG))
         if reader.fault is not None:
             raise reader.fault
+
+    def _flush(self, now: float) -> None:
+        """What the batches brought for receivers here is written."""
+        if self._turns is not None:
+            self._turns.flush_now(now)
+        else:
+            self._server.changed()
 
     def _say_alive(self) -> None:
         """A large batch takes its time, and a ping behind it is not read before its end: say again what is acknowledged."""

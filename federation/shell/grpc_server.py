@@ -11,7 +11,8 @@ from broker.session.publisher import Publisher
 from federation.api.pb import federation_pb2 as pb
 from federation.node import NotAMember
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, server_options
-from federation.stream.receiver import PeerReceiver, StreamError
+from federation.stream.receiver import PeerReceiver
+from federation.stream.waiting import StreamError
 
 if TYPE_CHECKING:
     from federation.shell.stream_server import StreamServer

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from broker.server.turns import TurnEnd
 from federation.shell.direct_client import DirectConnection
-from federation.stream.sender import Batch, Outlets, PeerSender
+from federation.stream.batches import Batch, Outlet
+from federation.stream.sender import Outlets, PeerSender
 
 
-class PeerWriter:
+class PeerWriter(Outlet):
     """Hands what one sender wants sent to the stream that is open.
 
     direct   the direct stream, None while there is none
@@ -40,14 +42,12 @@ class PeerWriter:
             self.queue(batches)
 
 
-class Outflow:
-    """writers       by the name of the node
-    is_watched   a timer runs that looks at all deadlines now and then
+class Outflow(TurnEnd):
+    """is_watched   a timer runs that looks at all deadlines now and then
     arm          called when a deadline is near and new, or nobody watches
     """
 
     def __init__(self, outlets: Outlets, arm: Callable[[], None]) -> None:
-        self.writers: dict[str, PeerWriter] = {}
         self.is_watched = False
         self._outlets = outlets
         self._arm = arm
@@ -56,9 +56,9 @@ class Outflow:
         """At the end of each turn that changed the broker: batches leave, the timer is moved."""
         gathers = False
         for sender in self._outlets.take_ready():
-            writer = self.writers.get(sender.name)
-            if writer is not None and writer.sender is sender:
-                writer.flush_at(now)
+            outlet = sender.outlet
+            if outlet is not None:
+                outlet.flush_at(now)
             else:
                 sender.take_batches(now)
             gathers = gathers or sender.gathers()

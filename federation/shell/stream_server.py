@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, cast
 
 from broker.plugins import StartError
 from broker.server.listeners import BACKLOG
+from broker.server.turns import Turns
 from federation.node import Node
 from federation.shell.direct_server import DirectServerProtocol
 from federation.shell.grpc_server import GrpcStreams
@@ -43,9 +44,8 @@ class OpenStream(Protocol):
 
 
 class StreamServer:
-    """`changed` is called after each event that may have changed the broker. `delivered` is called instead, with the time,
-    after the batches of a direct stream: what they brought for receivers here should be written at once. `bind`, then
-    `start`, then `stop`."""
+    """`changed` is called after each event that may have changed the broker. Where there are `turns`, the batches of a direct
+    stream are one: what they brought for receivers here is written at once. `bind`, then `start`, then `stop`."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class StreamServer:
         bytes_max: int,
         changed: Callable[[], None],
         log: Any,
-        delivered: Callable[[float], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.node = node
         self.bytes_max = bytes_max
         self.changed = changed
-        self.delivered = (lambda _now: changed()) if delivered is None else delivered
+        self.turns = turns
         self.log = log
         self.loop = asyncio.get_running_loop()
         self.connections: set[asyncio.BaseTransport] = set()

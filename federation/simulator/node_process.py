@@ -34,8 +34,9 @@ from federation.stream.direct import (
     encode_hello,
     encode_reply,
 )
-from federation.stream.receiver import PeerReceiver, StreamError
+from federation.stream.receiver import PeerReceiver
 from federation.stream.sender import PeerSender, State
+from federation.stream.waiting import StreamError
 
 FEDERATION_PORT: Final = 8901
 LOST_MEMBER_SPREAD: Final = 5.0

@@ -6,7 +6,6 @@ acknowledged and counted, so that a newer node can speak to an older one. It kno
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from librt.strings import read_i32_be
@@ -16,6 +15,7 @@ from broker.message import NEVER, Message
 from broker.router import Router
 from broker.session.publisher import Publisher
 from federation.api.pb import federation_pb2 as pb
+from federation.stream.batches import LONE_HEADER_SIZE, LONE_VERSION_AT, lone_event_id
 from federation.stream.counters import (
     SKIP_DUPLICATE,
     SKIP_EXPIRED,
@@ -24,6 +24,7 @@ from federation.stream.counters import (
     SKIP_UNKNOWN,
     StreamCounters,
 )
+from federation.stream.direct import BATCH_HEADER_SIZE
 from federation.stream.frames import (
     HAS_EXTENSIONS,
     HEADER_SIZE,
@@ -47,32 +48,11 @@ from federation.stream.frames import (
 from federation.stream.plain import interest_from_event, message_from_event
 from federation.stream.retained_changes import LONG_AGO, RetainedChanges
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
+from federation.stream.waiting import StreamError, WaitingBatch, WaitingBatches
 
-WAITING_BYTES_MAX: Final = 16 * 2**20  # of batches that wait for receivers; the sender's window is smaller
 CONFIRM_SECONDS: Final = 1.0  # a plain stream that is quiet so long after its start has told all its interest
 STATE_TOPICS_MAX: Final = 1_000_000  # retained messages of a plain stream that are taken for its state
 SESSION_ID_CHARS_MAX: Final = 256
-
-
-class StreamError(Exception):
-    """The stream must end; the text tells the other node why. `malformed`: it would be no better another time."""
-
-    def __init__(self, text: str, malformed: bool) -> None:
-        super().__init__(text)
-        self.text = text
-        self.malformed = malformed
-
-
-class _Waiting:
-    """A batch that is not applied, or only in part: `data` is what is left after `number` frames."""
-
-    __slots__ = ("count", "data", "first_id", "number")
-
-    def __init__(self, first_id: int, count: int, number: int, data: bytes) -> None:
-        self.first_id = first_id
-        self.count = count
-        self.number = number
-        self.data = data
 
 
 class PeerReceiver:
@@ -94,7 +74,6 @@ class PeerReceiver:
         "_state_topics",
         "_tree",
         "_waiting",
-        "_waiting_bytes",
         "counters",
         "name",
         "next_event_id",
@@ -130,8 +109,9 @@ class PeerReceiver:
         self._sessions = 0
         self._gaps = 0
         self.publisher = Publisher(None)  # what full receivers ask to wait
-        self._waiting: deque[_Waiting] = deque()  # because the publisher is held
-        self._waiting_bytes = 0
+        # Because the publisher is held. What is forgotten of it comes again on the next stream; the rest of a block is
+        # counted as done and stays.
+        self._waiting = WaitingBatches()
         self._block: tuple[bytes, int] | None = None  # rest of a PUBLISH_BLOCK, and its version
 
     # --- sessions and streams ---
@@ -140,7 +120,7 @@ class PeerReceiver:
         """(clean_start, next_event_id). After a clean start the old interest stays until the new one is complete."""
         if not session_id or len(session_id) > SESSION_ID_CHARS_MAX:
             raise StreamError(f"session_id of {len(session_id)} characters, 1 to {SESSION_ID_CHARS_MAX}", True)
-        self._forget_waiting()
+        self._waiting.clear()
         if session_id == self.session_id:
             return False, self.next_event_id
         self.session_id = session_id
@@ -165,7 +145,7 @@ class PeerReceiver:
             raise StreamError("event stream without Hello: say Hello first", False)
         if self.streaming:
             self.counters.streams_replaced += 1
-        self._forget_waiting()
+        self._waiting.clear()
         self.stream += 1
         self.streaming = True
         self._confirm_at = NEVER
@@ -181,7 +161,7 @@ class PeerReceiver:
         if stream == self.stream:
             self.streaming = False
             self._confirm_at = NEVER
-            self._forget_waiting()
+            self._waiting.clear()
 
     def end(self, now: float) -> None:
         """The node is no member any more. The rest of a block that was begun is acknowledged and does not come again:
@@ -191,11 +171,6 @@ class PeerReceiver:
             data, version = self._block
             self._block = None
             self._router.publish_block(data, version, now)
-
-    def _forget_waiting(self) -> None:
-        """What is not applied comes again on the next stream; the rest of a block is counted as done and stays."""
-        self._waiting.clear()
-        self._waiting_bytes = 0
 
     def _check(self, stream: int, first_id: int) -> None:
         if stream != self.stream or not self.streaming:
@@ -220,16 +195,45 @@ class PeerReceiver:
         """
         if stop < 0:
             stop = len(data)
-        if self.publisher.held or self._block is not None or self._waiting:
+        if self.publisher.held or self._block is not None or not self._waiting.is_empty():
             if stream != self.stream or not self.streaming:
                 raise StreamError("replaced by a newer stream of this node", False)
-            if self._waiting_bytes + stop - start > WAITING_BYTES_MAX and self._waiting:
-                raise StreamError(f"more than {WAITING_BYTES_MAX} bytes wait for receivers here", False)
-            self._waiting.append(_Waiting(first_id, count, 0, data[start:stop]))
-            self._waiting_bytes += stop - start
+            self._waiting.append(WaitingBatch(first_id, count, 0, data[start:stop]))
             return self.resume(now)
         self._check(stream, first_id)
         return self._apply(first_id, count, 0, data, start, stop, now)
+
+    def receive_lone(self, stream: int, data: bytes, now: float) -> int:
+        """Apply a chunk that is one batch of one more message of the flow, when nothing waits; the event id to acknowledge.
+        -1 for any other, which is left to receive_batch."""
+        event_id = lone_event_id(data)
+        router = self._router
+        publisher = self.publisher
+        flow = publisher.flow
+        if (
+            flow is None
+            or event_id != self.next_event_id
+            or stream != self.stream
+            or not self.streaming
+            or publisher.held
+            or self._block is not None
+            or not self._waiting.is_empty()
+            or data[LONE_VERSION_AT] != flow.version
+            or not flow.fits(data, LONE_HEADER_SIZE, router.generation)
+        ):
+            return -1
+        self._gaps = 0
+        self.next_event_id += 1
+        counters = self.counters
+        counters.batches_received += 1
+        counters.events_received += 1
+        counters.bytes_received += len(data) - BATCH_HEADER_SIZE
+        router.publisher = publisher
+        try:
+            router.publish_again(flow, data, LONE_HEADER_SIZE, now)
+        finally:
+            router.publisher = None
+        return event_id
 
     def resume(self, now: float) -> int:
         """Go on with what waits, as far as the publisher is not held; the event id to acknowledge, -1 for none.
@@ -239,9 +243,8 @@ class PeerReceiver:
             data, version = self._block
             self._block = None
             self._publish_block(data, version, 0, len(data), now)
-        while self._waiting and not self.publisher.held and self._block is None:
-            batch = self._waiting.popleft()
-            self._waiting_bytes -= len(batch.data)
+        while not self._waiting.is_empty() and not self.publisher.held and self._block is None:
+            batch = self._waiting.take()
             if batch.number == 0:
                 self._check(self.stream, batch.first_id)
             ack = max(ack, self._apply(batch.first_id, batch.count, batch.number, batch.data, 0, len(batch.data), now))
@@ -257,8 +260,7 @@ class PeerReceiver:
                 counters.drop(SKIP_DUPLICATE, min(self.next_event_id - first_id, count))
         while pos < end:
             if self.publisher.held or self._block is not None:
-                self._waiting.appendleft(_Waiting(first_id, count, number, data[pos:end]))
-                self._waiting_bytes += end - pos
+                self._waiting.put_back(WaitingBatch(first_id, count, number, data[pos:end]))
                 return -1
             start = pos + HEADER_SIZE
             if start > end:

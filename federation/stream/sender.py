@@ -18,6 +18,7 @@ from typing import Final
 
 from broker.hooks import Peer
 from broker.message import NEVER, Message
+from federation.stream.batches import Batch, Outlet, encode_lone_batch
 from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
 from federation.stream.direct import BATCH_HEADER_SIZE, encode_batch_of
 from federation.stream.full_state import FullState, LocalState
@@ -71,28 +72,6 @@ class Outlets:
         return ready
 
 
-class Batch:
-    """What travels together: `count` events, ids from first_id. `events` are their frames; `single` are the encoded
-    events of the plain stream instead, None for a batch."""
-
-    __slots__ = ("count", "events", "first_id", "single")
-
-    def __init__(self, first_id: int, count: int, events: bytes, single: list[bytes] | None) -> None:
-        self.first_id = first_id
-        self.count = count
-        self.events = events
-        self.single = single
-
-    def leave_out(self, next_event_id: int) -> None:
-        """Single events below that id are done there. A gmqttd knows the last 100 only, and would do older ones again;
-        who reads batches steps over them."""
-        done = next_event_id - self.first_id
-        if self.single is not None and done > 0:
-            self.single = self.single[done:]
-            self.count -= done
-            self.first_id = next_event_id
-
-
 class PeerSender(Peer):
     """Doors: connect, connect_anew, hello_reply, ack, connection_lost, refused, stop; take_batches or take_bytes;
     next_timeout, handle_timeout.
@@ -102,6 +81,7 @@ class PeerSender(Peer):
     backoff_seconds_min, backoff_seconds_max
                 bound the wait before the next try: it doubles from one to the other
     session_id  ours towards it; a new one begins when we cannot go on with the old one
+    outlet      the shell's, that writes to it; None while there is none
     attempt     number of the connection that the shell should have while the state is HELLO or STREAMING
     """
 
@@ -120,6 +100,7 @@ class PeerSender(Peer):
         self.batched = batched
         self.direct = False  # it takes direct streams (docs/protocol-extensions.md)
         self.addr = ""
+        self.outlet: Outlet | None = None
         self.state = State.STOPPED
         self.attempt = 0
         self.reason = ""  # why it is not connected
@@ -339,10 +320,39 @@ class PeerSender(Peer):
 
     def take_bytes(self, now: float) -> bytes:
         """As take_batches, as the bytes of a direct stream."""
-        blocks = self._take_blocks(now)
-        if len(blocks) == 1:  # a message that comes alone: nothing is built around it
-            return self._encode_bytes(blocks[0], now)
-        return b"".join([self._encode_bytes(block, now) for block in blocks])
+        block = self._take_lone(now)
+        if block is not None:
+            return self._encode_bytes(block, now)
+        return b"".join([self._encode_bytes(block, now) for block in self._take_blocks(now)])
+
+    def _take_lone(self, now: float) -> Block | None:
+        """The open block, numbered, where it is all that waits and _take_blocks would come to it and to nothing else. A
+        message that comes alone takes this short cut; None leaves everything as it is."""
+        outbox = self.outbox
+        on_way = len(outbox.on_way)
+        if (
+            self.state is not State.STREAMING
+            or self._resending
+            or not self.batched
+            or on_way >= EAGER_BLOCKS
+            or outbox.on_way_size >= WINDOW_BYTES_MAX
+            or self._last_messages >= BULK_MESSAGES
+            or outbox.waiting
+            or outbox.lost_topics
+            or self.full_state.has_more()
+        ):
+            return None
+        block = outbox.take_open()
+        if block is None:
+            return None
+        self._queued = False
+        self._quiet = False
+        if on_way == 0:
+            self._progress_at = now
+        self._last_messages = block.messages
+        self._last_sent_at = now
+        self._number(block, now)
+        return block
 
     def _take_blocks(self, now: float) -> list[Block]:
         """With their ids. On a resumed stream those that are on the way come first, again."""
@@ -427,7 +437,10 @@ class PeerSender(Peer):
         return Batch(block.first_id, block.events, b"", single)
 
     def _encode_bytes(self, block: Block, now: float) -> bytes:
-        data = encode_batch_of(block.first_id, block.events, block.encode(now))
+        if block.run_version:
+            data = encode_lone_batch(block.first_id, block.run_version, block.messages, block.chunks[0])
+        else:
+            data = encode_batch_of(block.first_id, block.events, block.encode(now))
         self._count_sent(block.events, len(data) - BATCH_HEADER_SIZE)
         return data
 

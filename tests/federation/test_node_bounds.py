@@ -14,8 +14,8 @@ from federation.stream.counters import (
     SKIP_MALFORMED,
     SKIP_UNKNOWN,
 )
-from federation.stream.receiver import StreamError
 from federation.stream.sender import State
+from federation.stream.waiting import StreamError
 from federation_world import World
 
 # --- bounds ---

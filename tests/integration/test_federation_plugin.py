@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker.codec.writer import encode_publish
+from broker.server.turns import TurnEnd
 from federation.node import own_tags
 from federation.plugin import TICK_SECONDS, FederationPlugin
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, NameConflict
@@ -37,7 +38,7 @@ class FederatedServer:
         shell = plugin._gossip
         assert shell is not None
         self.shell = shell
-        server.turns.callbacks.append(_turned)
+        server.turns.ends.append(_Turned())
 
     @property
     def gossip_addr(self) -> str:
@@ -64,9 +65,10 @@ async def start(start_server: StartServer, name: str, *seeds: str, **settings: o
 _waiting: list[asyncio.Event] = []
 
 
-def _turned(_now: float) -> None:
-    for event in _waiting:
-        event.set()
+class _Turned(TurnEnd):
+    def turn_ended(self, now: float) -> None:
+        for event in _waiting:
+            event.set()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -28,8 +28,9 @@ from broker.message import NEVER
 from federation.api.pb import federation_pb2 as pb
 from federation.node import Node, NotAMember, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
-from federation.stream.receiver import StreamError
-from federation.stream.sender import Batch, PeerSender, State
+from federation.stream.batches import Batch
+from federation.stream.sender import PeerSender, State
+from federation.stream.waiting import StreamError
 
 LATENCY = 0.01
 
