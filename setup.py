@@ -30,6 +30,7 @@ HOT_MODULES = (
     "broker/session/*.py",
     "broker/timers.py",
     "broker/flow.py",
+    "broker/route.py",
     "broker/router.py",
     "broker/broker.py",
     "broker/hooks.py",

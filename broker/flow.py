@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker.router import Route
+    from broker.route import Route
 
 PUBLISH_QOS0: Final = 0x30  # without DUP and RETAIN
 ONE_BYTE_MAX: Final = 127  # remaining length in one byte [MQTT-2.1.4]

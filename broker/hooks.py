@@ -44,6 +44,10 @@ class Peer:
         """
         raise AssertionError("a peer without an outbox")
 
+    def forward_alone(self, data: bytes, version: int, now: float) -> None:
+        """As forward_run, one packet. Nothing else is known to come in this turn: it may leave at once."""
+        self.forward_run(data, 1, version, now)
+
 
 class RemoteGroup:
     """The nodes that have members of one shared group; `turn` counts on for round robin."""

@@ -14,8 +14,9 @@ from broker.codec.writer import encode_publish
 from broker.counters import DROP_EXPIRED, DROP_FROM_PEER_INVALID, DROP_GROUP_GONE, DROP_RETAINED_FULL
 from broker.errors import MqttError
 from broker.flow import Flow
-from broker.hooks import NO_GROUPS, Peer, RemoteGroup
+from broker.hooks import NO_GROUPS, Peer
 from broker.message import NEVER, Message
+from broker.route import GroupRoute, Receiver, Route
 from broker.session.subscription import FilterEntry, Subscription
 from broker.topics.names import check_topic_name
 from broker.topics.trie import Trie
@@ -29,55 +30,6 @@ if TYPE_CHECKING:
 ROUTES_MAX: Final = 65_536  # topics in the cache; when it is full it starts anew
 ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are resolved each time, so that the cache is bounded in bytes too
 BLOCK_RUN_MAX: Final = 256  # messages of a peer's block handled as one; a hold acts between two
-
-
-class Receiver:
-    """One session that gets a topic's messages, with what its matching subscriptions say together."""
-
-    __slots__ = ("identifiers", "more_identifiers", "no_local", "qos", "retain_as_published", "session")
-
-    def __init__(self, subscription: Subscription) -> None:
-        self.more_identifiers: list[int] | None = None  # while the route is made: a tuple grows at the square
-        self.session: Session = subscription.session
-        self.qos = subscription.qos
-        self.no_local = subscription.no_local
-        self.retain_as_published = subscription.retain_as_published
-        self.identifiers: tuple[int, ...] = (subscription.identifier,) if subscription.identifier else ()
-
-    def merge(self, subscription: Subscription) -> None:
-        """Overlapping subscriptions, one copy: the highest QoS and all identifiers [MQTT-3.3.4-2]."""
-        self.qos = max(self.qos, subscription.qos)
-        self.no_local = self.no_local and subscription.no_local
-        self.retain_as_published = self.retain_as_published or subscription.retain_as_published
-        if subscription.identifier:
-            if self.more_identifiers is None:
-                self.more_identifiers = list(self.identifiers)
-            self.more_identifiers.append(subscription.identifier)
-
-
-class GroupRoute:
-    """One shared group that matches: its members here (None: no members here) and the nodes that have others."""
-
-    __slots__ = ("local", "remote", "share_name", "topic_filter")
-
-    def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
-        self.share_name = share_name
-        self.topic_filter = topic_filter
-        self.local: SharedGroup | None = None
-        self.remote: RemoteGroup | None = None
-
-
-class Route:
-    """Everyone who gets the messages of one topic. `plain`: a QoS 0 message is forwarded to all without a look at it."""
-
-    __slots__ = ("groups", "peers", "plain", "receivers", "topic")
-
-    def __init__(self, topic: bytes) -> None:
-        self.topic = topic
-        self.receivers: list[Receiver] = []
-        self.groups: list[GroupRoute] = []
-        self.peers: list[Peer] = []
-        self.plain = True
 
 
 class Router:
@@ -334,10 +286,25 @@ class Router:
                     self.broker.hold_for_peer(peer, self.publisher, now)
             self.broker.counters.messages_to_peers += count * len(route.peers)
 
-    def route_again(self, flow: Flow, data: bytes, client_id: str, now: float) -> None:
-        """One more packet of a client's flow: all of data."""
-        self.broker.counters.qos0_received += 1
-        self.route_run(flow.route, data, 0, len(data), 1, flow.payload_from, flow.version, client_id, now, True)
+    def route_again(
+        self, flow: Flow, data: bytes, publisher: Publisher, client_id: str, now: float, alone: bool
+    ) -> None:
+        """One more packet of a client's flow: all of data. `alone` as in Connection.receive_data."""
+        counters = self.broker.counters
+        counters.qos0_received += 1
+        route = flow.route
+        self.publisher = publisher
+        try:
+            if not alone or route.receivers:
+                self.route_run(route, data, 0, len(data), 1, flow.payload_from, flow.version, client_id, now, True)
+                return
+            for peer in route.peers:
+                peer.forward_alone(data, flow.version, now)
+                counters.messages_to_peers += 1
+                if peer.congested:
+                    self.broker.hold_for_peer(peer, publisher, now)
+        finally:
+            self.publisher = None
 
     # --- messages of other nodes ---
 

@@ -33,7 +33,7 @@ from federation.shell.grpc_client import PeerClient
 from federation.shell.grpc_options import message_bytes_max
 from federation.shell.outflow import Outflow
 from federation.shell.stream_server import StreamServer
-from federation.stream.sender import State
+from federation.stream.state import State
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server

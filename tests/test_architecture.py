@@ -22,6 +22,7 @@ CORES: Final = (
     "broker/session",
     "broker/timers.py",
     "broker/flow.py",
+    "broker/route.py",
     "broker/router.py",
     "broker/broker.py",
     "broker/counters.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from mypy_extensions import mypyc_attr
@@ -22,12 +23,13 @@ LINGER_SECONDS_MAX: Final = 2.0  # from our last byte to the client's end of the
 class ClientProtocol(asyncio.Protocol):
     """Shell of one `Connection`. No task, no stream, no queue a client: an idle one costs what these slots cost."""
 
-    __slots__ = ("connection", "linger", "paused", "server", "transport", "turns")
+    __slots__ = ("connection", "linger", "paused", "server", "transport", "turns", "write")
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.turns = server.turns
         self.transport: asyncio.Transport | None = None
+        self.write: Callable[[bytes], None] | None = None  # the transport's, bound once
         self.connection: Connection | None = None
         self.paused = False
         self.linger: asyncio.TimerHandle | None = None  # runs while the client has yet to end a closed connection
@@ -35,6 +37,7 @@ class ClientProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self.server
         self.transport = cast(asyncio.Transport, transport)
+        self.write = self.transport.write
         if not server.admit(self):
             self.transport.abort()
             return
@@ -52,11 +55,15 @@ class ClientProtocol(asyncio.Protocol):
         if connection is None or connection.closed:
             return
         now = turns.now()
+        alone = turns.is_alone(len(data), now)
         try:
-            connection.receive_data(data, now)
+            connection.receive_data(data, now, alone)
         except Exception as error:  # our fault: this client pays with its connection, nobody else notices
             self.server.internal_error(connection, error)
-        turns.flush_chunk(len(data), now)
+        if alone:
+            turns.flush_alone(now)
+        else:
+            turns.flush_soon()
 
     def pause_writing(self) -> None:
         if self.connection is not None:
@@ -81,6 +88,7 @@ class ClientProtocol(asyncio.Protocol):
         connection = self.connection
         self.connection = None
         self.transport = None
+        self.write = None
         server.forget(self)
         if self.linger is not None:
             self.linger.cancel()
@@ -92,11 +100,12 @@ class ClientProtocol(asyncio.Protocol):
     def carry_out(self, connection: Connection) -> None:
         """Write the output of this turn in one call; close when the core says so."""
         transport = self.transport
+        write = self.write
         data = connection.take_output()
-        if transport is None or self.linger is not None:
+        if transport is None or write is None or self.linger is not None:
             return
         if data:
-            transport.write(data)  # nothing more than a note when the transport is about to close
+            write(data)  # nothing more than a note when the transport is about to close
         if connection.closed and not transport.is_closing():
             self._end(transport, len(data) > 0)
 

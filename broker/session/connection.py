@@ -23,9 +23,7 @@ from broker.codec.reason_codes import (
     KEEP_ALIVE_TIMEOUT,
     NO_MATCHING_SUBSCRIBERS,
     PACKET_IDENTIFIER_NOT_FOUND,
-    PACKET_TOO_LARGE,
     QOS_NOT_SUPPORTED,
-    QUOTA_EXCEEDED,
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
     SUCCESS,
@@ -37,6 +35,7 @@ from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
 from broker.session.backlog import LOOK_MAX
 from broker.session.control import handle_control_packet
+from broker.session.limits import check_packet_size
 from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.publisher import Publisher
 
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
     from broker.broker import Broker
 
 KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
-CONNECT_BYTES_MAX: Final = 512 * 1024  # before CONNECT nobody has shown who he is: will and properties fit
-# All other packets but PUBLISH: their filters and properties become objects, many times the size of the packet.
-CONTROL_BYTES_MAX: Final = 1024 * 1024
 RUN_MAX: Final = 256  # messages handled as one; a hold of the publisher acts between two runs
 PENDING_MERGE_BYTES: Final = 4096  # smaller chunks of one packet are joined: a packet byte by byte costs its own size
 PACKET_RATE_MIN: Final = 16_384  # bytes a second that a large packet must come with, beyond connect_timeout
@@ -186,14 +182,29 @@ class Connection(Publisher):
 
     # --- input ---
 
-    def receive_data(self, data: bytes, now: float) -> None:
-        """Handle every whole packet of the chunk, keep the rest. Errors of the client close the connection here."""
+    def receive_data(self, data: bytes, now: float, alone: bool = False) -> None:
+        """Handle every whole packet of the chunk, keep the rest. Errors of the client close the connection here.
+
+        alone: nothing else is known to come in this turn, so what goes to other nodes may leave at once.
+        """
         if self.closed:
             return
+        broker = self.broker
+        router = broker.router
         self.last_received_at = now
-        self.broker.now = now
+        broker.now = now
         self.received_bytes += len(data)
         pending = self.pending
+        flow = self.flow
+        if (
+            flow is not None
+            and pending is None
+            and len(data) <= broker.max_packet_size
+            and flow.fits(data, 0, router.generation)
+        ):
+            self.packets_received += 1
+            router.route_again(flow, data, self, self.client_id, now, alone)
+            return
         if pending is not None:
             self.pending_size += len(data)
             if self.pending_size < self.pending_needed or self.held:
@@ -206,19 +217,12 @@ class Connection(Publisher):
             data = b"".join(pending)
             self.pending = None
             self.pending_size = 0
-        router = self.broker.router
         router.publisher = self
         try:
-            flow = self.flow
-            if flow is not None and len(data) <= self.broker.max_packet_size and flow.fits(data, 0, router.generation):
-                self.packets_received += 1
-                router.route_again(flow, data, self.client_id, now)
-                rest = len(data)
-            else:
-                rest = self._receive(data, now)
+            rest = self._receive(data, now)
         except MqttError as error:
-            self.broker.counters.protocol_errors += 1
-            self.broker.close_connection(self, error.reason_code, error.text, now)
+            broker.counters.protocol_errors += 1
+            broker.close_connection(self, error.reason_code, error.text, now)
             return
         finally:
             router.publisher = None
@@ -356,17 +360,7 @@ class Connection(Publisher):
         handle_control_packet(self, packet, now)
 
     def _check_size(self, first: int, packet_size: int) -> None:
-        limit = self.broker.max_packet_size
-        if self.version == 0 and limit > CONNECT_BYTES_MAX:
-            limit = CONNECT_BYTES_MAX
-        if packet_size > limit:
-            raise MqttError(PACKET_TOO_LARGE, f"packet of {packet_size} bytes, at most {limit} are accepted")
-        if packet_size > CONTROL_BYTES_MAX and first >> 4 != PUBLISH:
-            raise MqttError(
-                QUOTA_EXCEEDED,
-                f"packet of type {first >> 4} with {packet_size} bytes, at most {CONTROL_BYTES_MAX} are read; "
-                "send many topic filters in several packets",
-            )
+        check_packet_size(first, packet_size, self.version, self.broker.max_packet_size)
 
     # --- PUBLISH ---
 

@@ -21,7 +21,8 @@ from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, client_op
 from federation.shell.outflow import PeerWriter
 from federation.stream.batches import Batch
 from federation.stream.direct import STATUS_OK
-from federation.stream.sender import HELLO_SECONDS_MAX, PeerSender, State
+from federation.stream.sender import HELLO_SECONDS_MAX, PeerSender
+from federation.stream.state import State
 
 # What will be the same another time: the batch in front is too large or cannot be read.
 REFUSALS: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)

@@ -23,7 +23,7 @@ from federation.shell.direct_server import DirectServerProtocol
 from federation.shell.grpc_server import GrpcStreams
 from federation.stream.direct import PREFACE
 from federation.stream.receiver import PeerReceiver
-from federation.stream.sender import State
+from federation.stream.state import State
 
 GRPC_PREFACE: Final = b"PRI * HTTP/2.0"
 PASS_BYTES_MAX: Final = 1 << 20  # of one connection of gRPC, waiting on either side

@@ -14,7 +14,7 @@ from federation.simulator.network import Faults
 from federation.simulator.node_process import NodeOptions, NodeProcess
 from federation.simulator.serf_process import GOSSIP_PORT
 from federation.simulator.world import Host, World
-from federation.stream.sender import State
+from federation.stream.state import State
 
 FAILED_LIMIT: Final = 40.0
 """Seconds until a crash is known to all, in a small cluster with losses."""

@@ -35,7 +35,8 @@ from federation.stream.direct import (
     encode_reply,
 )
 from federation.stream.receiver import PeerReceiver
-from federation.stream.sender import PeerSender, State
+from federation.stream.sender import PeerSender
+from federation.stream.state import State
 from federation.stream.waiting import StreamError
 
 FEDERATION_PORT: Final = 8901

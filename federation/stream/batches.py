@@ -24,6 +24,14 @@ class Outlet:
         """Write what the sender wants sent."""
         raise AssertionError("an outlet that writes nothing")
 
+    def is_direct(self) -> bool:
+        """Whether `write_direct` may be called now."""
+        return False
+
+    def write_direct(self, data: bytes) -> None:
+        """Bytes of a direct stream."""
+        raise AssertionError("an outlet without a direct stream")
+
 
 class Batch:
     """What travels together: `count` events, ids from first_id. `events` are their frames; `single` are the encoded

@@ -42,6 +42,7 @@ BLOCK_BYTES_MAX: Final = 65_536  # a block that has so much is closed
 BLOCK_MESSAGES_MAX: Final = 2_048
 BLOCK_SECONDS_MAX: Final = 1.0  # so that dropping by age is no coarser
 CHUNK_OVERHEAD: Final = 48  # memory of a bytes object and its place in a list, beside its bytes
+LONE_OVERHEAD: Final = BLOCK_HEADER_SIZE + 2 * CHUNK_OVERHEAD  # what a block of one piece takes beside its bytes
 PACKET_OVERHEAD_MAX: Final = 32  # of a PUBLISH beside topic, properties and payload
 LOST_TOPICS_MAX: Final = 65_536  # topics of dropped retained messages; further ones are counted and not mended
 
@@ -139,6 +140,17 @@ class Block:
                 chunk = self.chunks[index]
                 self.chunks[index] = fill_expiry(chunk, len(chunk) + offset, expires_at, now)
         return self.chunks
+
+
+def lone_block(data: bytes, version: int, now: float) -> Block:
+    """A block of one packet, to be sent as it is."""
+    block = Block(False, now)
+    block.chunks.append(data)
+    block.run_version = version
+    block.frames = 1
+    block.messages = 1
+    block.size = len(data) + LONE_OVERHEAD
+    return block
 
 
 class Outbox:

@@ -1,11 +1,5 @@
 """The client's side of the event stream to one other node: sessions, ids, acknowledgements, reconnects, batches.
 
-    state       means                                   leaves to
-    STOPPED     nowhere to connect to                   HELLO (connect)
-    HELLO       the shell connects and says Hello       STREAMING (hello_reply), BACKOFF (lost, deadline), STOPPED
-    STREAMING   batches flow                            BACKOFF (lost, no progress), HELLO (other way), STOPPED
-    BACKOFF     waits before the next try               HELLO (time, connect), STOPPED
-
 The shell acts for one `attempt` at a time and gives its number back with what happened; news of an older attempt is
 ignored. Event ids and resume: docs/protocol-extensions.md. It knows nothing of gRPC.
 """
@@ -13,7 +7,6 @@ ignored. Event ids and resume: docs/protocol-extensions.md. It knows nothing of 
 from __future__ import annotations
 
 import random
-from enum import Enum
 from typing import Final
 
 from broker.hooks import Peer
@@ -22,9 +15,10 @@ from federation.stream.batches import Batch, Outlet, encode_lone_batch
 from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
 from federation.stream.direct import BATCH_HEADER_SIZE, encode_batch_of
 from federation.stream.full_state import FullState, LocalState
-from federation.stream.outbox import Block, Outbox
+from federation.stream.outbox import Block, Outbox, lone_block
 from federation.stream.plain import PlainEvents, convert_block
 from federation.stream.retained_changes import RetainedChanges
+from federation.stream.state import MOVES, State
 
 WINDOW_BLOCKS_MAX: Final = 64  # unacknowledged batches
 WINDOW_BYTES_MAX: Final = 4 * 2**20  # and their bytes; one larger batch may travel alone
@@ -40,21 +34,6 @@ ACK_RATE_MIN: Final = 65_536  # a second for so many bytes: a large message may 
 BACKOFF_SECONDS_MIN: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 5.0
 STABLE_SECONDS: Final = 5.0  # a stream that lived so long was no failed try
-
-
-class State(Enum):
-    STOPPED = "stopped"
-    HELLO = "hello"
-    STREAMING = "streaming"
-    BACKOFF = "backoff"
-
-
-MOVES: Final[dict[State, tuple[State, ...]]] = {
-    State.STOPPED: (State.HELLO,),
-    State.HELLO: (State.STREAMING, State.BACKOFF, State.HELLO, State.STOPPED),
-    State.STREAMING: (State.BACKOFF, State.HELLO, State.STOPPED),
-    State.BACKOFF: (State.HELLO, State.STOPPED),
-}
 
 
 class Outlets:
@@ -150,6 +129,24 @@ class PeerSender(Peer):
                 self.congested = True
             if full or not self._quiet:
                 self.want_attention()
+
+    def forward_alone(self, data: bytes, version: int, now: float) -> None:
+        outlet = self.outlet
+        outbox = self.outbox
+        if (
+            outlet is None
+            or self._queued
+            or not self._is_idle()
+            or not outbox.is_empty()
+            or outbox.size > self._half
+            or not outlet.is_direct()
+        ):
+            self.forward_run(data, 1, version, now)
+            return
+        self.counters.messages_queued += 1
+        block = lone_block(data, version, now)
+        self._send_alone(block, now)
+        outlet.write_direct(self._encode_bytes(block, now))
 
     def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:
         """Tell the other node."""
@@ -329,30 +326,35 @@ class PeerSender(Peer):
         """The open block, numbered, where it is all that waits and _take_blocks would come to it and to nothing else. A
         message that comes alone takes this short cut; None leaves everything as it is."""
         outbox = self.outbox
-        on_way = len(outbox.on_way)
-        if (
-            self.state is not State.STREAMING
-            or self._resending
-            or not self.batched
-            or on_way >= EAGER_BLOCKS
-            or outbox.on_way_size >= WINDOW_BYTES_MAX
-            or self._last_messages >= BULK_MESSAGES
-            or outbox.waiting
-            or outbox.lost_topics
-            or self.full_state.has_more()
-        ):
+        if outbox.waiting or not self._is_idle():
             return None
         block = outbox.take_open()
-        if block is None:
-            return None
-        self._queued = False
-        self._quiet = False
-        if on_way == 0:
+        if block is not None:
+            self._queued = False
+            self._send_alone(block, now)
+        return block
+
+    def _is_idle(self) -> bool:
+        """A block that comes now would leave at once, and nothing else with it but what waits in the outbox."""
+        outbox = self.outbox
+        return (
+            self.state is State.STREAMING
+            and self.batched
+            and not self._resending
+            and len(outbox.on_way) < EAGER_BLOCKS
+            and outbox.on_way_size < WINDOW_BYTES_MAX
+            and self._last_messages < BULK_MESSAGES
+            and not outbox.lost_topics
+            and not self.full_state.has_more()
+        )
+
+    def _send_alone(self, block: Block, now: float) -> None:
+        if not self.outbox.on_way:
             self._progress_at = now
+        self._quiet = False
         self._last_messages = block.messages
         self._last_sent_at = now
         self._number(block, now)
-        return block
 
     def _take_blocks(self, now: float) -> list[Block]:
         """With their ids. On a resumed stream those that are on the way come first, again."""

@@ -11,7 +11,7 @@ from broker.codec.packets import (
 )
 from federation.stream import receiver as receiver_module
 from federation.stream import tree as tree_module
-from federation.stream.sender import State
+from federation.stream.state import State
 from federation_world import World, numbers
 
 # --- plain sailing ---

@@ -14,7 +14,7 @@ from federation.stream.counters import (
     SKIP_MALFORMED,
     SKIP_UNKNOWN,
 )
-from federation.stream.sender import State
+from federation.stream.state import State
 from federation.stream.waiting import StreamError
 from federation_world import World
 

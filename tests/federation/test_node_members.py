@@ -10,7 +10,7 @@ from federation.stream.counters import (
     DROP_OUTBOX_AGE,
     DROP_PEER_GONE,
 )
-from federation.stream.sender import State
+from federation.stream.state import State
 from federation_world import World
 
 

@@ -17,7 +17,7 @@ from federation.plugin import TICK_SECONDS, FederationPlugin
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, NameConflict
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import SerfPhase
-from federation.stream.sender import State
+from federation.stream.state import State
 from mqtt_client import MqttClient
 from waiting import DEADLINE, POLL_SECONDS
 

@@ -29,7 +29,8 @@ from federation.api.pb import federation_pb2 as pb
 from federation.node import Node, NotAMember, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
 from federation.stream.batches import Batch
-from federation.stream.sender import PeerSender, State
+from federation.stream.sender import PeerSender
+from federation.stream.state import State
 from federation.stream.waiting import StreamError
 
 LATENCY = 0.01

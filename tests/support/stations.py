@@ -21,7 +21,7 @@ from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
 from federation.shell.grpc_client import PeerClient
 from federation.shell.stream_server import StreamServer
 from federation.stream.frames import SUBSCRIBE, encode_interest
-from federation.stream.sender import State
+from federation.stream.state import State
 from waiting import DEADLINE, POLL_SECONDS
 
 BYTES_MAX: Final = 2**20

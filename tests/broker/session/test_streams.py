@@ -27,7 +27,8 @@ from broker.codec.packets import (
 )
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_packet
-from broker.session.connection import CONTROL_BYTES_MAX, PENDING_MERGE_BYTES
+from broker.session.connection import PENDING_MERGE_BYTES
+from broker.session.limits import CONTROL_BYTES_MAX
 
 TOPICS = (b"a", b"a/b", b"c/d/e", b"$x", "é/ü".encode())
 FILTERS = (b"a", b"a/#", b"+/b", b"#", b"$share/g/a", b"$share/g/+/b", b"c/+/e", "é/#".encode())

@@ -22,8 +22,8 @@ from federation.stream.sender import (
     WINDOW_BLOCKS_MAX,
     Outlets,
     PeerSender,
-    State,
 )
+from federation.stream.state import State
 
 PACKET = b"\x30\x05\x00\x01tab"
 
