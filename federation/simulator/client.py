@@ -63,7 +63,7 @@ class Client:
         if self._connection.held or self._unread:
             self._unread.append(data)
         else:
-            self._connection.receive_data(data, now)
+            self._connection.receive_data(data, now, isinstance(packet, Publish))  # each is a turn of its own
 
     def set_reading(self, now: float) -> None:
         """The broker may have begun to hold this client, or has let it go."""

@@ -20,6 +20,7 @@ from federation.simulator.client import Client
 from federation.simulator.network import Stream
 from federation.simulator.serf_process import GOSSIP_PORT, SerfProcess
 from federation.simulator.world import Host
+from federation.stream.batches import Outlet
 from federation.stream.direct import (
     ACK_PONG,
     PING,
@@ -61,7 +62,7 @@ class NodeOptions:
     outbox_policy: str = "drop_oldest"
 
 
-class Link:
+class Link(Outlet):
     """The client's end of a direct stream, for one attempt of a sender."""
 
     __slots__ = ("attempt", "pinged_at", "reader", "received_at", "replied", "sender", "stream")
@@ -74,6 +75,12 @@ class Link:
         self.replied = False
         self.received_at = now
         self.pinged_at = now
+
+    def is_direct(self) -> bool:
+        return self.attempt == self.sender.attempt
+
+    def write_direct(self, data: bytes) -> None:
+        self.stream.write(data)
 
 
 class Served:
@@ -197,6 +204,11 @@ class NodeProcess(SerfProcess):
                 stream.write(encode_reply(Reply(STATUS_OK, clean_start, next_event_id, "")))
             ack = -1
             reader = served.reader
+            if data and reader.is_between():
+                ack = served.receiver.receive_lone(served.number, data, now)
+                if ack >= 0:
+                    stream.write(encode_ack(ack))
+                    return
             reader.receive(data)
             while reader.next_batch():
                 if reader.count == 0:
@@ -237,6 +249,7 @@ class NodeProcess(SerfProcess):
                 return
             link.replied = True
             sender.hello_reply(link.attempt, reply.clean_start, reply.next_event_id, now)
+            sender.outlet = link
             data = b""
         answers = link.reader.receive_answers(data)
         if answers.ack >= 0:
@@ -253,6 +266,8 @@ class NodeProcess(SerfProcess):
             link.sender.connection_lost(link.attempt, reason, now)
 
     def _drop_link(self, link: Link) -> None:
+        if link.sender.outlet is link:
+            link.sender.outlet = None
         if self._links.get(link.sender.name) is link:
             del self._links[link.sender.name]
         self._link_of.pop(link.stream, None)

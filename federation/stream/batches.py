@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
+from mypy_extensions import mypyc_attr
 
 from federation.stream.direct import BATCH_HEADER_SIZE, WRITER_BYTES
 from federation.stream.frames import BLOCK_HEADER_SIZE, HEADER_SIZE, PUBLISH_BLOCK
@@ -17,6 +18,7 @@ LONE_HEADER_SIZE: Final = BATCH_HEADER_SIZE + BLOCK_HEADER_SIZE
 LONE_VERSION_AT: Final = BATCH_HEADER_SIZE + HEADER_SIZE  # the packets' MQTT level, 4 or 5
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Outlet:
     """The shell of one sender."""
 
