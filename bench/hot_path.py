@@ -77,8 +77,9 @@ DOORS: Final = frozenset(
 
 HEAD: Final = """\
 # The functions of the compiled modules that a message which comes alone runs through, in the order of their first call:
-# through the node that sends it to another, through that other one, then what other messages add: QoS 1, a subscriber on the
-# same node. setup.py has the linker lay them side by side in this order. Written by `bench/hot_path.py --write`; not changed by hand.
+# through the node that sends it to another, through that other one, then what other messages add (QoS 1, a subscriber on
+# the same node). setup.py has the linker lay them side by side in this order. Written by `bench/hot_path.py --write`; not
+# changed by hand.
 #
 #     MODULE FUNCTION                a function or method, as compiled code calls it
 #     MODULE FUNCTION from Python    also the entry for interpreted callers and for callbacks
