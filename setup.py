@@ -60,7 +60,7 @@ ERROR_HELPERS = (
     "CPy_TypeErrorTraceback",
     "CPyError_OutOfMemory",
 )
-ORDER_PROBE = {"gmqttd_a": "gmqttd_c", "gmqttd_b": "gmqttd_a", "gmqttd_c": "gmqttd_b"}  # as written: as wanted
+ORDER_PROBE = ("gmqttd_c", "gmqttd_a", "gmqttd_b")  # functions that nobody would lay so without being told
 
 
 def say(text: str) -> None:
@@ -162,10 +162,10 @@ def build_fault(
 
 def order_fault(arguments: Sequence[str] = ()) -> str | None:
     """Why functions cannot be laid in an order here, None when they can: GNU ld and its like take the script."""
-    source = "".join(f"int {name}(int n) {{ return n; }}\n" for name in ORDER_PROBE)
+    source = "".join(f"int {name}(int n) {{ return n; }}\n" for name in sorted(ORDER_PROBE))
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "probe.ld")
-        script.write_text(linker_script(ORDER_PROBE.values()))
+        script.write_text(linker_script(ORDER_PROBE))
         fault = build_fault(Path(folder), source, [*arguments, "-ffunction-sections"], [f"-Wl,-T,{script}"])
         if fault is not None:
             return fault
@@ -173,7 +173,7 @@ def order_fault(arguments: Sequence[str] = ()) -> str | None:
             library = ctypes.CDLL(str(Path(folder, "probe.so")))
         except OSError as error:
             return str(error)
-        places = [ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in ORDER_PROBE.values()]
+        places = [ctypes.cast(library[name], ctypes.c_void_p).value or 0 for name in ORDER_PROBE]
     return None if places == sorted(places) else "the linker keeps an order of its own"
 
 
@@ -223,7 +223,9 @@ def extensions() -> list[Extension]:
             from mypyc.build import mypycify
 
             found = mypycify(hot_modules(), opt_level="3", group_name="gmqttd")
-            lay_out(found[0])  # the group's code; the others only name their module in it
+            for extension in found:
+                if extension.name.endswith("__mypyc"):  # all code of the group; the others only name their module in it
+                    lay_out(extension)
             return found
         except ImportError as error:
             fault = f"mypyc is missing ({error})"

@@ -17,13 +17,14 @@ import ast
 import asyncio
 import importlib
 import json
+import linecache
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -126,22 +127,17 @@ class Scenario:
 SCENARIOS: Final = [Scenario(remote, qos, version) for remote in (True, False) for qos in (0, 1) for version in (4, 5)]
 
 
-@cache
-def source_lines(path: str) -> list[bytes]:
-    return Path(path).read_bytes().split(b"\n")
-
-
 def called_name(caller: FrameType) -> str:
     """The name by which the caller calls now, "" where no call is written (a property, an operator)."""
     positions = next(islice(caller.f_code.co_positions(), caller.f_lasti // 2, None), None)
     if positions is None or None in positions:
         return ""
     line, end_line, column, end_column = (number or 0 for number in positions)
-    lines = source_lines(caller.f_code.co_filename)[line - 1 : end_line]
+    lines = [linecache.getline(caller.f_code.co_filename, at).encode() for at in range(line, end_line + 1)]
     lines[-1] = lines[-1][:end_column]
     lines[0] = lines[0][column:]
     try:
-        node = ast.parse(b"(" + b"\n".join(lines) + b")", mode="eval").body
+        node = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
     except SyntaxError:
         return ""
     if not isinstance(node, ast.Call):
@@ -233,25 +229,16 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def start_node(name: str, *seeds: str) -> tuple[Server, FederationPlugin]:
-    loaded = load_bytes(
-        json.dumps(
-            {
-                "listeners": [{"address": "127.0.0.1:0"}],
-                "log": {"level": "error"},
-                "plugin_order": ["federation"],
-                "plugins": {
-                    "federation": {
-                        "node_name": name,
-                        "fed_addr": "127.0.0.1:0",
-                        "gossip_addr": "127.0.0.1:0",
-                        "retry_join": seeds,
-                        "retry_interval": "100ms",
-                    }
-                },
-            }
-        ).encode(),
-        name,
-    )
+    anywhere = "127.0.0.1:0"
+    configuration = {
+        "listeners": [{"address": anywhere}],
+        "log": {"level": "error"},
+        "plugin_order": ["federation"],
+        "plugins": {
+            "federation": {"node_name": name, "fed_addr": anywhere, "gossip_addr": anywhere, "retry_join": seeds},
+        },
+    }
+    loaded = load_bytes(json.dumps(configuration).encode(), name)
     assert loaded.settings is not None, loaded.faults
     setup_logging(loaded.settings.log)
     server = Server(loaded.settings)
