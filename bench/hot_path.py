@@ -79,38 +79,14 @@ DOORS: Final = frozenset(
 HEAD: Final = """\
 # The functions of the compiled modules that a message which comes alone runs through, in the order of their first call:
 # through the node that sends it to another, through that other one, then what other messages add (QoS 1, a subscriber on
-# the same node). setup.py has the linker lay them side by side in this order. Written by `bench/hot_path.py --write`; not
-# changed by hand.
+# the same node). setup.py has the linker lay them side by side in this order. Written by `bench/hot_path.py --write`, which
+# keeps the lines of C functions as it finds them.
 #
 #     MODULE FUNCTION                a function or method, as compiled code calls it
 #     MODULE FUNCTION from Python    also the entry for interpreted callers and for callbacks
-#     C NAME                         a function of mypyc's runtime (RUNTIME in bench/hot_path.py)
+#     C NAME                         a function of mypyc's runtime, which all of the way calls; seen by single-stepping the
+#                                    compiled form, or in its code
 """
-
-# Of mypyc's runtime, which all of the way calls, as seen by single-stepping the compiled form with the same messages.
-RUNTIME: Final = (
-    "CPyArg_ParseStackAndKeywordsOneArg",
-    "CPyArg_ParseStackAndKeywordsNoArgs",
-    "CPyArg_ParseStackAndKeywordsSimple",
-    "CPyTagged_Add",
-    "CPyTagged_Subtract",
-    "CPyTagged_Multiply",
-    "CPyTagged_XDecRef",
-    "CPyTagged_AsObject",
-    "CPyTagged_StealAsObject",
-    "CPyTagged_AsSsize_t",
-    "CPyTagged_ToBigEndianBytes",
-    "CPyBytes_GetSlice",
-    "CPyBytes_Compare",
-    "CPyBytesWriter_Write",
-    "CPyList_GetItemShort",
-    "CPyList_SetItem",
-    "CPyList_Clear",
-    "CPyDict_GetWithNone",
-    "CPyDict_Get",
-    "CPyDict_GetValuesIter",
-    "CPyDict_NextValue",
-)
 
 
 @dataclass(frozen=True)
@@ -339,8 +315,9 @@ def main() -> int:
         return 2
     lines = hot_path(STEADY_ROUNDS, 1.0) if options.steady else hot_path(ROUNDS, 0.2)
     if options.write:
-        text = "\n".join([HEAD, *(f"C {name}" for name in RUNTIME), "", *lines, ""])
-        Path(setup.HOT_PATH).write_text(text, encoding="utf-8")
+        path = Path(setup.HOT_PATH)
+        runtime = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("C ")]
+        path.write_text("\n".join([HEAD, *runtime, "", *lines, ""]), encoding="utf-8")
     else:
         print("\n".join(lines))
     return 0
