@@ -53,12 +53,18 @@ PROBE = "#include <Python.h>\nint main(void) { return Py_IsInitialized(); }\n"
 # At 1,000 messages a second the caches are cold when a message comes, and every line of code that it touches costs some
 # 30 ns. So its functions lie side by side in the order of their calls, and what only errors need lies elsewhere.
 HOT_PATH = "hot_path.txt"  # written by bench/hot_path.py, which is where the order comes from
-ERROR_HELPERS = (
+RARE_HELPERS = (  # of mypyc's runtime: errors, and integers of more than 62 bits
     "CPy_AddTraceback",
     "CPy_AttributeError",
+    "CPy_Raise",
+    "CPy_Reraise",
     "CPy_TypeError",
     "CPy_TypeErrorTraceback",
     "CPyError_OutOfMemory",
+    "CPyInt32_Overflow",
+    "CPyTagged_DecRef",
+    "CPyTagged_IncRef",
+    "CPyUInt8_Overflow",
 )
 ORDER_PROBE = ("gmqttd_c", "gmqttd_a", "gmqttd_b")  # functions that nobody would lay so without being told
 
@@ -128,11 +134,13 @@ def linker_script(functions: Iterable[str]) -> str:
 
 
 def cold_header(runtime_header: str) -> str:
-    """mypyc's error helpers, declared as rarely called: the compiler moves the branches that lead to them away."""
-    found = [re.search(rf"^void {name}\([^;{{]*\);", runtime_header, re.MULTILINE) for name in ERROR_HELPERS]
-    declared = [match[0].replace("PyObject", "struct _object") for match in found if match is not None]
+    """RARE_HELPERS declared as rarely called: the compiler moves the branches that lead to them away."""
+    found = [re.search(rf"^void {name}\([^;{{]*\);", runtime_header, re.MULTILINE) for name in RARE_HELPERS]
+    declared = "".join(f"__attribute__((cold)) {match[0]}\n" for match in found if match is not None)
     # Without Python.h, in front of which the runtime may want to set something.
-    return "\n".join(["struct _object;", *(f"__attribute__((cold)) {text}" for text in declared), ""])
+    return "#include <stddef.h>\nstruct _object;\n" + declared.replace("PyObject", "struct _object").replace(
+        "CPyTagged ", "size_t "
+    )
 
 
 def build_fault(

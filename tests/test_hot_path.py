@@ -101,8 +101,11 @@ def test_the_linker_script(setup: ModuleType) -> None:
 def test_only_what_the_runtime_declares_is_declared_cold(setup: ModuleType) -> None:
     text = "void CPy_Other(void);\nvoid CPy_TypeError(const char *expected,\n   PyObject *value);\n"
     text += "int CPyError_OutOfMemory(void);\n"  # another type than we know: left alone
+    text += "void CPyTagged_DecRef(CPyTagged x);\n"
     assert setup.cold_header(text) == (
-        "struct _object;\n__attribute__((cold)) void CPy_TypeError(const char *expected,\n   struct _object *value);\n"
+        "#include <stddef.h>\nstruct _object;\n"
+        "__attribute__((cold)) void CPy_TypeError(const char *expected,\n   struct _object *value);\n"
+        "__attribute__((cold)) void CPyTagged_DecRef(size_t x);\n"
     )
 
 
