@@ -52,7 +52,8 @@ from broker.config.loader import load_bytes  # noqa: E402
 from broker.server.lifecycle import Server  # noqa: E402
 from broker.server.logging import setup_logging  # noqa: E402
 from federation.plugin import FederationPlugin  # noqa: E402
-from federation.stream.sender import PeerSender, State  # noqa: E402
+from federation.stream.sender import PeerSender  # noqa: E402
+from federation.stream.state import State  # noqa: E402
 from federation.stream.tree import Interest  # noqa: E402
 
 setup: Any = importlib.import_module("setup")  # setup.py
