@@ -50,19 +50,22 @@ class Broker:
     """One node's broker. `forwarder` is the seam to other nodes; a lone node keeps the base class."""
 
     def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
-        self.rng = rng
-        self.forwarder = Forwarder()
+        # What each message touches comes first (see Connection).
+        self.max_packet_size = settings.max_packet_size
+        self.write_buffer_high = settings.write_buffer_high
         self.counters = Counters()
-        self.timers = TimerWheel()
-        self.sessions: dict[str, Session] = {}
-        self.retained = RetainedStore()
         self.router = Router(self)
         self.dirty: list[Connection] = []
         self.reading_changes: list[Publisher] = []
         self.peer_holds: dict[str, tuple[Peer, float, list[Publisher]]] = {}
+        self.timers = TimerWheel()
+        self.now = now  # of the last call at a door; for what is called without a time
+        self.rng = rng
+        self.forwarder = Forwarder()
+        self.sessions: dict[str, Session] = {}
+        self.retained = RetainedStore()
         self.shutting_down = False
         self.started_at = now
-        self.now = now  # of the last call at a door; for what is called without a time
         self.apply_settings(settings)
 
     def apply_settings(self, settings: MqttSettings) -> None:

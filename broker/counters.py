@@ -34,6 +34,10 @@ class Counters:
     plain numbers, which cost a tenth of a place in a list."""
 
     def __init__(self) -> None:
+        self.qos0_received = 0
+        self.qos0_sent = 0
+        self.messages_from_peers = 0
+        self.messages_to_peers = 0
         self.connections_opened = 0
         self.connections_closed = 0
         self.connections_refused = 0
@@ -43,12 +47,8 @@ class Counters:
         self.sessions_expired = 0
         self.sessions_taken_over = 0
         self.sessions_terminated = 0
-        self.qos0_received = 0
-        self.qos0_sent = 0
         self._acked_received = [0, 0, 0]  # by QoS; [0] stays 0
         self._acked_sent = [0, 0, 0]
-        self.messages_from_peers = 0
-        self.messages_to_peers = 0
         self.messages_dropped: dict[str, int] = dict.fromkeys(DROP_REASONS, 0)
         self.wills_published = 0
         self.publishers_held = 0

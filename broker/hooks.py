@@ -44,9 +44,11 @@ class Peer:
         """
         raise AssertionError("a peer without an outbox")
 
-    def forward_alone(self, data: bytes, version: int, now: float) -> None:
-        """As forward_run, one packet. Nothing else is known to come in this turn: it may leave at once."""
+    def forward_alone(self, data: bytes, version: int, now: float) -> bool:
+        """As forward_run, one packet. Nothing else is known to come in this turn: it may leave at once. True when it has,
+        and the end of the turn need not look at this node."""
         self.forward_run(data, 1, version, now)
+        return False
 
 
 class RemoteGroup:

@@ -288,8 +288,8 @@ class Router:
 
     def route_again(
         self, flow: Flow, data: bytes, publisher: Publisher, client_id: str, now: float, alone: bool
-    ) -> None:
-        """One more packet of a client's flow: all of data. `alone` as in Connection.receive_data."""
+    ) -> bool:
+        """One more packet of a client's flow: all of data. `alone` and the answer as in Connection.receive_data."""
         counters = self.broker.counters
         counters.qos0_received += 1
         route = flow.route
@@ -297,12 +297,15 @@ class Router:
         try:
             if not alone or route.receivers:
                 self.route_run(route, data, 0, len(data), 1, flow.payload_from, flow.version, client_id, now, True)
-                return
+                return False
+            is_done = True
             for peer in route.peers:
-                peer.forward_alone(data, flow.version, now)
+                if not peer.forward_alone(data, flow.version, now):
+                    is_done = False
+                    if peer.congested:
+                        self.broker.hold_for_peer(peer, publisher, now)
                 counters.messages_to_peers += 1
-                if peer.congested:
-                    self.broker.hold_for_peer(peer, publisher, now)
+            return is_done
         finally:
             self.publisher = None
 

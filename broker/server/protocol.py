@@ -56,12 +56,13 @@ class ClientProtocol(asyncio.Protocol):
             return
         now = turns.now()
         alone = turns.is_alone(len(data), now)
+        is_done = False
         try:
-            connection.receive_data(data, now, alone)
+            is_done = connection.receive_data(data, now, alone)
         except Exception as error:  # our fault: this client pays with its connection, nobody else notices
             self.server.internal_error(connection, error)
         if alone:
-            turns.flush_alone(now)
+            turns.flush_alone(now, is_done)
         else:
             turns.flush_soon()
 

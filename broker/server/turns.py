@@ -80,10 +80,11 @@ class Turns:
         25 µs that it spent in this process at 1,000 a second."""
         return size <= SMALL_CHUNK and now != self._flushed_at and not self._is_scheduled
 
-    def flush_alone(self, now: float) -> None:
-        """After a chunk that is_alone."""
+    def flush_alone(self, now: float, is_done: bool) -> None:
+        """After a chunk that is_alone; is_done: all that it brought has left already."""
         self._flushed_at = now
-        self.flush_now(now)
+        if not is_done:
+            self.flush_now(now)
 
     def _end_turn(self) -> None:
         self._is_scheduled = False

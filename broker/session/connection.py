@@ -60,12 +60,26 @@ class Connection(Publisher):
 
     def __init__(self, broker: Broker, owner: object, remote_addr: str, local_addr: str, now: float) -> None:
         super().__init__(owner)
+        # Compiled, attributes lie in memory as they are assigned here: what each message touches comes first, side by side.
         self.broker = broker
+        self.closed = False
+        self.writable = True
+        self.dirty = False
+        self.output_held = False  # one of `held` is this client's own: it sends, but does not take what it is answered
+        self.pending: list[bytes] | None = None  # chunks of a packet that is not whole yet
+        self.last_received_at = now
+        self.packets_received = 0
+        self.received_bytes = 0
         self.client_id = ""
-        self.username = ""
         self.version = 0
-        self.keep_alive = 0
         self.maximum_packet_size = 0  # the client's; 0 is none
+        self.out: list[bytes] = []
+        self.out_size = 0
+        self.packets_sent = 0
+        self.sent_bytes = 0
+        self.stalled_bytes = 0  # written since the transport said that it is full
+        self.username = ""
+        self.keep_alive = 0
         self.receive_maximum = RECEIVE_MAXIMUM_DEFAULT  # the client's
         self.request_problem_information = True
         self.will: Will | None = None
@@ -74,24 +88,11 @@ class Connection(Publisher):
         self.remote_addr = remote_addr
         self.local_addr = local_addr
         self.opened_at = now
-        self.last_received_at = now
-        self.out: list[bytes] = []
-        self.out_size = 0
-        self.dirty = False
-        self.writable = True
-        self.stalled_bytes = 0  # written since the transport said that it is full
-        self.output_held = False  # one of `held` is this client's own: it sends, but does not take what it is answered
         self.connecting = False  # CONNECT is being handled: a refusal is a CONNACK
-        self.closed = False
         self.close_text = ""
-        self.pending: list[bytes] | None = None  # chunks of a packet that is not whole yet
         self.pending_size = 0
         self.pending_needed = 0
         self.pending_at = 0.0  # when that packet began
-        self.packets_received = 0
-        self.packets_sent = 0
-        self.received_bytes = 0
-        self.sent_bytes = 0
 
     # --- output ---
 
@@ -182,13 +183,14 @@ class Connection(Publisher):
 
     # --- input ---
 
-    def receive_data(self, data: bytes, now: float, alone: bool = False) -> None:
+    def receive_data(self, data: bytes, now: float, alone: bool = False) -> bool:
         """Handle every whole packet of the chunk, keep the rest. Errors of the client close the connection here.
 
-        alone: nothing else is known to come in this turn, so what goes to other nodes may leave at once.
+        alone: nothing else is known to come in this turn, so what goes to other nodes may leave at once. True when all of it
+        has, and there is nothing to flush.
         """
         if self.closed:
-            return
+            return False
         broker = self.broker
         router = broker.router
         self.last_received_at = now
@@ -203,8 +205,7 @@ class Connection(Publisher):
             and flow.fits(data, 0, router.generation)
         ):
             self.packets_received += 1
-            router.route_again(flow, data, self, self.client_id, now, alone)
-            return
+            return router.route_again(flow, data, self, self.client_id, now, alone)
         if pending is not None:
             self.pending_size += len(data)
             if self.pending_size < self.pending_needed or self.held:
@@ -212,7 +213,7 @@ class Connection(Publisher):
                     pending[-1] += data
                 else:
                     pending.append(data)
-                return
+                return False
             pending.append(data)
             data = b"".join(pending)
             self.pending = None
@@ -223,7 +224,7 @@ class Connection(Publisher):
         except MqttError as error:
             broker.counters.protocol_errors += 1
             broker.close_connection(self, error.reason_code, error.text, now)
-            return
+            return False
         finally:
             router.publisher = None
         if rest < len(data) and not self.closed:
@@ -240,6 +241,7 @@ class Connection(Publisher):
             if self.stalled_bytes + self.out_size > self.broker.write_buffer_high and not self.closed:
                 self.output_held = True
                 self.broker.hold(self)
+        return False
 
     def resume_receiving(self, now: float) -> None:
         """After a hold: go on with what was left of the chunk."""

@@ -64,20 +64,20 @@ class StreamCounters:
     )
 
     def __init__(self) -> None:
+        self.messages_queued = 0
+        self.batches_sent = 0
+        self.events_sent = 0
+        self.bytes_sent = 0
+        self.batches_received = 0
+        self.events_received = 0
+        self.bytes_received = 0
         self.dropped: dict[str, int] = dict.fromkeys(REASONS, 0)
         self.connects = 0
         self.losses = 0
-        self.messages_queued = 0
         self.retained_mended = 0
         self.retained_not_mended = 0
-        self.events_sent = 0
         self.events_acked = 0
-        self.batches_sent = 0
-        self.bytes_sent = 0
         self.full_states_sent = 0
-        self.events_received = 0
-        self.batches_received = 0
-        self.bytes_received = 0
         self.full_states_received = 0
         self.streams_replaced = 0
 

@@ -177,17 +177,18 @@ class Outbox:
     )
 
     def __init__(self, bytes_max: int, age_max: float, drop_oldest: bool, counters: StreamCounters) -> None:
+        # What each message touches comes first (see Connection).
+        self._open: Block | None = None
+        self.waiting: deque[Block] = deque()  # closed blocks without ids
+        self.lost_topics: dict[bytes, None] = {}  # whose present retained message the other node is to be told
+        self.on_way: list[Block] = []  # with ids, not acknowledged: no more than the sender's window
+        self.on_way_size = 0
+        self.size = 0
         self.bytes_max = bytes_max
         self.age_max = age_max
         self.drop_oldest = drop_oldest
         self.counters = counters
-        self.size = 0
-        self.waiting: deque[Block] = deque()  # closed blocks without ids
-        self.on_way: list[Block] = []  # with ids, not acknowledged: no more than the sender's window
-        self.on_way_size = 0
-        self.lost_topics: dict[bytes, None] = {}  # whose present retained message the other node is to be told
         self.lost_topics_max = LOST_TOPICS_MAX
-        self._open: Block | None = None
         self._open_until = 0.0
         # The PUBLISH_BLOCK at the end of the open block that still grows: its version (0: none), where its header
         # goes, how many packets and bytes it has.

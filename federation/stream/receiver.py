@@ -93,26 +93,27 @@ class PeerReceiver:
         now: float,
     ) -> None:
         self.name = name
-        self.counters = counters
-        self.session_id = ""
-        self.next_event_id = 0
+        # What each message touches comes first (see Connection).
         self.stream = 0
         self.streaming = False
+        self.next_event_id = 0
+        self._gaps = 0
+        self.counters = counters
+        self._router = router
+        self.publisher = Publisher(None)  # what full receivers ask to wait
+        self._block: tuple[bytes, int] | None = None  # rest of a PUBLISH_BLOCK, and its version
+        self.session_id = ""
         self._tree = tree
         self._changes = changes
         self._known_since = now
-        self._router = router
         self._fresh: dict[Interest, None] | None = None  # between STATE_BEGIN and STATE_END
         self._confirmed: dict[Interest, None] | None = None  # what a plain stream has told since its clean start
         self._state_topics: set[bytes] | None = None  # of retained messages in the state of a plain stream
         self._confirm_at = NEVER
         self._sessions = 0
-        self._gaps = 0
-        self.publisher = Publisher(None)  # what full receivers ask to wait
         # Because the publisher is held. What is forgotten of it comes again on the next stream; the rest of a block is
         # counted as done and stays.
         self._waiting = WaitingBatches()
-        self._block: tuple[bytes, int] | None = None  # rest of a PUBLISH_BLOCK, and its version
 
     # --- sessions and streams ---
 

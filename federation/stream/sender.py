@@ -75,33 +75,34 @@ class PeerSender(Peer):
         rng: random.Random,
     ) -> None:
         super().__init__(name, batched)
+        # What each message touches comes first (see Connection).
         self.reachable = False
         self.batched = batched
+        self._quiet = True  # nothing that comes in now needs the shell
+        self._queued = False  # it stands in outlets.ready
+        self._resending = False
+        self.state = State.STOPPED
+        self.outbox = outbox
+        self.outlet: Outlet | None = None
+        self._last_messages = 0
+        self.full_state = FullState(local, changes)
+        self.counters: StreamCounters = outbox.counters
+        self._next_id = 0
+        self._last_sent_at = 0.0
+        self._progress_at = 0.0
+        self._half = outbox.bytes_max // 2
         self.direct = False  # it takes direct streams (docs/protocol-extensions.md)
         self.addr = ""
-        self.outlet: Outlet | None = None
-        self.state = State.STOPPED
         self.attempt = 0
         self.reason = ""  # why it is not connected
-        self.counters: StreamCounters = outbox.counters
-        self.outbox = outbox
         self._local = local
-        self.full_state = FullState(local, changes)
         self.outlets = outlets
         self._rng = rng
         self.session_id = ""
         self._new_session()
-        self._half = outbox.bytes_max // 2
         self._quarter = outbox.bytes_max // 4
-        self._quiet = True  # nothing that comes in now needs the shell
-        self._queued = False  # it stands in outlets.ready
-        self._next_id = 0
-        self._resending = False
         self._resume_id = 0  # where a resumed stream goes on
         self._is_refused = False
-        self._last_messages = 0
-        self._last_sent_at = 0.0
-        self._progress_at = 0.0
         self._deadline = NEVER  # of HELLO and BACKOFF
         self._streaming_since = 0.0
         self._tries = 0
@@ -130,7 +131,7 @@ class PeerSender(Peer):
             if full or not self._quiet:
                 self.want_attention()
 
-    def forward_alone(self, data: bytes, version: int, now: float) -> None:
+    def forward_alone(self, data: bytes, version: int, now: float) -> bool:
         outlet = self.outlet
         outbox = self.outbox
         if (
@@ -142,11 +143,13 @@ class PeerSender(Peer):
             or not outlet.is_direct()
         ):
             self.forward_run(data, 1, version, now)
-            return
+            return False
         self.counters.messages_queued += 1
+        is_timed = bool(outbox.on_way)  # else its acknowledgement is a new deadline
         block = lone_block(data, version, now)
         self._send_alone(block, now)
         outlet.write_direct(self._encode_bytes(block, now))
+        return is_timed
 
     def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:
         """Tell the other node."""
