@@ -48,6 +48,7 @@ class ClientProtocol(asyncio.Protocol):
             socket_name_text(transport.get_extra_info("sockname")),
             server.now(),
         )
+        self.connection.direct = self.write
 
     def data_received(self, data: bytes) -> None:
         turns = self.turns
@@ -95,6 +96,7 @@ class ClientProtocol(asyncio.Protocol):
             self.linger.cancel()
             self.linger = None
         if connection is not None:
+            connection.direct = None
             server.broker.connection_lost(connection, server.now())
             server.flush_soon()
 

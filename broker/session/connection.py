@@ -6,6 +6,7 @@ The loop keeps one index into the chunk and cuts out only what it must keep. Mea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker.codec.connect_reader import peek_protocol_version
@@ -27,12 +28,12 @@ from broker.codec.reason_codes import (
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
     SUCCESS,
-    TOPIC_ALIAS_INVALID,
 )
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
+from broker.session.aliases import resolve_alias
 from broker.session.backlog import LOOK_MAX
 from broker.session.control import handle_control_packet
 from broker.session.limits import check_packet_size
@@ -55,6 +56,7 @@ class Connection(Publisher):
     version          3, 4 or 5; 0 before CONNECT
     out              output of this turn, taken by take_output
     held             how many full receivers ask not to read from this client (the shell pauses reading while > 0)
+    direct           writes to the transport at once, set by the shell; None: output only leaves through take_output
     writable         False while the transport has more than write_buffer_high bytes unsent
     """
 
@@ -62,6 +64,7 @@ class Connection(Publisher):
         super().__init__(owner)
         # Compiled, attributes lie in memory as they are assigned here: what each message touches comes first, side by side.
         self.broker = broker
+        self.direct: Callable[[bytes], None] | None = None
         self.closed = False
         self.writable = True
         self.dirty = False
@@ -107,6 +110,16 @@ class Connection(Publisher):
         if not self.dirty:
             self.dirty = True
             self.broker.dirty.append(self)
+
+    def write_alone(self, data: bytes) -> bool:
+        """One whole packet, at once. False when output waits, or may not leave: then it belongs behind it."""
+        direct = self.direct
+        if direct is None or self.dirty or self.out_size or not self.writable or self.closed:
+            return False
+        self.packets_sent += 1
+        self.sent_bytes += len(data)
+        direct(data)
+        return True
 
     def call_again(self) -> None:
         """To be asked for output in the next round, also when there is none yet."""
@@ -419,7 +432,9 @@ class Connection(Publisher):
         topic = publish.topic
         alias = publish.topic_alias
         if alias:
-            topic = self._resolve_alias(alias, topic)
+            if self.topic_aliases is None:
+                self.topic_aliases = {}
+            topic = resolve_alias(self.topic_aliases, alias, topic, settings.topic_alias_maximum)
         elif self.version == 5 and not topic:
             raise ProtocolViolation("PUBLISH with neither topic name nor topic alias [MQTT-3.3.2-8]")
         if publish.subscription_identifiers:
@@ -456,22 +471,6 @@ class Connection(Publisher):
                 assert incoming is not None
                 incoming[publish.packet_id] = True
                 self.write_packets(encode_pubrec(publish.packet_id, reason_code, self.version), 1)
-
-    def _resolve_alias(self, alias: int, topic: bytes) -> bytes:
-        """Topic Alias [MQTT5 3.3.2.3.4]."""
-        maximum = self.broker.settings.topic_alias_maximum
-        if alias > maximum:
-            raise MqttError(TOPIC_ALIAS_INVALID, f"topic alias {alias}, at most {maximum} is accepted")
-        aliases = self.topic_aliases
-        if aliases is None:
-            aliases = self.topic_aliases = {}
-        if topic:
-            aliases[alias] = topic
-            return topic
-        known = aliases.get(alias)
-        if known is None:
-            raise MqttError(TOPIC_ALIAS_INVALID, f"topic alias {alias} was never given a topic name")
-        return known
 
     def _receive_ack(self, kind: int, first: int, data: bytes, body: int, end: int) -> None:
         ack = decode_ack(first, data, body, end, self.version)

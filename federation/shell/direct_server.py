@@ -128,7 +128,8 @@ class DirectServerProtocol(asyncio.Protocol):
             done = receiver.receive_lone(self._number, data, now)
             if done >= 0:
                 self._whole_at = now
-                self._flush(now)
+                if not receiver.is_flushed:
+                    self._flush(now)
                 self._acknowledge(done, len(data))
                 return
         reader.receive(data)

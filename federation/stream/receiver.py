@@ -75,6 +75,7 @@ class PeerReceiver:
         "_tree",
         "_waiting",
         "counters",
+        "is_flushed",
         "name",
         "next_event_id",
         "publisher",
@@ -98,6 +99,7 @@ class PeerReceiver:
         self.streaming = False
         self.next_event_id = 0
         self._gaps = 0
+        self.is_flushed = False
         self.counters = counters
         self._router = router
         self.publisher = Publisher(None)  # what full receivers ask to wait
@@ -205,8 +207,8 @@ class PeerReceiver:
         return self._apply(first_id, count, 0, data, start, stop, now)
 
     def receive_lone(self, stream: int, data: bytes, now: float) -> int:
-        """Apply a chunk that is one batch of one more message of the flow, when nothing waits; the event id to acknowledge.
-        -1 for any other, which is left to receive_batch."""
+        """Apply a chunk that is one batch of one more message of the flow, when nothing waits; the event id to acknowledge,
+        and in is_flushed whether all that it brought has left. -1 for any other, which is left to receive_batch."""
         event_id = lone_event_id(data)
         router = self._router
         publisher = self.publisher
@@ -231,7 +233,7 @@ class PeerReceiver:
         counters.bytes_received += len(data) - BATCH_HEADER_SIZE
         router.publisher = publisher
         try:
-            router.publish_again(flow, data, LONE_HEADER_SIZE, now)
+            self.is_flushed = router.publish_again(flow, data, LONE_HEADER_SIZE, now)
         finally:
             router.publisher = None
         return event_id
