@@ -228,3 +228,162 @@ def test_the_slow_reader_of_this_file_tells_a_long_length() -> None:
     body = qos0(4, b"x" * 20)[2:]
     assert is_more(b"\x30" + encode_varint(len(body)) + body, 4)
     assert not is_more(b"\x30" + bytes((len(body) | 0x80, 0)) + body, 4)
+
+
+# --- to the only receiver, at once
+
+
+class Direct:
+    """A shell that writes at once: everything for one client in the order in which it leaves."""
+
+    def __init__(self, client: Any) -> None:
+        self.connection = client.connection
+        self.stream = b""
+        self.alone = 0
+        self.connection.direct = self.write
+
+    def write(self, data: bytes) -> None:
+        self.stream += data
+        self.alone += 1
+
+    def flush(self) -> None:
+        """The end of a turn."""
+        while dirty := self.connection.broker.take_dirty():
+            for connection in dirty:
+                data = connection.take_output()
+                if connection is self.connection:
+                    self.stream += data
+
+    def publishes(self) -> list[bytes]:
+        packets = PacketReader(self.connection.version).receive_data(self.stream)
+        return [packet.payload for packet in packets if isinstance(packet, Publish)]
+
+
+def alone(world: Any, publisher: Any, payload: bytes, version: int = 4) -> bool:
+    is_done: bool = publisher.connection.receive_data(qos0(version, payload), world.now, True)
+    return is_done
+
+
+def test_the_only_receiver_gets_it_at_once(world: Any) -> None:
+    receiver = world.connect("r", 4, auto=False)
+    receiver.subscribe(TOPIC)
+    world.flush()
+    publisher = learn(world, 4)
+    world.flush()
+    direct = Direct(receiver)
+    assert alone(world, publisher, b"2")
+    assert (direct.publishes(), direct.alone) == ([b"2"], 1)
+    assert not world.broker.dirty
+    assert receiver.connection.take_output() == b""
+    assert receiver.connection.packets_sent >= 3
+    assert world.broker.counters.messages_sent == [3, 0, 0]
+    assert world.broker.router.publisher is None
+    assert not publisher.connection.receive_data(qos0(4, b"3"), world.now), "not alone: at the end of the turn"
+    assert direct.alone == 1
+    direct.flush()
+    assert direct.publishes() == [b"2", b"3"]
+
+
+def output_waits(world: Any, receiver: Any) -> None:
+    receiver.connection.write_packets(qos0(4, b"first"), 1)
+
+
+def transport_is_full(_world: Any, receiver: Any) -> None:
+    receiver.connection.writable = False
+
+
+def another_receiver(world: Any, _receiver: Any) -> None:
+    world.connect("other", 4).subscribe(TOPIC)
+
+
+def shell_gathers(_world: Any, receiver: Any) -> None:
+    receiver.connection.direct = None
+
+
+def messages_wait(world: Any, receiver: Any) -> None:
+    receiver.connection.writable = False
+    world.publish(TOPIC, b"queued", qos=1)
+    receiver.connection.writable = True
+
+
+def receiver_is_away(_world: Any, receiver: Any) -> None:
+    receiver.cut()
+
+
+@pytest.mark.parametrize(
+    "case", [output_waits, transport_is_full, another_receiver, shell_gathers, messages_wait, receiver_is_away]
+)
+def test_it_keeps_its_place_behind_what_waits(world: Any, case: Any) -> None:
+    receiver = world.connect("r", 4, clean_start=False, auto=False)
+    receiver.subscribe(TOPIC, qos=1)
+    publisher = learn(world, 4)
+    world.flush()
+    direct = Direct(receiver)
+    case(world, receiver)
+    publisher.connection.receive_data(qos0(4, b"learned again"), world.now)
+    publisher.connection.receive_data(qos0(4, b"and again"), world.now)
+    assert not alone(world, publisher, b"last")
+    assert direct.alone == 0
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_receiver_of_the_other_version_or_with_a_small_maximum(world: Any, version: int) -> None:
+    other = world.connect("other", 9 - version, auto=False)
+    other.subscribe(TOPIC)
+    publisher = learn(world, version)
+    world.flush()
+    direct = Direct(other)
+    assert not alone(world, publisher, b"2", version)
+    assert direct.alone == 0
+    other.unsubscribe(TOPIC)
+    small = world.connect("small", 5, auto=False, properties={39: 60})
+    small.subscribe(TOPIC)
+    world.flush()
+    to_small = Direct(small)
+    for size in (10, 10, 10, 80, 20):
+        if not alone(world, publisher, bytes(size), version):
+            to_small.flush()
+    assert [len(payload) for payload in to_small.publishes()] == [10, 10, 10, 20]
+    assert to_small.alone == (2 if version == 5 else 0), "the first finds the change, the second learns"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_at_once_or_at_the_end_of_the_turn_is_the_same_to_the_receiver(make_world: Any, seed: int) -> None:
+    """The same bytes in the same order, whatever is alone, waits, or is held between."""
+    streams = []
+    shortened = 0
+    for is_direct in (True, False):
+        rng = random.Random(seed)
+        world = make_world()
+        receiver = world.connect("r", 4, auto=False)
+        receiver.subscribe(TOPIC, qos=rng.randrange(2))
+        publishers = [world.connect(f"p{number}", 4) for number in range(2)]
+        world.flush()
+        direct = Direct(receiver)
+        if not is_direct:
+            receiver.connection.direct = None
+        for number in range(300):
+            publisher = rng.choice(publishers)
+            choice = rng.randrange(20)
+            payload = b"%d" % number
+            if choice == 0:
+                receiver.connection.writable = not receiver.connection.writable
+                if receiver.connection.writable:
+                    world.broker.connection_writable(receiver.connection, world.now)
+            elif choice == 1:
+                data = encode_publish(4, TOPIC, payload, 1, False, False, 1 + number, b"")
+                publisher.connection.receive_data(data, world.now)
+            elif choice <= 3:
+                publisher.connection.receive_data(qos0(4, payload), world.now)
+            elif not publisher.connection.receive_data(qos0(4, payload), world.now, not world.broker.dirty):
+                direct.flush()
+            if rng.random() < 0.5:
+                direct.flush()
+        receiver.connection.writable = True
+        world.broker.connection_writable(receiver.connection, world.now)
+        direct.flush()
+        streams.append(direct.publishes())
+        shortened += direct.alone
+    assert streams[0] == streams[1]
+    assert len(streams[0]) > 150
+    assert shortened > 30
