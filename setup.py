@@ -52,7 +52,7 @@ PROBE = "#include <Python.h>\nint main(void) { return Py_IsInitialized(); }\n"
 
 # At 1,000 messages a second the caches are cold when a message comes, and every line of code that it touches costs some
 # 30 ns. So its functions lie side by side in the order of their calls, and what only errors need lies elsewhere.
-HOT_PATH = "hot_path.txt"  # written by bench/hot_path.py, which is where the order comes from
+HOT_PATH = "bench/hot_path.txt"  # written by bench/hot_path.py, which is where the order comes from
 RARE_HELPERS = (  # of mypyc's runtime: errors, and integers of more than 62 bits
     "CPy_AddTraceback",
     "CPy_AttributeError",

@@ -2,7 +2,7 @@
 """Which functions of the compiled modules a message that comes alone runs through, in the order of their first call.
 
     bench/hot_path.py            prints what it finds
-    bench/hot_path.py --write    writes hot_path.txt, by which setup.py lays out the compiled code
+    bench/hot_path.py --write    writes hot_path.txt beside it, by which setup.py lays out the compiled code
     bench/hot_path.py --steady   prints only what every message runs through (tests/test_hot_path.py)
 
 Two federated nodes run on loopback in this process, interpreted, and lone messages go from a client of the first one to

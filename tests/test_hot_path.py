@@ -1,4 +1,4 @@
-"""hot_path.txt: it names what there is and what a message runs through, and the compiled code lies in its order."""
+"""bench/hot_path.txt: it names what there is and what a message runs through, and the compiled code lies in its order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import broker.router
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LINES: Final = [
-    line for line in (ROOT / "hot_path.txt").read_text(encoding="utf-8").splitlines() if line and line[0] != "#"
+    line for line in (ROOT / "bench" / "hot_path.txt").read_text(encoding="utf-8").splitlines() if line and line[0] != "#"
 ]
 
 
