@@ -16,7 +16,9 @@ import broker.router
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LINES: Final = [
-    line for line in (ROOT / "bench" / "hot_path.txt").read_text(encoding="utf-8").splitlines() if line and line[0] != "#"
+    line
+    for line in (ROOT / "bench" / "hot_path.txt").read_text(encoding="utf-8").splitlines()
+    if line and line[0] != "#"
 ]
 
 
