@@ -34,10 +34,16 @@ def addresses(node: Any) -> tuple[str, str]:
     return federation["fed_addr"], federation["gossip_addr"]
 
 
+async def start(node: Any) -> None:
+    """Clients are served a moment before gossip listens, and the member joins once only."""
+    await node.start()
+    await eventually(lambda: "federation started" in node.log(), "the node listens for gossip")
+
+
 async def publisher_for(nodes: Any, clients: Any, member: PlainMember) -> Any:
     """A client of a node, whose messages to to/# go to the member."""
     node = nodes.make_federated(overrides=NO_API)
-    await node.start()
+    await start(node)
     fed_addr, gossip_addr = addresses(node)
     await member.start(gossip_addr)
     await member.connect(fed_addr)
@@ -48,7 +54,7 @@ async def publisher_for(nodes: Any, clients: Any, member: PlainMember) -> Any:
 
 async def test_a_plain_member_exchanges_breaks_and_resumes(nodes: Any, clients: Any, member: PlainMember) -> None:
     node = nodes.make_federated(overrides=NO_API)
-    await node.start()
+    await start(node)
     fed_addr, gossip_addr = addresses(node)
     await member.start(gossip_addr)
     client = await clients.connect(node.port, "client")
@@ -93,7 +99,7 @@ async def test_a_plain_member_exchanges_breaks_and_resumes(nodes: Any, clients: 
 
 async def test_state_events_and_faults_of_a_plain_member(nodes: Any, clients: Any, member: PlainMember) -> None:
     node = nodes.make_federated(overrides=NO_API)
-    await node.start()
+    await start(node)
     fed_addr, gossip_addr = addresses(node)
     client = await clients.connect(node.port, "client")
     await client.publish("kept", b"before", qos=1, retain=True)
@@ -169,7 +175,7 @@ async def test_the_state_of_a_plain_member_brings_back_nothing_older(
 ) -> None:
     """After every break that its gossip saw, a gmqttd publishes all that it retains, which may be of long ago."""
     node = nodes.make_federated(overrides=NO_API)
-    await node.start()
+    await start(node)
     fed_addr, gossip_addr = addresses(node)
     client = await clients.connect(node.port, "client")
     for topic in ("kept/same", "kept/here"):
@@ -281,7 +287,7 @@ async def test_hello_and_streams_of_strangers_are_refused(
     nodes: Any, metadata: Any, code: grpc.StatusCode, text: str
 ) -> None:
     node = nodes.make_federated(overrides=NO_API)
-    await node.start()
+    await start(node)
     async with grpc.aio.insecure_channel(addresses(node)[0]) as channel:
         hello = channel.unary_unary(f"/{SERVICE}/Hello", pb.ClientHello.SerializeToString, pb.ServerHello.FromString)
         with pytest.raises(grpc.aio.AioRpcError, match=text) as caught:
