@@ -45,6 +45,7 @@ HOT_MODULES = (
     "federation/shell/direct_server.py",
     "federation/shell/outflow.py",
     "broker/server/protocol.py",
+    "broker/server/socket_writer.py",
     "broker/server/turns.py",
 )
 

@@ -44,11 +44,18 @@ class Peer:
         """
         raise AssertionError("a peer without an outbox")
 
-    def forward_alone(self, data: bytes, version: int, now: float) -> bool:
-        """As forward_run, one packet. Nothing else is known to come in this turn: it may leave at once. True when it has,
-        and the end of the turn need not look at this node."""
-        self.forward_run(data, 1, version, now)
+    def is_clear(self) -> bool:
+        """Whether a packet could leave at once: `write_alone` may be called now."""
         return False
+
+    def write_alone(self, data: bytes, version: int) -> None:
+        """One packet as of forward_run, to the socket; then `note_alone` with the same, before anything else."""
+        raise AssertionError("a peer that nothing can be written to")
+
+    def note_alone(self, data: bytes, version: int, now: float) -> bool:
+        """What write_alone left to be done while the packet is on its way. True when the end of the turn need not look at
+        this node."""
+        raise AssertionError("a peer that nothing can be written to")
 
 
 class RemoteGroup:

@@ -286,46 +286,14 @@ class Router:
                     self.broker.hold_for_peer(peer, self.publisher, now)
             self.broker.counters.messages_to_peers += count * len(route.peers)
 
-    def route_again(
-        self, flow: Flow, data: bytes, publisher: Publisher, client_id: str, now: float, alone: bool
-    ) -> bool:
-        """One more packet of a client's flow: all of data. `alone` and the answer as in Connection.receive_data."""
-        counters = self.broker.counters
-        counters.qos0_received += 1
-        route = flow.route
+    def route_again(self, flow: Flow, data: bytes, publisher: Publisher, client_id: str, now: float) -> None:
+        """One more packet of a client's flow: all of data."""
+        self.broker.counters.qos0_received += 1
         self.publisher = publisher
         try:
-            if not alone or (route.receivers and not self._write_alone(route, data, flow.version)):
-                self.route_run(route, data, 0, len(data), 1, flow.payload_from, flow.version, client_id, now, True)
-                return False
-            is_done = True
-            for peer in route.peers:
-                if not peer.forward_alone(data, flow.version, now):
-                    is_done = False
-                    if peer.congested:
-                        self.broker.hold_for_peer(peer, publisher, now)
-                counters.messages_to_peers += 1
-            return is_done
+            self.route_run(flow.route, data, 0, len(data), 1, flow.payload_from, flow.version, client_id, now, True)
         finally:
             self.publisher = None
-
-    def _write_alone(self, route: Route, packet: bytes, version: int) -> bool:
-        """To the only receiver here, at once. False, and nothing done, where there are more, or it is not that simple."""
-        receivers = route.receivers
-        if len(receivers) != 1:
-            return False
-        session = receivers[0].session
-        connection = session.connection
-        if (
-            connection is None
-            or session.is_waiting()
-            or (connection.version < 5) != (version < 5)
-            or (connection.maximum_packet_size and len(packet) > connection.maximum_packet_size)
-            or not connection.write_alone(packet)
-        ):
-            return False
-        self.broker.counters.qos0_sent += 1
-        return True
 
     # --- messages of other nodes ---
 
@@ -422,17 +390,12 @@ class Router:
                 pos = end
         return size
 
-    def publish_again(self, flow: Flow, data: bytes, start: int, now: float) -> bool:
-        """As publish_block, for one more packet of the flow: data[start:]. True when it has left, and there is nothing to
-        flush."""
+    def publish_again(self, flow: Flow, data: bytes, start: int, now: float) -> None:
+        """As publish_block, for one more packet of the flow: data[start:]."""
         broker = self.broker
         broker.now = now
         broker.counters.messages_from_peers += 1
-        packet = data[start:]
-        if self._write_alone(flow.route, packet, flow.version):
-            return True
-        self.route_run(flow.route, packet, 0, len(packet), 1, flow.payload_from, flow.version, "", now, False)
-        return False
+        self.route_run(flow.route, data, start, len(data), 1, flow.payload_from, flow.version, "", now, False)
 
     def _deliver_run_here(
         self, route: Route, data: bytes, start: int, stop: int, count: int, head_size: int, version: int, now: float

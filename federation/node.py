@@ -26,12 +26,13 @@ from federation.serf.events import (
     MemberStatus,
     MemberUpdate,
 )
+from federation.stream.batches import Outlets
 from federation.stream.counters import StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import PeerReceiver
 from federation.stream.retained_changes import RetainedChanges
-from federation.stream.sender import Outlets, PeerSender
+from federation.stream.sender import PeerSender
 from federation.stream.tree import FederationTree
 
 TAG_ADDR: Final = "fed_addr"  # HOST:PORT of the member's stream server

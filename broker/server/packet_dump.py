@@ -4,12 +4,13 @@ node that does not dump."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
 
 from broker.codec.reader import PacketReader
 from broker.errors import MqttError
 from broker.server.client_log import LoggingProtocol
 from broker.server.logging import get_logger
+from broker.server.socket_writer import SocketWriter
+from broker.session.alone import DirectOutput
 from broker.session.connection import Connection
 
 
@@ -35,19 +36,18 @@ class PacketDump:
             self._log.debug(f"{self._direction}: no MQTT", client_id=connection.client_id, error=error.text)
 
 
-class DumpingTransport:
-    """A transport that logs what is written to it: what a connection sends is partly found only when it is taken."""
+class DumpingWriter(DirectOutput):
+    """Logs what is written: what a connection sends is partly found only when it is taken."""
+
+    __slots__ = ("_protocol", "_writer")
 
     def __init__(self, transport: asyncio.Transport, protocol: DumpingProtocol) -> None:
-        self._transport = transport
+        self._writer = SocketWriter(transport)
         self._protocol = protocol
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
         self._protocol.dump_sent(data)
-        self._transport.write(data)
+        self._writer.write(data)
 
 
 class DumpingProtocol(LoggingProtocol):
@@ -58,8 +58,10 @@ class DumpingProtocol(LoggingProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._received = PacketDump("received", self.server.settings.mqtt.max_packet_size)
         self._sent = PacketDump("sent", self.server.settings.mqtt.max_packet_size)
-        dumping = DumpingTransport(cast(asyncio.Transport, transport), self)
-        super().connection_made(cast(asyncio.BaseTransport, dumping))
+        super().connection_made(transport)
+
+    def make_writer(self, transport: asyncio.Transport) -> DirectOutput:
+        return DumpingWriter(transport, self)
 
     def data_received(self, data: bytes) -> None:
         connection = self.connection

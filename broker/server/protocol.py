@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from mypy_extensions import mypyc_attr
 
 from broker.config.addresses import socket_name_text
+from broker.server.late_acks import CAN_DELAY, LateAcks
+from broker.server.socket_writer import SocketWriter
+from broker.session.alone import DirectOutput, note_alone, receive_alone
 from broker.session.connection import Connection
 from broker.session.publisher import Publisher
 
@@ -23,21 +25,21 @@ LINGER_SECONDS_MAX: Final = 2.0  # from our last byte to the client's end of the
 class ClientProtocol(asyncio.Protocol):
     """Shell of one `Connection`. No task, no stream, no queue a client: an idle one costs what these slots cost."""
 
-    __slots__ = ("connection", "linger", "paused", "server", "transport", "turns", "write")
+    __slots__ = ("acks", "connection", "linger", "paused", "server", "transport", "turns", "writer")
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.turns = server.turns
         self.transport: asyncio.Transport | None = None
-        self.write: Callable[[bytes], None] | None = None  # the transport's, bound once
+        self.writer: DirectOutput | None = None
         self.connection: Connection | None = None
         self.paused = False
+        self.acks: LateAcks | None = None  # while the kernel acknowledges what this client sends when it is told to
         self.linger: asyncio.TimerHandle | None = None  # runs while the client has yet to end a closed connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self.server
         self.transport = cast(asyncio.Transport, transport)
-        self.write = self.transport.write
         if not server.admit(self):
             self.transport.abort()
             return
@@ -48,24 +50,50 @@ class ClientProtocol(asyncio.Protocol):
             socket_name_text(transport.get_extra_info("sockname")),
             server.now(),
         )
-        self.connection.direct = self.write
+        self.writer = self.connection.direct = self.make_writer(self.transport)
+
+    def make_writer(self, transport: asyncio.Transport) -> DirectOutput:
+        """What all output goes through."""
+        return SocketWriter(transport)
 
     def data_received(self, data: bytes) -> None:
         turns = self.turns
         connection = self.connection
         if connection is None or connection.closed:
             return
-        now = turns.now()
-        alone = turns.is_alone(len(data), now)
-        is_done = False
+        alone = turns.is_alone(len(data))
         try:
-            is_done = connection.receive_data(data, now, alone)
+            if alone and receive_alone(connection, data):
+                self._message_left(data, connection)
+                return
+            now = turns.now()
+            connection.receive_data(data, now)
         except Exception as error:  # our fault: this client pays with its connection, nobody else notices
+            now = turns.now()
             self.server.internal_error(connection, error)
         if alone:
-            turns.flush_alone(now, is_done)
+            turns.flush_now(now)
         else:
             turns.flush_soon()
+        if self.acks is not None:
+            self.server.loop.call_soon(self._end_late_acks)
+
+    def _message_left(self, data: bytes, connection: Connection) -> None:
+        """What has time until the message is on its way."""
+        turns = self.turns
+        now = turns.now()
+        if not note_alone(connection, data, now):
+            turns.flush_now(now)
+        if self.acks is not None:
+            self.acks.ask()
+        elif CAN_DELAY and self.transport is not None:
+            self.acks = LateAcks(self.transport)
+
+    def _end_late_acks(self) -> None:
+        """It sends more than lone messages: the kernel knows best when to acknowledge."""
+        if self.acks is not None:
+            self.acks.end()
+            self.acks = None
 
     def pause_writing(self) -> None:
         if self.connection is not None:
@@ -90,7 +118,8 @@ class ClientProtocol(asyncio.Protocol):
         connection = self.connection
         self.connection = None
         self.transport = None
-        self.write = None
+        self.writer = None
+        self.acks = None
         server.forget(self)
         if self.linger is not None:
             self.linger.cancel()
@@ -103,12 +132,12 @@ class ClientProtocol(asyncio.Protocol):
     def carry_out(self, connection: Connection) -> None:
         """Write the output of this turn in one call; close when the core says so."""
         transport = self.transport
-        write = self.write
+        writer = self.writer
         data = connection.take_output()
-        if transport is None or write is None or self.linger is not None:
+        if transport is None or writer is None or self.linger is not None:
             return
         if data:
-            write(data)  # nothing more than a note when the transport is about to close
+            writer.write(data)  # no harm when the transport is about to close
         if connection.closed and not transport.is_closing():
             self._end(transport, len(data) > 0)
 

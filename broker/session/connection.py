@@ -6,7 +6,6 @@ The loop keeps one index into the chunk and cuts out only what it must keep. Mea
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker.codec.connect_reader import peek_protocol_version
@@ -34,6 +33,7 @@ from broker.codec.writer import encode_puback, encode_pubcomp, encode_pubrec, en
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
 from broker.session.aliases import resolve_alias
+from broker.session.alone import DirectOutput
 from broker.session.backlog import LOOK_MAX
 from broker.session.control import handle_control_packet
 from broker.session.limits import check_packet_size
@@ -64,7 +64,7 @@ class Connection(Publisher):
         super().__init__(owner)
         # Compiled, attributes lie in memory as they are assigned here: what each message touches comes first, side by side.
         self.broker = broker
-        self.direct: Callable[[bytes], None] | None = None
+        self.direct: DirectOutput | None = None
         self.closed = False
         self.writable = True
         self.dirty = False
@@ -116,9 +116,9 @@ class Connection(Publisher):
         direct = self.direct
         if direct is None or self.dirty or self.out_size or not self.writable or self.closed:
             return False
+        direct.write(data)
         self.packets_sent += 1
         self.sent_bytes += len(data)
-        direct(data)
         return True
 
     def call_again(self) -> None:
@@ -196,14 +196,10 @@ class Connection(Publisher):
 
     # --- input ---
 
-    def receive_data(self, data: bytes, now: float, alone: bool = False) -> bool:
-        """Handle every whole packet of the chunk, keep the rest. Errors of the client close the connection here.
-
-        alone: nothing else is known to come in this turn, so what goes to other nodes may leave at once. True when all of it
-        has, and there is nothing to flush.
-        """
+    def receive_data(self, data: bytes, now: float) -> None:
+        """Handle every whole packet of the chunk, keep the rest. Errors of the client close the connection here."""
         if self.closed:
-            return False
+            return
         broker = self.broker
         router = broker.router
         self.last_received_at = now
@@ -218,7 +214,8 @@ class Connection(Publisher):
             and flow.fits(data, 0, router.generation)
         ):
             self.packets_received += 1
-            return router.route_again(flow, data, self, self.client_id, now, alone)
+            router.route_again(flow, data, self, self.client_id, now)
+            return
         if pending is not None:
             self.pending_size += len(data)
             if self.pending_size < self.pending_needed or self.held:
@@ -226,7 +223,7 @@ class Connection(Publisher):
                     pending[-1] += data
                 else:
                     pending.append(data)
-                return False
+                return
             pending.append(data)
             data = b"".join(pending)
             self.pending = None
@@ -237,7 +234,7 @@ class Connection(Publisher):
         except MqttError as error:
             broker.counters.protocol_errors += 1
             broker.close_connection(self, error.reason_code, error.text, now)
-            return False
+            return
         finally:
             router.publisher = None
         if rest < len(data) and not self.closed:
@@ -254,7 +251,6 @@ class Connection(Publisher):
             if self.stalled_bytes + self.out_size > self.broker.write_buffer_high and not self.closed:
                 self.output_held = True
                 self.broker.hold(self)
-        return False
 
     def resume_receiving(self, now: float) -> None:
         """After a hold: go on with what was left of the chunk."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
+from broker.server.socket_writer import SocketWriter
 from federation.stream.direct import (
     PING,
     STATUS_OK,
@@ -30,7 +31,7 @@ class DirectConnection(asyncio.Protocol):
         self._answered = answered
         self._reader = ClientReader()
         self._transport: asyncio.Transport | None = None
-        self._write: Callable[[bytes], None] | None = None  # the transport's, bound once
+        self._writer: SocketWriter | None = None
         self._received_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self.replied: asyncio.Future[Reply | None] = self._loop.create_future()
@@ -38,8 +39,8 @@ class DirectConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._write = self._transport.write
-        self._transport.write(self._hello)
+        self._writer = SocketWriter(self._transport)
+        self._writer.write(self._hello)
         self._timer = self._loop.call_later(PING_SECONDS, self._ping)
 
     def data_received(self, data: bytes) -> None:
@@ -71,12 +72,12 @@ class DirectConnection(asyncio.Protocol):
 
     def write(self, batches: bytes) -> None:
         """The sender's window bounds what can wait in the transport."""
-        if self._write is not None:
-            self._write(batches)
+        if self._writer is not None:
+            self._writer.write(batches)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._write = None
+        self._writer = None
         if self._timer is not None:
             self._timer.cancel()
         closed = "closed by the other node" if self.replied.done() else "closed before it answered Hello"
@@ -86,7 +87,7 @@ class DirectConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
-            self._write = None
+            self._writer = None
 
     def _end(self, reason: str, malformed: bool) -> None:
         if not self.ended.done():
@@ -100,6 +101,6 @@ class DirectConnection(asyncio.Protocol):
             self._end(f"no sign of life for {SILENCE_SECONDS_MAX:g} s", False)
             self.close()
             return
-        if self._transport is not None and quiet >= PING_SECONDS - 0.001:
-            self._transport.write(PING)
+        if self._writer is not None and quiet >= PING_SECONDS - 0.001:
+            self._writer.write(PING)
         self._timer = self._loop.call_later(PING_SECONDS, self._ping)

@@ -78,9 +78,18 @@ class DirectServerProtocol(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._is_closing:
             return
-        self._received_at = self._time()
         try:
-            if self.receiver is None:
+            receiver = self.receiver
+            if receiver is not None and self._reader.is_between():
+                event_id = receiver.receive_alone(self._number, data)
+                if event_id >= 0:
+                    now = self._time()
+                    receiver.note_alone(data, now)
+                    self._received_at = self._whole_at = now
+                    self._acknowledge(event_id, len(data))
+                    return
+            self._received_at = self._time()
+            if receiver is None:
                 hello = self._reader.receive_hello(data)
                 if hello is None:
                     return
@@ -128,8 +137,7 @@ class DirectServerProtocol(asyncio.Protocol):
             done = receiver.receive_lone(self._number, data, now)
             if done >= 0:
                 self._whole_at = now
-                if not receiver.is_flushed:
-                    self._flush(now)
+                self._flush(now)
                 self._acknowledge(done, len(data))
                 return
         reader.receive(data)

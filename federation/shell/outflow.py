@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from broker.server.turns import TurnEnd
 from federation.shell.direct_client import DirectConnection
-from federation.stream.batches import Batch, Outlet
-from federation.stream.sender import Outlets, PeerSender
+from federation.stream.batches import Batch, Outlet, Outlets
+from federation.stream.sender import PeerSender
 
 
 class PeerWriter(Outlet):

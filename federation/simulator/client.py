@@ -9,6 +9,7 @@ from broker.broker import Broker
 from broker.codec.packets import Connect, PubAck, Publish, Subscribe, SubscribeFilter, Unsubscribe
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
+from broker.session.alone import note_alone, receive_alone
 
 PROTOCOL_VERSION: Final = 5
 
@@ -62,8 +63,10 @@ class Client:
         data = encode_packet(packet, PROTOCOL_VERSION)
         if self._connection.held or self._unread:
             self._unread.append(data)
+        elif isinstance(packet, Publish) and receive_alone(self._connection, data):  # each is a turn of its own
+            note_alone(self._connection, data, now)
         else:
-            self._connection.receive_data(data, now, isinstance(packet, Publish))  # each is a turn of its own
+            self._connection.receive_data(data, now)
 
     def set_reading(self, now: float) -> None:
         """The broker may have begun to hold this client, or has let it go."""

@@ -205,7 +205,11 @@ class NodeProcess(SerfProcess):
             ack = -1
             reader = served.reader
             if data and reader.is_between():
-                ack = served.receiver.receive_lone(served.number, data, now)
+                ack = served.receiver.receive_alone(served.number, data)
+                if ack >= 0:
+                    served.receiver.note_alone(data, now)
+                else:
+                    ack = served.receiver.receive_lone(served.number, data, now)
                 if ack >= 0:
                     stream.write(encode_ack(ack))
                     return

@@ -1,21 +1,13 @@
-"""What leaves together: a batch, and a batch of one message that came alone, whose bytes are written and read at once.
-
-The bytes of a lone message on a direct stream are those of any batch (docs/protocol-extensions.md): one event, which is a
-PUBLISH_BLOCK of packets that came in one piece.
-"""
+"""What leaves together for one other node, and through what."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING
 
-from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import mypyc_attr
 
-from federation.stream.direct import BATCH_HEADER_SIZE, WRITER_BYTES
-from federation.stream.frames import BLOCK_HEADER_SIZE, HEADER_SIZE, PUBLISH_BLOCK
-
-LONE_HEADER_SIZE: Final = BATCH_HEADER_SIZE + BLOCK_HEADER_SIZE
-LONE_VERSION_AT: Final = BATCH_HEADER_SIZE + HEADER_SIZE  # the packets' MQTT level, 4 or 5
+if TYPE_CHECKING:
+    from federation.stream.sender import PeerSender
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -33,6 +25,21 @@ class Outlet:
     def write_direct(self, data: bytes) -> None:
         """Bytes of a direct stream."""
         raise AssertionError("an outlet without a direct stream")
+
+
+class Outlets:
+    """The senders that want to be asked for batches at the end of this turn, each once."""
+
+    __slots__ = ("ready",)
+
+    def __init__(self) -> None:
+        self.ready: list[PeerSender] = []
+
+    def take_ready(self) -> list[PeerSender]:
+        ready = self.ready
+        if ready:
+            self.ready = []
+        return ready
 
 
 class Batch:
@@ -55,38 +62,3 @@ class Batch:
             self.single = self.single[done:]
             self.count -= done
             self.first_id = next_event_id
-
-
-def encode_lone_batch(event_id: int, version: int, count: int, packets: bytes) -> bytes:
-    """One event, `count` packets of that version, on a direct stream."""
-    size = len(packets)
-    writer = BytesWriter()
-    write_i32_be(writer, size + LONE_HEADER_SIZE - 4)
-    write_i64_be(writer, event_id)
-    write_i32_be(writer, 1)
-    writer.append(PUBLISH_BLOCK)
-    writer.append(0)
-    write_i32_be(writer, size + BLOCK_HEADER_SIZE - HEADER_SIZE)
-    writer.append(version)
-    write_i32_be(writer, count)
-    if size > WRITER_BYTES:
-        return writer.getvalue() + packets
-    writer.write(packets)
-    return writer.getvalue()
-
-
-def lone_event_id(data: bytes) -> int:
-    """The event id of a chunk that is exactly one batch of one packet, which begins at LONE_HEADER_SIZE; -1 for any other."""
-    size = len(data)
-    if (
-        size <= LONE_HEADER_SIZE
-        or read_i32_be(data, 0) != size - 4
-        or read_i32_be(data, 12) != 1
-        or data[BATCH_HEADER_SIZE] != PUBLISH_BLOCK
-        or data[BATCH_HEADER_SIZE + 1] != 0
-        or read_i32_be(data, BATCH_HEADER_SIZE + 2) != size - LONE_VERSION_AT
-        or read_i32_be(data, LONE_VERSION_AT + 1) != 1
-    ):
-        return -1
-    event_id: int = read_i64_be(data, 4)
-    return event_id

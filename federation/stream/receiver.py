@@ -13,9 +13,7 @@ from librt.strings import read_i32_be
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.router import Router
-from broker.session.publisher import Publisher
 from federation.api.pb import federation_pb2 as pb
-from federation.stream.batches import LONE_HEADER_SIZE, LONE_VERSION_AT, lone_event_id
 from federation.stream.counters import (
     SKIP_DUPLICATE,
     SKIP_EXPIRED,
@@ -24,7 +22,6 @@ from federation.stream.counters import (
     SKIP_UNKNOWN,
     StreamCounters,
 )
-from federation.stream.direct import BATCH_HEADER_SIZE
 from federation.stream.frames import (
     HAS_EXTENSIONS,
     HEADER_SIZE,
@@ -45,43 +42,34 @@ from federation.stream.frames import (
     decode_interest,
     decode_packet,
 )
+from federation.stream.lone import LoneReceiver
 from federation.stream.plain import interest_from_event, message_from_event
 from federation.stream.retained_changes import LONG_AGO, RetainedChanges
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
-from federation.stream.waiting import StreamError, WaitingBatch, WaitingBatches
+from federation.stream.waiting import StreamError, WaitingBatch
 
 CONFIRM_SECONDS: Final = 1.0  # a plain stream that is quiet so long after its start has told all its interest
 STATE_TOPICS_MAX: Final = 1_000_000  # retained messages of a plain stream that are taken for its state
 SESSION_ID_CHARS_MAX: Final = 256
 
 
-class PeerReceiver:
+class PeerReceiver(LoneReceiver):
     """Doors: hello, open_stream, receive_batch, receive_event, close_stream; next_timeout, handle_timeout.
 
     stream  number of the stream that counts; a shell that serves an older one ends it
     """
 
     __slots__ = (
-        "_block",
         "_changes",
         "_confirm_at",
         "_confirmed",
         "_fresh",
-        "_gaps",
         "_known_since",
-        "_router",
         "_sessions",
         "_state_topics",
         "_tree",
-        "_waiting",
-        "counters",
-        "is_flushed",
         "name",
-        "next_event_id",
-        "publisher",
         "session_id",
-        "stream",
-        "streaming",
     )
 
     def __init__(
@@ -93,17 +81,8 @@ class PeerReceiver:
         changes: RetainedChanges,
         now: float,
     ) -> None:
+        super().__init__(router, counters)
         self.name = name
-        # What each message touches comes first (see Connection).
-        self.stream = 0
-        self.streaming = False
-        self.next_event_id = 0
-        self._gaps = 0
-        self.is_flushed = False
-        self.counters = counters
-        self._router = router
-        self.publisher = Publisher(None)  # what full receivers ask to wait
-        self._block: tuple[bytes, int] | None = None  # rest of a PUBLISH_BLOCK, and its version
         self.session_id = ""
         self._tree = tree
         self._changes = changes
@@ -113,9 +92,6 @@ class PeerReceiver:
         self._state_topics: set[bytes] | None = None  # of retained messages in the state of a plain stream
         self._confirm_at = NEVER
         self._sessions = 0
-        # Because the publisher is held. What is forgotten of it comes again on the next stream; the rest of a block is
-        # counted as done and stays.
-        self._waiting = WaitingBatches()
 
     # --- sessions and streams ---
 
@@ -205,38 +181,6 @@ class PeerReceiver:
             return self.resume(now)
         self._check(stream, first_id)
         return self._apply(first_id, count, 0, data, start, stop, now)
-
-    def receive_lone(self, stream: int, data: bytes, now: float) -> int:
-        """Apply a chunk that is one batch of one more message of the flow, when nothing waits; the event id to acknowledge,
-        and in is_flushed whether all that it brought has left. -1 for any other, which is left to receive_batch."""
-        event_id = lone_event_id(data)
-        router = self._router
-        publisher = self.publisher
-        flow = publisher.flow
-        if (
-            flow is None
-            or event_id != self.next_event_id
-            or stream != self.stream
-            or not self.streaming
-            or publisher.held
-            or self._block is not None
-            or not self._waiting.is_empty()
-            or data[LONE_VERSION_AT] != flow.version
-            or not flow.fits(data, LONE_HEADER_SIZE, router.generation)
-        ):
-            return -1
-        self._gaps = 0
-        self.next_event_id += 1
-        counters = self.counters
-        counters.batches_received += 1
-        counters.events_received += 1
-        counters.bytes_received += len(data) - BATCH_HEADER_SIZE
-        router.publisher = publisher
-        try:
-            self.is_flushed = router.publish_again(flow, data, LONE_HEADER_SIZE, now)
-        finally:
-            router.publisher = None
-        return event_id
 
     def resume(self, now: float) -> int:
         """Go on with what waits, as far as the publisher is not held; the event id to acknowledge, -1 for none.

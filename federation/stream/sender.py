@@ -11,10 +11,11 @@ from typing import Final
 
 from broker.hooks import Peer
 from broker.message import NEVER, Message
-from federation.stream.batches import Batch, Outlet, encode_lone_batch
+from federation.stream.batches import Batch, Outlet, Outlets
 from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
 from federation.stream.direct import BATCH_HEADER_SIZE, encode_batch_of
 from federation.stream.full_state import FullState, LocalState
+from federation.stream.lone import LONE_HEADER_SIZE, LoneEncoder, encode_lone_batch
 from federation.stream.outbox import Block, Outbox, lone_block
 from federation.stream.plain import PlainEvents, convert_block
 from federation.stream.retained_changes import RetainedChanges
@@ -34,21 +35,6 @@ ACK_RATE_MIN: Final = 65_536  # a second for so many bytes: a large message may 
 BACKOFF_SECONDS_MIN: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 5.0
 STABLE_SECONDS: Final = 5.0  # a stream that lived so long was no failed try
-
-
-class Outlets:
-    """The senders that want to be asked for batches at the end of this turn, each once."""
-
-    __slots__ = ("ready",)
-
-    def __init__(self) -> None:
-        self.ready: list[PeerSender] = []
-
-    def take_ready(self) -> list[PeerSender]:
-        ready = self.ready
-        if ready:
-            self.ready = []
-        return ready
 
 
 class PeerSender(Peer):
@@ -85,6 +71,7 @@ class PeerSender(Peer):
         self.outbox = outbox
         self.outlet: Outlet | None = None
         self._last_messages = 0
+        self._lone = LoneEncoder()
         self.full_state = FullState(local, changes)
         self.counters: StreamCounters = outbox.counters
         self._next_id = 0
@@ -131,24 +118,30 @@ class PeerSender(Peer):
             if full or not self._quiet:
                 self.want_attention()
 
-    def forward_alone(self, data: bytes, version: int, now: float) -> bool:
+    def is_clear(self) -> bool:
         outlet = self.outlet
         outbox = self.outbox
-        if (
-            outlet is None
-            or self._queued
-            or not self._is_idle()
-            or not outbox.is_empty()
-            or outbox.size > self._half
-            or not outlet.is_direct()
-        ):
-            self.forward_run(data, 1, version, now)
-            return False
+        return (
+            outlet is not None
+            and not self._queued
+            and self._is_idle()
+            and outbox.is_empty()
+            and outbox.size <= self._half
+            and outlet.is_direct()
+        )
+
+    def write_alone(self, data: bytes, version: int) -> None:
+        outlet = self.outlet
+        assert outlet is not None
+        outlet.write_direct(self._lone.encode(self._next_id, version, data))
+
+    def note_alone(self, data: bytes, version: int, now: float) -> bool:
+        size = len(data)
         self.counters.messages_queued += 1
-        is_timed = bool(outbox.on_way)  # else its acknowledgement is a new deadline
-        block = lone_block(data, version, now)
-        self._send_alone(block, now)
-        outlet.write_direct(self._encode_bytes(block, now))
+        self._count_sent(1, size + LONE_HEADER_SIZE - BATCH_HEADER_SIZE)
+        is_timed = bool(self.outbox.on_way)  # else its acknowledgement is a new deadline
+        self._send_alone(lone_block(data, version, now), now)
+        self._lone.prepare(self._next_id, version, size)
         return is_timed
 
     def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:

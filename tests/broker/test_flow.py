@@ -13,6 +13,8 @@ from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_packet, encode_publish
 from broker.flow import Flow, make_flow
 from broker.route import Route
+from broker.session.alone import DirectOutput, note_alone, receive_alone
+from broker.session.connection import Connection
 
 TOPIC = b"a/b"
 ODD = (0, 1, 2, 3, 0x30, 0x31, 0x32, 0x38, 127, 128, 129)  # bytes that mean something in a header
@@ -79,6 +81,22 @@ def test_it_fits_what_the_slow_way_reads_as_one_more(version: int) -> None:
             assert not flow.fits(data, 0, 8), "the subscriptions have changed"
         seen[fits] += 1
     assert min(seen) > 1000
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("length", [1, 5, 6, 7, 8, 13, 14, 15, 16, 100])
+def test_it_fits_to_the_last_byte_of_the_topic(version: int, length: int) -> None:
+    """Eight bytes are compared at once, then the rest one by one."""
+    topic = b"t" * length
+    data = qos0(version, b"payload", topic)
+    flow = flow_of(data, version, topic)
+    assert flow is not None
+    assert flow.fits(b"xyz" + data, 3, 7)
+    head = range(2, data.index(b"payload"))
+    assert len(head) == 2 + length + (version == 5)
+    for at in head:
+        for value in (data[at] ^ 1, data[at] ^ 128):
+            assert not flow.fits(data[:at] + bytes((value,)) + data[at + 1 :], 0, 7), at
 
 
 def test_longer_packets_have_no_flow() -> None:
@@ -233,14 +251,14 @@ def test_the_slow_reader_of_this_file_tells_a_long_length() -> None:
 # --- to the only receiver, at once
 
 
-class Direct:
+class Direct(DirectOutput):
     """A shell that writes at once: everything for one client in the order in which it leaves."""
 
     def __init__(self, client: Any) -> None:
         self.connection = client.connection
         self.stream = b""
         self.alone = 0
-        self.connection.direct = self.write
+        self.connection.direct = self
 
     def write(self, data: bytes) -> None:
         self.stream += data
@@ -260,8 +278,15 @@ class Direct:
 
 
 def alone(world: Any, publisher: Any, payload: bytes, version: int = 4) -> bool:
-    is_done: bool = publisher.connection.receive_data(qos0(version, payload), world.now, True)
-    return is_done
+    return receive(publisher.connection, qos0(version, payload), world.now, True)
+
+
+def receive(connection: Connection, data: bytes, now: float, is_alone: bool) -> bool:
+    """As the shell. True when there is nothing to flush."""
+    if is_alone and receive_alone(connection, data):
+        return note_alone(connection, data, now)
+    connection.receive_data(data, now)
+    return False
 
 
 def test_the_only_receiver_gets_it_at_once(world: Any) -> None:
@@ -278,7 +303,7 @@ def test_the_only_receiver_gets_it_at_once(world: Any) -> None:
     assert receiver.connection.packets_sent >= 3
     assert world.broker.counters.messages_sent == [3, 0, 0]
     assert world.broker.router.publisher is None
-    assert not publisher.connection.receive_data(qos0(4, b"3"), world.now), "not alone: at the end of the turn"
+    publisher.connection.receive_data(qos0(4, b"3"), world.now)  # not alone: at the end of the turn
     assert direct.alone == 1
     direct.flush()
     assert direct.publishes() == [b"2", b"3"]
@@ -375,7 +400,7 @@ def test_at_once_or_at_the_end_of_the_turn_is_the_same_to_the_receiver(make_worl
                 publisher.connection.receive_data(data, world.now)
             elif choice <= 3:
                 publisher.connection.receive_data(qos0(4, payload), world.now)
-            elif not publisher.connection.receive_data(qos0(4, payload), world.now, not world.broker.dirty):
+            elif not receive(publisher.connection, qos0(4, payload), world.now, not world.broker.dirty):
                 direct.flush()
             if rng.random() < 0.5:
                 direct.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,14 +33,26 @@ def log() -> Iterator[io.StringIO]:
 
 
 class Wire(asyncio.Transport):
-    """A transport that takes everything at once."""
+    """A transport that takes everything at once; what the socket's other end has not read counts as written."""
 
     def __init__(self) -> None:
         super().__init__()
         self.written = 0
+        self.socket, self.other_end = socket.socketpair()
+        self.socket.setblocking(False)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "socket":
+            return self.socket
         return ("::1", 40000, 0, 0) if name == "peername" else ("::1", 1883, 0, 0)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        self.written += len(self.other_end.recv(2**24))
+        self.socket.close()
+        self.other_end.close()
 
     def abort(self) -> None:
         """There is no socket."""
@@ -74,14 +87,17 @@ async def test_what_is_found_while_it_is_sent_is_logged_too(log: io.StringIO) ->
     ]
     sent = [line.split("packet=")[1].split("(")[0].strip('"') for line in lines if " sent " in line]
     assert sent == ["ConnAck", "SubAck"] + ["Publish"] * count
+    wire.close()
     assert wire.written > count
     server.turns.stop()
 
 
 async def test_who_is_refused_is_named(log: io.StringIO) -> None:
     server = Server(Settings(mqtt=MqttSettings(max_connections=1)))
-    for _ in range(2):
-        LoggingProtocol(server).connection_made(Wire())
+    for wire in (Wire(), Wire()):
+        LoggingProtocol(server).connection_made(wire)
+        wire.socket.close()
+        wire.other_end.close()
     (line,) = log.getvalue().splitlines()
     assert line.endswith("client: refused: max_connections addr=[::1]:40000")
     server.turns.stop()

@@ -13,15 +13,17 @@ from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet, encode_publish
 from broker.config.settings import MqttSettings
 from broker.message import Message
-from federation.stream.batches import LONE_HEADER_SIZE, Outlet, encode_lone_batch, lone_event_id
+from broker.session.alone import DirectOutput
+from federation.stream.batches import Outlet, Outlets
 from federation.stream.counters import StreamCounters
 from federation.stream.direct import PING, ServerReader, encode_batch_of
 from federation.stream.frames import encode_block_header
 from federation.stream.full_state import LocalState
+from federation.stream.lone import LONE_HEADER_SIZE, LoneEncoder, encode_lone_batch, lone_event_id
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import PeerReceiver
 from federation.stream.retained_changes import RetainedChanges
-from federation.stream.sender import EAGER_BLOCKS, Outlets, PeerSender
+from federation.stream.sender import EAGER_BLOCKS, PeerSender
 from federation.stream.state import State
 from federation.stream.tree import FederationTree
 
@@ -66,6 +68,15 @@ def make(bytes_max: int = 2**26) -> tuple[PeerSender, Wire]:
     return sender, wire
 
 
+def forward_alone(sender: PeerSender, data: bytes, version: int, now: float) -> bool:
+    """As the router, for a message that comes alone."""
+    if not sender.is_clear():
+        sender.forward_run(data, 1, version, now)
+        return False
+    sender.write_alone(data, version)
+    return sender.note_alone(data, version, now)
+
+
 # --- the bytes
 
 
@@ -77,6 +88,22 @@ def test_the_bytes_are_those_of_any_batch(size: int, version: int) -> None:
     assert encode_lone_batch(2**40 + 7, version, 1, packet) == long_way
     assert lone_event_id(long_way) == 2**40 + 7
     assert long_way[LONE_HEADER_SIZE:] == packet
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_prepared_or_not_gives_the_same_bytes(seed: int) -> None:
+    rng = random.Random(seed)
+    encoder = LoneEncoder()
+    event_id = 0
+    for _ in range(200):
+        packet = qos0(bytes(rng.choice((5, 5, 5, 6, 200, 300))))
+        version = rng.choice((4, 4, 4, 5))
+        assert encoder.encode(event_id, version, packet) == encode_lone_batch(event_id, version, 1, packet)
+        event_id += rng.choice((1, 1, 1, 2))
+        if rng.random() < 0.9:
+            encoder.prepare(event_id, version, len(packet))
+        if rng.random() < 0.1:
+            event_id = 0  # a new session
 
 
 def test_only_a_chunk_of_one_batch_of_one_packet_is_alone() -> None:
@@ -102,7 +129,7 @@ def test_alone_is_written_as_if_it_had_waited_for_the_end_of_the_turn() -> None:
     other, other_wire = make()
     for number in range(20):
         packet = qos0(b"%d" % number)
-        sender.forward_alone(packet, 4, 1.0 + number)
+        forward_alone(sender, packet, 4, 1.0 + number)
         other.forward_run(packet, 1, 4, 1.0 + number)
         assert other.outlets.take_ready() == [other]
         other_wire.flush_at(1.0 + number)
@@ -137,7 +164,7 @@ def something_waits(sender: PeerSender, _wire: Wire) -> None:
 
 def many_on_the_way(sender: PeerSender, wire: Wire) -> None:
     for _ in range(EAGER_BLOCKS):
-        sender.forward_alone(qos0(b"first"), 4, 1.0)
+        forward_alone(sender, qos0(b"first"), 4, 1.0)
     wire.alone.clear()
 
 
@@ -150,7 +177,7 @@ def retained_was_lost(sender: PeerSender, _wire: Wire) -> None:
 
 
 def a_resumed_stream(sender: PeerSender, wire: Wire) -> None:
-    sender.forward_alone(qos0(b"first"), 4, 1.0)
+    forward_alone(sender, qos0(b"first"), 4, 1.0)
     wire.alone.clear()
     sender.connection_lost(1, "reset", 1.0)
     sender.connect("host:1", 1.0)
@@ -174,7 +201,7 @@ def test_it_waits_behind_what_must_come_first(case: Any) -> None:
     sender, wire = make()
     case(sender, wire)
     queued = sender.counters.messages_queued
-    sender.forward_alone(qos0(b"last"), 4, 1.0)
+    forward_alone(sender, qos0(b"last"), 4, 1.0)
     assert wire.alone == []
     assert sender.counters.messages_queued == queued + 1
     assert not sender.outbox.is_empty()
@@ -184,7 +211,7 @@ def test_a_full_outbox_is_no_short_cut() -> None:
     """Past the half publishers are held, and past the bound messages are dropped: the long way does both."""
     sender, wire = make(bytes_max=4096)
     while not sender.congested:
-        sender.forward_alone(qos0(bytes(300)), 4, 1.0)
+        forward_alone(sender, qos0(bytes(300)), 4, 1.0)
     assert 3 <= len(wire.alone) <= 8
     assert sender.outbox.size <= 4096
 
@@ -202,7 +229,7 @@ def test_any_mixture_arrives_once_and_in_order(seed: int) -> None:
         payload = b"%d" % number
         choice = rng.randrange(12)
         if choice < 6:
-            sender.forward_alone(qos0(payload), 4, now)
+            forward_alone(sender, qos0(payload), 4, now)
             sent.append(payload)
         elif choice < 8:
             sender.forward_run(qos0(payload), 1, rng.choice((4, 4, 4, 4)), now)
@@ -282,10 +309,22 @@ class Reader:
 # --- the receiver
 
 
+class Socket(DirectOutput):
+    """Of the subscriber of an End, when its shell writes at once."""
+
+    def __init__(self, end: End) -> None:
+        self.end = end
+        self.count = 0
+
+    def write(self, data: bytes) -> None:
+        self.count += 1
+        self.end.read(data)
+
+
 class End:
     """One broker with a stream from `other` and a subscriber."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: bool = False) -> None:
         self.now = 100.0
         self.broker = Broker(MqttSettings(), random.Random(1), self.now)
         tree = FederationTree(self.broker.router)
@@ -300,18 +339,34 @@ class End:
         self.received: list[Publish] = []
         self._packets = PacketReader(4)
         self.connection.receive_data(encode_packet(Connect("c", 4, True, 0), 4), self.now)
+        self.socket = Socket(self)
+        if at_once:
+            self.connection.direct = self.socket
         self.subscribe(b"t")
+        self.take()
 
     def subscribe(self, *topic_filters: bytes) -> None:
         packet = Subscribe(1, [SubscribeFilter(topic_filter) for topic_filter in topic_filters])
         self.connection.receive_data(encode_packet(packet, 4), self.now)
 
     def take(self) -> list[tuple[bytes, bytes]]:
-        found = []
+        """What the subscriber was sent since the last call."""
         while self.broker.take_dirty():
-            packets = self._packets.receive_data(self.connection.take_output())
-            found += [(packet.topic, packet.payload) for packet in packets if isinstance(packet, Publish)]
+            self.read(self.connection.take_output())
+        found = [(packet.topic, packet.payload) for packet in self.received]
+        self.received.clear()
         return found
+
+    def read(self, data: bytes) -> None:
+        self.received += [packet for packet in self._packets.receive_data(data) if isinstance(packet, Publish)]
+
+    def short_way(self, data: bytes) -> int:
+        """As the shell; -1 where it is left to the long way."""
+        ack = self.receiver.receive_alone(self.stream, data)
+        if ack >= 0:
+            self.receiver.note_alone(data, self.now)
+            return ack
+        return self.receiver.receive_lone(self.stream, data, self.now)
 
     def long_way(self, data: bytes) -> int:
         reader = ServerReader(2**20)
@@ -325,31 +380,36 @@ class End:
         return ack
 
 
-def test_the_short_cut_is_taken_from_the_third_message_on() -> None:
-    end = End()
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_short_cut_is_taken_from_the_third_message_on(at_once: bool) -> None:
+    end = End(at_once)
     taken = []
+    received = []
     for number in range(6):
         data = encode_lone_batch(number, 4, 1, qos0(b"%d" % number))
-        ack = end.receiver.receive_lone(end.stream, data, end.now)
+        ack = end.short_way(data)
         taken.append(ack)
         if ack < 0:
             assert end.long_way(data) == number
+            received += end.take()
     assert taken == [-1, -1, 2, 3, 4, 5]
-    assert end.take() == [(b"t", b"%d" % number) for number in range(6)]
+    assert received + end.take() == [(b"t", b"%d" % number) for number in range(6)]
+    assert end.socket.count == (4 if at_once else 0)
     assert end.receiver.next_event_id == 6
     assert end.broker.router.publisher is None
 
 
-def learned() -> End:
-    end = End()
+def learned(at_once: bool = False) -> End:
+    end = End(at_once)
     for number in range(2):
         end.long_way(encode_lone_batch(number, 4, 1, qos0(b"%d" % number)))
     end.take()
     return end
 
 
-def test_what_is_not_the_next_of_its_form_is_left_to_the_long_way() -> None:
-    end = learned()
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_is_not_the_next_of_its_form_is_left_to_the_long_way(at_once: bool) -> None:
+    end = learned(at_once)
     packet = qos0(b"x")
     five = qos0(b"x", version=5)
     refused = [
@@ -363,24 +423,27 @@ def test_what_is_not_the_next_of_its_form_is_left_to_the_long_way() -> None:
         encode_lone_batch(2, 4, 1, packet)[:-1],
         PING,
     ]
-    assert [end.receiver.receive_lone(end.stream, data, end.now) for data in refused] == [-1] * len(refused)
+    assert [end.short_way(data) for data in refused] == [-1] * len(refused)
     good = encode_lone_batch(2, 4, 1, packet)
+    assert end.receiver.receive_alone(end.stream + 1, good) == -1, "another stream"
     assert end.receiver.receive_lone(end.stream + 1, good, end.now) == -1, "another stream"
     end.receiver.publisher.held += 1
-    assert end.receiver.receive_lone(end.stream, good, end.now) == -1, "receivers are full"
+    assert end.short_way(good) == -1, "receivers are full"
     end.receiver.publisher.held -= 1
     end.subscribe(b"#")
-    assert end.receiver.receive_lone(end.stream, good, end.now) == -1, "a subscription changed"
+    assert end.short_way(good) == -1, "a subscription changed"
     assert end.take() == []
+    assert end.socket.count == 0
     assert end.receiver.next_event_id == 2
     assert end.long_way(good) == 2
     assert end.take() == [(b"t", b"x")]
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_both_ways_do_the_same(seed: int) -> None:
+def test_both_ways_do_the_same(seed: int, at_once: bool) -> None:
     rng = random.Random(seed)
-    short, long = End(), End()
+    short, long = End(at_once), End()
     event_id = 0
     taken = 0
     received: list[tuple[bytes, bytes]] = []
@@ -395,7 +458,7 @@ def test_both_ways_do_the_same(seed: int) -> None:
             long.subscribe(topic_filter)
         version = 4 if rng.random() < 0.95 else 5
         data = encode_lone_batch(event_id, version, 1, qos0(b"%d" % number, topic, version))
-        ack = short.receiver.receive_lone(short.stream, data, short.now)
+        ack = short.short_way(data)
         taken += ack >= 0
         if ack < 0:
             ack = short.long_way(data)
@@ -409,4 +472,6 @@ def test_both_ways_do_the_same(seed: int) -> None:
     assert taken > 50
     for name in ("batches_received", "events_received", "bytes_received"):
         assert getattr(short.counters, name) == getattr(long.counters, name)
-    assert short.broker.counters.messages_from_peers == long.broker.counters.messages_from_peers
+    for name in ("messages_from_peers", "messages_sent"):
+        assert getattr(short.broker.counters, name) == getattr(long.broker.counters, name)
+    assert (short.socket.count > 20) == at_once

@@ -13,13 +13,14 @@ from broker.codec.packets import ConnAck, Connect, Packet, PubAck, Publish, SubA
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet, encode_publish
 from broker.config.settings import MqttSettings
+from federation.stream.batches import Outlets
 from federation.stream.counters import StreamCounters
 from federation.stream.frames import encode_block_header
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import PeerReceiver
 from federation.stream.retained_changes import RetainedChanges
-from federation.stream.sender import Outlets, PeerSender
+from federation.stream.sender import PeerSender
 from federation.stream.tree import FederationTree
 from federation.stream.waiting import StreamError
 

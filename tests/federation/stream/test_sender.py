@@ -7,6 +7,7 @@ import random
 import pytest
 
 from broker.message import NEVER, Message
+from federation.stream.batches import Outlets
 from federation.stream.counters import DROP_OUTBOX_AGE, DROP_REFUSED, DROP_TOO_LARGE, StreamCounters
 from federation.stream.frames import HEADER_SIZE, PUBLISH, PUBLISH_BLOCK, STATE_BEGIN, STATE_END, SUBSCRIBE, UNSUBSCRIBE
 from federation.stream.full_state import LocalState
@@ -20,7 +21,6 @@ from federation.stream.sender import (
     HELLO_SECONDS_MAX,
     LINGER_SECONDS,
     WINDOW_BLOCKS_MAX,
-    Outlets,
     PeerSender,
 )
 from federation.stream.state import State

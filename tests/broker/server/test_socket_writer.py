@@ -1,0 +1,134 @@
+"""Writing past the transport: the same bytes in the same order, whatever the socket takes, and its faults are told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from typing import Any, cast
+
+import pytest
+
+from broker.server.socket_writer import SocketWriter
+
+TIMEOUT = 20.0
+
+
+class Sender(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.made = asyncio.get_running_loop().create_future()
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made.set_result(cast(asyncio.Transport, transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(exc)
+
+
+async def pair(buffer_size: int) -> tuple[Sender, asyncio.Transport, socket.socket]:
+    """A protocol, its transport, and the plain socket at the other end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_size)
+        loop = asyncio.get_running_loop()
+        transport, sender = await loop.create_connection(Sender, "127.0.0.1", server.getsockname()[1])
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_size)
+        other_end, _ = server.accept()
+    other_end.setblocking(False)
+    return sender, transport, other_end
+
+
+class Counting(asyncio.Transport):
+    """A transport whose writes are counted."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self._transport = transport
+        self.writes = 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def write(self, data: Any) -> None:
+        self.writes += 1
+        self._transport.write(data)
+
+
+async def test_what_the_socket_takes_never_comes_to_the_transport() -> None:
+    _, transport, other_end = await pair(65_536)
+    counting = Counting(transport)
+    writer = SocketWriter(counting)
+    for number in range(100):
+        writer.write(b"%d," % number)
+    expected = b"".join(b"%d," % number for number in range(100))
+    received = b""
+    while len(received) < len(expected):
+        received += other_end.recv(65_536)  # raises where nothing is there: the loop could not run since
+    assert received == expected
+    assert counting.writes == 0
+    transport.abort()
+    other_end.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_slow_reader_gets_everything_in_order(seed: int) -> None:
+    rng = random.Random(seed)
+    _, transport, other_end = await pair(4096)
+    counting = Counting(transport)
+    writer = SocketWriter(counting)
+    sent = bytearray()
+    received = bytearray()
+    for number in range(2_000):
+        data = bytes((number % 251,)) * rng.choice((1, 10, 100, 1000, 30_000 if number % 50 == 0 else 10))
+        writer.write(data)
+        sent += data
+        while rng.random() < 0.6:
+            try:
+                received += other_end.recv(rng.choice((100, 5_000, 100_000)))
+            except BlockingIOError:
+                break
+        if rng.random() < 0.3:
+            await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(TIMEOUT):
+        while len(received) < len(sent):
+            received += await loop.sock_recv(other_end, 100_000)
+    is_same = received == sent
+    assert is_same
+    before = counting.writes
+    assert before > 0, "the socket was full at times"
+    assert transport.get_write_buffer_size() == 0, "all of it was read"
+    writer.write(b"direct again")
+    assert counting.writes == before
+    assert await loop.sock_recv(other_end, 100) == b"direct again"
+    transport.abort()
+    other_end.close()
+
+
+async def test_a_broken_socket_is_told_to_the_protocol() -> None:
+    sender, transport, other_end = await pair(65_536)
+    writer = SocketWriter(transport)
+    other_end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, and no goodbye
+    other_end.close()
+    async with asyncio.timeout(TIMEOUT):
+        while not sender.lost.done():
+            writer.write(b"x")
+            await asyncio.sleep(0)
+    assert transport.is_closing()
+
+
+async def test_what_is_written_behind_a_close_does_no_harm() -> None:
+    sender, transport, other_end = await pair(65_536)
+    writer = SocketWriter(transport)
+    writer.write(b"last")
+    transport.close()
+    writer.write(b"")
+    async with asyncio.timeout(TIMEOUT):
+        assert await sender.lost is None
+    other_end.setblocking(True)
+    assert other_end.recv(100) == b"last"
+    assert other_end.recv(100) == b""
+    other_end.close()
