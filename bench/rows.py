@@ -23,6 +23,8 @@ class Load:
     count       messages published (connections opened); quick_count with --quick
     marks       peer -> most that ours / theirs may be; None: only shown
     bytes_max   most that our own figure may be, whatever the peers need
+    slices      so many runs of count / slices messages make a round, each of every broker in turn: a machine that is disturbed
+                for seconds disturbs all of them alike
     """
 
     name: str
@@ -33,6 +35,7 @@ class Load:
     quick_count: int
     marks: dict[str, float | None] = field(default_factory=dict)
     bytes_max: int = 0
+    slices: int = 1
 
 
 # Counts keep the cheapest broker busy for many of the kernel's 10 ms ticks, in which its CPU is told; quick counts are for
@@ -69,15 +72,17 @@ LOADS: Final = (
         10_000,
         4_000,
         {"mosquitto": 1.5},
+        slices=4,
     ),
     Load(
         "two nodes, latency at 1,000/s",
         Measure.LATENCY,
         2,
         ("--latency", "--clients", "1", "--rate", "1000"),
-        5_000,
-        2_000,
+        8_000,
+        4_000,
         {"mosquitto": 1.0},
+        slices=4,
     ),
     Load("idle connection, 1 subscription", Measure.CONNECTION, 1, (), 5_000, 2_000, {"mosquitto": None}, 6_000),
 )

@@ -108,19 +108,20 @@ def measure(load: Load, cluster: Cluster, count: int, figures: Figures) -> None:
 
 def run_load(load: Load, kinds: list[str], rounds: int, count: int, bench: Bench) -> dict[str, Figures]:
     """All rounds of one load. A connection's memory is seen once in a process's life, so that load starts each anew."""
+    runs = rounds * load.slices
     figures = {kind: Figures() for kind in kinds}
     with ExitStack() as stack:
         clusters: dict[str, Cluster] = {}
         if load.measure is not Measure.CONNECTION:
             clusters = {kind: stack.enter_context(bench.cluster(kind, load.nodes)) for kind in kinds}
-        for number in range(1, rounds + 1):
+        for number in range(1, runs + 1):
             for kind in kinds:
                 if kind in clusters:
-                    measure(load, clusters[kind], count, figures[kind])
+                    measure(load, clusters[kind], count // load.slices, figures[kind])
                 else:
                     with bench.cluster(kind, load.nodes) as cluster:
                         measure(load, cluster, count, figures[kind])
-                progress(f"{load.name}: round {number}/{rounds}, {kind}: {figures[kind].values[-1]:.2f}")
+                progress(f"{load.name}: run {number}/{runs}, {kind}: {figures[kind].values[-1]:.2f}")
     return figures
 
 
