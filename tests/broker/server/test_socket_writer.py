@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -26,8 +27,28 @@ class Sender(asyncio.Protocol):
         self.lost.set_result(exc)
 
 
-async def pair(buffer_size: int) -> tuple[Sender, asyncio.Transport, socket.socket]:
-    """A protocol, its transport, and the plain socket at the other end."""
+Pair = tuple[Sender, asyncio.Transport, socket.socket]
+MakePair = Callable[[int], Awaitable[Pair]]
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[MakePair]:
+    """Makes a protocol, its transport, and the plain socket at the other end."""
+    made: list[Pair] = []
+
+    async def make(buffer_size: int) -> Pair:
+        made.append(await _pair(buffer_size))
+        return made[-1]
+
+    yield make
+    for sender, transport, other_end in made:
+        transport.abort()  # uvloop's loop would wait for it for ever
+        other_end.close()
+        async with asyncio.timeout(TIMEOUT):
+            await sender.lost
+
+
+async def _pair(buffer_size: int) -> Pair:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_size)
         loop = asyncio.get_running_loop()
@@ -57,7 +78,7 @@ class Counting(asyncio.Transport):
         self._transport.write(data)
 
 
-async def test_what_the_socket_takes_never_comes_to_the_transport() -> None:
+async def test_what_the_socket_takes_never_comes_to_the_transport(pair: MakePair) -> None:
     _, transport, other_end = await pair(65_536)
     counting = Counting(transport)
     writer = SocketWriter(counting)
@@ -69,12 +90,10 @@ async def test_what_the_socket_takes_never_comes_to_the_transport() -> None:
         received += other_end.recv(65_536)  # raises where nothing is there: the loop could not run since
     assert received == expected
     assert counting.writes == 0
-    transport.abort()
-    other_end.close()
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_slow_reader_gets_everything_in_order(seed: int) -> None:
+async def test_a_slow_reader_gets_everything_in_order(pair: MakePair, seed: int) -> None:
     rng = random.Random(seed)
     _, transport, other_end = await pair(4096)
     counting = Counting(transport)
@@ -104,11 +123,9 @@ async def test_a_slow_reader_gets_everything_in_order(seed: int) -> None:
     writer.write(b"direct again")
     assert counting.writes == before
     assert await loop.sock_recv(other_end, 100) == b"direct again"
-    transport.abort()
-    other_end.close()
 
 
-async def test_a_broken_socket_is_told_to_the_protocol() -> None:
+async def test_a_broken_socket_is_told_to_the_protocol(pair: MakePair) -> None:
     sender, transport, other_end = await pair(65_536)
     writer = SocketWriter(transport)
     other_end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, and no goodbye
@@ -120,7 +137,7 @@ async def test_a_broken_socket_is_told_to_the_protocol() -> None:
     assert transport.is_closing()
 
 
-async def test_what_is_written_behind_a_close_does_no_harm() -> None:
+async def test_what_is_written_behind_a_close_does_no_harm(pair: MakePair) -> None:
     sender, transport, other_end = await pair(65_536)
     writer = SocketWriter(transport)
     writer.write(b"last")
@@ -131,4 +148,3 @@ async def test_what_is_written_behind_a_close_does_no_harm() -> None:
     other_end.setblocking(True)
     assert other_end.recv(100) == b"last"
     assert other_end.recv(100) == b""
-    other_end.close()
