@@ -26,6 +26,7 @@ from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import EAGER_BLOCKS, PeerSender
 from federation.stream.state import State
 from federation.stream.tree import FederationTree
+from federation.stream.waiting import WaitingBatch
 
 
 def qos0(payload: bytes, topic: bytes = b"t", version: int = 4) -> bytes:
@@ -475,3 +476,23 @@ def test_both_ways_do_the_same(seed: int, at_once: bool) -> None:
     for name in ("messages_from_peers", "messages_sent"):
         assert getattr(short.broker.counters, name) == getattr(long.broker.counters, name)
     assert (short.socket.count > 20) == at_once
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_it_waits_behind_what_was_received_before(at_once: bool) -> None:
+    end = learned(at_once)
+    good = encode_lone_batch(2, 4, 1, qos0(b"x"))
+    end.receiver.streaming = False
+    assert end.short_way(good) == -1, "no stream is open"
+    end.receiver.streaming = True
+    end.receiver._block = (b"", 4)
+    assert end.short_way(good) == -1, "the rest of a block waits"
+    end.receiver._block = None
+    end.receiver._waiting.put_back(WaitingBatch(2, 1, 0, b""))
+    assert end.short_way(good) == -1, "a batch waits"
+    end.receiver._waiting.take()
+    assert end.receiver.next_event_id == 2
+    end.now += 7.0
+    assert end.short_way(good) == 2
+    assert end.broker.now == end.now
+    assert end.take() == [(b"t", b"x")]
