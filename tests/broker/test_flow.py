@@ -11,9 +11,7 @@ from broker.codec.packets import Publish
 from broker.codec.reader import PacketReader
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_packet, encode_publish
-from broker.counters import Counters
 from broker.flow import Flow, make_flow
-from broker.hooks import Peer
 from broker.route import Route
 from broker.session.alone import DirectOutput, note_alone, receive_alone
 from broker.session.connection import Connection
@@ -417,56 +415,6 @@ def test_at_once_or_at_the_end_of_the_turn_is_the_same_to_the_receiver(make_worl
 
 
 # --- what is written down afterwards
-
-
-class Near(Peer):
-    """Another node to which a packet can leave at once, or not."""
-
-    def __init__(self, clear: bool, done: bool = True) -> None:
-        super().__init__("near", True)
-        self.clear = clear
-        self.done = done
-        self.written: list[bytes] = []
-        self.noted: list[tuple[bytes, int, float]] = []
-
-    def is_clear(self) -> bool:
-        return self.clear
-
-    def write_alone(self, data: bytes, version: int) -> None:
-        self.written.append(data)
-
-    def note_alone(self, data: bytes, version: int, now: float) -> bool:
-        self.noted.append((data, version, now))
-        return self.done
-
-
-def flow_to(*peers: Near) -> Flow:
-    flow = flow_of(qos0(4, b"1"), 4)
-    assert flow is not None
-    flow.route.peers.extend(peers)
-    return flow
-
-
-def test_it_leaves_for_all_nodes_or_for_none() -> None:
-    packet = qos0(4, b"2")
-    first, second = Near(True), Near(False)
-    assert not flow_to(first, second).leave(packet)
-    assert (first.written, second.written) == ([], [])
-    second.clear = True
-    assert flow_to(first, second).leave(packet)
-    assert (first.written, second.written) == ([packet], [packet])
-
-
-@pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
-def test_each_node_is_counted_and_asked_for_what_is_left(first: bool, second: bool) -> None:
-    packet = qos0(4, b"2")
-    peers = (Near(True, first), Near(True, second))
-    counters = Counters()
-    assert flow_to(*peers).note(packet, counters, 3.0) == (first and second)
-    assert [peer.noted for peer in peers] == [[(packet, 4, 3.0)]] * 2
-    assert counters.messages_to_peers == 2
-    assert counters.messages_received == [1, 0, 0]
-    assert counters.messages_sent == [0, 0, 0]
 
 
 def test_the_books_are_as_on_the_long_way(make_world: Any) -> None:
