@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 
 import uvloop  # noqa: E402
 
-import broker.router  # noqa: E402
+import broker.routing.router  # noqa: E402
 from broker.codec.packets import (  # noqa: E402
     ConnAck,
     Connect,

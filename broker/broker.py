@@ -31,17 +31,17 @@ from broker.counters import DROP_WILL_REFUSED, Counters
 from broker.errors import MqttError
 from broker.hooks import Forwarder, Peer
 from broker.message import Message
-from broker.router import Router
+from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
+from broker.routing.retained import RetainedStore, RetainedWalk
+from broker.routing.router import Router
+from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.backlog import Portion
 from broker.session.connection import Connection
 from broker.session.handover import take_left_behind
 from broker.session.publisher import Publisher
 from broker.session.session import Session
-from broker.session.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.will import PendingWill, will_message
 from broker.timers import TimerWheel
-from broker.topics.names import check_topic_filter, has_wildcard, parse_filter
-from broker.topics.retained import RetainedStore, RetainedWalk
 
 NO_REASON: Final = -1  # close without a packet that says why
 

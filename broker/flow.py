@@ -14,7 +14,7 @@ from librt.strings import read_i64_be
 
 if TYPE_CHECKING:
     from broker.counters import Counters
-    from broker.route import Route
+    from broker.routing.route import Route
 
 PUBLISH_QOS0: Final = 0x30  # without DUP and RETAIN
 ONE_BYTE_MAX: Final = 127  # remaining length in one byte [MQTT-2.1.4]

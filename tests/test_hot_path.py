@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-import broker.router
+import broker.routing.router
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LINES: Final = [

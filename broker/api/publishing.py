@@ -13,7 +13,7 @@ from broker.api.pb.admin_pb2_grpc import PublishServiceServicer
 from broker.codec.properties import encode_publish_properties
 from broker.errors import MqttError
 from broker.message import NEVER, Message
-from broker.topics.names import check_topic_name
+from broker.routing.names import check_topic_name
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server

@@ -16,11 +16,11 @@ from broker.api.pb.admin_pb2 import (
     FilterSubscriptionRequest,
 )
 from broker.errors import MqttError
-from broker.topics.names import check_topic_filter, check_topic_name, full_filter
+from broker.routing.names import check_topic_filter, check_topic_name, full_filter
 
 if TYPE_CHECKING:
+    from broker.routing.subscription import Subscription
     from broker.session.session import Session
-    from broker.session.subscription import Subscription
 
 LIMIT_DEFAULT: Final = 20
 LIMIT_MAX: Final = 1000

@@ -26,12 +26,12 @@ from broker.api.subscription_search import Search
 from broker.codec.packets import SubscribeFilter
 from broker.codec.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, reason_name
 from broker.errors import MqttError
-from broker.topics.names import check_topic_filter, full_filter, parse_filter
+from broker.routing.names import check_topic_filter, full_filter, parse_filter
 
 if TYPE_CHECKING:
+    from broker.routing.subscription import Subscription
     from broker.server.lifecycle import Server
     from broker.session.session import Session
-    from broker.session.subscription import Subscription
 
 SUBSCRIPTION_IDENTIFIER_MAX: Final = 268_435_455  # [MQTT5 3.8.2.1.2]
 REFUSED: Final = 0x80

@@ -19,7 +19,7 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.wire import decode_binary, decode_string, decode_uint16
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
-from broker.topics.names import check_topic_name
+from broker.routing.names import check_topic_name
 
 _CLEAN_START: Final = 0x02
 _WILL: Final = 0x04

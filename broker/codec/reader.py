@@ -28,7 +28,7 @@ from broker.codec.packets import (
 from broker.codec.properties import decode_properties, properties_end, scan_publish_properties
 from broker.codec.wire import decode_binary, decode_uint16, decode_varint
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
-from broker.topics.names import check_topic_filter, check_topic_name
+from broker.routing.names import check_topic_filter, check_topic_name
 
 _NAMES: Final = (
     "packet type 0",

@@ -112,7 +112,7 @@ def _version_text() -> str:
         number = installed_version("gmqttd")
     except PackageNotFoundError:
         number = "(not installed)"
-    router = find_spec("broker.router")
+    router = find_spec("broker.routing.router")
     compiled = router is not None and router.origin is not None and not router.origin.endswith(".py")
     form = "compiled" if compiled else "interpreted"
     return f"{number} ({form}, Python {platform.python_version()})"

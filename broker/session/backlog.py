@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.message import Message
-from broker.topics.retained import RetainedStore, RetainedWalk
+from broker.routing.retained import RetainedStore, RetainedWalk
 
 # Topics that are looked at for one client in one round; a turn of the loop has up to a hundred of them. Without it a packet
 # of filters that match nothing ("+/+/x") would keep everybody waiting while all retained topics are gone through for each.

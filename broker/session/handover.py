@@ -6,10 +6,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from broker.message import Message
+from broker.routing.shared import SharedGroup
+from broker.routing.subscription import FilterEntry, Subscription
+from broker.routing.trie import Trie
 from broker.session.outgoing import AWAIT_PUBACK, Outgoing
-from broker.session.subscription import FilterEntry, Subscription
-from broker.topics.shared import SharedGroup
-from broker.topics.trie import Trie
 
 if TYPE_CHECKING:
     from broker.session.session import Session

@@ -10,7 +10,7 @@ from broker.flow import Flow, make_flow
 from broker.timers import Timed
 
 if TYPE_CHECKING:
-    from broker.route import Route
+    from broker.routing.route import Route
     from broker.session.session import Session
 
 

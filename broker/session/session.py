@@ -30,9 +30,9 @@ from broker.timers import Timed
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from broker.routing.subscription import Subscription
     from broker.session.connection import Connection
     from broker.session.publisher import Publisher
-    from broker.session.subscription import Subscription
     from broker.session.will import PendingWill
 
 EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval that does not end [MQTT5 3.1.2.11.2]

@@ -10,7 +10,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 
 from broker.flow import Flow
-from broker.router import Router
+from broker.routing.router import Router
 from broker.session.publisher import Publisher
 from federation.stream.counters import StreamCounters
 from federation.stream.direct import BATCH_HEADER_SIZE, WRITER_BYTES

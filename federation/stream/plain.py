@@ -24,7 +24,7 @@ from broker.codec.properties import (
 from broker.codec.wire import VARINT_MAX
 from broker.errors import MqttError
 from broker.message import NEVER, Message
-from broker.topics.names import check_topic_name, full_filter, parse_filter
+from broker.routing.names import check_topic_name, full_filter, parse_filter
 from federation.api.pb import federation_pb2 as pb
 from federation.stream.counters import DROP_EXPIRED, DROP_NOT_REPRESENTABLE, DROP_TOO_LARGE_FOR_PEER, StreamCounters
 from federation.stream.frames import (

@@ -12,7 +12,7 @@ from librt.strings import read_i32_be
 
 from broker.errors import MqttError
 from broker.message import NEVER, Message
-from broker.router import Router
+from broker.routing.router import Router
 from federation.api.pb import federation_pb2 as pb
 from federation.stream.counters import (
     SKIP_DUPLICATE,

@@ -12,9 +12,9 @@ from broker.codec.wire import STRING_BYTES_MAX, check_utf8
 from broker.errors import MqttError
 from broker.hooks import NO_GROUPS, Forwarder, Peer, RemoteGroup, RemoteRoute
 from broker.message import Message
-from broker.router import Router
-from broker.topics.names import check_topic_filter, full_filter, has_wildcard
-from broker.topics.trie import Trie
+from broker.routing.names import check_topic_filter, full_filter, has_wildcard
+from broker.routing.router import Router
+from broker.routing.trie import Trie
 from federation.stream.counters import SKIP_FILTER, SKIP_FILTERS_FULL
 from federation.stream.retained_changes import HERE, RetainedChanges
 from federation.stream.sender import PeerSender

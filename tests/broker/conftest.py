@@ -33,10 +33,10 @@ from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.counters import DROP_REASONS
 from broker.message import message_bytes
-from broker.router import ROUTES_MAX
+from broker.routing.router import ROUTES_MAX
+from broker.routing.subscription import FilterEntry
 from broker.session.connection import Connection
 from broker.session.outgoing import Outgoing
-from broker.session.subscription import FilterEntry
 
 START = 1_000.0
 

@@ -12,7 +12,7 @@ from broker.codec.reader import PacketReader
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_packet, encode_publish
 from broker.flow import Flow, make_flow
-from broker.route import Route
+from broker.routing.route import Route
 from broker.session.alone import DirectOutput, note_alone, receive_alone
 from broker.session.connection import Connection
 

@@ -8,7 +8,7 @@ from broker.codec.writer import encode_publish
 from broker.counters import Counters
 from broker.flow import Flow, make_flow
 from broker.hooks import Peer
-from broker.route import Route
+from broker.routing.route import Route
 
 
 def qos0(payload: bytes) -> bytes:

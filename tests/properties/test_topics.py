@@ -6,10 +6,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.errors import MqttError
 from broker.message import ENTRY_BYTES, NEVER, Message
-from broker.topics.names import check_topic_filter, check_topic_name, full_filter, has_wildcard, parse_filter
-from broker.topics.retained import RetainedStore, RetainedWalk
-from broker.topics.shared import GroupMember, SharedGroup
-from broker.topics.trie import Trie
+from broker.routing.names import check_topic_filter, check_topic_name, full_filter, has_wildcard, parse_filter
+from broker.routing.retained import RetainedStore, RetainedWalk
+from broker.routing.shared import GroupMember, SharedGroup
+from broker.routing.trie import Trie
 
 # Few names, so that filters and topics meet; the empty level and $ among them.
 LEVELS = st.sampled_from([b"", b"a", b"b", b"$s", b"$"])

@@ -21,7 +21,7 @@ from broker.api.route import Route
 from broker.api.strict_json import is_base64, load_object
 from broker.api.subscription_search import filter_matches
 from broker.api.transcoding import read_request, write_response
-from broker.topics.trie import Trie
+from broker.routing.trie import Trie
 
 
 class Nobody:

@@ -3,7 +3,7 @@
 import pytest
 
 from broker.errors import MqttError
-from broker.topics.names import TOPIC_LEVELS_MAX, check_topic_filter, check_topic_name, full_filter, parse_filter
+from broker.routing.names import TOPIC_LEVELS_MAX, check_topic_filter, check_topic_name, full_filter, parse_filter
 
 
 @pytest.mark.parametrize("topic", [b"a", b"/", b"a//b", b" ", b"$SYS/x", "ä/日本".encode(), b"a" * 65_535])

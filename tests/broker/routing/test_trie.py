@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.topics.names import TOPIC_LEVELS_MAX
-from broker.topics.trie import Trie
+from broker.routing.names import TOPIC_LEVELS_MAX
+from broker.routing.trie import Trie
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The retained store by example."""
 
 from broker.message import ENTRY_BYTES, NEVER, Message
-from broker.topics.retained import RetainedStore
+from broker.routing.retained import RetainedStore
 
 
 def message(topic: bytes, payload: bytes = b"x", expires_at: float = NEVER) -> Message:

@@ -16,16 +16,16 @@ from broker.errors import MqttError
 from broker.flow import Flow
 from broker.hooks import NO_GROUPS, Peer
 from broker.message import NEVER, Message
-from broker.route import GroupRoute, Receiver, Route
-from broker.session.subscription import FilterEntry, Subscription
-from broker.topics.names import check_topic_name
-from broker.topics.trie import Trie
+from broker.routing.names import check_topic_name
+from broker.routing.route import GroupRoute, Receiver, Route
+from broker.routing.subscription import FilterEntry, Subscription
+from broker.routing.trie import Trie
 
 if TYPE_CHECKING:
     from broker.broker import Broker
+    from broker.routing.shared import SharedGroup
     from broker.session.publisher import Publisher
     from broker.session.session import Session
-    from broker.topics.shared import SharedGroup
 
 ROUTES_MAX: Final = 65_536  # topics in the cache; when it is full it starts anew
 ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are resolved each time, so that the cache is bounded in bytes too

@@ -12,7 +12,7 @@ import pytest
 from broker.codec.packets import SubscribeFilter
 from broker.codec.writer import encode_publish
 from broker.message import Message
-from broker.router import ROUTE_TOPIC_BYTES_MAX, ROUTES_MAX
+from broker.routing.router import ROUTE_TOPIC_BYTES_MAX, ROUTES_MAX
 from broker.session.handover import HANDED_OVER_MAX
 
 # --- overlapping subscriptions ---

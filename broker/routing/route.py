@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.hooks import Peer, RemoteGroup
-from broker.session.subscription import Subscription
+from broker.routing.subscription import Subscription
 
 if TYPE_CHECKING:
+    from broker.routing.shared import SharedGroup
     from broker.session.session import Session
-    from broker.topics.shared import SharedGroup
 
 
 class Receiver:

@@ -18,7 +18,7 @@ class _Node:
 
 class Trie:
     """Valid topic filters, one value each; None is no value. Matching and changing cost the number of levels, which
-    broker.topics.names bounds; nothing here recurses."""
+    broker.routing.names bounds; nothing here recurses."""
 
     __slots__ = ("_root", "_size")
 

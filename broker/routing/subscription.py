@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.topics.shared import GroupMember, SharedGroup
-from broker.topics.trie import Trie
+from broker.routing.shared import GroupMember, SharedGroup
+from broker.routing.trie import Trie
 
 if TYPE_CHECKING:
     from broker.session.session import Session

@@ -2,7 +2,7 @@
 
 import time
 
-from broker.topics.shared import GroupMember, SharedGroup
+from broker.routing.shared import GroupMember, SharedGroup
 
 
 def group_of(*members: GroupMember) -> SharedGroup:
