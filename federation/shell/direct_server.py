@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -34,7 +33,6 @@ ACK_BYTES: Final = 8192  # or not at all for so much at once
 HELLO_SECONDS_MAX: Final = 5.0
 SILENCE_SECONDS_MAX: Final = 35.0  # the client asks every 10 s whether we live
 HELD_SECONDS: Final = 5.0  # while no batch can be taken, or none is whole yet: so often the client is told that we live
-DELAYS_ACKS: Final = hasattr(socket, "TCP_QUICKACK")  # Linux
 CLOSE_SECONDS_MAX: Final = 2.0  # for the client to take why its stream ended
 ANSWERS_BYTES_MAX: Final = 65_536  # acknowledgements that the client does not take; more of them abort the stream
 
@@ -64,10 +62,6 @@ class DirectServerProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=ANSWERS_BYTES_MAX)
-        if DELAYS_ACKS:
-            # Else the kernel acknowledges every small batch as soon as it is read, in the middle of our turn: 2 to 3 of
-            # some 140 µs over two nodes on one machine. Both ends send at once (no Nagle), so that nobody waits for it.
-            self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
 
     def pause_writing(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -79,17 +73,8 @@ class DirectServerProtocol(asyncio.Protocol):
         if transport is None or self._is_closing:
             return
         try:
-            receiver = self.receiver
-            if receiver is not None and self._reader.is_between():
-                event_id = receiver.receive_alone(self._number, data)
-                if event_id >= 0:
-                    now = self._time()
-                    receiver.note_alone(data, now)
-                    self._received_at = self._whole_at = now
-                    self._acknowledge(event_id, len(data))
-                    return
             self._received_at = self._time()
-            if receiver is None:
+            if self.receiver is None:
                 hello = self._reader.receive_hello(data)
                 if hello is None:
                     return
@@ -133,13 +118,6 @@ class DirectServerProtocol(asyncio.Protocol):
     def _batches(self, data: bytes, receiver: PeerReceiver, transport: asyncio.Transport) -> None:
         reader = self._reader
         now = self._received_at
-        if reader.is_between():
-            done = receiver.receive_lone(self._number, data, now)
-            if done >= 0:
-                self._whole_at = now
-                self._flush(now)
-                self._acknowledge(done, len(data))
-                return
         reader.receive(data)
         if not reader.next_batch():
             if reader.fault is not None:

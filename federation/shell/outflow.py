@@ -30,13 +30,6 @@ class PeerWriter(Outlet):
         """Call it after each call to the sender from outside."""
         self.flush_at(self._loop.time())
 
-    def is_direct(self) -> bool:
-        return self.direct is not None
-
-    def write_direct(self, data: bytes) -> None:
-        if self.direct is not None:
-            self.direct.write(data)
-
     def flush_at(self, now: float) -> None:
         direct = self.direct
         if direct is not None:

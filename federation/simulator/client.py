@@ -9,7 +9,6 @@ from broker.broker import Broker
 from broker.codec.packets import Connect, PubAck, Publish, Subscribe, SubscribeFilter, Unsubscribe
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
-from broker.session.alone import note_alone, receive_alone
 
 PROTOCOL_VERSION: Final = 5
 
@@ -63,8 +62,6 @@ class Client:
         data = encode_packet(packet, PROTOCOL_VERSION)
         if self._connection.held or self._unread:
             self._unread.append(data)
-        elif isinstance(packet, Publish) and receive_alone(self._connection, data):  # each is a turn of its own
-            note_alone(self._connection, data, now)
         else:
             self._connection.receive_data(data, now)
 

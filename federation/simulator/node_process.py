@@ -76,11 +76,8 @@ class Link(Outlet):
         self.received_at = now
         self.pinged_at = now
 
-    def is_direct(self) -> bool:
-        return self.attempt == self.sender.attempt
-
-    def write_direct(self, data: bytes) -> None:
-        self.stream.write(data)
+    def flush_at(self, now: float) -> None:
+        """NodeProcess writes for all links at the end of each turn."""
 
 
 class Served:
@@ -204,15 +201,6 @@ class NodeProcess(SerfProcess):
                 stream.write(encode_reply(Reply(STATUS_OK, clean_start, next_event_id, "")))
             ack = -1
             reader = served.reader
-            if data and reader.is_between():
-                ack = served.receiver.receive_alone(served.number, data)
-                if ack >= 0:
-                    served.receiver.note_alone(data, now)
-                else:
-                    ack = served.receiver.receive_lone(served.number, data, now)
-                if ack >= 0:
-                    stream.write(encode_ack(ack))
-                    return
             reader.receive(data)
             while reader.next_batch():
                 if reader.count == 0:

@@ -18,14 +18,6 @@ class Outlet:
         """Write what the sender wants sent."""
         raise AssertionError("an outlet that writes nothing")
 
-    def is_direct(self) -> bool:
-        """Whether `write_direct` may be called now."""
-        return False
-
-    def write_direct(self, data: bytes) -> None:
-        """Bytes of a direct stream."""
-        raise AssertionError("an outlet without a direct stream")
-
 
 class Outlets:
     """The senders that want to be asked for batches at the end of this turn, each once."""

@@ -194,10 +194,6 @@ class ServerReader:
         self._keep(whole, pos, BATCH_HEADER_SIZE)
         return Hello(fields[0].decode("utf-8", "surrogateescape"), session_id)
 
-    def is_between(self) -> bool:
-        """Nothing is kept: what comes begins with a batch."""
-        return not self._chunks and self.fault is None
-
     def receive(self, data: bytes) -> None:
         """Bytes came. After it, next_batch until it finds none."""
         self.stop = 0

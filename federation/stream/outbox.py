@@ -42,7 +42,6 @@ BLOCK_BYTES_MAX: Final = 65_536  # a block that has so much is closed
 BLOCK_MESSAGES_MAX: Final = 2_048
 BLOCK_SECONDS_MAX: Final = 1.0  # so that dropping by age is no coarser
 CHUNK_OVERHEAD: Final = 48  # memory of a bytes object and its place in a list, beside its bytes
-LONE_OVERHEAD: Final = BLOCK_HEADER_SIZE + 2 * CHUNK_OVERHEAD  # what a block of one piece takes beside its bytes
 PACKET_OVERHEAD_MAX: Final = 32  # of a PUBLISH beside topic, properties and payload
 LOST_TOPICS_MAX: Final = 65_536  # topics of dropped retained messages; further ones are counted and not mended
 
@@ -60,8 +59,6 @@ class Block:
     is_state    interest or retained state: a full state replaces it
     retained    topics of its retained messages, None for none
     converted   the same as single events of the plain stream, made when it was sent first
-    run_version 0, or of packets that came in one piece, with nothing else in the block: chunks has only them, the frame's
-                header is made when they leave
     """
 
     __slots__ = (
@@ -76,7 +73,6 @@ class Block:
         "messages",
         "opened_at",
         "retained",
-        "run_version",
         "size",
     )
 
@@ -90,7 +86,6 @@ class Block:
         self.size = 0
         self.is_state = is_state
         self.opened_at = now
-        self.run_version = 0
         self.retained: list[bytes] | None = None
         self.converted: object | None = None
         self.converted_at = now
@@ -126,31 +121,13 @@ class Block:
             self.expiring = []
         self.expiring.append((len(self.chunks) - 1, expiry_offset(message), message.expires_at))
 
-    def unfold(self) -> None:
-        """More comes: a place for the header of the packets."""
-        self.chunks.insert(0, b"")
-        self.run_version = 0
-
     def encode(self, now: float) -> list[bytes]:
         """The frames as they leave at `now`, in pieces."""
-        if self.run_version:
-            return [encode_block_header(self.run_version, self.messages, len(self.chunks[0])), self.chunks[0]]
         if self.expiring is not None:
             for index, offset, expires_at in self.expiring:
                 chunk = self.chunks[index]
                 self.chunks[index] = fill_expiry(chunk, len(chunk) + offset, expires_at, now)
         return self.chunks
-
-
-def lone_block(data: bytes, version: int, now: float) -> Block:
-    """A block of one packet, to be sent as it is."""
-    block = Block(False, now)
-    block.chunks.append(data)
-    block.run_version = version
-    block.frames = 1
-    block.messages = 1
-    block.size = len(data) + LONE_OVERHEAD
-    return block
 
 
 class Outbox:
@@ -207,15 +184,8 @@ class Outbox:
         if size > BLOCK_BYTES_MAX:
             self.close_block()  # it travels alone: where the other node refuses it, nothing else goes with it
         block = self._open
-        if block is None:
-            block = self._open_block(now)
-            self._run_version = block.run_version = version
-            self._run_at = 0
-            self._count_run(block)
-        elif self._run_version != version or now > self._open_until:
+        if block is None or self._run_version != version or now > self._open_until:
             block = self._begin_run(version, now)
-        elif block.run_version:
-            block.unfold()
         block.chunks.append(data)
         block.messages += count
         block.size += size
@@ -284,14 +254,11 @@ class Outbox:
         block = self._open_block(now)
         self._run_version = version
         self._run_at = len(block.chunks)
-        block.chunks.append(b"")
-        self._count_run(block)
-        return block
-
-    def _count_run(self, block: Block) -> None:
+        block.chunks.append(b"")  # the header, once the run has ended
         block.frames += 1
         block.size += BLOCK_HEADER_SIZE + CHUNK_OVERHEAD
         self.size += BLOCK_HEADER_SIZE + CHUNK_OVERHEAD
+        return block
 
     def _open_block(self, now: float) -> Block:
         block = self._open
@@ -308,8 +275,6 @@ class Outbox:
         if self._run_version:
             block = self._open
             assert block is not None
-            if block.run_version:
-                block.unfold()
             block.chunks[self._run_at] = encode_block_header(self._run_version, self._count, self._run_bytes)
             self._run_version = 0
             self._count = 0
@@ -319,18 +284,9 @@ class Outbox:
         """No more goes into the open block, if there is one."""
         block = self._open
         if block is not None:
-            self._finish(block)
-            self.waiting.append(block)
-
-    def _finish(self, block: Block) -> None:
-        """The open block is open no more."""
-        if block.run_version:
-            self._run_version = 0
-            self._count = 0
-            self._run_bytes = 0
-        else:
             self._end_run()
-        self._open = None
+            self._open = None
+            self.waiting.append(block)
 
     # --- blocks leave ---
 
@@ -342,14 +298,6 @@ class Outbox:
     def is_empty(self) -> bool:
         """Nothing waits to be sent."""
         return self._open is None and not self.waiting
-
-    def take_open(self) -> Block | None:
-        """As close_block and take_waiting together, for when nothing waits."""
-        block = self._open
-        if block is not None:
-            self._finish(block)
-            self.size -= block.size
-        return block
 
     def take_waiting(self) -> Block | None:
         """The oldest closed block; the caller numbers it and gives it to `sent`."""

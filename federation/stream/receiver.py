@@ -13,6 +13,7 @@ from librt.strings import read_i32_be
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.routing.router import Router
+from broker.session.publisher import Publisher
 from federation.api.pb import federation_pb2 as pb
 from federation.stream.counters import (
     SKIP_DUPLICATE,
@@ -42,34 +43,42 @@ from federation.stream.frames import (
     decode_interest,
     decode_packet,
 )
-from federation.stream.lone import LoneReceiver
 from federation.stream.plain import interest_from_event, message_from_event
 from federation.stream.retained_changes import LONG_AGO, RetainedChanges
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
-from federation.stream.waiting import StreamError, WaitingBatch
+from federation.stream.waiting import StreamError, WaitingBatch, WaitingBatches
 
 CONFIRM_SECONDS: Final = 1.0  # a plain stream that is quiet so long after its start has told all its interest
 STATE_TOPICS_MAX: Final = 1_000_000  # retained messages of a plain stream that are taken for its state
 SESSION_ID_CHARS_MAX: Final = 256
 
 
-class PeerReceiver(LoneReceiver):
+class PeerReceiver:
     """Doors: hello, open_stream, receive_batch, receive_event, close_stream; next_timeout, handle_timeout.
 
     stream  number of the stream that counts; a shell that serves an older one ends it
     """
 
     __slots__ = (
+        "_block",
         "_changes",
         "_confirm_at",
         "_confirmed",
         "_fresh",
+        "_gaps",
         "_known_since",
+        "_router",
         "_sessions",
         "_state_topics",
         "_tree",
+        "_waiting",
+        "counters",
         "name",
+        "next_event_id",
+        "publisher",
         "session_id",
+        "stream",
+        "streaming",
     )
 
     def __init__(
@@ -81,7 +90,18 @@ class PeerReceiver(LoneReceiver):
         changes: RetainedChanges,
         now: float,
     ) -> None:
-        super().__init__(router, counters)
+        # What each message touches comes first (see Connection).
+        self.stream = 0
+        self.streaming = False
+        self.next_event_id = 0
+        self._gaps = 0
+        self.counters = counters
+        self._router = router
+        self.publisher = Publisher(None)  # what full receivers ask to wait
+        self._block: tuple[bytes, int] | None = None  # rest of a PUBLISH_BLOCK, and its version
+        # Because the publisher is held. What is forgotten of it comes again on the next stream; the rest of a block is
+        # counted as done and stays.
+        self._waiting = WaitingBatches()
         self.name = name
         self.session_id = ""
         self._tree = tree

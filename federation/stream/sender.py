@@ -15,8 +15,7 @@ from federation.stream.batches import Batch, Outlet, Outlets
 from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
 from federation.stream.direct import BATCH_HEADER_SIZE, encode_batch_of
 from federation.stream.full_state import FullState, LocalState
-from federation.stream.lone import LONE_HEADER_SIZE, LoneEncoder, encode_lone_batch
-from federation.stream.outbox import Block, Outbox, lone_block
+from federation.stream.outbox import Block, Outbox
 from federation.stream.plain import PlainEvents, convert_block
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.state import MOVES, State
@@ -71,7 +70,6 @@ class PeerSender(Peer):
         self.outbox = outbox
         self.outlet: Outlet | None = None
         self._last_messages = 0
-        self._lone = LoneEncoder()
         self.full_state = FullState(local, changes)
         self.counters: StreamCounters = outbox.counters
         self._next_id = 0
@@ -117,32 +115,6 @@ class PeerSender(Peer):
                 self.congested = True
             if full or not self._quiet:
                 self.want_attention()
-
-    def is_clear(self) -> bool:
-        outlet = self.outlet
-        outbox = self.outbox
-        return (
-            outlet is not None
-            and not self._queued
-            and self._is_idle()
-            and outbox.is_empty()
-            and outbox.size <= self._half
-            and outlet.is_direct()
-        )
-
-    def write_alone(self, data: bytes, version: int) -> None:
-        outlet = self.outlet
-        assert outlet is not None
-        outlet.write_direct(self._lone.encode(self._next_id, version, data))
-
-    def note_alone(self, data: bytes, version: int, now: float) -> bool:
-        size = len(data)
-        self.counters.messages_queued += 1
-        self._count_sent(1, size + LONE_HEADER_SIZE - BATCH_HEADER_SIZE)
-        is_timed = bool(self.outbox.on_way)  # else its acknowledgement is a new deadline
-        self._send_alone(lone_block(data, version, now), now)
-        self._lone.prepare(self._next_id, version, size)
-        return is_timed
 
     def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:
         """Tell the other node."""
@@ -313,44 +285,7 @@ class PeerSender(Peer):
 
     def take_bytes(self, now: float) -> bytes:
         """As take_batches, as the bytes of a direct stream."""
-        block = self._take_lone(now)
-        if block is not None:
-            return self._encode_bytes(block, now)
         return b"".join([self._encode_bytes(block, now) for block in self._take_blocks(now)])
-
-    def _take_lone(self, now: float) -> Block | None:
-        """The open block, numbered, where it is all that waits and _take_blocks would come to it and to nothing else. A
-        message that comes alone takes this short cut; None leaves everything as it is."""
-        outbox = self.outbox
-        if outbox.waiting or not self._is_idle():
-            return None
-        block = outbox.take_open()
-        if block is not None:
-            self._queued = False
-            self._send_alone(block, now)
-        return block
-
-    def _is_idle(self) -> bool:
-        """A block that comes now would leave at once, and nothing else with it but what waits in the outbox."""
-        outbox = self.outbox
-        return (
-            self.state is State.STREAMING
-            and self.batched
-            and not self._resending
-            and len(outbox.on_way) < EAGER_BLOCKS
-            and outbox.on_way_size < WINDOW_BYTES_MAX
-            and self._last_messages < BULK_MESSAGES
-            and not outbox.lost_topics
-            and not self.full_state.has_more()
-        )
-
-    def _send_alone(self, block: Block, now: float) -> None:
-        if not self.outbox.on_way:
-            self._progress_at = now
-        self._quiet = False
-        self._last_messages = block.messages
-        self._last_sent_at = now
-        self._number(block, now)
 
     def _take_blocks(self, now: float) -> list[Block]:
         """With their ids. On a resumed stream those that are on the way come first, again."""
@@ -435,10 +370,7 @@ class PeerSender(Peer):
         return Batch(block.first_id, block.events, b"", single)
 
     def _encode_bytes(self, block: Block, now: float) -> bytes:
-        if block.run_version:
-            data = encode_lone_batch(block.first_id, block.run_version, block.messages, block.chunks[0])
-        else:
-            data = encode_batch_of(block.first_id, block.events, block.encode(now))
+        data = encode_batch_of(block.first_id, block.events, block.encode(now))
         self._count_sent(block.events, len(data) - BATCH_HEADER_SIZE)
         return data
 
@@ -460,7 +392,8 @@ class PeerSender(Peer):
             bulk = self._last_messages >= BULK_MESSAGES and since < self._last_sent_at + BULK_SECONDS
             if bulk or len(outbox.on_way) >= EAGER_BLOCKS:
                 return None
-        return outbox.take_open()
+        outbox.close_block()
+        return outbox.take_waiting()
 
     # --- time ---
 
