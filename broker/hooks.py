@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-if TYPE_CHECKING:
-    from broker.message import Message
+from broker.message import Message
 
 NO_GROUPS: Final[tuple[tuple[bytes, bytes], ...]] = ()
 
@@ -43,19 +42,6 @@ class Peer:
         data is their bytes as received; version 4 (3.1 and 3.1.1 have the same PUBLISH) or 5.
         """
         raise AssertionError("a peer without an outbox")
-
-    def is_clear(self) -> bool:
-        """Whether a packet could leave at once: `write_alone` may be called now."""
-        return False
-
-    def write_alone(self, data: bytes, version: int) -> None:
-        """One packet as of forward_run, to the socket; then `note_alone` with the same, before anything else."""
-        raise AssertionError("a peer that nothing can be written to")
-
-    def note_alone(self, data: bytes, version: int, now: float) -> bool:
-        """What write_alone left to be done while the packet is on its way. True when the end of the turn need not look at
-        this node."""
-        raise AssertionError("a peer that nothing can be written to")
 
 
 class RemoteGroup:

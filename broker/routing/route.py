@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from broker.hooks import Peer, RemoteGroup
+from broker.routing.shared import SharedGroup
+from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
-
-if TYPE_CHECKING:
-    from broker.routing.shared import SharedGroup
-    from broker.session.session import Session
 
 
 class Receiver:
@@ -19,7 +15,7 @@ class Receiver:
 
     def __init__(self, subscription: Subscription) -> None:
         self.more_identifiers: list[int] | None = None  # while the route is made: a tuple grows at the square
-        self.session: Session = subscription.session
+        self.session: Subscriber = subscription.session
         self.qos = subscription.qos
         self.no_local = subscription.no_local
         self.retain_as_published = subscription.retain_as_published
@@ -49,13 +45,13 @@ class GroupRoute:
 
 
 class Route:
-    """Everyone who gets the messages of one topic. `plain`: a QoS 0 message is forwarded to all without a look at it."""
+    """Everyone who gets the messages of one topic. `whole_runs`: each receiver gets a run of QoS 0 messages as it is."""
 
-    __slots__ = ("groups", "peers", "plain", "receivers", "topic")
+    __slots__ = ("groups", "peers", "receivers", "topic", "whole_runs")
 
     def __init__(self, topic: bytes) -> None:
         self.topic = topic
         self.receivers: list[Receiver] = []
         self.groups: list[GroupRoute] = []
         self.peers: list[Peer] = []
-        self.plain = True
+        self.whole_runs = True

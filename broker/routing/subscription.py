@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from broker.routing.shared import GroupMember, SharedGroup
+from broker.routing.subscriber import Subscriber
 from broker.routing.trie import Trie
-
-if TYPE_CHECKING:
-    from broker.session.session import Session
 
 
 class Subscription(GroupMember):
@@ -27,7 +23,7 @@ class Subscription(GroupMember):
 
     def __init__(
         self,
-        session: Session,
+        session: Subscriber,
         share_name: bytes,
         topic_filter: bytes,
         qos: int,
@@ -58,7 +54,7 @@ class FilterEntry:
 
     def __init__(self, topic_filter: bytes) -> None:
         self.topic_filter = topic_filter
-        self.subscriptions: dict[Session, Subscription] = {}
+        self.subscriptions: dict[Subscriber, Subscription] = {}
         self.groups: dict[bytes, SharedGroup] | None = None  # share_name -> group; most filters have none
 
 

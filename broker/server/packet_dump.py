@@ -10,7 +10,6 @@ from broker.errors import MqttError
 from broker.server.client_log import LoggingProtocol
 from broker.server.logging import get_logger
 from broker.server.socket_writer import SocketWriter
-from broker.session.alone import DirectOutput
 from broker.session.connection import Connection
 
 
@@ -36,20 +35,6 @@ class PacketDump:
             self._log.debug(f"{self._direction}: no MQTT", client_id=connection.client_id, error=error.text)
 
 
-class DumpingWriter(DirectOutput):
-    """Logs what is written: what a connection sends is partly found only when it is taken."""
-
-    __slots__ = ("_protocol", "_writer")
-
-    def __init__(self, transport: asyncio.Transport, protocol: DumpingProtocol) -> None:
-        self._writer = SocketWriter(transport)
-        self._protocol = protocol
-
-    def write(self, data: bytes) -> None:
-        self._protocol.dump_sent(data)
-        self._writer.write(data)
-
-
 class DumpingProtocol(LoggingProtocol):
     """A protocol that also logs what passes."""
 
@@ -60,9 +45,6 @@ class DumpingProtocol(LoggingProtocol):
         self._sent = PacketDump("sent", self.server.settings.mqtt.max_packet_size)
         super().connection_made(transport)
 
-    def make_writer(self, transport: asyncio.Transport) -> DirectOutput:
-        return DumpingWriter(transport, self)
-
     def data_received(self, data: bytes) -> None:
         connection = self.connection
         if connection is None or connection.closed:
@@ -70,6 +52,7 @@ class DumpingProtocol(LoggingProtocol):
         self._received.dump(data, connection)
         super().data_received(data)
 
-    def dump_sent(self, data: bytes) -> None:
+    def write(self, writer: SocketWriter, data: bytes) -> None:
         if self.connection is not None:
             self._sent.dump(data, self.connection)
+        super().write(writer, data)

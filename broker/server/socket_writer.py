@@ -1,8 +1,7 @@
 """One system call from our bytes to the socket, past the transport's own list of them.
 
-uvloop's transport puts every piece into a list, takes it out again and tells its protocol. At 1,000 messages a second, when
-the caches have gone cold between two of them, that is some 100 cache lines of the 500 that a message touches in a node, and
-it costs 0.7 of 3.1 µs when they are warm. (docs/decisions/0007)
+uvloop's transport puts each piece into a list, takes it out again and tells its protocol, which costs 0.7 of 3.1 µs a write
+(docs/decisions/0007).
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from broker.session.alone import DirectOutput
 
+class SocketWriter:
+    """The only way to write to its transport: so it knows when the transport has nothing left to write.
 
-class SocketWriter(DirectOutput):
-    """All that is written to the transport goes through here: so it is known when the transport has nothing to write.
-
-    The socket stays the transport's: nothing is written after the protocol's connection_lost, when the file descriptor may
-    be another one's. Errors of the socket are left to the transport to find and to report.
+    The socket stays the transport's. Nothing is written after the protocol's connection_lost, when the file descriptor may
+    belong to another socket. The transport finds and reports errors of the socket.
     """
 
     __slots__ = ("_fileno", "_is_behind", "_os_write", "_transport")
 
     def __init__(self, transport: asyncio.Transport) -> None:
+        if transport.get_extra_info("ssl_object") is not None:
+            raise ValueError("a transport with TLS writes by itself: bytes on its socket would go past TLS")
         self._is_behind = False  # the transport may have something to write
         self._os_write: Callable[..., int] = os.write  # bound once: a module's function is two look-ups away
         self._fileno: object = transport.get_extra_info("socket").fileno()

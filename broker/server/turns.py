@@ -1,26 +1,26 @@
 """The two things every shell needs: the clock, and the flush, which writes what the broker wants written.
 
 A turn of the loop handles everything that has come in; its output leaves once for each receiver at the end of the turn.
-What comes in alone does not wait for that end. Every message passes here, so the module is compiled.
+A small chunk that comes by itself does not wait for that end. Every message passes here, so the module is compiled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from librt.time import time
 from mypy_extensions import mypyc_attr
 
 from broker.broker import Broker
-from broker.server.protocol import ClientProtocol
+from broker.publisher import Publisher
 from broker.session.connection import Connection
-from broker.session.publisher import Publisher
 
-FLUSH_ROUNDS_MAX: Final = 100  # rounds of one turn; what is left goes on in the next turn
+FLUSH_ROUNDS_MAX: Final = 100  # rounds of one turn; the rest goes on in the next turn
+FLUSH_WRITES_MAX: Final = 2_000  # connections that are written to in one turn; some 5 µs each
 SMALL_CHUNK: Final = 512  # bytes; a larger one is part of a stream of them, where gathering saves more than it costs
-ALONE_SECONDS: Final = 0.00025  # between two chunks that are alone
+SINGLE_SECONDS: Final = 0.00025  # from one chunk that is flushed at once to the next
 
 
 class ReadingOwner(Protocol):
@@ -28,6 +28,13 @@ class ReadingOwner(Protocol):
 
     def set_reading(self, publisher: Publisher) -> None:
         """Pause or resume reading as `publisher.held` says."""
+
+
+class WritingOwner(Protocol):
+    """A shell that writes for a connection."""
+
+    def carry_out(self, connection: Connection) -> None:
+        """Write the output of this turn; close when the core says so."""
 
 
 class FaultOwner(Protocol):
@@ -61,7 +68,8 @@ class Turns:
         self._time: Callable[[], float] = loop.time  # bound once, for every chunk
         self._faults = faults
         self._is_scheduled = False
-        self._alone_at = 0.0
+        self._is_going_on = False
+        self._single_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -75,21 +83,16 @@ class Turns:
             self._is_scheduled = True
             self._loop.call_soon(self._end_turn)
 
-    def is_alone(self, size: int) -> bool:
-        """Whether a chunk of `size` bytes, which has just come, is small and the first one for ALONE_SECONDS, and nothing else
-        of this turn waits to be written: what it brings does not wait for the end of the turn either. Under load that is
-        one flush more in so long; a message that comes alone saves the way back to the loop, 5 of 25 µs that it spent in
-        this process at 1,000 a second.
-
-        The clock is the wall's, because compiled code reads it without an object: 12 cache lines, where the loop's time
-        takes 58. It may jump; the worst that comes of it is a chunk more or fewer that counts as alone."""
-        if size > SMALL_CHUNK or self._is_scheduled:
-            return False
-        clock = time()
-        if 0.0 <= clock - self._alone_at < ALONE_SECONDS:
-            return False
-        self._alone_at = clock
-        return True
+    def chunk_handled(self, size: int, now: float) -> None:
+        """A chunk of a client was handled: write what it brought. A small one that comes by itself does not wait for the end
+        of the turn. Under load that is one flush more in SINGLE_SECONDS; alone, it saves the way back to the loop."""
+        if size <= SMALL_CHUNK and not self._is_scheduled:
+            clock = time.monotonic()  # the loop's time stands still within a millisecond
+            if clock - self._single_at >= SINGLE_SECONDS:
+                self._single_at = clock
+                self.flush_now(now)
+                return
+        self.flush_soon()
 
     def _end_turn(self) -> None:
         self._is_scheduled = False
@@ -99,11 +102,15 @@ class Turns:
         """Write what the broker wants written, and move the timer. Not from inside of a flush."""
         broker = self._broker
         rounds = FLUSH_ROUNDS_MAX  # a loop over a range would make an object of each number
-        while rounds > 0:
+        writes = FLUSH_WRITES_MAX
+        while rounds > 0 and writes > 0:
             rounds -= 1
-            for connection in broker.take_dirty():
+            dirty = broker.take_dirty(writes)
+            writes -= len(dirty)
+            for publisher in dirty:
+                connection = cast(Connection, publisher)
                 try:
-                    cast(ClientProtocol, connection.owner).carry_out(connection)
+                    cast(WritingOwner, connection.owner).carry_out(connection)
                 except Exception as error:  # the others of this turn must still be written
                     self._faults.internal_error(connection, error)
             if broker.reading_changes:
@@ -112,6 +119,9 @@ class Turns:
                 break
         else:
             self.flush_soon()
+        if broker.slices.has_work() and not self._is_going_on:
+            self._is_going_on = True
+            self._loop.call_soon(self._go_on)
         for end in self.ends:
             try:
                 end.turn_ended(now)
@@ -119,6 +129,16 @@ class Turns:
                 self._faults.plugin_error(error)
         if self._timer is None or broker.timers.is_earlier or broker.peer_holds:
             self._arm_timer()
+
+    def _go_on(self) -> None:
+        """In the turn after: whoever has sent something meanwhile came first."""
+        self._is_going_on = False
+        now = self.now()
+        try:
+            self._broker.go_on(now)
+        except Exception as error:
+            self._faults.timer_error(error)
+        self.flush_now(now)
 
     def _set_reading(self) -> None:
         for publisher in self._broker.take_reading_changes():

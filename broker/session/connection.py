@@ -1,23 +1,16 @@
 """One network connection, without the network: bytes in, bytes out, one loop a chunk.
 
 PUBLISH and its acks are handled here, on the path that every message takes; the other packets in `control`.
-The loop keeps one index into the chunk and cuts out only what it must keep. Measured in bench/README.md.
+The loop keeps one index into the chunk and cuts out only what it must keep.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from broker.broker import Broker
 from broker.codec.connect_reader import peek_protocol_version
-from broker.codec.packets import (
-    CONNECT,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    Will,
-)
+from broker.codec.packets import CONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL
 from broker.codec.reader import decode_ack, decode_packet, decode_publish
 from broker.codec.reason_codes import (
     KEEP_ALIVE_TIMEOUT,
@@ -28,104 +21,46 @@ from broker.codec.reason_codes import (
     RETAIN_NOT_SUPPORTED,
     SUCCESS,
 )
+from broker.codec.runs import PUBLISH_QOS0, Run, plain_payload_at
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
 from broker.session.aliases import resolve_alias
-from broker.session.alone import DirectOutput
-from broker.session.backlog import LOOK_MAX
-from broker.session.control import handle_control_packet
+from broker.session.control import handle_connect, handle_control_packet
 from broker.session.limits import check_packet_size
 from broker.session.outgoing import PACKET_ID_BYTES
-from broker.session.publisher import Publisher
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
+from broker.session.output import CONNECTED, CONNECTING, Output
+from broker.session.session import Session
 
 KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
-RUN_MAX: Final = 256  # messages handled as one; a hold of the publisher acts between two runs
 PENDING_MERGE_BYTES: Final = 4096  # smaller chunks of one packet are joined: a packet byte by byte costs its own size
 PACKET_RATE_MIN: Final = 16_384  # bytes a second that a large packet must come with, beyond connect_timeout
-RECEIVE_MAXIMUM_DEFAULT: Final = 65535  # [MQTT5 3.1.2.11.3]
 
 
-class Connection(Publisher):
-    """owner            the shell's handle, opaque here
-    session          None until CONNECT was accepted and after the close
-    version          3, 4 or 5; 0 before CONNECT
-    out              output of this turn, taken by take_output
-    held             how many full receivers ask not to read from this client (the shell pauses reading while > 0)
-    direct           writes to the transport at once, set by the shell; None: output only leaves through take_output
-    writable         False while the transport has more than write_buffer_high bytes unsent
+class Connection(Output):
+    """session  None until CONNECT was accepted and after the close
+
+    Input that is not handled is kept: `_pending[0]` from `_pending_from` on, and the other chunks. It is the part of a
+    packet whose rest is still to come (`_pending_needed` bytes in all, 0 when that is not known), or, while `held` is above
+    zero, whole packets that wait.
     """
 
     def __init__(self, broker: Broker, owner: object, remote_addr: str, local_addr: str, now: float) -> None:
-        super().__init__(owner)
-        # Compiled, attributes lie in memory as they are assigned here: what each message touches comes first, side by side.
+        super().__init__(broker, owner, remote_addr, local_addr, now)
         self.broker = broker
-        self.direct: DirectOutput | None = None
-        self.closed = False
-        self.writable = True
-        self.dirty = False
-        self.output_held = False  # one of `held` is this client's own: it sends, but does not take what it is answered
-        self.pending: list[bytes] | None = None  # chunks of a packet that is not whole yet
+        self.session: Session | None = None
         self.last_received_at = now
-        self.packets_received = 0
-        self.received_bytes = 0
-        self.client_id = ""
-        self.version = 0
-        self.maximum_packet_size = 0  # the client's; 0 is none
-        self.out: list[bytes] = []
-        self.out_size = 0
-        self.packets_sent = 0
-        self.sent_bytes = 0
-        self.stalled_bytes = 0  # written since the transport said that it is full
-        self.username = ""
-        self.keep_alive = 0
-        self.receive_maximum = RECEIVE_MAXIMUM_DEFAULT  # the client's
-        self.request_problem_information = True
-        self.will: Will | None = None
         self.topic_aliases: dict[int, bytes] | None = None  # the client's, inbound
-        self.look_at_most = LOOK_MAX  # retained topics, in this round
-        self.remote_addr = remote_addr
-        self.local_addr = local_addr
-        self.opened_at = now
-        self.connecting = False  # CONNECT is being handled: a refusal is a CONNACK
-        self.close_text = ""
-        self.pending_size = 0
-        self.pending_needed = 0
-        self.pending_at = 0.0  # when that packet began
+        self._pending: list[bytes] | None = None
+        self._pending_from = 0
+        self._pending_size = 0
+        self._pending_needed = 0
+        self._pending_at = 0.0  # when the packet began
+        broker.counters.connections_opened += 1
+        broker.timers.schedule(self)
 
     # --- output ---
-
-    def can_write(self) -> bool:
-        return self.writable and self.out_size < self.broker.write_buffer_high
-
-    def write_packets(self, data: bytes, count: int) -> None:
-        """`count` whole packets; they leave with the rest of this turn in one write."""
-        self.out.append(data)
-        self.out_size += len(data)
-        self.packets_sent += count
-        if not self.dirty:
-            self.dirty = True
-            self.broker.dirty.append(self)
-
-    def write_alone(self, data: bytes) -> bool:
-        """One whole packet, at once. False when output waits, or may not leave: then it belongs behind it."""
-        direct = self.direct
-        if direct is None or self.dirty or self.out_size or not self.writable or self.closed:
-            return False
-        direct.write(data)
-        self.packets_sent += 1
-        self.sent_bytes += len(data)
-        return True
-
-    def call_again(self) -> None:
-        """To be asked for output in the next round, also when there is none yet."""
-        if not self.dirty:
-            self.dirty = True
-            self.broker.dirty.append(self)
 
     def take_output(self) -> bytes:
         """Everything since the last call, as one piece.
@@ -137,9 +72,6 @@ class Connection(Publisher):
         session = self.session
         if not out and session is not None and session.is_waiting():
             self.dirty = True  # so that what pump writes is not announced: it is taken here
-            self.look_at_most = min(LOOK_MAX, self.look_at_most + LOOK_MAX)  # what was too much in one round is owed
-            if session.backlog is not None:
-                session.backlog.resting = False
             try:
                 session.pump(self.broker.now)
             finally:
@@ -147,8 +79,6 @@ class Connection(Publisher):
         else:
             self.dirty = False
         if not out:
-            if session is not None and session.backlog is not None and session.backlog.resting:
-                self.call_again()
             return b""
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
@@ -159,6 +89,14 @@ class Connection(Publisher):
         if session is not None and session.is_waiting():
             self.call_again()
         return data
+
+    def close(self, text: str) -> None:
+        super().close(text)
+        self.session = None
+        self.answer = None
+        self.topic_aliases = None
+        self._pending = None
+        self._pending_size = 0
 
     # --- time ---
 
@@ -171,7 +109,7 @@ class Connection(Publisher):
         at = NEVER
         if self.keep_alive:
             at = self.last_received_at + self.keep_alive * KEEP_ALIVE_GRACE
-        if self.pending_size and not self.held:
+        if self._pending_size and not self.held:
             at = min(at, self._packet_deadline())
         return at
 
@@ -180,7 +118,7 @@ class Connection(Publisher):
         connect_timeout = self.broker.settings.connect_timeout
         return min(
             self.last_received_at + connect_timeout,
-            self.pending_at + connect_timeout + self.pending_needed / PACKET_RATE_MIN,
+            self._pending_at + connect_timeout + self._pending_needed / PACKET_RATE_MIN,
         )
 
     def handle_timeout(self, now: float) -> None:
@@ -189,7 +127,7 @@ class Connection(Publisher):
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "no CONNECT within connect_timeout", now)
         elif self.held and not self.output_held:
             self.last_received_at = now  # we are not reading: silence is ours
-        elif self.pending_size and not self.held and now >= self._packet_deadline():
+        elif self._pending_size and not self.held and now >= self._packet_deadline():
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "packet not completed within connect_timeout", now)
         else:
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "keep alive timeout", now)
@@ -197,72 +135,93 @@ class Connection(Publisher):
     # --- input ---
 
     def receive_data(self, data: bytes, now: float) -> None:
-        """Handle every whole packet of the chunk, keep the rest. Errors of the client close the connection here."""
+        """Handle the whole packets of the chunk, at most a slice of them at once; keep the rest. Errors of the client close
+        the connection here."""
         if self.closed:
             return
         broker = self.broker
-        router = broker.router
         self.last_received_at = now
         broker.now = now
+        broker.slices.begin()
         self.received_bytes += len(data)
-        pending = self.pending
-        flow = self.flow
-        if (
-            flow is not None
-            and pending is None
-            and len(data) <= broker.max_packet_size
-            and flow.fits(data, 0, router.generation)
-        ):
-            self.packets_received += 1
-            router.route_again(flow, data, self, self.client_id, now)
-            return
+        pending = self._pending
+        start = 0
         if pending is not None:
-            self.pending_size += len(data)
-            if self.pending_size < self.pending_needed or self.held:
+            self._pending_size += len(data)
+            if self._pending_size < self._pending_needed or self.held:
                 if len(pending[-1]) < PENDING_MERGE_BYTES:
                     pending[-1] += data
                 else:
                     pending.append(data)
                 return
-            pending.append(data)
-            data = b"".join(pending)
-            self.pending = None
-            self.pending_size = 0
-        router.publisher = self
+            if data:
+                pending.append(data)
+            start = self._pending_from
+            if len(pending) == 1:
+                data = pending[0]
+            else:
+                if start:
+                    pending[0] = pending[0][start:]
+                    start = 0
+                data = b"".join(pending)
+            self._pending = None
+            self._pending_size = 0
         try:
-            rest = self._receive(data, now)
+            rest = self._receive(data, start, now)
         except MqttError as error:
             broker.counters.protocol_errors += 1
             broker.close_connection(self, error.reason_code, error.text, now)
             return
-        finally:
-            router.publisher = None
         if rest < len(data) and not self.closed:
-            self.pending = [data[rest:]]
-            self.pending_size = len(data) - rest
-            if rest or pending is None:
-                self.pending_at = now
-            self.broker.timers.schedule(self)
+            # Whole packets that wait may be many: they are not copied each time that some of them were handled.
+            self._pending_from = rest if self.held else 0
+            self._pending = [data] if self.held else [data[rest:]]
+            self._pending_size = len(data) - rest
+            if rest > start or pending is None:
+                self._pending_at = now
+            broker.timers.schedule(self)
         session = self.session
-        if session is not None and (session.queue or session.resend or session.backlog is not None):
+        if session is not None and session.is_waiting():
             session.pump(now)
         if not self.writable and not self.output_held:
             # Acknowledgements and answers are not queued: who does not take them is not read either.
-            if self.stalled_bytes + self.out_size > self.broker.write_buffer_high and not self.closed:
+            if self.stalled_bytes + self.out_size > broker.write_buffer_high and not self.closed:
                 self.output_held = True
-                self.broker.hold(self)
+                broker.hold(self)
+
+    def waiting_bytes(self) -> int:
+        """Bytes of input that are not handled yet."""
+        return self._pending_size
+
+    def waiting_chunks(self) -> int:
+        """In how many pieces they are kept."""
+        return 0 if self._pending is None else len(self._pending)
 
     def resume_receiving(self, now: float) -> None:
-        """After a hold: go on with what was left of the chunk."""
-        if self.pending is not None and not self.closed:
-            self.pending_needed = 0
+        """After a hold: go on with the answer that was begun, then with the rest of the chunk."""
+        answer = self.answer
+        if answer is not None:
+            self.broker.slices.begin()
+            if not answer.go_on(now):
+                self.broker.rest(self)
+                return
+            self.answer = None
+            self.phase = CONNECTED
+        if self._pending is not None and not self.closed:
+            self._pending_needed = 0
             self.receive_data(b"", now)
 
-    def _receive(self, data: bytes, now: float) -> int:
-        """The loop. Returns the position of the first byte that is not handled; sets pending_needed."""
-        pos = 0
+    def _receive(self, data: bytes, pos: int, now: float) -> int:
+        """The loop. Returns the position of the first byte that is not handled; sets _pending_needed."""
         size = len(data)
+        broker = self.broker
+        slices = broker.slices
         while pos + 1 < size:
+            if slices.is_over():
+                broker.rest(self)
+                self._pending_needed = 0
+                return pos
+            slices.steps += 1
             first = data[pos]
             version = self.version
             if version == 0 and first >> 4 != CONNECT:
@@ -274,7 +233,7 @@ class Connection(Publisher):
                 shift = 7
                 while True:
                     if body >= size:
-                        self.pending_needed = 0
+                        self._pending_needed = 0
                         return pos
                     byte = data[body]
                     body += 1
@@ -291,7 +250,7 @@ class Connection(Publisher):
                     # forwarded as they came.
                     end = body + remaining
                     if first >> 4 == PUBLISH and end <= size and version:
-                        self._receive(data[pos : pos + 1] + encode_varint(remaining) + data[body:end], now)
+                        self._receive(data[pos : pos + 1] + encode_varint(remaining) + data[body:end], 0, now)
                         if self.closed:
                             return size
                         pos = end
@@ -301,48 +260,18 @@ class Connection(Publisher):
             end = body + remaining
             if end > size:
                 self._check_size(first, end - pos)
-                self.pending_needed = end - pos
+                self._pending_needed = end - pos
                 return pos
-            if version == 0:
-                self._check_size(first, end - pos)
-                self.packets_received += 1
-                self._receive_connect(first, data, body, end, now)
-                if self.closed:
-                    return size
-                pos = end
-                continue
             kind = first >> 4
-            if kind == PUBLISH:
-                # The two forms that make up the load: QoS 0 or 1, nothing in the flags, no MQTT 5 properties.
-                # Topic length and properties length are read below only where `remaining` covers them.
-                if first <= 0x32 and first != 0x31 and remaining >= 5:
-                    topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-                    payload_at = topic_end + (first & 2)
-                    if version == 5:
-                        payload_at += 1
-                    if payload_at <= end and topic_end > body + 2 and (version != 5 or data[payload_at - 1] == 0):
-                        if end - pos > self.broker.max_packet_size:
-                            self._check_size(first, end - pos)
-                        if first == 0x30:
-                            pos = self._receive_run(data, pos, end, body + 2, topic_end, payload_at, now)
-                        else:
-                            self._receive_qos1(data, pos, body + 2, topic_end, payload_at, end, now)
-                            pos = end
-                        if self.held or self.closed:
-                            if self.closed:
-                                return size
-                            self.pending_needed = 0
-                            return pos
-                        continue
-                self._check_size(first, end - pos)
-                self.packets_received += 1
-                self._receive_publish(first, data, body, end, now)
-                if self.closed:
-                    return size
-                if self.held:
-                    self.pending_needed = 0
-                    return end
-            elif kind == PUBACK and remaining == 2 and first == 0x40:
+            payload_at = plain_payload_at(data, first, body, end, version) if kind == PUBLISH else -1
+            if payload_at >= 0:
+                if end - pos > broker.max_packet_size:
+                    self._check_size(first, end - pos)
+                if first == PUBLISH_QOS0:
+                    end = self._receive_run(data, pos, body, end, payload_at, now)
+                else:
+                    self._receive_qos1(data, pos, body, end, payload_at, now)
+            elif kind == PUBACK and remaining == 2 and first == 0x40 and version:
                 self.packets_received += 1
                 session = self.session
                 assert session is not None
@@ -350,57 +279,62 @@ class Connection(Publisher):
             else:
                 self._check_size(first, end - pos)
                 self.packets_received += 1
-                if PUBACK <= kind <= PUBCOMP:
-                    self._receive_ack(kind, first, data, body, end)
-                else:
-                    handle_control_packet(self, decode_packet(first, data, body, end, version), now)
-                    if self.closed:
-                        return size
+                self._receive_other(kind, first, data, body, end, now)
             pos = end
-        self.pending_needed = 0
+            if self.closed:
+                return size
+            if self.held:
+                self._pending_needed = 0
+                return pos
+        self._pending_needed = 0
         return pos
+
+    def _receive_other(self, kind: int, first: int, data: bytes, body: int, end: int, now: float) -> None:
+        """Any packet that is not one of the forms that make up the load."""
+        if self.version == 0:
+            self._receive_connect(first, data, body, end, now)
+        elif kind == PUBLISH:
+            self._receive_publish(first, data, body, end, now)
+        elif PUBACK <= kind <= PUBCOMP:
+            self._receive_ack(kind, first, data, body, end)
+        else:
+            session = self.session
+            assert session is not None
+            packet = decode_packet(first, data, body, end, self.version)
+            handle_control_packet(self.broker, self, session, packet, now)
 
     def _receive_connect(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
         """One that cannot be decoded is refused with a CONNACK of the version that it seems to ask for [MQTT-3.1.4-1]."""
+        self.phase = CONNECTING
         try:
             packet = decode_packet(first, data, body, end, 4)
         except MqttError:
             self.version = peek_protocol_version(data, body, end)
-            self.connecting = True
             raise
-        handle_control_packet(self, packet, now)
+        self.session = handle_connect(self.broker, self, packet, now)
+        self.broker.timers.schedule(self)  # its Keep Alive counts from now on
 
     def _check_size(self, first: int, packet_size: int) -> None:
         check_packet_size(first, packet_size, self.version, self.broker.max_packet_size)
 
     # --- PUBLISH ---
 
-    def _receive_run(
-        self, data: bytes, start: int, end: int, topic_at: int, topic_end: int, payload_at: int, now: float
-    ) -> int:
+    def _receive_run(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> int:
         """QoS 0: take every following packet of the same topic and length with this one, as one slice of the chunk."""
-        router = self.broker.router
-        route = router.lookup(data[topic_at:topic_end])
-        length = end - start
-        count = 1
-        stop = end
-        limit = min(len(data), start + length * RUN_MAX)
-        if stop + length <= limit:
-            head = data[start:payload_at]
-            while stop + length <= limit and data.startswith(head, stop):
-                stop += length
-                count += 1
-        self.packets_received += count
-        self.broker.counters.qos0_received += count
-        if stop - start == len(data) and count == 1:
-            self.learn_flow(route, router.generation, 4 if self.version < 5 else 5, data, 0, payload_at)
-        router.route_run(route, data, start, stop, count, payload_at - start, self.version, self.client_id, now, True)
-        return stop
+        broker = self.broker
+        router = broker.router
+        version = self.version
+        route = router.lookup(data[body + 2 : payload_at - 1 if version == 5 else payload_at])
+        run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
+        self.packets_received += run.count
+        broker.counters.qos0_received += run.count
+        router.route_run(route, run, self, now)
+        return run.stop
 
-    def _receive_qos1(
-        self, data: bytes, start: int, topic_at: int, topic_end: int, payload_at: int, end: int, now: float
-    ) -> None:
+    def _receive_qos1(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> None:
         """QoS 1 without flags and properties. The PUBACK leaves in the same write as the others of this chunk."""
+        version = self.version
+        topic_end = payload_at - 3 if version == 5 else payload_at - 2
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         if packet_id == 0:
             raise ProtocolViolation("PUBLISH with packet identifier 0 [MQTT-2.2.1-3]")
@@ -409,12 +343,12 @@ class Connection(Publisher):
         if broker.maximum_qos < 1:
             raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")
         broker.counters.count_received(1)
-        message = Message(data[topic_at:topic_end], data[payload_at:end], 1, False, b"", NEVER, self.client_id)
+        message = Message(data[body + 2 : topic_end], data[payload_at:end], 1, False, b"", NEVER, self.client_id)
         message.head = data[start:topic_end]
-        message.tail = message.payload if self.version < 5 else data[topic_end + 2 : end]
-        message.head_version = 4 if self.version < 5 else 5
-        matched = broker.router.route(message, now)
-        if matched or self.version != 5:
+        message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
+        message.head_version = 4 if version < 5 else 5
+        matched = broker.router.route(message, self, now)
+        if matched or version != 5:
             self.write_packets(b"\x40\x02" + PACKET_ID_BYTES[packet_id], 1)
         else:
             self.write_packets(encode_puback(packet_id, NO_MATCHING_SUBSCRIBERS, 5), 1)
@@ -457,7 +391,7 @@ class Connection(Publisher):
         message = Message(
             topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, self.client_id
         )
-        matched = self.broker.router.route(message, now)
+        matched = self.broker.router.route(message, self, now)
         if publish.qos:
             reason_code = SUCCESS if matched or self.version != 5 else NO_MATCHING_SUBSCRIBERS
             if publish.qos == 1:

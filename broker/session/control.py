@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from broker.broker import Broker, Subscribing, Unsubscribing
 from broker.codec import properties as props
 from broker.codec.packets import (
     Auth,
@@ -31,31 +32,24 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError, ProtocolViolation
-from broker.session.session import EXPIRY_NEVER
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
-    from broker.session.connection import Connection
-    from broker.session.session import Session
+from broker.session.output import ANSWERING, CONNECTED, Output
+from broker.session.session import EXPIRY_NEVER, Session
+from broker.slices import Work
 
 PINGRESP_BYTES: Final = b"\xd0\x00"
 MAXIMUM_PACKET_SIZE: Final = 268_435_460  # of the protocol; only a smaller one is announced
 
 
-def handle_control_packet(connection: Connection, packet: Packet, now: float) -> None:
+def handle_control_packet(broker: Broker, connection: Output, session: Session, packet: Packet, now: float) -> None:
     """One packet of an open connection. Raises MqttError for what the client did wrong."""
-    if connection.version == 0:
-        if not isinstance(packet, Connect):
-            raise ProtocolViolation(f"first packet is {type(packet).__name__}, not CONNECT [MQTT-3.1.0-1]")
-        handle_connect(connection, packet, now)
-    elif isinstance(packet, PingReq):
+    if isinstance(packet, PingReq):
         connection.write_packets(PINGRESP_BYTES, 1)
     elif isinstance(packet, Subscribe):
-        handle_subscribe(connection, packet, now)
+        handle_subscribe(broker, connection, session, packet, now)
     elif isinstance(packet, Unsubscribe):
-        handle_unsubscribe(connection, packet, now)
+        handle_unsubscribe(broker, connection, session, packet, now)
     elif isinstance(packet, Disconnect):
-        handle_disconnect(connection, packet, now)
+        handle_disconnect(broker, connection, session, packet, now)
     elif isinstance(packet, Auth):
         raise ProtocolViolation("AUTH without an authentication method in CONNECT [MQTT-4.12.0-6]")
     elif isinstance(packet, Connect):
@@ -64,13 +58,13 @@ def handle_control_packet(connection: Connection, packet: Packet, now: float) ->
         raise ProtocolViolation(f"{type(packet).__name__} is not for a client to send")
 
 
-def handle_connect(connection: Connection, packet: Connect, now: float) -> None:
+def handle_connect(broker: Broker, connection: Output, packet: Packet, now: float) -> Session:
     """Section 3.1. A refusal is a CONNACK with its reason code and the close, which the connection's error path sends."""
-    broker = connection.broker
+    if not isinstance(packet, Connect):
+        raise ProtocolViolation(f"first packet is {type(packet).__name__}, not CONNECT [MQTT-3.1.0-1]")
     settings = broker.settings
     properties = packet.properties
     connection.version = packet.protocol_version
-    connection.connecting = True
     connection.username = packet.username or ""
     connection.request_problem_information = props.get_int(properties, props.REQUEST_PROBLEM_INFORMATION, 1) == 1
     connection.receive_maximum = props.get_int(properties, props.RECEIVE_MAXIMUM, 65535)
@@ -104,17 +98,16 @@ def handle_connect(connection: Connection, packet: Connect, now: float) -> None:
     # A client that cannot take its CONNACK would wait for it; one that can takes every acknowledgement.
     _check_answer(connection, ConnAck(False, SUCCESS, answer))
     session, present = broker.open_session(connection, client_id, packet.clean_start, expiry_interval, now)
-    connection.connecting = False
+    connection.phase = CONNECTED
     connection.will = packet.will
     if packet.protocol_version == 3:
         present = False  # reserved in MQTT 3.1 (3.2 there)
-    connection.write_packets(
-        encode_packet(ConnAck(present, SUCCESS, answer), packet.protocol_version, connection.maximum_packet_size), 1
-    )
+    _write(connection, ConnAck(present, SUCCESS, answer))
     session.resume(now)
+    return session
 
 
-def _check_answer(connection: Connection, answer: Packet) -> None:
+def _check_answer(connection: Output, answer: Packet) -> None:
     """Before anything is done: an answer above the client's Maximum Packet Size may not be sent [MQTT-3.1.2-24], and who
     waits for one that never comes learns nothing."""
     maximum = connection.maximum_packet_size
@@ -156,46 +149,72 @@ def _announce_limits(broker: Broker, answer: Properties) -> None:
         answer[props.SHARED_SUBSCRIPTION_AVAILABLE] = 0
 
 
-def handle_subscribe(connection: Connection, packet: Subscribe, now: float) -> None:
-    """Section 3.8. SUBACK leaves before the retained messages that the subscription brings."""
-    session = _session(connection)
-    broker = connection.broker
+def handle_subscribe(broker: Broker, connection: Output, session: Session, packet: Subscribe, now: float) -> None:
+    """Section 3.8."""
     identifier = props.get_int(packet.properties, props.SUBSCRIPTION_IDENTIFIER, 0)
     if identifier and not broker.settings.subscription_identifier_available:
         raise MqttError(SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers are switched off here")
     _check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
-    known = broker.known_filters(session, packet.filters)
-    codes = broker.subscribe_session(session, packet.filters, identifier)
-    connection.write_packets(
-        encode_packet(SubAck(packet.packet_id, codes), connection.version, connection.maximum_packet_size), 1
-    )
-    broker.send_retained(session, packet.filters, codes, known, now)
+    work = Subscribing(broker, session, packet.filters, identifier)
+    _answer(broker, connection, SubscribeAnswer(connection, session, packet.packet_id, work), now)
 
 
-def handle_unsubscribe(connection: Connection, packet: Unsubscribe, now: float) -> None:
+def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
     """Section 3.10."""
-    session = _session(connection)
     _check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
-    codes = connection.broker.unsubscribe_session(session, packet.topic_filters)
-    connection.write_packets(
-        encode_packet(UnsubAck(packet.packet_id, codes), connection.version, connection.maximum_packet_size), 1
-    )
+    work = Unsubscribing(broker, session, packet.topic_filters)
+    _answer(broker, connection, UnsubscribeAnswer(connection, packet.packet_id, work), now)
 
 
-def handle_disconnect(connection: Connection, packet: Disconnect, now: float) -> None:
+def _answer(broker: Broker, connection: Output, answer: Work, now: float) -> None:
+    """At once, or in later turns when it takes more than a slice. The input behind it waits."""
+    if not answer.go_on(now):
+        connection.phase = ANSWERING
+        connection.answer = answer
+        broker.rest(connection)
+
+
+class SubscribeAnswer(Work):
+    """SUBACK leaves before the retained messages that the subscriptions bring."""
+
+    def __init__(self, connection: Output, session: Session, packet_id: int, work: Subscribing) -> None:
+        self._connection = connection
+        self._session = session
+        self._packet_id = packet_id
+        self._work = work
+
+    def go_on(self, now: float) -> bool:
+        if not self._work.go_on(now):
+            return False
+        _write(self._connection, SubAck(self._packet_id, self._work.codes))
+        self._session.pump(now)
+        return True
+
+
+class UnsubscribeAnswer(Work):
+    def __init__(self, connection: Output, packet_id: int, work: Unsubscribing) -> None:
+        self._connection = connection
+        self._packet_id = packet_id
+        self._work = work
+
+    def go_on(self, now: float) -> bool:
+        if not self._work.go_on(now):
+            return False
+        _write(self._connection, UnsubAck(self._packet_id, self._work.codes))
+        return True
+
+
+def _write(connection: Output, answer: Packet) -> None:
+    connection.write_packets(encode_packet(answer, connection.version, connection.maximum_packet_size), 1)
+
+
+def handle_disconnect(broker: Broker, connection: Output, session: Session, packet: Disconnect, now: float) -> None:
     """Section 3.14: a normal one takes the will away; MQTT 5 may change the Session Expiry Interval."""
-    session = _session(connection)
     wanted = props.get_int(packet.properties, props.SESSION_EXPIRY_INTERVAL, -1)
     if wanted >= 0:
-        if session.expiry_interval == 0 and wanted > 0 and connection.broker.settings.session_expiry > 0:
+        if session.expiry_interval == 0 and wanted > 0 and broker.settings.session_expiry > 0:
             raise ProtocolViolation("DISCONNECT raises a Session Expiry Interval of 0 [MQTT-3.14.2-2]")
-        session.expiry_interval = min(wanted, int(min(connection.broker.settings.session_expiry, EXPIRY_NEVER)))
+        session.expiry_interval = min(wanted, int(min(broker.settings.session_expiry, EXPIRY_NEVER)))
     if packet.reason_code == NORMAL_DISCONNECTION:
         connection.will = None  # [MQTT-3.14.4-3]; any other reason code leaves it [MQTT-3.1.2-10]
-    connection.broker.close_connection(connection, -1, "client disconnected", now)
-
-
-def _session(connection: Connection) -> Session:
-    session = connection.session
-    assert session is not None, "a packet after the close"
-    return session
+    broker.close_connection(connection, -1, "client disconnected", now)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.message import Message
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
 from broker.session.outgoing import AWAIT_PUBACK, Outgoing
-
-if TYPE_CHECKING:
-    from broker.session.session import Session
+from broker.session.session import Session
 
 HANDED_OVER_MAX: Final = 256  # messages of one session; what is more ends with it, and is counted
 

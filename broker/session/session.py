@@ -6,9 +6,11 @@ A session hands bytes to its connection, if there is one that can take them; oth
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from broker.codec.runs import Run
 from broker.codec.writer import encode_pubrel
+from broker.context import Context
 from broker.counters import (
     DROP_EXPIRED,
     DROP_PACKET_TOO_LARGE,
@@ -18,6 +20,9 @@ from broker.counters import (
     DROP_SESSION_ENDED,
 )
 from broker.message import NEVER, Message, message_bytes
+from broker.publisher import Publisher
+from broker.routing.subscriber import Subscriber
+from broker.routing.subscription import Subscription
 from broker.session.backlog import Portion, RetainedBacklog
 from broker.session.outgoing import (
     AWAIT_PUBACK,
@@ -26,28 +31,24 @@ from broker.session.outgoing import (
     Outgoing,
     encode_for,
 )
-from broker.timers import Timed
+from broker.session.output import Output
+from broker.session.will import PendingWill
+from broker.slices import SLICE_STEPS, Work
 
-if TYPE_CHECKING:
-    from broker.broker import Broker
-    from broker.routing.subscription import Subscription
-    from broker.session.connection import Connection
-    from broker.session.publisher import Publisher
-    from broker.session.will import PendingWill
-
+NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
+FORM_BYTES_MAX: Final = 2  # that a PUBLISH may be longer in the form of the other protocol version
 EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval that does not end [MQTT5 3.1.2.11.2]
 PACKET_ID_MAX: Final = 65535
 EXPIRED_LOOK_MAX: Final = 32  # entries at the old end of a full queue that are looked at for one that has expired
 
 
-class Session(Timed):
+class Session(Subscriber):
     """One client id's session. Times are monotonic seconds; disconnected_at 0.0 means connected or never."""
 
-    def __init__(self, broker: Broker, client_id: str, now: float) -> None:
-        super().__init__()
-        self.broker = broker
-        self.client_id = client_id
-        self.connection: Connection | None = None
+    def __init__(self, context: Context, client_id: str, now: float) -> None:
+        super().__init__(client_id)
+        self.context = context
+        self.connection: Output | None = None
         # Of the last connection, kept for those who look at an offline session.
         self.username = ""
         self.version = 4
@@ -58,8 +59,8 @@ class Session(Timed):
         self.connected_at = now
         self.disconnected_at = 0.0
         self.expiry_interval = 0
-        self.inflight_max = broker.settings.max_inflight
-        self.queue_max = broker.settings.max_queued_messages
+        self.inflight_max = context.settings.max_inflight
+        self.queue_max = context.settings.max_queued_messages
         # Containers that an idle client never needs are made when first used (an idle connection stays under 6 kB).
         self.subscriptions: dict[bytes, Subscription] = {}
         self.subscriptions_total = 0
@@ -72,7 +73,6 @@ class Session(Timed):
         self.incoming: dict[int, bool] | None = None  # QoS 2 packet identifiers received, not yet released
         self.next_packet_id = 1
         self.will: PendingWill | None = None
-        self.ended = False
         # Publishers that are not read because this session's queue is past its half.
         self.held: list[Publisher] | None = None
         self.hold_until = 0.0
@@ -122,14 +122,29 @@ class Session(Timed):
         if self.held:
             self.release_publishers()
         elif self.connection is None and not self.ended:
-            self.broker.session_expired(self, now)
+            self.context.session_expired(self.client_id, now)
 
     # --- outgoing ---
 
-    def deliver(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> None:
-        """Send one message now, or queue it. Order is kept: nothing overtakes what is queued."""
+    def _open_connection(self) -> Output | None:
+        """The connection, when a message may be written to it now: nothing is queued in front of it."""
         connection = self.connection
-        if connection is not None and not self.queue and connection.can_write():
+        if connection is None or self.queue or not connection.can_write():
+            return None
+        return connection
+
+    def deliver(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        publisher: Publisher | None,
+        now: float,
+    ) -> None:
+        """Send one message now, or queue it. Order is kept: nothing overtakes what is queued."""
+        connection = self._open_connection()
+        if connection is not None:
             if qos == 0:
                 self._send_qos0(connection, message, retain, identifiers, now)
                 return
@@ -139,16 +154,23 @@ class Session(Timed):
             if len(inflight) < self.inflight_max and not self.resend:
                 self._send(connection, Outgoing(message, qos, retain, identifiers), now)
                 return
-        self._enqueue(message, qos, retain, identifiers, now)
+        self._enqueue(message, qos, retain, identifiers, publisher, now)
 
-    def deliver_retained(self, portion: Portion, now: float) -> None:
-        """Retained messages of a subscription, to a client that is there: as many as it takes now, the others as it
-        goes on."""
+    def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
+        connection = self._open_connection()
+        if connection is not None and connection.takes(run.packet_size + FORM_BYTES_MAX):
+            connection.write_packets(run.encoded(connection.version), run.count)
+            self.context.counters.qos0_sent += run.count
+            return
+        for message in run.messages():
+            self.deliver(message, 0, False, NO_IDENTIFIERS, publisher, now)
+
+    def add_retained(self, portion: Portion) -> None:
+        """Retained messages of a subscription, for a client that is there. `pump` sends them as the client takes them."""
         backlog = self.backlog
         if backlog is None:
             backlog = self.backlog = RetainedBacklog()
         backlog.add(portion)
-        self._pump_backlog(now)
 
     def _pump_backlog(self, now: float) -> None:
         connection = self.connection
@@ -158,13 +180,14 @@ class Session(Timed):
         inflight = self.inflight
         if inflight is None:
             inflight = self.inflight = {}
-        while not self.queue and connection.can_write():
-            connection.look_at_most -= backlog.find(self.broker.retained, now, connection.look_at_most)
+        slices = self.context.slices
+        while not self.queue and not backlog.is_resting() and connection.can_write():
+            slices.steps += backlog.find(self.context.retained, now, max(1, SLICE_STEPS - slices.steps))
             message = backlog.message
             portion = backlog.portion
             if message is None or portion is None:
-                if backlog.resting:
-                    connection.call_again()
+                if backlog.is_resting():
+                    slices.later(BacklogWork(self))
                 else:
                     self.backlog = None
                 return
@@ -179,16 +202,16 @@ class Session(Timed):
             message.encoded = None  # a kept message does not keep its encodings
 
     def _send_qos0(
-        self, connection: Connection, message: Message, retain: bool, identifiers: tuple[int, ...], now: float
+        self, connection: Output, message: Message, retain: bool, identifiers: tuple[int, ...], now: float
     ) -> None:
         data = encode_for(message, connection.version, 0, retain, False, 0, identifiers, now)
-        if connection.maximum_packet_size and len(data) > connection.maximum_packet_size:
+        if not connection.takes(len(data)):
             self._drop(DROP_PACKET_TOO_LARGE)
             return
         connection.write_packets(data, 1)
-        self.broker.counters.qos0_sent += 1
+        self.context.counters.qos0_sent += 1
 
-    def _send(self, connection: Connection, outgoing: Outgoing, now: float) -> None:
+    def _send(self, connection: Output, outgoing: Outgoing, now: float) -> None:
         """Give a packet identifier and send; the caller has seen that there is room."""
         inflight = self.inflight
         message = outgoing.message
@@ -200,7 +223,7 @@ class Session(Timed):
         data = encode_for(
             message, connection.version, outgoing.qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
         )
-        if connection.maximum_packet_size and len(data) > connection.maximum_packet_size:
+        if not connection.takes(len(data)):
             self._drop(DROP_PACKET_TOO_LARGE)
             return
         self.next_packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
@@ -208,17 +231,28 @@ class Session(Timed):
         outgoing.state = AWAIT_PUBACK if outgoing.qos == 1 else AWAIT_PUBREC
         inflight[packet_id] = outgoing
         connection.write_packets(data, 1)
-        self.broker.counters.count_sent(outgoing.qos)
+        self.context.counters.count_sent(outgoing.qos)
 
-    def _enqueue(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> None:
-        if self.connection is None and qos == 0 and not self.broker.settings.queue_qos0_messages:
+    def _enqueue(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        publisher: Publisher | None,
+        now: float,
+    ) -> None:
+        if self.ended:
+            self._drop(DROP_SESSION_ENDED)
+            return
+        if self.connection is None and qos == 0 and not self.context.settings.queue_qos0_messages:
             self._drop(DROP_QOS0_OFFLINE)
             return
         queue = self.queue
         if queue is None:
             queue = self.queue = deque()
         size = message_bytes(message)
-        if size > self.broker.settings.max_queued_bytes:
+        if size > self.context.settings.max_queued_bytes:
             self._drop(DROP_QUEUE_BYTES)
             return
         room = self.queue_max - self.inflight_length()
@@ -226,20 +260,22 @@ class Session(Timed):
             if not self._make_room(now):
                 self._drop(DROP_QUEUE_FULL)
                 return
-        while queue and self.queue_bytes + size > self.broker.settings.max_queued_bytes:
+        while queue and self.queue_bytes + size > self.context.settings.max_queued_bytes:
             self._forget(queue.popleft())
             self._drop(DROP_QUEUE_BYTES)
         expires_at = message.expires_at
-        if self.broker.settings.message_expiry > 0:
-            expires_at = min(expires_at, now + self.broker.settings.message_expiry)
+        if self.context.settings.message_expiry > 0:
+            expires_at = min(expires_at, now + self.context.settings.message_expiry)
         queue.append(Outgoing(message, qos, retain, identifiers, expires_at))
         self.queue_bytes += size
         if qos == 0:
             self.queue_qos0 += 1
-        if self.connection is not None and (
-            len(queue) * 2 >= room or self.queue_bytes * 2 >= self.broker.settings.max_queued_bytes
+        if (
+            publisher is not None
+            and self.connection is not None
+            and (len(queue) * 2 >= room or self.queue_bytes * 2 >= self.context.settings.max_queued_bytes)
         ):
-            self._hold_publisher(now)
+            self._hold_publisher(publisher, now)
 
     def _make_room(self, now: float) -> bool:
         """A full queue gives way at its old end: what has expired, then QoS 0, then the oldest. False: no queue at all."""
@@ -272,7 +308,7 @@ class Session(Timed):
 
     def _drop(self, reason: str) -> None:
         self.messages_dropped += 1
-        self.broker.counters.drop(reason, 1)
+        self.context.counters.drop(reason, 1)
 
     def pump(self, now: float) -> None:
         """Send from the queue what the connection and the in-flight window take. Call it after acks and after a drain."""
@@ -311,7 +347,7 @@ class Session(Timed):
         if self.held is not None and self._is_drained():
             self.release_publishers()
 
-    def _send_again(self, connection: Connection, outgoing: Outgoing, now: float) -> None:
+    def _send_again(self, connection: Output, outgoing: Outgoing, now: float) -> None:
         """After a reconnect: PUBLISH with DUP, or PUBREL, with the packet identifier it had [MQTT-4.4.0-1]."""
         message = outgoing.message
         if outgoing.state == AWAIT_PUBCOMP or message is None:
@@ -327,7 +363,7 @@ class Session(Timed):
             outgoing.identifiers,
             now,
         )
-        if connection.maximum_packet_size and len(data) > connection.maximum_packet_size:
+        if not connection.takes(len(data)):
             self._drop(DROP_PACKET_TOO_LARGE)
             if self.inflight is not None:
                 self.inflight.pop(outgoing.packet_id, None)
@@ -371,30 +407,29 @@ class Session(Timed):
 
     # --- publishers that are too fast for this session ---
 
-    def _hold_publisher(self, now: float) -> None:
+    def _hold_publisher(self, publisher: Publisher, now: float) -> None:
         """Past the half of the queue the publisher is not read for a while, at most publisher_hold_max once per backlog:
         a receiver that stays stuck then loses messages (counted), but stops nobody."""
-        publisher = self.broker.router.publisher
-        if publisher is None or publisher.session is self:
+        if publisher is self.connection:
             return
         if self.held is None:
-            if self.broker.settings.publisher_hold_max <= 0:
+            if self.context.settings.publisher_hold_max <= 0:
                 return
             self.held = []
-            self.hold_until = now + self.broker.settings.publisher_hold_max
-            self.broker.timers.schedule(self)
+            self.hold_until = now + self.context.settings.publisher_hold_max
+            self.context.timers.schedule(self)
         elif now >= self.hold_until:
             return
         if publisher not in self.held:
             self.held.append(publisher)
-            self.broker.hold(publisher)
-            self.broker.timers.schedule(self)
+            self.context.hold(publisher)
+            self.context.timers.schedule(self)
 
     def _is_drained(self) -> bool:
         """No more than a quarter of either bound waits."""
         queue = self.queue
         return not queue or (
-            len(queue) * 4 <= self.queue_max and self.queue_bytes * 4 <= self.broker.settings.max_queued_bytes
+            len(queue) * 4 <= self.queue_max and self.queue_bytes * 4 <= self.context.settings.max_queued_bytes
         )
 
     def release_publishers(self) -> None:
@@ -406,11 +441,11 @@ class Session(Timed):
         else:
             self.held = []
         for publisher in held:
-            self.broker.release(publisher)
+            self.context.release(publisher)
 
     # --- connection comes and goes ---
 
-    def attach(self, connection: Connection, now: float) -> None:
+    def attach(self, connection: Output, now: float) -> None:
         """A connection serves this session from now on."""
         assert self.connection is None
         self.connection = connection
@@ -420,7 +455,7 @@ class Session(Timed):
         self.keep_alive = connection.keep_alive
         self.remote_addr = connection.remote_addr
         self.local_addr = connection.local_addr
-        self.inflight_max = min(self.broker.settings.max_inflight, connection.receive_maximum)
+        self.inflight_max = min(self.context.settings.max_inflight, connection.receive_maximum)
 
     def resume(self, now: float) -> None:
         """After CONNACK: everything that was not acknowledged again, in order [MQTT-4.4.0-1], then the queue."""
@@ -439,20 +474,20 @@ class Session(Timed):
         self.disconnected_at = now
         if self.held is not None:
             self.queue_held_end()
-        self.broker.timers.schedule(self)
+        self.context.timers.schedule(self)
 
     def queue_held_end(self) -> None:
         held = self.held
         self.held = None
         if held is not None:
             for publisher in held:
-                self.broker.release(publisher)
+                self.context.release(publisher)
 
     def end(self) -> None:
         """The session state is given up; what was queued is dropped and counted."""
         self.ended = True
         if self.queue:
-            self.broker.counters.drop(DROP_SESSION_ENDED, len(self.queue))
+            self.context.counters.drop(DROP_SESSION_ENDED, len(self.queue))
             self.messages_dropped += len(self.queue)
         self.queue = None
         self.backlog = None
@@ -462,3 +497,19 @@ class Session(Timed):
         self.resend = None
         self.incoming = None
         self.queue_held_end()
+
+
+class BacklogWork(Work):
+    """Go on with the retained messages of a session in a later turn."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def go_on(self, now: float) -> bool:
+        session = self._session
+        if session.backlog is not None:
+            session.backlog.resting = False
+            session.pump(now)
+        return True

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from broker.codec.packets import Will
+from broker.context import Context
 from broker.message import NEVER, Message
 from broker.timers import Timed
-
-if TYPE_CHECKING:
-    from broker.broker import Broker
-    from broker.session.session import Session
 
 
 def will_message(will: Will, client_id: str, now: float) -> Message:
@@ -22,10 +17,10 @@ def will_message(will: Will, client_id: str, now: float) -> Message:
 class PendingWill(Timed):
     """Published when the delay has passed or the session ends, whichever is first; not if the client came back."""
 
-    def __init__(self, broker: Broker, session: Session, will: Will, at: float) -> None:
+    def __init__(self, context: Context, client_id: str, will: Will, at: float) -> None:
         super().__init__()
-        self.broker = broker
-        self.session = session
+        self.context = context
+        self.client_id = client_id
         self.will = will
         self.at = at
 
@@ -34,10 +29,8 @@ class PendingWill(Timed):
 
     def cancel(self) -> None:
         self.at = NEVER
-        self.broker.timers.cancel(self)
+        self.context.timers.cancel(self)
 
     def handle_timeout(self, now: float) -> None:
         self.cancel()
-        if self.session.will is self:
-            self.session.will = None
-        self.broker.publish_will(self.will, self.session.client_id, now)
+        self.context.publish_will(self.will, self.client_id, now)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from broker.session.publisher import Publisher
+from broker.publisher import Publisher
 from federation.node import NotAMember
 from federation.stream.direct import (
     ACK_PONG,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc.aio
 
-from broker.session.publisher import Publisher
+from broker.publisher import Publisher
 from federation.api.pb import federation_pb2 as pb
 from federation.node import NotAMember
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, server_options

@@ -9,6 +9,7 @@ from broker.broker import Broker
 from broker.codec.packets import Connect, PubAck, Publish, Subscribe, SubscribeFilter, Unsubscribe
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
+from broker.session.connection import Connection
 
 PROTOCOL_VERSION: Final = 5
 
@@ -22,7 +23,7 @@ class Client:
         self.takes = True
         self._broker = broker
         self._next_packet_id = 0
-        self._connection = broker.open_connection(self, "simulated", "simulated", now)
+        self._connection = Connection(broker, self, "simulated", "simulated", now)
         self._packets = PacketReader(PROTOCOL_VERSION)
         self._unread: deque[bytes] = deque()  # what the broker does not read while it holds this client
         self._send(Connect(client_id=client_id, protocol_version=PROTOCOL_VERSION, keep_alive=0), now)

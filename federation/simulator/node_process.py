@@ -336,6 +336,9 @@ class NodeProcess(SerfProcess):
         for _ in range(SETTLE_ROUNDS_MAX):
             self.broker.take_dirty()
             busy = self._set_reading(now)
+            if self.broker.slices.has_work():
+                self.broker.go_on(now)
+                busy = True
             for client in self.clients:
                 busy = client.take(now) or busy
             self._end_strangers()

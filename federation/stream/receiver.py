@@ -12,8 +12,8 @@ from librt.strings import read_i32_be
 
 from broker.errors import MqttError
 from broker.message import NEVER, Message
+from broker.publisher import Publisher
 from broker.routing.router import Router
-from broker.session.publisher import Publisher
 from federation.api.pb import federation_pb2 as pb
 from federation.stream.counters import (
     SKIP_DUPLICATE,
@@ -169,7 +169,7 @@ class PeerReceiver:
         if self._block is not None:
             data, version = self._block
             self._block = None
-            self._router.publish_block(data, version, now)
+            self._router.publish_block(data, version, None, now)
 
     def _check(self, stream: int, first_id: int) -> None:
         if stream != self.stream or not self.streaming:
@@ -200,11 +200,13 @@ class PeerReceiver:
             self._waiting.append(WaitingBatch(first_id, count, 0, data[start:stop]))
             return self.resume(now)
         self._check(stream, first_id)
+        self._router.context.slices.begin()
         return self._apply(first_id, count, 0, data, start, stop, now)
 
     def resume(self, now: float) -> int:
         """Go on with what waits, as far as the publisher is not held; the event id to acknowledge, -1 for none.
         Raises StreamError as receive_batch."""
+        self._router.context.slices.begin()
         ack = -1
         if self._block is not None:
             data, version = self._block
@@ -225,7 +227,12 @@ class PeerReceiver:
             counters.bytes_received += end - pos
             if first_id < self.next_event_id:
                 counters.drop(SKIP_DUPLICATE, min(self.next_event_id - first_id, count))
+        context = self._router.context
+        slices = context.slices
         while pos < end:
+            if slices.is_over() and not self.publisher.held:
+                context.rest(self.publisher)
+            slices.steps += 1
             if self.publisher.held or self._block is not None:
                 self._waiting.put_back(WaitingBatch(first_id, count, number, data[pos:end]))
                 return -1
@@ -256,12 +263,7 @@ class PeerReceiver:
 
     def _publish_block(self, data: bytes, version: int, pos: int, end: int, now: float) -> None:
         """data[pos:end] to receivers here, until one of them is full: then the rest waits."""
-        router = self._router
-        router.publisher = self.publisher
-        try:
-            pos = router.publish_block(data, version, now, pos, end)
-        finally:
-            router.publisher = None
+        pos = self._router.publish_block(data, version, self.publisher, now, pos, end)
         if pos < end:
             self._block = (data[pos:end], version)
 
@@ -320,7 +322,7 @@ class PeerReceiver:
         if message.expires_at <= now:
             self.counters.drop(SKIP_EXPIRED, 1)
             return
-        held = self._router.broker.retained.get(message.topic)
+        held = self._router.context.retained.get(message.topic)
         changes = self._changes
         if changes.takes_state(message, held, self.name, self._known_since, is_written_there, self._tree.members):
             self._router.store_retained(message, now)
@@ -346,12 +348,7 @@ class PeerReceiver:
             return
         if message.retain:
             self._changes.note(message.topic, now, self.name)
-        router = self._router
-        router.publisher = self.publisher
-        try:
-            router.publish_remote(message, groups, now)
-        finally:
-            router.publisher = None
+        self._router.publish_remote(message, groups, self.publisher, now)
 
     # --- the plain stream ---
 
@@ -423,7 +420,7 @@ class PeerReceiver:
 
         What was changed here since the node is known is newer. Without such a change its value is, unless this is the
         first session since it became a member: then nobody knows, and the value here stays on both."""
-        held = self._router.broker.retained.get(message.topic)
+        held = self._router.context.retained.get(message.topic)
         if held is None:
             if not message.payload:
                 self.counters.drop(SKIP_DUPLICATE, 1)  # a gmqttd keeps what others deleted as a message without payload

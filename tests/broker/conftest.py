@@ -69,12 +69,15 @@ class World:
             dirty = self.broker.take_dirty()
             assert len(set(dirty)) == len(dirty), "each connection once"
             for connection in dirty:
+                assert isinstance(connection, Connection)
                 self.clients[connection].take(connection.take_output())
             changes = self.broker.take_reading_changes()
             for publisher in changes:
                 assert isinstance(publisher, Connection)
                 self.clients[publisher].set_reading()
-            if not dirty and not changes:
+            if self.broker.slices.has_work():
+                self.broker.go_on(self.now)
+            elif not dirty and not changes:
                 break
         assert not self.broker.dirty, "output that never ends"
 
@@ -108,6 +111,7 @@ class World:
             assert session.client_id == client_id
             assert not session.ended
             if session.connection is not None:
+                assert isinstance(session.connection, Connection)
                 assert session.connection.session is session
                 assert not session.connection.closed
             for full, subscription in session.subscriptions.items():
@@ -145,7 +149,7 @@ class Client:
     def __init__(self, world: World, version: int) -> None:
         self.world = world
         self.version = version
-        self.connection = world.broker.open_connection(self, "127.0.0.1:1", "127.0.0.1:2", world.now)
+        self.connection = Connection(world.broker, self, "127.0.0.1:1", "127.0.0.1:2", world.now)
         world.clients[self.connection] = self
         self.reader = PacketReader(version)
         self.packets: list[Packet] = []
@@ -173,7 +177,7 @@ class Client:
     def set_reading(self) -> None:
         if self.connection.held and self.reading:
             self.reading = False
-        elif not self.connection.held and not self.reading:
+        elif not self.connection.held:
             self.reading = True
             self.connection.resume_receiving(self.world.now)
             waiting, self.waiting = self.waiting, []

@@ -25,6 +25,7 @@ from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.config.settings_federation import FederationSettings
 from broker.message import NEVER
+from broker.session.connection import Connection
 from federation.api.pb import federation_pb2 as pb
 from federation.node import Node, NotAMember, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
@@ -43,7 +44,7 @@ class Client:
         self.world = world
         self.version = version
         self.broker = world.nodes[node].broker
-        self.connection = self.broker.open_connection(self, "test", "test", world.now)
+        self.connection = Connection(self.broker, self, "test", "test", world.now)
         self.reader = PacketReader(version)
         self.received: list[Publish] = []
         self.next_packet_id = 1
@@ -253,6 +254,9 @@ class World:
                     busy = True
             for name, node in self.nodes.items():
                 node.broker.take_dirty()
+                if node.broker.slices.has_work():
+                    node.broker.go_on(self.now)
+                    busy = True
                 for sender in node.senders.values():
                     link = self.links.get((name, sender.name))
                     is_new = link is None or link.sender is not sender or link.attempt != sender.attempt

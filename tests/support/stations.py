@@ -14,8 +14,8 @@ from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.config.settings_federation import FederationSettings
+from broker.publisher import Publisher
 from broker.session.connection import Connection
-from broker.session.publisher import Publisher
 from federation.node import Node, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
 from federation.shell.grpc_client import PeerClient
@@ -56,7 +56,7 @@ class Client:
 
     def __init__(self, station: Station, client_id: str) -> None:
         self.station = station
-        self.connection: Connection = station.broker.open_connection(self, "test", "test", station.now())
+        self.connection = Connection(station.broker, self, "test", "test", station.now())
         self.reader = PacketReader(5)
         self.payloads: list[bytes] = []
         self.packet_id = 0
@@ -171,6 +171,9 @@ class Station:
         for publisher in self.broker.take_reading_changes():
             if publisher.owner is not None:
                 publisher.owner.set_reading(publisher)  # type: ignore[attr-defined]
+        if self.broker.slices.has_work():
+            self.broker.go_on(self.now())
+            self.changed()
         self.follow()
         for sender in self.node.outlets.take_ready():
             client = self.clients.get(sender.name)

@@ -190,7 +190,7 @@ def test_a_message_of_another_node_stays_here(world: Any) -> None:
     router = world.broker.router
 
     def receive(groups: tuple[tuple[bytes, bytes], ...] | None, retain: bool = False) -> tuple[int, ...]:
-        router.publish_remote(Message(b"a", b"x", 1, retain), groups, world.now)
+        router.publish_remote(Message(b"a", b"x", 1, retain), groups, None, world.now)
         world.flush()
         return tuple(len(client.take_publishes()) for client in (ordinary, g, h))
 
@@ -228,7 +228,7 @@ def test_a_block_of_another_node(world: Any, version: int, grouped: bool) -> Non
     parts.append(encode_publish(version, b"a", b"\0" * 300, 0, False, False, 0, properties))
     parts.append(encode_publish(version, b"nobody", b"", 0, False, False, 0, b""))
     block = b"".join(parts)
-    assert world.broker.router.publish_block(block, version, world.now) == len(block)
+    assert world.broker.router.publish_block(block, version, None, world.now) == len(block)
     assert world.broker.counters.messages_from_peers == 2004
     world.flush()
     for client in clients:
@@ -268,7 +268,7 @@ def test_a_block_that_is_damaged(world: Any, bad: bytes) -> None:
     """Counted, nothing breaks; what stands in front of it was taken."""
     client = world.connect("c")
     client.subscribe(b"#")
-    assert world.broker.router.publish_block(GOOD * 2 + bad, 4, world.now) == len(GOOD * 2 + bad)
+    assert world.broker.router.publish_block(GOOD * 2 + bad, 4, None, world.now) == len(GOOD * 2 + bad)
     world.flush()
     assert client.take_payloads() == [b"x", b"x"]
     assert world.drops() == {"from_peer_invalid": 1}
@@ -282,7 +282,7 @@ def test_a_packet_that_is_refused_costs_no_other_one(make_world: Any, qos: int) 
     client.subscribe(b"#")
     deep = encode_publish(4, b"a/b/c/d", b"y", qos, False, False, qos, b"")
     block = deep + GOOD + deep + GOOD
-    assert world.broker.router.publish_block(block, 4, world.now) == len(block)
+    assert world.broker.router.publish_block(block, 4, None, world.now) == len(block)
     world.flush()
     assert client.take_payloads() == [b"x", b"x"]
     assert world.drops() == {"from_peer_invalid": 2}
@@ -291,7 +291,7 @@ def test_a_packet_that_is_refused_costs_no_other_one(make_world: Any, qos: int) 
 def test_a_length_without_an_end_costs_no_time(world: Any) -> None:
     """400 kB of continuation bytes, read as one number, would take a minute."""
     started = time.process_time()
-    world.broker.router.publish_block(b"\x30" + b"\xff" * 400_000, 4, world.now)
+    world.broker.router.publish_block(b"\x30" + b"\xff" * 400_000, 4, None, world.now)
     assert time.process_time() - started < 1.0
     assert world.drops() == {"from_peer_invalid": 1}
 
@@ -304,7 +304,9 @@ def test_any_block_is_survived(world: Any) -> None:
         data = bytearray(good)
         for _ in range(rng.randrange(1, 4)):
             data[rng.randrange(len(data))] = rng.randrange(256)
-        world.broker.router.publish_block(bytes(data[: rng.randrange(len(data) + 1)]), rng.choice([4, 5]), world.now)
+        world.broker.router.publish_block(
+            bytes(data[: rng.randrange(len(data) + 1)]), rng.choice([4, 5]), None, world.now
+        )
         world.flush()
 
 

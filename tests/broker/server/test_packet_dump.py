@@ -19,7 +19,6 @@ from broker.server.client_log import LoggingProtocol
 from broker.server.lifecycle import Server
 from broker.server.logging import setup_logging
 from broker.server.packet_dump import DumpingProtocol
-from broker.session.backlog import LOOK_MAX
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ class Wire(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "socket":
             return self.socket
-        return ("::1", 40000, 0, 0) if name == "peername" else ("::1", 1883, 0, 0)
+        return {"peername": ("::1", 40000, 0, 0), "sockname": ("::1", 1883, 0, 0)}.get(name, default)
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -69,7 +68,7 @@ async def test_what_is_found_while_it_is_sent_is_logged_too(log: io.StringIO) ->
     server = Server(Settings())
     protocol = DumpingProtocol(server)
     wire = Wire()
-    count = 2 * LOOK_MAX
+    count = 1000
     for number in range(count):
         server.broker.publish(Message(b"a/%d" % number, b"x", 0, True), server.now())
 

@@ -1,4 +1,4 @@
-"""Which chunks count as alone."""
+"""When output leaves: at once for a small chunk that comes by itself, else once at the end of the turn, in bounded portions."""
 
 from __future__ import annotations
 
@@ -7,42 +7,106 @@ import random
 import time
 from typing import Any, cast
 
+import pytest
+
 from broker.broker import Broker
 from broker.config.settings import MqttSettings
-from broker.server.turns import ALONE_SECONDS, SMALL_CHUNK, Turns
+from broker.server.turns import FLUSH_WRITES_MAX, SINGLE_SECONDS, SMALL_CHUNK, Turns
+from broker.session.connection import Connection
+from broker.slices import Work
 
 
-def make() -> Turns:
-    loop = asyncio.get_running_loop()
-    return Turns(Broker(MqttSettings(), random.Random(1), loop.time()), loop, cast(Any, None))
+class Owner:
+    """Takes what its connection writes."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def carry_out(self, connection: Connection) -> None:
+        self.written.append(connection.take_output())
 
 
-def pass_time() -> None:
-    """A loop that stands still for long enough."""
-    since = time.time()
-    while time.time() - since < 2 * ALONE_SECONDS:
-        pass
+class Clock:
+    """Stands still until it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
 
-async def test_small_chunks_with_time_between_them_are_alone() -> None:
-    turns = make()
+class Node:
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.broker = Broker(MqttSettings(), random.Random(1), self.loop.time())
+        self.turns = Turns(self.broker, self.loop, cast(Any, None))
+        self.owner = Owner()
+        self.connection = self.open(self.owner)
+
+    def open(self, owner: Owner) -> Connection:
+        return Connection(self.broker, owner, "", "", self.loop.time())
+
+    def chunk(self, size: int = 10, output: bytes = b"x") -> list[bytes]:
+        """A chunk of this size came and brought some output; what has left by then."""
+        self.connection.write_packets(output, 1)
+        self.turns.chunk_handled(size, self.loop.time())
+        written, self.owner.written = self.owner.written, []
+        return written
+
+    async def next_turn(self) -> list[bytes]:
+        await asyncio.sleep(0)
+        written, self.owner.written = self.owner.written, []
+        return written
+
+
+async def test_a_small_chunk_by_itself_is_flushed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    node = Node()
     for size in (0, 1, SMALL_CHUNK):
-        assert turns.is_alone(size)
-        pass_time()
-    assert not turns.is_alone(SMALL_CHUNK + 1)
-    assert turns.is_alone(SMALL_CHUNK)
+        assert node.chunk(size) == [b"x"]
+        clock.now += 2 * SINGLE_SECONDS
+    assert node.chunk(SMALL_CHUNK + 1) == []
+    assert await node.next_turn() == [b"x"]
 
 
-async def test_many_at_once_are_not() -> None:
-    turns = make()
-    since = time.time()
-    found = sum([turns.is_alone(10) for _ in range(10_000)])
-    assert 1 <= found <= (time.time() - since) / ALONE_SECONDS + 1
+async def test_chunks_close_together_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    node = Node()
+    assert node.chunk() == [b"x"]
+    clock.now += SINGLE_SECONDS / 2
+    assert node.chunk(output=b"1") == []
+    clock.now += SINGLE_SECONDS * 2
+    assert node.chunk(output=b"2") == [], "the end of the turn is asked for already"
+    assert await node.next_turn() == [b"12"]
+    clock.now += SINGLE_SECONDS * 2
+    assert node.chunk() == [b"x"]
 
 
-async def test_what_waits_for_the_end_of_the_turn_goes_first() -> None:
-    turns = make()
-    turns.flush_soon()
-    assert not turns.is_alone(10)
-    await asyncio.sleep(0)
-    assert turns.is_alone(10)
+async def test_a_turn_writes_to_a_bounded_number_of_connections() -> None:
+    node = Node()
+    owners = [Owner() for _ in range(FLUSH_WRITES_MAX + 10)]
+    for owner in owners:
+        node.open(owner).write_packets(b"x", 1)
+    node.turns.flush_now(node.loop.time())
+    assert sum(len(owner.written) for owner in owners) == FLUSH_WRITES_MAX
+    await node.next_turn()
+    assert [owner.written for owner in owners] == [[b"x"]] * len(owners)
+
+
+async def test_work_goes_on_in_later_turns() -> None:
+    class Steps(Work):
+        left = 3
+
+        def go_on(self, now: float) -> bool:
+            self.left -= 1
+            return self.left == 0
+
+    node = Node()
+    work = Steps()
+    node.broker.slices.later(work)
+    node.turns.flush_now(node.loop.time())
+    turns = 0
+    while work.left:
+        turns += 1
+        await node.next_turn()
+    assert turns == 3
+    assert not node.broker.slices.has_work()

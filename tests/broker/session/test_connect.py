@@ -197,7 +197,7 @@ def test_a_large_packet_is_refused_on_sight_of_its_header(make_world: Any) -> No
     client = world.connect()
     client.send_bytes(b"\x30\x80\x80\x80\x01")
     assert [p.reason_code for p in client.packets] == [0x95]
-    assert client.connection.pending is None
+    assert client.connection.waiting_bytes() == 0
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_half_a_packet(make_world: Any) -> None:
     for _ in range(5):
         world.advance(1.0)
         assert not client.closed
-        client.send_bytes(b"\x30\x50" if client.connection.pending is None else b"\0")
+        client.send_bytes(b"\x30\x50" if client.connection.waiting_bytes() == 0 else b"\0")
     world.advance(1.4)
     assert client.closed
     assert [p.reason_code for p in client.packets] == [0x8D]

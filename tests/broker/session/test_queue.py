@@ -162,10 +162,10 @@ def test_expiry_of_what_another_node_sends(world: Any, interval: int, as_block: 
     for _ in range(400):
         if as_block:
             world.broker.router.publish_block(
-                encode_publish(5, b"a", bytes(1000), 0, False, False, 0, b"", interval), 5, now
+                encode_publish(5, b"a", bytes(1000), 0, False, False, 0, b"", interval), 5, None, now
             )
         else:
-            world.broker.router.publish_remote(Message(b"a", bytes(1000), 0, False, b"", now + interval), (), now)
+            world.broker.router.publish_remote(Message(b"a", bytes(1000), 0, False, b"", now + interval), (), None, now)
     assert world.broker.sessions["c"].queue_length() > 0
     world.flush()
     assert {publish.message_expiry_interval for publish in client.take_publishes()} == {interval}

@@ -27,7 +27,7 @@ from broker.codec.packets import (
 )
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_packet
-from broker.session.connection import PENDING_MERGE_BYTES
+from broker.session.connection import PENDING_MERGE_BYTES, Connection
 from broker.session.limits import CONTROL_BYTES_MAX
 
 TOPICS = (b"a", b"a/b", b"c/d/e", b"$x", "é/ü".encode())
@@ -177,7 +177,7 @@ def test_a_first_packet_of_anything(world: Any, version: int) -> None:
         data = bytearray(good)
         for _ in range(rng.randrange(1, 4)):
             data[rng.randrange(len(data))] = rng.choice([0, 1, 2, 255, rng.randrange(256)])
-        connection = world.broker.open_connection(None, "", "", world.now)
+        connection = Connection(world.broker, None, "", "", world.now)
         connection.receive_data(bytes(data), world.now)
         assert connection.take_output()[:1] in (b"", b"\x20")
         world.broker.connection_lost(connection, world.now)
@@ -223,9 +223,8 @@ def test_a_packet_byte_by_byte_costs_its_size(world: Any) -> None:
     client.connection.receive_data(b"\x30\x80\x80\x80\x01", world.now)
     for _ in range(20_000):
         client.connection.receive_data(b"ab", world.now)
-    assert client.connection.pending is not None
-    assert len(client.connection.pending) <= 1 + 40_000 // PENDING_MERGE_BYTES
-    assert client.connection.pending_size == 40_005
+    assert client.connection.waiting_bytes() == 40_005
+    assert client.connection.waiting_chunks() <= 1 + 40_000 // PENDING_MERGE_BYTES
 
 
 @pytest.mark.parametrize("first", [0x82, 0xA2, 0x40, 0xE0, 0xF0])

@@ -13,6 +13,7 @@ from broker.codec.packets import ConnAck, Connect, Packet, PubAck, Publish, SubA
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet, encode_publish
 from broker.config.settings import MqttSettings
+from broker.session.connection import Connection
 from federation.stream.batches import Outlets
 from federation.stream.counters import StreamCounters
 from federation.stream.frames import encode_block_header
@@ -41,7 +42,7 @@ class World:
         self.receiver = PeerReceiver("other", tree, self.broker.router, counters, changes, self.now)
         assert self.receiver.hello("session") == (True, 0)
         self.stream = self.receiver.open_stream(True, self.now)
-        self.connection = self.broker.open_connection(None, "", "", self.now)
+        self.connection = Connection(self.broker, None, "", "", self.now)
         self.reader = PacketReader(4)
         self.packets: list[Packet] = []
         self.send(Connect("c", 4, True, 0))
@@ -114,6 +115,9 @@ def test_a_receiver_that_stays_stuck_stops_nobody_for_long() -> None:
     world.broker.handle_timeout(world.now)
     assert world.receiver.publisher.held == 0
     world.receiver.resume(world.now)
+    while world.broker.slices.has_work():
+        world.broker.go_on(world.now)
+        world.receiver.resume(world.now)
     assert world.receiver.publisher.held == 0, "one hold a backlog"
     assert world.drops() == MESSAGES - 100
     assert world.receiver.receive_batch(world.stream, 1, 1, block(0, 1), world.now) == 1

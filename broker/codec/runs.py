@@ -1,0 +1,125 @@
+"""Runs: PUBLISH packets of one topic and length that follow each other, handled as one.
+
+Almost all of the load of a broker are PUBLISH packets of QoS 0 or 1 without DUP, RETAIN and properties. They are
+recognized here without being taken apart, for client connections and for the event streams of other nodes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.codec.writer import encode_publish
+from broker.message import NEVER, Message
+
+RUN_MAX: Final = 256  # packets of one run: whoever must wait is held between two runs
+PUBLISH_QOS0: Final = 0x30  # first byte, without DUP and RETAIN
+PUBLISH_QOS1: Final = 0x32
+
+
+def plain_payload_at(data: bytes, first: int, body: int, end: int, version: int) -> int:
+    """Offset of the payload of a PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties; -1 for any other packet.
+
+    data[body:end] is what follows the remaining length. The topic ends in front of the packet identifier of QoS 1 and of
+    the property length of MQTT 5.
+    """
+    if first not in (PUBLISH_QOS0, PUBLISH_QOS1) or end - body < 5:
+        return -1
+    topic_size = data[body] << 8 | data[body + 1]
+    payload_at = body + 2 + topic_size + (first & 2)
+    if version == 5:
+        payload_at += 1
+        if payload_at > end or data[payload_at - 1] != 0:
+            return -1
+    if topic_size == 0 or payload_at > end:
+        return -1
+    return payload_at
+
+
+class Run:
+    """`count` contiguous PUBLISH packets with QoS 0, without DUP, RETAIN and properties: data[start:stop].
+
+    packet_size  bytes of each packet
+    version      4 (also for MQTT 3.1 and 3.1.1, whose PUBLISH is the same) or 5
+    client_id    the publisher's, for No Local; "" for another node
+    """
+
+    __slots__ = (
+        "_data",
+        "_head_size",
+        "_messages",
+        "_other",
+        "_own",
+        "_start",
+        "client_id",
+        "count",
+        "packet_size",
+        "stop",
+        "topic",
+        "version",
+    )
+
+    def __init__(
+        self,
+        topic: bytes,
+        data: bytes,
+        start: int,
+        end: int,
+        payload_at: int,
+        version: int,
+        client_id: str,
+        size: int,
+    ) -> None:
+        """The packet data[start:end], whose payload begins at payload_at, and the whole packets of its topic and length
+        that follow in data[end:size]."""
+        packet_size = end - start
+        count = 1
+        stop = end
+        limit = min(size, start + packet_size * RUN_MAX)
+        if stop + packet_size <= limit:
+            head = data[start:payload_at]
+            while stop + packet_size <= limit and data.startswith(head, stop):
+                stop += packet_size
+                count += 1
+        self.topic = topic
+        self.count = count
+        self.stop = stop
+        self.packet_size = packet_size
+        self.version = version
+        self.client_id = client_id
+        self._data = data
+        self._start = start
+        self._head_size = payload_at - start
+        self._own = b""
+        self._other = b""
+        self._messages: list[Message] | None = None
+
+    def encoded(self, version: int) -> bytes:
+        """The packets for a receiver of this protocol version: as they came, or made once for all of the other form."""
+        if (version < 5) == (self.version < 5):
+            if not self._own:
+                data = self._data
+                self._own = data if self.stop - self._start == len(data) else data[self._start : self.stop]
+            return self._own
+        if not self._other:
+            self._other = b"".join(
+                [
+                    encode_publish(version, self.topic, message.payload, 0, False, False, 0, b"")
+                    for message in self.messages()
+                ]
+            )
+        return self._other
+
+    def messages(self) -> list[Message]:
+        """The packets one by one, for receivers that must queue them."""
+        messages = self._messages
+        if messages is None:
+            messages = self._messages = []
+            data = self._data
+            at = self._start
+            while at < self.stop:
+                end = at + self.packet_size
+                messages.append(
+                    Message(self.topic, data[at + self._head_size : end], 0, False, b"", NEVER, self.client_id)
+                )
+                at = end
+        return messages
