@@ -9,14 +9,12 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
 
+from broker.server.start_error import StartError
+
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
 
 ENTRY_POINT_GROUP: Final = "gmqttd.plugins"
-
-
-class StartError(Exception):
-    """Something that the operator can mend: a port in use, a name that is taken. The text names it and what would help."""
 
 
 class Plugin:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address
 from broker.config.interfaces import local_ipv4_addresses
 from broker.message import NEVER
-from broker.plugins import Plugin, StartError
-from broker.server.listeners import bind_error
+from broker.plugins import Plugin
 from broker.server.logging import get_logger
+from broker.server.start_error import StartError, bind_error
 from federation import counts
 from federation.node import Node, own_tags
 from federation.serf.config import SerfConfig

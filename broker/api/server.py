@@ -30,8 +30,7 @@ from broker.api.method import ApiMethod, service_methods
 from broker.api.openapi import OpenApi
 from broker.config.addresses import Address
 from broker.config.settings import ApiListener, ApiSettings
-from broker.plugins import StartError
-from broker.server.listeners import bind_error
+from broker.server.start_error import StartError, bind_error
 
 STOP_SECONDS_MAX: Final = 0.5  # for calls that are running; a node's whole stop has 5 s
 GRPC_OPTIONS: Final = (

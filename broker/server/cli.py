@@ -173,8 +173,9 @@ def _run(settings: Settings, config_file: str) -> int:
 
 
 async def _serve(settings: Settings, config_file: str) -> int:
-    from broker.server.lifecycle import Server, StartError
+    from broker.server.lifecycle import Server
     from broker.server.open_files import raise_file_limit, within_files
+    from broker.server.start_error import StartError
 
     file_limit = raise_file_limit()
     server = Server(within_files(settings, file_limit))

@@ -13,7 +13,7 @@ from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from broker.config.printer import changed_keys
 from broker.config.settings import Settings
-from broker.plugins import Plugin, StartError, load_plugin
+from broker.plugins import Plugin, load_plugin
 from broker.server.count_log import CountLog, CountLogs
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
@@ -217,6 +217,3 @@ class Server:
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)
         self.flush_soon()
         return need_restart
-
-
-__all__ = ["Server", "StartError"]

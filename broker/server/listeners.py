@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import socket
 from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import Address, socket_name_text
-from broker.plugins import StartError
 from broker.server.logging import dump_packet, is_debug
 from broker.server.protocol import ClientProtocol
+from broker.server.start_error import bind_error
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
@@ -20,21 +18,6 @@ BACKLOG: Final = 1024  # connections that the kernel keeps until we accept them
 PROBE_IDLE_SECONDS: Final = 600  # of silence, before the kernel asks whether a client is there
 PROBE_INTERVAL_SECONDS: Final = 60
 PROBE_COUNT: Final = 5
-
-
-def bind_error(error: OSError, address: str, key: str) -> StartError:
-    """What an operator reads when an address cannot be opened: which one, by which key, why, what would help."""
-    code = error.errno
-    if isinstance(error, socket.gaierror):
-        return StartError(f"{key}: the host of {address} cannot be resolved ({error.strerror}); give an IP address")
-    if code == errno.EADDRINUSE:
-        return StartError(f"{key}: {address} is in use by another process; stop it or give another port")
-    if code == errno.EADDRNOTAVAIL:
-        return StartError(f"{key}: {address} is no address of this machine; use one of its own, or 0.0.0.0 for all")
-    if code == errno.EACCES:
-        return StartError(f"{key}: no permission to open {address}; ports below 1024 need root")
-    reason = os.strerror(code) if code is not None and code > 0 else str(error)
-    return StartError(f"{key}: cannot open {address}: {reason}")
 
 
 def _probe_silent_clients(listener: int) -> None:

@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-from broker.plugins import StartError
 from broker.server.listeners import BACKLOG
+from broker.server.start_error import StartError
 from broker.server.turns import Turns
 from federation.node import Node
 from federation.shell.direct_server import DirectServerProtocol

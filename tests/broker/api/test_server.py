@@ -20,8 +20,8 @@ from broker.api import gateway
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import PublishServiceStub
 from broker.api.server import STOP_SECONDS_MAX, ApiServer
-from broker.plugins import StartError
 from broker.server.logging import get_logger
+from broker.server.start_error import StartError
 
 MakeSettings = Callable[[list[str], list[str]], Any]
 PUBLISH = pb.DESCRIPTOR.services_by_name["PublishService"]

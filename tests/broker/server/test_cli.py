@@ -30,8 +30,7 @@ module = types.ModuleType("broker.server.lifecycle")
 def say(text):
     print(text, flush=True)
 
-class StartError(Exception):
-    pass
+from broker.server.start_error import StartError
 
 class Server:
     stop_reason = ""
@@ -65,7 +64,7 @@ class Server:
             raise RuntimeError("reload is broken")
         return ["listeners"]
 
-module.Server, module.StartError = Server, StartError
+module.Server = Server
 sys.modules["broker.server.lifecycle"] = module
 from broker.server.cli import main
 main()

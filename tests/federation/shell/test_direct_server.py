@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.codec.packets import Publish
-from broker.plugins import StartError
+from broker.server.start_error import StartError
 from direct_peers import Raw
 from federation.shell import direct_server, stream_server
 from federation.shell.stream_server import GRPC_PREFACE
