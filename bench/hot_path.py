@@ -255,8 +255,7 @@ def knows_interest(plugin: FederationPlugin, interest: Interest) -> bool:
 async def run(recorder: Recorder, rounds: int) -> list[Counter[Function]]:
     """How many messages of each scenario ran through a function."""
     (first, plugin), sender_name = await start_node("first"), "second"
-    assert plugin._gossip is not None
-    member = plugin._gossip.serf.local_member
+    (member,) = [member for member in plugin.membership.members() if member.name == plugin.node.name]
     second, _ = await start_node(sender_name, f"{member.ip}:{member.port}")
     counts: list[Counter[Function]] = []
     clients: list[Client] = []

@@ -1,4 +1,4 @@
-"""News on its way to everybody: each message leaves a limited number of times, the least sent first (section 6.5)."""
+"""The broadcast queue: each message is sent a limited number of times, the least sent first (wire-gossip 6.5)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from bisect import bisect_left, insort
 from typing import Final
 
 BROADCAST_BYTES_MAX: Final = 1390
-"""What is longer never fits into a packet of GossipConfig.packet_bytes_max: it must not be queued."""
+"""Longest message that fits into a packet of GossipConfig.packet_bytes_max; longer ones must not be queued."""
 QUEUE_LENGTH_MAX: Final = 4096
-"""Messages in one queue. Past it the oldest of the most sent ones is dropped, and counted by the owner."""
+"""Messages without a name in one queue. Further ones push out the message that would be sent last; `dropped` counts."""
 
 
 def retransmit_limit(mult: int, node_count: int) -> int:
+    """How often each broadcast is sent in a cluster of `node_count` nodes."""
     return mult * math.ceil(math.log10(node_count + 1))
 
 
 class Broadcast:
-    """One message in a queue. `finished` when it was sent often enough, replaced or dropped."""
+    """One message in a queue. `finished`: it was sent to its limit, replaced or dropped."""
 
     __slots__ = ("finished", "message", "name", "number", "transmits")
 
@@ -34,12 +35,12 @@ _NOTHING: Final = Broadcast(b"", "", 0)
 
 
 class BroadcastQueue:
-    """Tiers by number of transmissions; inside a tier the largest message first, then the newest."""
+    """Tiers by number of transmissions. Within a tier the longest message is sent first, then the newest."""
 
     __slots__ = ("_by_name", "_last_number", "_length", "_tiers", "dropped")
 
     def __init__(self) -> None:
-        # Sorted keys (-length, -number) lead to the broadcast; numbers are unique, so broadcasts are never compared.
+        # Each tier is sorted by (-length, -number). Numbers are unique, so broadcasts are never compared.
         self._tiers: list[list[tuple[int, int, Broadcast]]] = [[]]
         self._by_name: dict[str, Broadcast] = {}
         self._last_number = 0
@@ -50,7 +51,7 @@ class BroadcastQueue:
         return self._length
 
     def queue(self, message: bytes, name: str = "") -> Broadcast:
-        """`name`: a new message about the same node replaces the older one; "" replaces nothing."""
+        """Queue a message. One with a name replaces an older one of the same name."""
         if name:
             older = self._by_name.get(name)
             if older is not None:
@@ -66,7 +67,7 @@ class BroadcastQueue:
         return broadcast
 
     def take(self, overhead: int, budget: int, count_max: int, transmit_limit: int) -> list[bytes]:
-        """Messages for one packet: each costs its length and `overhead`; together at most `budget`."""
+        """Messages for one packet: each costs its length and `overhead` bytes, all together at most `budget` bytes."""
         taken: list[bytes] = []
         if self._length == 0:
             return taken
@@ -74,7 +75,7 @@ class BroadcastQueue:
         for tier in self._tiers:
             index = 0
             while len(taken) < count_max:
-                # everything before this index is too long
+                # all messages before this index are too long
                 index = bisect_left(tier, (overhead - budget, -_NEWEST, _NOTHING), index)
                 if index >= len(tier):
                     break
@@ -107,13 +108,8 @@ class BroadcastQueue:
             del self._by_name[broadcast.name]
 
     def _prune(self) -> None:
-        """Drop the oldest of the most sent messages."""
         for tier in reversed(self._tiers):
             if tier:
-                oldest = tier[0][2]
-                for _, _, broadcast in tier:
-                    if broadcast.number < oldest.number:
-                        oldest = broadcast
-                self._remove(oldest)
+                self._remove(tier[-1][2])
                 self.dropped += 1
                 return

@@ -1,4 +1,4 @@
-"""Settings of the gossip (section 6.1), each with its formula and its price. Times are seconds."""
+"""Settings of the gossip, each with its formula and its cost (wire-gossip 6.1). Times are in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -7,52 +7,56 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GossipConfig:
-    """The defaults are the LAN profile. All nodes of a cluster should run the same one."""
+    """The defaults are the LAN profile. All nodes of a cluster should use the same profile."""
 
     probe_interval: float = 1.0
-    """One random member is probed each interval, so a crash is noticed after about one interval in a cluster of any size.
-    Lower finds crashes sooner and costs packets in proportion."""
+    """Time between probes. Each probes one member, so a crash is noticed after about one interval in a cluster of any size.
+    A lower value finds crashes sooner and costs packets in proportion."""
 
     probe_timeout: float = 0.5
-    """Wait for the direct ack before asking others to ping. About the 99th percentile of round trips, and at most the
-    interval."""
+    """Wait for the direct ack before other members are asked to ping. About the 99th percentile of round trips, and at most
+    probe_interval."""
 
     indirect_checks: int = 3
-    """Members asked to ping for us. More tolerates more lossy paths and costs that many packets per failed probe."""
+    """Members asked to ping a member that did not ack. A higher value tolerates more lossy paths and costs that many packets
+    for each failed probe."""
 
     suspicion_mult: int = 4
     """Shortest time from suspect to dead: suspicion_mult * max(1, log10(N)) * probe_interval.
-    Lower declares slow nodes dead."""
+    A lower value declares slow nodes dead."""
 
     suspicion_max_timeout_mult: int = 6
-    """Longest time from suspect to dead, as a multiple of the shortest, when nobody confirms the suspicion."""
+    """Longest time from suspect to dead, as a multiple of the shortest, when no other member confirms the suspicion."""
 
     retransmit_mult: int = 4
-    """Each broadcast leaves retransmit_mult * ceil(log10(N+1)) times. Lower saves packets and loses news on lossy networks."""
+    """Each broadcast is sent retransmit_mult * ceil(log10(N+1)) times. A lower value saves packets and loses broadcasts on
+    lossy networks."""
 
     gossip_interval: float = 0.2
-    """Broadcasts that found no ping or ack to ride on leave at this pace. Lower spreads news faster and costs packets."""
+    """Time between packets of broadcasts alone. Broadcasts also travel in packets of pings and acks. A lower value spreads
+    them faster and costs packets."""
 
     gossip_nodes: int = 3
-    """Members that get a batch of broadcasts each gossip interval."""
+    """Members that get broadcasts at each gossip interval."""
 
     gossip_to_the_dead_time: float = 30.0
-    """Dead members are still told what is said about them (so that they can refute) and keep their table entry so long."""
+    """Time for which dead members keep their table entry and still get broadcasts, so that they can refute them."""
 
     push_pull_interval: float = 30.0
-    """Full state exchange with one random member; above 32 members the interval grows with log2(N) (section 6.8)."""
+    """Time between push-pulls with one random member; above 32 members it grows with log2(N) (wire-gossip 6.8)."""
 
     dead_node_reclaim_time: float = 0.0
-    """A dead name may return from another address after this time. 0: not before its table entry is gone (section 6.6)."""
+    """A dead member's name may return from another address after this time. 0: only after its table entry was removed
+    (wire-gossip 6.6)."""
 
     awareness_max_multiplier: int = 8
-    """A node that misses acks thinks that it is slow itself and probes up to this many times more slowly."""
+    """A node that misses acks may be slow itself; it probes up to this many times more slowly."""
 
     tcp_timeout: float = 10.0
-    """Limit for one whole exchange over a stream."""
+    """Longest time for one whole exchange over a stream."""
 
     packet_bytes_max: int = 1400
-    """Largest datagram sent. Above the path's MTU datagrams are fragmented and lost more easily."""
+    """Largest datagram sent. Datagrams above the path's MTU are fragmented and lost more easily."""
 
 
 LAN = GossipConfig()

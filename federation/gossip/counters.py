@@ -1,10 +1,10 @@
-"""What was dropped and what happened, by reason. One object for a whole node's gossip."""
+"""Counters of one node's gossip and Serf: drops by reason, packets, probes, suspicions."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Reasons of drops. Each is a key of `Counters.dropped` from the start, so that a zero can be seen.
+# Reasons of drops. Each is a key of `Counters.dropped` from the start, so that zeros are visible.
 MALFORMED_PACKET: Final = "malformed_packet"
 MALFORMED_MESSAGE: Final = "malformed_message"
 MALFORMED_STREAM: Final = "malformed_stream"
@@ -61,10 +61,11 @@ DROP_REASONS: Final = (
 
 
 class Counters:
-    """Plain totals since the start of the process; `dropped` maps each of DROP_REASONS to a number."""
+    """Totals since the start of the process. `dropped` maps each of DROP_REASONS to a number; `drops` is their sum."""
 
     __slots__ = (
         "dropped",
+        "drops",
         "packets_received",
         "packets_sent",
         "probes_failed",
@@ -76,6 +77,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.dropped: dict[str, int] = dict.fromkeys(DROP_REASONS, 0)
+        self.drops = 0
         self.packets_received = 0
         self.packets_sent = 0
         self.probes_sent = 0
@@ -86,6 +88,4 @@ class Counters:
 
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] += count
-
-    def dropped_total(self) -> int:
-        return sum(self.dropped.values())
+        self.drops += count

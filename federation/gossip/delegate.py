@@ -1,4 +1,4 @@
-"""What the layer above gossip (Serf) is told and asked. Calls come from inside the core, at once, and must not block."""
+"""The calls that gossip makes to the layer above it (Serf). They come from inside the core and must not block."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from federation.gossip.members import NodeFacts
 
 
 class GossipDelegate:
-    """Does nothing and has nothing to say; Serf overrides all of it."""
+    """Ignores events and adds nothing to messages; Serf overrides every method."""
 
     def node_joined(self, facts: NodeFacts, now: float) -> None:
-        """A member is alive that was unknown, dead or left before. The local node too."""
+        """A member is alive that was unknown, dead or left before. The local node's own return is reported too."""
 
     def node_updated(self, facts: NodeFacts, now: float) -> None:
-        """An alive member changed its meta."""
+        """A member changed its meta."""
 
     def node_left(self, facts: NodeFacts, gracefully: bool, now: float) -> None:
-        """A member is dead, or said itself that it goes."""
+        """A member is dead, or `gracefully` announced its own leave."""
 
     def node_conflict(self, existing: NodeFacts, other: NodeFacts, now: float) -> None:
-        """Somebody claims the name of a member from another address; the claim is ignored."""
+        """Another node claims the name of a member from another address; gossip ignores the claim."""
 
     def user_message(self, message: bytes, now: float) -> None:
         """A user message arrived."""
 
     def local_state(self, join: bool) -> bytes:
-        """The layer's part of our push-pull."""
+        """Serf's part of this node's push-pull."""
         return b""
 
     def merge_remote_state(self, state: bytes, join: bool, now: float) -> None:
-        """The layer's part of the other side's push-pull, after its nodes were merged. May raise WireError."""
+        """Serf's part of the other side's push-pull, after its members were merged. May raise WireError."""
 
     def take_broadcasts(self, overhead: int, budget: int, count_max: int) -> list[bytes]:
-        """User messages that ride on a packet: each costs its length and `overhead`."""
+        """User messages for one packet: each costs its length and `overhead` bytes, all at most `budget` bytes."""
         return []
 
     def has_broadcasts(self) -> bool:
-        """Whether `take_broadcasts` would give anything to a packet with room."""
+        """Whether user messages wait to be broadcast."""
         return False
 
     def join_finished(self, join_id: int, index: int, error: str, now: float) -> None:
-        """Address number `index` of a join was exchanged with, or `error` says why not."""
+        """The push-pull with address number `index` of a join is over; `error` is "" when it succeeded."""
 
     def name_taken(self, ip: str, port: int, now: float) -> None:
-        """Another living node answered to our name at this address while we tried to join."""
+        """Another living node at this address answered to this node's name during a join."""

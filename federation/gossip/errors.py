@@ -1,7 +1,7 @@
-"""The one error of the gossip wire: the peer sent something that is not a message."""
+"""The error of the gossip wire."""
 
 from __future__ import annotations
 
 
 class WireError(Exception):
-    """Bytes that do not decode. The text says what is wrong; packets with it are dropped and counted."""
+    """Bytes from a peer that are not a valid message. The text says what is wrong; the message is dropped and counted."""

@@ -1,32 +1,51 @@
-"""Exchanges over streams: one message each way, then close (section 4). The shell opens and reads, these say what it means."""
+"""Exchanges over streams: pings, push-pulls and joins over TCP, in both directions (wire-gossip 4).
+
+A stream carries one message each way. The shell opens, reads and closes streams; the rules are here.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address
+from federation.gossip.config import GossipConfig
+from federation.gossip.counters import Counters
+from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
-from federation.gossip.messages import encode_error
+from federation.gossip.members import STATE_ALIVE
+from federation.gossip.membership import Membership
+from federation.gossip.messages import (
+    ACK,
+    ERROR,
+    PING,
+    PUSH_PULL,
+    USER,
+    Ack,
+    Ping,
+    PushPull,
+    decode_error,
+    encode_error,
+)
+from federation.gossip.probe import Probe
+from federation.gossip.push_pull import VersionRange, find_namesake
 from federation.gossip.streams import StreamDecoder, StreamEncrypted, StreamLabelled
 
-if TYPE_CHECKING:
-    from federation.gossip.gossip import Gossip
-
 STREAMS_MAX: Final = 128
-"""Streams open at a time, counted apart for those we opened and those that others opened."""
+"""Open streams, counted separately for those that this node opened and those that others opened."""
 INCOMING_BYTES_MAX: Final = 64 << 20
-"""Bytes held for unfinished incoming streams together; the stream that passes it is closed and counted."""
+"""Bytes held for all unfinished incoming streams together. The stream that exceeds it is closed and counted."""
 
-# Why we opened a stream.
+# Why this node opened a stream.
 PURPOSE_PUSH_PULL: Final = 0
 PURPOSE_JOIN: Final = 1
 PURPOSE_PROBE: Final = 2
 PURPOSE_NAME: Final = 3
+"""A ping that asks whether another node answers to this node's name."""
 
 
 class StreamRequest:
-    """For the shell: connect to `address`, write `data`, pass what comes back on; give up after `timeout` seconds."""
+    """For the shell: connect to `address`, write `data`, pass on the answer, give up after `timeout` seconds."""
 
     __slots__ = ("address", "data", "request_id", "timeout")
 
@@ -38,41 +57,242 @@ class StreamRequest:
 
 
 class Exchange:
-    """What we wait for on a stream that we opened. `number` is a probe's sequence or a join's id."""
+    """A stream that this node opened. `probe` belongs to PURPOSE_PROBE, `join_id` and `index` to PURPOSE_JOIN."""
 
-    __slots__ = ("address", "decoder", "index", "number", "purpose")
+    __slots__ = ("address", "decoder", "index", "join_id", "probe", "purpose")
 
-    def __init__(self, purpose: int, address: Address, number: int, index: int) -> None:
+    def __init__(
+        self, purpose: int, address: Address, probe: Probe | None = None, join_id: int = 0, index: int = 0
+    ) -> None:
         self.purpose = purpose
         self.address = address
-        self.number = number
+        self.probe = probe
+        self.join_id = join_id
         self.index = index
         self.decoder = StreamDecoder()
 
 
-class IncomingStream:
-    """A stream that another node opened: `receive_data` gives what to write; write it and close when `closed`.
+class Exchanges:
+    """All streams of one node. `incoming_streams` and `incoming_bytes` count what other nodes hold open."""
 
-    The shell also closes after GossipConfig.tcp_timeout. However the connection ends, it then calls `abandon`.
+    __slots__ = (
+        "_config",
+        "_counters",
+        "_delegate",
+        "_exchanges",
+        "_last_request_id",
+        "_membership",
+        "_requests",
+        "incoming_bytes",
+        "incoming_streams",
+    )
+
+    def __init__(
+        self, config: GossipConfig, membership: Membership, counters: Counters, delegate: GossipDelegate
+    ) -> None:
+        self._config = config
+        self._membership = membership
+        self._counters = counters
+        self._delegate = delegate
+        self.incoming_bytes = 0
+        self.incoming_streams = 0
+        self._last_request_id = 0
+        self._exchanges: dict[int, Exchange] = {}
+        self._requests: list[StreamRequest] = []
+
+    # --- streams that other nodes open
+
+    def open_incoming(self) -> IncomingStream | None:
+        """For a stream that was accepted; None when STREAMS_MAX are open: close it."""
+        if self.incoming_streams >= STREAMS_MAX:
+            self._counters.drop(reasons.STREAMS_FULL)
+            return None
+        self.incoming_streams += 1
+        return IncomingStream(self)
+
+    def hold_bytes(self, count: int) -> bool:
+        """`count` more bytes arrived on a stream; False when INCOMING_BYTES_MAX is exceeded."""
+        self.incoming_bytes += count
+        if self.incoming_bytes <= INCOMING_BYTES_MAX:
+            return True
+        self._counters.drop(reasons.STREAM_BYTES_FULL)
+        return False
+
+    def count_fault(self, error: WireError) -> None:
+        if isinstance(error, StreamEncrypted):
+            self._counters.drop(reasons.ENCRYPTED)
+        elif isinstance(error, StreamLabelled):
+            self._counters.drop(reasons.LABELLED)
+        else:
+            self._counters.drop(reasons.MALFORMED_STREAM)
+
+    def answer(self, decoder: StreamDecoder, now: float) -> bytes:
+        """The answer to a complete message; b"" for none."""
+        kind = decoder.message_type
+        self._counters.drop(reasons.MALFORMED_MESSAGE, decoder.nodes_refused)
+        if kind == PING:
+            ping = Ping.from_fields(decoder.fields)
+            if ping.node and ping.node != self._membership.name:
+                self._counters.drop(reasons.PING_FOR_OTHER)
+                return b""
+            return Ack(ping.sequence, None).encode()
+        if kind == PUSH_PULL:
+            remote = decoder.push_pull
+            assert remote is not None
+            if remote.join and self._membership.leaving:
+                # The joiner would count this join as done and would not try again after this node's return.
+                self._counters.drop(reasons.STREAM_REFUSED)
+                return encode_error(f"node {self._membership.name!r} has left")
+            # Encode before the merge: the answer to a join does not contain the joiner (wire-gossip 4.1).
+            reply = self._encode_state(remote.join)
+            self._merge(remote, now)
+            return reply
+        if kind == USER:
+            self._delegate.user_message(decoder.user_message, now)
+            return b""
+        self._counters.drop(reasons.STREAM_REFUSED)
+        return b""
+
+    # --- push-pull
+
+    def _encode_state(self, join: bool) -> bytes:
+        return PushPull(join, self._membership.encode_nodes(), self._delegate.local_state(join)).encode()
+
+    def _merge(self, remote: PushPull, now: float) -> str:
+        """Merge the other side's state. Gives "", or the reason of a refusal."""
+        table = self._membership.table
+        versions = VersionRange()
+        for remote_node in remote.nodes:
+            versions.add(remote_node.name, remote_node.versions, remote_node.state == STATE_ALIVE)
+        for node in table.nodes.values():
+            versions.add(node.facts.name, node.facts.versions, node.state == STATE_ALIVE)
+        refused = versions.refused()
+        if refused:
+            self._counters.drop(reasons.BAD_VERSION)
+            return refused
+        self._counters.push_pulls += 1
+        self._membership.merge(remote.nodes, now)
+        if remote.user_state:
+            try:
+                self._delegate.merge_remote_state(remote.user_state, remote.join, now)
+            except WireError as error:
+                self._counters.drop(reasons.MALFORMED_SERF)
+                return f"its Serf state does not decode: {error}"
+        return ""
+
+    # --- streams that this node opens
+
+    def join(self, address: Address, join_id: int, index: int, now: float) -> None:
+        """Push-pull with one address of a join; the delegate gets the result in `join_finished`."""
+        exchange = Exchange(PURPOSE_JOIN, address, join_id=join_id, index=index)
+        self._open(exchange, self._encode_state(True), self._config.tcp_timeout, now)
+
+    def push_pull(self, address: Address, now: float) -> None:
+        """Push-pull with one address, without a result."""
+        self._open(Exchange(PURPOSE_PUSH_PULL, address), self._encode_state(False), self._config.tcp_timeout, now)
+
+    def ping(self, probe: Probe, ping: bytes, timeout: float, now: float) -> None:
+        """Ping the member of a probe over a stream; an ack sets `probe.stream_acked`."""
+        self._open(Exchange(PURPOSE_PROBE, probe.facts.address(), probe), ping, timeout, now)
+
+    def take_requests(self) -> list[StreamRequest]:
+        requests = self._requests
+        if requests:
+            self._requests = []
+        return requests
+
+    def receive_reply(self, request_id: int, data: bytes | None, error: str, now: float) -> bool:
+        """Bytes from a stream that this node opened, or None and the error that ended it. True: close the stream."""
+        exchange = self._exchanges.get(request_id)
+        if exchange is None:
+            return True
+        if data is None:
+            self._finish(request_id, exchange, error or "closed without an answer", now)
+            return True
+        try:
+            exchange.decoder.receive_data(data)
+            if not exchange.decoder.complete:
+                return False
+            failure = self._receive_complete_reply(exchange, now)
+        except WireError as wire_error:
+            self.count_fault(wire_error)
+            failure = f"does not speak this gossip: {wire_error}"
+        self._finish(request_id, exchange, failure, now)
+        return True
+
+    def _open(self, exchange: Exchange, data: bytes, timeout: float, now: float) -> None:
+        if len(self._exchanges) >= STREAMS_MAX:
+            self._counters.drop(reasons.STREAMS_FULL)
+            self._report(exchange, "too many streams are open", now)
+            return
+        self._last_request_id += 1
+        self._exchanges[self._last_request_id] = exchange
+        self._requests.append(StreamRequest(self._last_request_id, exchange.address, data, timeout))
+
+    def _receive_complete_reply(self, exchange: Exchange, now: float) -> str:
+        """Gives "", or what is wrong with the reply."""
+        decoder = exchange.decoder
+        self._counters.drop(reasons.MALFORMED_MESSAGE, decoder.nodes_refused)
+        if decoder.message_type == ERROR:
+            return f"refused: {decode_error(decoder.fields)}"
+        if exchange.purpose in (PURPOSE_PROBE, PURPOSE_NAME):
+            if decoder.message_type != ACK:
+                return "answered a ping with something else"
+            probe = exchange.probe
+            if probe is None:
+                self._delegate.name_taken(exchange.address[0], exchange.address[1], now)
+            elif probe.sequence == Ack.from_fields(decoder.fields).sequence:
+                probe.stream_acked = True
+            return ""
+        remote = decoder.push_pull
+        if remote is None:
+            return "answered a push-pull with something else"
+        if exchange.purpose == PURPOSE_JOIN:
+            taken_by = find_namesake(remote, self._membership.own.facts)
+            if taken_by is not None:
+                return self._refuse_namesake(taken_by, now)
+        return self._merge(remote, now)
+
+    def _refuse_namesake(self, address: Address, now: float) -> str:
+        """The name may belong to this node's former process or to another living node. A ping tells them apart."""
+        name = self._membership.name
+        for exchange in self._exchanges.values():
+            if exchange.purpose == PURPOSE_NAME and exchange.address == address:
+                break
+        else:
+            ping = self._membership.encode_ping(0, name)
+            self._open(Exchange(PURPOSE_NAME, address), ping, self._config.tcp_timeout, now)
+        return f"the node name {name!r} is taken by {address[0]}:{address[1]}; give each node its own name"
+
+    def _finish(self, request_id: int, exchange: Exchange, failure: str, now: float) -> None:
+        del self._exchanges[request_id]
+        self._report(exchange, failure, now)
+
+    def _report(self, exchange: Exchange, failure: str, now: float) -> None:
+        if exchange.purpose == PURPOSE_JOIN:
+            self._delegate.join_finished(exchange.join_id, exchange.index, failure, now)
+
+
+class IncomingStream:
+    """A stream that another node opened. `receive_data` gives what to write; write it, then close when `closed`.
+
+    The shell also closes after GossipConfig.tcp_timeout. It calls `abandon` however the connection ends.
     """
 
-    __slots__ = ("_decoder", "_gone", "_gossip", "_held", "closed")
+    __slots__ = ("_decoder", "_exchanges", "_held", "_is_abandoned", "closed")
 
-    def __init__(self, gossip: Gossip) -> None:
-        self._gossip = gossip
+    def __init__(self, exchanges: Exchanges) -> None:
+        self._exchanges = exchanges
         self._decoder = StreamDecoder()
         self._held = 0
-        self._gone = False
+        self._is_abandoned = False
         self.closed = False
 
     def receive_data(self, data: bytes, now: float) -> bytes:
         if self.closed:
             return b""
-        gossip = self._gossip
-        gossip.incoming_bytes += len(data)
         self._held += len(data)
-        if gossip.incoming_bytes > INCOMING_BYTES_MAX:
-            gossip.counters.drop(reasons.STREAM_BYTES_FULL)
+        if not self._exchanges.hold_bytes(len(data)):
             self._end()
             return b""
         try:
@@ -80,31 +300,22 @@ class IncomingStream:
             if not self._decoder.complete:
                 return b""
             self._end()
-            return gossip.receive_stream(self._decoder, now)
+            return self._exchanges.answer(self._decoder, now)
         except WireError as error:
-            gossip.counters.drop(stream_fault(error))
+            self._exchanges.count_fault(error)
             text = str(error)
         self._end()
         return encode_error(text)
 
     def _end(self) -> None:
-        """Nothing more is read: forget what was collected. The stream counts until its answer was taken."""
+        """Release the bytes held. The stream counts as open until `abandon`."""
         if not self.closed:
             self.closed = True
-            self._gossip.incoming_bytes -= self._held
+            self._exchanges.incoming_bytes -= self._held
 
     def abandon(self) -> None:
-        """The connection is gone. To be called for every stream."""
+        """The connection has ended."""
         self._end()
-        if not self._gone:
-            self._gone = True
-            self._gossip.incoming_streams -= 1
-
-
-def stream_fault(error: WireError) -> str:
-    """The reason under which a stream's fault is counted."""
-    if isinstance(error, StreamEncrypted):
-        return reasons.ENCRYPTED
-    if isinstance(error, StreamLabelled):
-        return reasons.LABELLED
-    return reasons.MALFORMED_STREAM
+        if not self._is_abandoned:
+            self._is_abandoned = True
+            self._exchanges.incoming_streams -= 1

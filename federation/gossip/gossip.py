@@ -1,7 +1,7 @@
-"""The gossip of one node: packets, probes, broadcasts and push-pulls over the membership rules (sections 3, 4 and 6).
+"""The gossip of one node: packets, probes and broadcasts over the membership rules (wire-gossip 3, 6.2, 6.4 and 6.8).
 
-Five doors: `receive_packet`, `packets_to_send`, streams, `next_timeout` and `handle_timeout`. What happened goes to the
-delegate. Knows no socket, no clock, no task.
+The doors of a core: `receive_packet`, `packets_to_send`, the streams of `exchanges`, `next_timeout` and `handle_timeout`.
+The delegate is told what happened.
 """
 
 from __future__ import annotations
@@ -11,33 +11,21 @@ from typing import Final
 
 from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address, ip_text
-from federation.gossip.broadcasts import Broadcast, retransmit_limit
+from federation.gossip.broadcasts import retransmit_limit
 from federation.gossip.config import GossipConfig
 from federation.gossip.counters import Counters
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
-from federation.gossip.exchange import (
-    PURPOSE_JOIN,
-    PURPOSE_NAME,
-    PURPOSE_PROBE,
-    PURPOSE_PUSH_PULL,
-    STREAMS_MAX,
-    Exchange,
-    IncomingStream,
-    StreamRequest,
-    stream_fault,
-)
-from federation.gossip.members import STATE_ALIVE, STATE_SUSPECT, FactsPool, NodeFacts
+from federation.gossip.exchange import Exchanges
+from federation.gossip.members import STATE_SUSPECT, FactsPool, NodeFacts
 from federation.gossip.membership import Membership
 from federation.gossip.messages import (
     ACK,
     ALIVE,
     DEAD,
-    ERROR,
     INDIRECT_PING,
     NACK,
     PING,
-    PUSH_PULL,
     SUSPECT,
     USER,
     Accusation,
@@ -46,14 +34,10 @@ from federation.gossip.messages import (
     IndirectPing,
     Nack,
     Ping,
-    PushPull,
-    decode_error,
-    encode_error,
 )
 from federation.gossip.msgpack_fields import UINT32_MAX
 from federation.gossip.probe import Probe, Relay, Relays
-from federation.gossip.push_pull import VersionRange, find_namesake, push_pull_scale
-from federation.gossip.streams import StreamDecoder
+from federation.gossip.push_pull import push_pull_scale
 from federation.gossip.wire import (
     COMPOUND_OVERHEAD,
     COMPOUND_PARTS_MAX,
@@ -65,17 +49,17 @@ from federation.gossip.wire import (
 )
 
 PACKETS_PENDING_MAX: Final = 8192
-"""Packets that the shell has not taken yet; further ones are dropped and counted."""
+"""Packets that the shell has not taken yet; further packets are dropped and counted."""
 _CRC_OVERHEAD: Final = 5
 
-# The parts of the protocol range (PMax) that a peer must reach.
+# The protocol version (PMax) that a peer needs for each of these.
 _STREAM_PING_PROTOCOL: Final = 3
 _NACK_PROTOCOL: Final = 4
 _CRC_PROTOCOL: Final = 5
 
 
 class Gossip:
-    """`name`, address and meta are in `facts`; `pool` may be shared by many nodes of one process."""
+    """`facts` holds the name, address and meta of this node; many nodes of one process may share `pool`."""
 
     def __init__(
         self,
@@ -94,15 +78,11 @@ class Gossip:
         self.counters = counters
         self.membership = Membership(facts, config, rng, counters, delegate, pool, now)
         self.table = self.membership.table
-        self.incoming_bytes = 0
-        self.incoming_streams = 0
+        self.exchanges = Exchanges(config, self.membership, counters, delegate)
         self._packets: list[tuple[bytes, Address]] = []
         self._sequence = 0
         self._probe: Probe | None = None
         self._relays = Relays()
-        self._request_id = 0
-        self._exchanges: dict[int, Exchange] = {}
-        self._requests: list[StreamRequest] = []
         # Periodic tasks start at random moments, so that nodes started together do not act together.
         self._probe_at = now + rng.random() * config.probe_interval
         self._gossip_at = now + rng.random() * config.gossip_interval
@@ -127,14 +107,14 @@ class Gossip:
         return packets
 
     def send_user_message(self, message: bytes, address: Address) -> None:
-        """A user message straight to one address."""
+        """Send a user message directly to one address."""
         self._send(b"\x08" + message, address)
 
     def tell_conflict(self, existing: NodeFacts, other: NodeFacts) -> None:
-        """Somebody claims a name that we hold for another member's: that one should hear, and ask who it belongs to."""
+        """Tell the known holder of a name that `other` claims it too. The holder asks the cluster who keeps the name."""
         node = self.table.get(existing.name)
         if node is not None and node.state <= STATE_SUSPECT:
-            # The incarnation does not matter: another address is a conflict whatever it is.
+            # A claim from another address is a conflict at any incarnation.
             alive = Alive(1, other.name, other.addr, other.port, other.meta, other.versions)
             self._send(alive.encode(), existing.address())
 
@@ -166,17 +146,19 @@ class Gossip:
             return
         if ping.source_node and ping.source_addr and ping.source_port and self.table.get(ping.source_node) is None:
             self._pinged_by_stranger((ip_text(ping.source_addr), ping.source_port), now)
-        # Coordinates (section 9) would be the payload.
+        # Serf's payload would be its network coordinate (wire-gossip 9).
         self._send(Ack(ping.sequence, None).encode(), self._answer_address(ping.source_addr, ping.source_port, source))
 
     def _pinged_by_stranger(self, address: Address, now: float) -> None:
-        """Somebody counts us among its members, and we know nobody: we were started again before our end was noticed.
-        Nothing that is gossiped would tell us (section 6.6), so we ask there, and not only when a push-pull finds us."""
-        if now < self._ask_stranger_at or self.membership.leaving or self.table.alive_others():
+        """Push-pull with an unknown node that pings this one, when this one knows no other member.
+
+        That node still lists this one as a member: this process was restarted before its failure was noticed. Gossip
+        carries no news of that (wire-gossip 6.6), and the next push-pull would bring it only after 30 s or more.
+        """
+        if now < self._ask_stranger_at or self.membership.leaving or self.table.alive_others:
             return
         self._ask_stranger_at = now + self._config.probe_interval
-        state = self._encode_state(False)
-        self._open(PURPOSE_PUSH_PULL, address, state, self._config.tcp_timeout, 0, 0, now)
+        self.exchanges.push_pull(address, now)
 
     def _answer_address(self, addr: bytes, port: int, source: Address) -> Address:
         if addr and port:
@@ -193,7 +175,8 @@ class Gossip:
         sequence = self._next_sequence()
         relay = Relay(requester, request.sequence, request.nack, now + self._config.probe_timeout)
         self._relays.add(sequence, relay)
-        self._send(self._ping(sequence, request.node), (ip_text(request.target), request.port))
+        ping = self.membership.encode_ping(sequence, request.node)
+        self._send(ping, (ip_text(request.target), request.port))
 
     def _receive_ack(self, ack: Ack, now: float) -> None:
         probe = self._probe
@@ -214,18 +197,12 @@ class Gossip:
         self._sequence = (self._sequence + 1) & UINT32_MAX
         return self._sequence
 
-    def _ping(self, sequence: int, node: str) -> bytes:
-        own = self.membership.own.facts
-        # After a leave we still look who is alive, but nobody should take us for a member.
-        name = "" if self.membership.leaving else self._name
-        return Ping(sequence, node, own.addr, own.port, name).encode()
-
     def _send(self, message: bytes, address: Address) -> None:
-        """A directed message, with broadcasts in what room is left."""
+        """Send a directed message, and broadcasts in the room that is left in its packet."""
         budget = self._config.packet_bytes_max - COMPOUND_OVERHEAD - PART_OVERHEAD - len(message)
-        riders = self._take_broadcasts(budget, COMPOUND_PARTS_MAX - 1)
-        if riders:
-            message = make_compound([message, *riders])
+        broadcasts = self._take_broadcasts(budget, COMPOUND_PARTS_MAX - 1)
+        if broadcasts:
+            message = make_compound([message, *broadcasts])
         self._send_packet(message, address)
 
     def _send_packet(self, data: bytes, address: Address) -> None:
@@ -243,159 +220,11 @@ class Gossip:
             messages += self._delegate.take_broadcasts(PART_OVERHEAD, budget, count_max - len(messages))
         return messages
 
-    # --- streams that others open
-
-    def open_incoming_stream(self) -> IncomingStream | None:
-        """For a stream that was accepted; None when there are too many: close it."""
-        if self.incoming_streams >= STREAMS_MAX:
-            self.counters.drop(reasons.STREAMS_FULL)
-            return None
-        self.incoming_streams += 1
-        return IncomingStream(self)
-
-    def receive_stream(self, decoder: StreamDecoder, now: float) -> bytes:
-        """A complete message on a stream; what to answer."""
-        kind = decoder.message_type
-        self.counters.drop(reasons.MALFORMED_MESSAGE, decoder.nodes_refused)
-        if kind == PING:
-            ping = Ping.from_fields(decoder.fields)
-            if ping.node and ping.node != self._name:
-                self.counters.drop(reasons.PING_FOR_OTHER)
-                return b""
-            return Ack(ping.sequence, None).encode()
-        if kind == PUSH_PULL:
-            remote = decoder.push_pull
-            assert remote is not None
-            if remote.join and self.membership.leaving:
-                # A join through us would count as done, and the joiner would not come back after our return.
-                self.counters.drop(reasons.STREAM_REFUSED)
-                return encode_error(f"node {self._name!r} has left")
-            # Our own state first, then the merge: the answer to a join does not contain the joiner (section 4.1).
-            reply = self._encode_state(remote.join)
-            self._merge(remote, now)
-            return reply
-        if kind == USER:
-            self._delegate.user_message(decoder.user_message, now)
-            return b""
-        self.counters.drop(reasons.STREAM_REFUSED)
-        return b""
-
-    def _encode_state(self, join: bool) -> bytes:
-        return PushPull(join, self.membership.encode_nodes(), self._delegate.local_state(join)).encode()
-
-    def _merge(self, remote: PushPull, now: float) -> str:
-        """Take over the other side's state. "" or why it is refused."""
-        versions = VersionRange()
-        for remote_node in remote.nodes:
-            versions.add(remote_node.name, remote_node.versions, remote_node.state == STATE_ALIVE)
-        for node in self.table.nodes.values():
-            versions.add(node.facts.name, node.facts.versions, node.state == STATE_ALIVE)
-        refused = versions.refused()
-        if refused:
-            self.counters.drop(reasons.BAD_VERSION)
-            return refused
-        self.counters.push_pulls += 1
-        self.membership.merge(remote.nodes, now)
-        if remote.user_state:
-            try:
-                self._delegate.merge_remote_state(remote.user_state, remote.join, now)
-            except WireError as error:
-                self.counters.drop(reasons.MALFORMED_SERF)
-                return f"its Serf state does not decode: {error}"
-        return ""
-
-    # --- streams that we open
-
-    def join(self, address: Address, join_id: int, index: int, now: float) -> None:
-        """Push-pull with one address; the delegate hears the result in `join_finished`."""
-        self._open(PURPOSE_JOIN, address, self._encode_state(True), self._config.tcp_timeout, join_id, index, now)
-
-    def take_stream_requests(self) -> list[StreamRequest]:
-        requests = self._requests
-        if requests:
-            self._requests = []
-        return requests
-
-    def receive_stream_reply(self, request_id: int, data: bytes | None, error: str, now: float) -> bool:
-        """Bytes from a stream that we opened, or None with the error that ended it. True: we are done with it, close it."""
-        exchange = self._exchanges.get(request_id)
-        if exchange is None:
-            return True
-        if data is None:
-            self._finish(request_id, exchange, error or "closed without an answer", now)
-            return True
-        try:
-            exchange.decoder.receive_data(data)
-            if not exchange.decoder.complete:
-                return False
-            failure = self._receive_reply(exchange, now)
-        except WireError as wire_error:
-            self.counters.drop(stream_fault(wire_error))
-            failure = f"does not speak this gossip: {wire_error}"
-        self._finish(request_id, exchange, failure, now)
-        return True
-
-    def _open(
-        self, purpose: int, address: Address, data: bytes, timeout: float, number: int, index: int, now: float
-    ) -> None:
-        exchange = Exchange(purpose, address, number, index)
-        if len(self._exchanges) >= STREAMS_MAX:
-            self.counters.drop(reasons.STREAMS_FULL)
-            self._tell(exchange, "too many streams are open", now)
-            return
-        self._request_id += 1
-        self._exchanges[self._request_id] = exchange
-        self._requests.append(StreamRequest(self._request_id, address, data, timeout))
-
-    def _receive_reply(self, exchange: Exchange, now: float) -> str:
-        """A complete answer; "" or what is wrong with it."""
-        decoder = exchange.decoder
-        self.counters.drop(reasons.MALFORMED_MESSAGE, decoder.nodes_refused)
-        if decoder.message_type == ERROR:
-            return f"refused: {decode_error(decoder.fields)}"
-        if exchange.purpose in (PURPOSE_PROBE, PURPOSE_NAME):
-            if decoder.message_type != ACK:
-                return "answered a ping with something else"
-            if exchange.purpose == PURPOSE_NAME:
-                self._delegate.name_taken(exchange.address[0], exchange.address[1], now)
-            else:
-                probe = self._probe
-                sequence = Ack.from_fields(decoder.fields).sequence
-                if probe is not None and probe.sequence == exchange.number == sequence:
-                    probe.stream_acked = True
-            return ""
-        remote = decoder.push_pull
-        if remote is None:
-            return "answered a push-pull with something else"
-        if exchange.purpose == PURPOSE_JOIN:
-            taken_by = find_namesake(remote, self.membership.own.facts)
-            if taken_by is not None:
-                return self._refuse_namesake(taken_by, now)
-        return self._merge(remote, now)
-
-    def _refuse_namesake(self, address: Address, now: float) -> str:
-        """Our name may be a memory of our former self or a living node: ask there whether it answers to the name."""
-        for exchange in self._exchanges.values():
-            if exchange.purpose == PURPOSE_NAME and exchange.address == address:
-                break
-        else:
-            ping = self._ping(self._next_sequence(), self._name)
-            self._open(PURPOSE_NAME, address, ping, self._config.tcp_timeout, 0, 0, now)
-        return f"the node name {self._name!r} is taken by {address[0]}:{address[1]}; give each node its own name"
-
-    def _finish(self, request_id: int, exchange: Exchange, failure: str, now: float) -> None:
-        del self._exchanges[request_id]
-        self._tell(exchange, failure, now)
-
-    def _tell(self, exchange: Exchange, failure: str, now: float) -> None:
-        if exchange.purpose == PURPOSE_JOIN:
-            self._delegate.join_finished(exchange.number, exchange.index, failure, now)
-
     # --- time
 
     def next_timeout(self) -> float:
         first = min(self._probe_at, self._push_pull_at)
-        if self._has_news():  # or five times a second the whole process would wake up for nothing
+        if self._has_broadcasts():  # without them the process need not wake up at every gossip interval
             first = min(first, self._gossip_at)
         if self._probe is not None:
             first = min(first, self._probe.next_timeout())
@@ -421,14 +250,12 @@ class Gossip:
         self.membership.handle_timeout(now)
         if now >= self._gossip_at:
             self._gossip_at = now + self._config.gossip_interval
-            if self._has_news():
+            if self._has_broadcasts():
                 self._gossip(now)
         if now >= self._push_pull_at:
             self._push_pull_at = now + self._config.push_pull_interval * push_pull_scale(len(self.table))
-            self._push_pull(now)
-
-    def leave(self, now: float) -> Broadcast:
-        return self.membership.leave(now)
+            for node in self.table.random_alive(1, ""):
+                self.exchanges.push_pull(node.facts.address(), now)
 
     def _probe_next(self, now: float) -> None:
         node = self.table.next_to_probe(now, self._config.gossip_to_the_dead_time)
@@ -439,9 +266,9 @@ class Gossip:
         sequence = self._next_sequence()
         facts = node.facts
         self._probe = Probe(sequence, facts, node.incarnation, now + self._config.probe_timeout, now + interval)
-        ping = self._ping(sequence, facts.name)
+        ping = self.membership.encode_ping(sequence, facts.name)
         if node.state == STATE_SUSPECT:
-            # It hears the accusation together with the ping and can refute at once.
+            # The suspected member gets the accusation together with the ping and can refute at once.
             accusation = Accusation(node.incarnation, facts.name, self._name)
             self._send_packet(make_compound([ping, accusation.encode(SUSPECT)]), facts.address())
         else:
@@ -459,9 +286,8 @@ class Gossip:
             )
             self._send(request.encode(), relay.facts.address())
         if facts.versions[1] >= _STREAM_PING_PROTOCOL:
-            ping = self._ping(probe.sequence, facts.name)
-            timeout = max(0.001, probe.deadline - now)
-            self._open(PURPOSE_PROBE, facts.address(), ping, timeout, probe.sequence, 0, now)
+            ping = self.membership.encode_ping(probe.sequence, facts.name)
+            self.exchanges.ping(probe, ping, max(0.001, probe.deadline - now), now)
 
     def _probe_expired(self, probe: Probe, now: float) -> None:
         self._probe = None
@@ -472,8 +298,8 @@ class Gossip:
         self.membership.awareness.adjust(probe.awareness_penalty())
         self.membership.suspect(probe.facts.name, probe.incarnation, now)
 
-    def _has_news(self) -> bool:
-        """Something to tell, and somebody to tell it to."""
+    def _has_broadcasts(self) -> bool:
+        """Whether broadcasts wait and there is another member to send them to."""
         return len(self.table) > 1 and (len(self.membership.queue) > 0 or self._delegate.has_broadcasts())
 
     def _gossip(self, now: float) -> None:
@@ -487,11 +313,3 @@ class Gossip:
             if node.facts.versions[1] >= _CRC_PROTOCOL:
                 data = add_crc(data)
             self._send_packet(data, node.facts.address())
-
-    def _push_pull(self, now: float) -> None:
-        for node in self.table.random_alive(1, ""):
-            state = self._encode_state(False)
-            self._open(PURPOSE_PUSH_PULL, node.facts.address(), state, self._config.tcp_timeout, 0, 0, now)
-
-    def alive_others(self) -> int:
-        return self.table.alive_others()

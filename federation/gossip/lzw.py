@@ -1,6 +1,6 @@
-"""LZW as gossip uses it: least significant bit first, literal width 8, codes of 9 to 12 bits (section 5.3).
+"""LZW: least significant bit first, literal width 8, codes of 9 to 12 bits (wire-gossip 5.3).
 
-The decoder is the part that must stay bounded: whoever can reach the port can send it anything.
+The decoder bounds its output: its input comes from anybody who can reach the port.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LITERALS: Final = [bytes((value,)) for value in range(256)]
 
 
 def compress(data: bytes) -> bytes:
-    """The same bytes that the Go implementation writes, with the leading clear code."""
+    """The same bytes as Go's compress/lzw writes, with the leading clear code."""
     output = bytearray()
     pending = CLEAR_CODE
     pending_bits = CODE_BITS_MIN
@@ -120,14 +120,14 @@ def decompress(data: bytes, size_max: int) -> bytes:
         if size > size_max:
             raise WireError(f"compressed data grows past {size_max} bytes")
         parts.append(entry)
-        # The first code after a clear counts but defines nothing, so the first entry, 258, comes with the second code.
+        # The first code after a clear is counted but defines no entry; the second code defines the first entry, 258.
         if last:
             table.append(last + entry[:1])
         last = entry
         highest += 1
         if highest >= limit:
             if width == CODE_BITS_MAX:
-                last = b""  # the table is full: nothing is defined until the next clear
+                last = b""  # the table is full: no entries are defined until the next clear
                 highest -= 1
             else:
                 width += 1

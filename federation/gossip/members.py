@@ -1,6 +1,6 @@
-"""The member table (section 6): facts that all views share, and this node's own record of each member.
+"""The member table (wire-gossip 6): facts that nodes of one process share, and this node's own record of each member.
 
-N simulated nodes keep N x N records, so the facts (name, address, meta, versions) are kept once, in a pool.
+N simulated nodes keep N x N records. The facts (name, address, meta, versions) are kept once, in a pool.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ STATE_DEAD: Final = 2
 STATE_LEFT: Final = 3
 
 MEMBERS_MAX: Final = 16_384
-"""Names in the table, dead and left ones included. News of further ones is dropped and counted."""
+"""Names in the table, dead and left members included. Alive messages of further names are dropped and counted."""
 
 FACTS_POOL_MAX: Final = 32_768
+"""Facts in one pool; a full pool is emptied. Records keep the facts that they hold."""
 
 
 class NodeFacts:
-    """What a member says about itself. Never changed: a member with new tags has new facts."""
+    """What a member says about itself. Facts never change: a member with new tags gets new facts."""
 
     __slots__ = ("addr", "ip", "meta", "name", "port", "tags", "versions")
 
@@ -33,14 +34,14 @@ class NodeFacts:
         self.meta = meta
         self.versions = versions
         self.ip = ip_text(addr)
-        self.tags: dict[str, str] | None = None  # decoded by Serf, when somebody asks
+        self.tags: dict[str, str] | None = None  # decoded by Serf on first use
 
     def address(self) -> Address:
         return (self.ip, self.port)
 
 
 class FactsPool:
-    """One copy of equal facts. Many nodes in one process may share a pool; it is emptied, not grown, past its bound."""
+    """Keeps one copy of equal facts. Many nodes in one process may share a pool."""
 
     __slots__ = ("_facts",)
 
@@ -59,7 +60,7 @@ class FactsPool:
 
 
 class Node:
-    """This node's record of one member. `changed_at`: when it came into its state."""
+    """This node's record of one member. `changed_at`: time of the last change of its state."""
 
     __slots__ = ("changed_at", "facts", "incarnation", "state")
 
@@ -71,13 +72,17 @@ class Node:
 
 
 class MemberTable:
-    """All known members by name, and the shuffled round in which they are probed."""
+    """All known members by name, and the shuffled round in which they are probed.
 
-    __slots__ = ("_order", "_own_name", "_probe_index", "_rng", "nodes")
+    `alive_others`: members other than this node that are alive or suspected.
+    """
+
+    __slots__ = ("_order", "_own_name", "_probe_index", "_rng", "alive_others", "nodes")
 
     def __init__(self, own_name: str, rng: Random) -> None:
         self._own_name = own_name
         self._rng = rng
+        self.alive_others = 0
         self.nodes: dict[str, Node] = {}
         self._order: list[Node] = []
         self._probe_index = 0
@@ -89,24 +94,24 @@ class MemberTable:
         return self.nodes.get(name)
 
     def add(self, node: Node) -> None:
-        """At a random place of the round: a new member is probed soon by some."""
+        """Add a member at a random place of the round, so that different nodes probe a new member at different times."""
         name = node.facts.name
         assert name not in self.nodes
         self.nodes[name] = node
         at = self._rng.randrange(len(self._order) + 1)
         self._order.append(node)
         self._order[at], self._order[-1] = self._order[-1], self._order[at]
+        if node.state <= STATE_SUSPECT and name != self._own_name:
+            self.alive_others += 1
 
-    def alive_others(self) -> int:
-        """Members other than this node that are alive or suspected."""
-        count = 0
-        for node in self._order:
-            if node.state <= STATE_SUSPECT and node.facts.name != self._own_name:
-                count += 1
-        return count
+    def set_state(self, node: Node, state: int, now: float) -> None:
+        if node.facts.name != self._own_name:
+            self.alive_others += (state <= STATE_SUSPECT) - (node.state <= STATE_SUSPECT)
+        node.state = state
+        node.changed_at = now
 
     def next_to_probe(self, now: float, dead_time: float) -> Node | None:
-        """The next member of the round, skipping ourselves, the dead and the left. A new round begins with a clean-up."""
+        """The next alive or suspected member of the round. A new round removes members that were dead for `dead_time` s."""
         for _ in range(2 * len(self._order)):  # the rest of this round and a whole new one
             if self._probe_index >= len(self._order):
                 self._start_round(now, dead_time)
@@ -130,7 +135,7 @@ class MemberTable:
         self._probe_index = 0
 
     def random_alive(self, count: int, excluded: str) -> list[Node]:
-        """Up to `count` random members that are alive (not suspected), without ourselves and `excluded`."""
+        """Up to `count` random members that are alive (not suspected), without this node and `excluded`."""
         chosen: list[Node] = []
         for node in self._candidates(count):
             if node.state == STATE_ALIVE and node.facts.name not in (self._own_name, excluded) and node not in chosen:
@@ -140,7 +145,7 @@ class MemberTable:
         return chosen
 
     def random_to_gossip(self, count: int, now: float, dead_time: float) -> list[Node]:
-        """Up to `count` random members that should hear news: alive, suspected, or dead for a short time; never left."""
+        """Up to `count` random members to gossip to: alive, suspected, or dead for at most `dead_time` s; never left."""
         chosen: list[Node] = []
         for node in self._candidates(count):
             if node.state == STATE_LEFT or (node.state == STATE_DEAD and now - node.changed_at > dead_time):
@@ -152,7 +157,7 @@ class MemberTable:
         return chosen
 
     def _candidates(self, count: int) -> list[Node]:
-        """In a large table a few random picks; in a small one all, shuffled, so that nobody is missed."""
+        """A few random members of a large table; all members of a small one, shuffled, so that none is missed."""
         total = len(self._order)
         if total <= 3 * count + 2:
             order = self._order.copy()

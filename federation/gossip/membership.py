@@ -1,7 +1,7 @@
-"""Who is alive: the rules of incarnation and state (section 6.6), suspicion and refutation.
+"""Who is alive: the rules of incarnation and state, suspicion and refutation (wire-gossip 6.6).
 
-Precedence: a higher incarnation wins; at the same one dead or left is stronger than suspect, suspect than alive. Only a
-node itself raises its incarnation.
+Precedence: the higher incarnation wins; at equal incarnations dead and left win over suspect, and suspect over alive. Only
+a node itself raises its incarnation.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from federation.gossip.members import (
     Node,
     NodeFacts,
 )
-from federation.gossip.messages import DEAD, SUSPECT, VERSION_BYTES, Accusation, Alive, PushPullNode
+from federation.gossip.messages import DEAD, SUSPECT, VERSION_BYTES, Accusation, Alive, Ping, PushPullNode
 from federation.gossip.msgpack_fields import ACCUSED_INCARNATION_MAX, UINT32_MAX
 from federation.gossip.suspicion import Suspicion, confirmations_wanted, suspicion_timeout
 
 
 class Membership:
-    """This node's view. `own` is its own record; `queue` holds the news that must be spread."""
+    """This node's view of the cluster. `own` is its own record; `queue` holds the broadcasts about members."""
 
     __slots__ = (
         "_config",
         "_counters",
+        "_deadline",
         "_delegate",
         "_leave_broadcast",
-        "_name",
         "_pool",
         "_suspicions",
         "awareness",
         "incarnation",
         "leaving",
+        "name",
         "own",
         "queue",
         "table",
@@ -63,8 +64,10 @@ class Membership:
         self._counters = counters
         self._delegate = delegate
         self._pool = pool
-        self._name = facts.name
+        self.name = facts.name
         self._suspicions: dict[str, Suspicion] = {}
+        # No suspicion ends before this time. It may be too early, never too late: a refuted suspicion leaves it as it is.
+        self._deadline: float | None = None
         self._leave_broadcast: Broadcast | None = None
         self.leaving = False
         self.awareness = Awareness(config.awareness_max_multiplier)
@@ -80,7 +83,7 @@ class Membership:
     # --- what this node says about itself
 
     def update_own(self, meta: bytes, now: float) -> None:
-        """New meta: a new incarnation tells everybody."""
+        """Change this node's meta; a new incarnation spreads it."""
         facts = self.own.facts
         self.own.facts = self._pool.get(facts.name, facts.addr, facts.port, meta, facts.versions)
         self._raise_incarnation(0)
@@ -89,20 +92,19 @@ class Membership:
             self._delegate.node_updated(self.own.facts, now)
 
     def leave(self, now: float) -> Broadcast:
-        """Say that we go (section 6.10). The broadcast is finished when it was sent to the limit."""
+        """Announce this node's leave (wire-gossip 6.10). The broadcast is finished when it was sent to its limit."""
         self.leaving = True
-        self._set_dead(Accusation(self.own.incarnation, self._name, self._name), now)
+        self._set_dead(Accusation(self.own.incarnation, self.name, self.name), now)
         assert self._leave_broadcast is not None
         return self._leave_broadcast
 
     def rejoin(self, now: float) -> None:
-        """Be alive again after a leave, with a new incarnation."""
+        """Announce this node as alive again after a leave, with a new incarnation."""
         assert self.leaving
         self.leaving = False
         self._leave_broadcast = None
         self._raise_incarnation(0)
-        self.own.state = STATE_ALIVE
-        self.own.changed_at = now
+        self.table.set_state(self.own, STATE_ALIVE, now)
         self._broadcast_own()
         self._delegate.node_joined(self.own.facts, now)
 
@@ -118,15 +120,22 @@ class Membership:
 
     def _broadcast_own(self) -> None:
         facts = self.own.facts
-        alive = Alive(self.own.incarnation, self._name, facts.addr, facts.port, facts.meta, facts.versions)
-        self.queue.queue(alive.encode(), self._name)
+        alive = Alive(self.own.incarnation, self.name, facts.addr, facts.port, facts.meta, facts.versions)
+        self.queue.queue(alive.encode(), self.name)
+
+    def encode_ping(self, sequence: int, node: str) -> bytes:
+        """A ping from this node to `node`."""
+        own = self.own.facts
+        # A node that has left still probes others. Without its name in the ping nobody takes it for a member.
+        name = "" if self.leaving else self.name
+        return Ping(sequence, node, own.addr, own.port, name).encode()
 
     # --- what others say
 
     def receive_alive(self, alive: Alive, encoded: bytes, now: float) -> None:
-        """`encoded` is the whole message, which is passed on as it is when it is news."""
-        if self.leaving and alive.node == self._name:
-            return  # we have left: no word about us matters any more
+        """Apply an alive message; `encoded`, the whole message, is broadcast unchanged when it is new."""
+        if self.leaving and alive.node == self.name:
+            return  # this node has left and refutes nothing
         if not alive.node or not alive.addr or len(alive.versions) != VERSION_BYTES or alive.port == 0:
             self._counters.drop(reasons.MALFORMED_MESSAGE)
             return
@@ -147,7 +156,7 @@ class Membership:
             node = Node(facts, now)
             self.table.add(node)
         elif node.facts.port != alive.port or (
-            # Peers compare the bytes; about ourselves 4 and 16 byte forms of one address are the same.
+            # As in memberlist the bytes are compared. For this node the 4 and 16 byte forms of one address are equal.
             node.facts.addr != alive.addr and (node is not self.own or node.facts.ip != facts.ip)
         ):
             if not self._may_move(node, now):
@@ -155,35 +164,34 @@ class Membership:
                 self._delegate.node_conflict(node.facts, facts, now)
                 return
             moved = True
-        if alive.node == self._name:
-            self._receive_alive_about_us(alive, facts)
+        if alive.node == self.name:
+            self._receive_alive_about_self(alive, facts)
             return
         if alive.incarnation <= node.incarnation and not moved:
             return  # known already, or outdated
         self._suspicions.pop(alive.node, None)
         if len(encoded) > BROADCAST_BYTES_MAX:
-            encoded = alive.encode()  # without what nobody asked for
+            encoded = alive.encode()  # without the unknown fields
         self.queue.queue(encoded, alive.node)
         meta_changed = node.facts.meta != facts.meta
         old_state = node.state
         node.incarnation = alive.incarnation
         node.facts = facts
         if old_state != STATE_ALIVE:
-            node.state = STATE_ALIVE
-            node.changed_at = now
+            self.table.set_state(node, STATE_ALIVE, now)
         if old_state >= STATE_DEAD:
             self._delegate.node_joined(facts, now)
         elif meta_changed:
             self._delegate.node_updated(facts, now)
 
     def _may_move(self, node: Node, now: float) -> bool:
-        """Whether a name may come back from another address: after a leave, or dead for the reclaim time."""
+        """Whether a member may return from another address: it left, or it has been dead for the reclaim time."""
         if node.state == STATE_LEFT:
             return True
         reclaim_time = self._config.dead_node_reclaim_time
         return node.state == STATE_DEAD and reclaim_time > 0 and now - node.changed_at > reclaim_time
 
-    def _receive_alive_about_us(self, alive: Alive, facts: NodeFacts) -> None:
+    def _receive_alive_about_self(self, alive: Alive, facts: NodeFacts) -> None:
         if alive.incarnation < self.own.incarnation:
             return
         if (
@@ -191,41 +199,41 @@ class Membership:
             and facts.meta == self.own.facts.meta
             and facts.versions == self.own.facts.versions
         ):
-            return  # an echo of our own word
-        # A former life of ours is still remembered, with an incarnation that ours must pass (pitfall 8).
+            return  # an echo of this node's own broadcast
+        # Others remember a former process of this node; the new incarnation must be above its incarnation (wire-gossip 6.6).
         self._refute(alive.incarnation)
 
     def receive_suspect(self, suspect: Accusation, encoded: bytes, now: float) -> None:
         node = self.table.get(suspect.node)
         if node is None:
-            return  # nobody we know
+            return  # unknown
         if suspect.incarnation < node.incarnation:
-            return  # outdated: it was alive after that
+            return  # outdated: the member has refuted it
         if len(encoded) > BROADCAST_BYTES_MAX:
             encoded = suspect.encode(SUSPECT)
         suspicion = self._suspicions.get(suspect.node)
         if suspicion is not None:
             if suspect.incarnation > node.incarnation:
-                # Not in the Go code: without it the incarnation would depend on the order of two accusations.
+                # memberlist keeps the first incarnation; the result would depend on the order of two accusations.
                 node.incarnation = suspect.incarnation
                 suspicion.incarnation = suspect.incarnation
             if suspicion.confirm(suspect.origin):
+                self._note_deadline(suspicion)
                 self.queue.queue(encoded, suspect.node)
             return
         if node.state != STATE_ALIVE:
             return  # dead or left already
-        if suspect.node == self._name:
+        if suspect.node == self.name:
             self._refute(suspect.incarnation)
             return
         self.queue.queue(encoded, suspect.node)
         self._counters.suspicions += 1
         node.incarnation = suspect.incarnation
-        node.state = STATE_SUSPECT
-        node.changed_at = now
+        self.table.set_state(node, STATE_SUSPECT, now)
         config = self._config
         count = len(self.table)
         shortest = suspicion_timeout(config.suspicion_mult, count, config.probe_interval)
-        self._suspicions[suspect.node] = Suspicion(
+        suspicion = Suspicion(
             suspect.incarnation,
             suspect.origin,
             confirmations_wanted(config.suspicion_mult, count),
@@ -233,15 +241,17 @@ class Membership:
             shortest * config.suspicion_max_timeout_mult,
             now,
         )
+        self._suspicions[suspect.node] = suspicion
+        self._note_deadline(suspicion)
 
     def receive_dead(self, dead: Accusation, encoded: bytes, now: float) -> None:
         node = self.table.get(dead.node)
         if node is None or dead.incarnation < node.incarnation:
-            return  # nobody we know, or outdated
+            return  # unknown, or outdated
         self._suspicions.pop(dead.node, None)
         if node.state >= STATE_DEAD:
             return
-        if dead.node == self._name:
+        if dead.node == self.name:
             if not self.leaving:
                 self._refute(dead.incarnation)
                 return
@@ -249,13 +259,12 @@ class Membership:
         else:
             self.queue.queue(encoded if len(encoded) <= BROADCAST_BYTES_MAX else dead.encode(DEAD), dead.node)
         node.incarnation = dead.incarnation
-        node.state = STATE_LEFT if dead.node == dead.origin else STATE_DEAD
-        node.changed_at = now
+        self.table.set_state(node, STATE_LEFT if dead.node == dead.origin else STATE_DEAD, now)
         self._delegate.node_left(node.facts, node.state == STATE_LEFT, now)
 
     def suspect(self, name: str, incarnation: int, now: float) -> None:
-        """Our own probe of a member, as it was at this incarnation, failed."""
-        accusation = Accusation(incarnation, name, self._name)
+        """This node's own probe of a member at this incarnation failed."""
+        accusation = Accusation(incarnation, name, self.name)
         self.receive_suspect(accusation, accusation.encode(SUSPECT), now)
 
     def _set_dead(self, dead: Accusation, now: float) -> None:
@@ -275,12 +284,12 @@ class Membership:
         return nodes
 
     def merge(self, nodes: list[PushPullNode], now: float) -> None:
-        """The other side's view (section 6.7): its dead ones are only suspects to us."""
+        """Merge the other side's members; those that it holds for dead become suspects here (wire-gossip 6.7)."""
         for remote in nodes:
             if remote.state == STATE_ALIVE:
                 alive = Alive(remote.incarnation, remote.name, remote.addr, remote.port, remote.meta, remote.versions)
                 known = self.table.get(remote.name)
-                if known is not None and self._is_old_news(known, remote):
+                if known is not None and self._is_outdated(known, remote):
                     continue
                 self.receive_alive(alive, alive.encode(), now)
             elif remote.incarnation > ACCUSED_INCARNATION_MAX:
@@ -288,11 +297,11 @@ class Membership:
             elif remote.state == STATE_LEFT:
                 self._set_dead(Accusation(remote.incarnation, remote.name, remote.name), now)
             else:
-                accusation = Accusation(remote.incarnation, remote.name, self._name)
+                accusation = Accusation(remote.incarnation, remote.name, self.name)
                 self.receive_suspect(accusation, accusation.encode(SUSPECT), now)
 
-    def _is_old_news(self, known: Node, remote: PushPullNode) -> bool:
-        """Most of a push-pull: what `receive_alive` would ignore too, seen without building a message."""
+    def _is_outdated(self, known: Node, remote: PushPullNode) -> bool:
+        """Whether `receive_alive` would ignore this node, as most of a push-pull, found out without building a message."""
         return (
             remote.incarnation <= known.incarnation
             and remote.port == known.facts.port
@@ -302,20 +311,23 @@ class Membership:
 
     # --- time
 
+    def _note_deadline(self, suspicion: Suspicion) -> None:
+        if self._deadline is None or suspicion.deadline < self._deadline:
+            self._deadline = suspicion.deadline
+
     def next_timeout(self) -> float | None:
-        first: float | None = None
-        for suspicion in self._suspicions.values():
-            if first is None or suspicion.deadline < first:
-                first = suspicion.deadline
-        return first
+        return self._deadline
 
     def handle_timeout(self, now: float) -> None:
-        """Suspects that were silent for too long are dead."""
-        if not self._suspicions:
+        """Suspects whose timeout has passed are dead."""
+        if self._deadline is None or now < self._deadline:
             return
         expired = [name for name, suspicion in self._suspicions.items() if suspicion.deadline <= now]
         for name in expired:
             suspicion = self._suspicions.pop(name)
             node = self.table.get(name)
             if node is not None and node.state == STATE_SUSPECT:
-                self._set_dead(Accusation(suspicion.incarnation, name, self._name), now)
+                self._set_dead(Accusation(suspicion.incarnation, name, self.name), now)
+        self._deadline = None
+        for suspicion in self._suspicions.values():
+            self._note_deadline(suspicion)

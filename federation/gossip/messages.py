@@ -1,4 +1,4 @@
-"""The messages of section 2: one type byte, then a map. Each class knows its fields in the order in which they are written."""
+"""The messages of memberlist: one type byte, then a map (wire-gossip 2). Fields are written in ascending order of names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LABEL: Final = 244
 META_BYTES_MAX: Final = 512
 VERSION_BYTES: Final = 6
 
-# [PMin, PMax, PCur, DMin, DMax, DCur] (section 2): what the Serf library advertises by default.
+# [PMin, PMax, PCur, DMin, DMax, DCur] (wire-gossip 2.1): the defaults of the Serf library.
 OUR_VERSIONS: Final = bytes((1, 5, 2, 2, 5, 4))
 
 
@@ -175,7 +175,7 @@ class Nack:
 
 
 class Accusation:
-    """A suspect or a dead message: `origin` says so of `node` as it was at `incarnation`."""
+    """A suspect or a dead message: `origin` accuses `node` at `incarnation`."""
 
     __slots__ = ("incarnation", "node", "origin")
 
@@ -237,7 +237,7 @@ class Alive:
 
 
 class PushPullNode:
-    """One node of a push-pull. `state` is a memberlist state: 0 alive, 1 suspect, 2 dead, 3 left."""
+    """One node of a push-pull. `state` is one of STATE_* (wire-gossip 2)."""
 
     __slots__ = ("addr", "incarnation", "meta", "name", "port", "state", "versions")
 
@@ -279,7 +279,7 @@ class PushPullNode:
 
 
 class PushPull:
-    """The full state of one side (section 4.1)."""
+    """The full state of one side (wire-gossip 4.1)."""
 
     __slots__ = ("join", "nodes", "user_state")
 
@@ -294,7 +294,7 @@ class PushPull:
 
 
 def encode_user_stream(message: bytes) -> bytes:
-    """A user message as a stream carries it (section 4)."""
+    """A user message in the form of a stream (wire-gossip 4)."""
     return b"\x08" + encode({"UserMsgLen": len(message)}) + message
 
 

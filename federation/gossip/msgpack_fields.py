@@ -1,7 +1,7 @@
-"""Message bodies: msgpack maps with Go field names as keys (section 1), read field by field with their types.
+"""Message bodies: msgpack maps with Go field names as keys, read field by field with their types (wire-gossip 1).
 
-This is the one place that touches the msgpack library. Raw and bin both arrive as bytes; a field that is missing or nil has
-its zero value; unknown fields are skipped; a field of the wrong type makes the whole message wrong, as with the Go decoders.
+Only this module uses the msgpack library. Raw and bin values both arrive as bytes. A field that is missing or nil has its
+zero value; unknown fields are skipped; a field of the wrong type makes the whole message invalid, as in the Go decoders.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ UINT16_MAX: Final = 0xFFFF
 UINT32_MAX: Final = 0xFFFFFFFF
 INT64_MAX: Final = (1 << 63) - 1
 
-# Near to the end of their types incarnations are believed of nobody but the member itself: above the highest one that
-# anybody may be accused of there is room for refutations (section 6.6).
+# Highest incarnation that a suspect or dead message may name. The range above it is left for refutations by the member
+# itself (wire-gossip 6.6).
 ACCUSED_INCARNATION_MAX: Final = UINT32_MAX - (1 << 20)
 
-# Lamport times are taken up to the end; but above the second bound no clock follows them. Otherwise one forged message
-# would take all clocks to the end, and no intent after it could be told.
+# Messages may carry any time up to LAMPORT_TIME_MAX, but no clock follows a time above WITNESSED_TIME_MAX. One forged
+# message would otherwise move all clocks to their end, and no later intent could be newer (wire-gossip 8.2).
 LAMPORT_TIME_MAX: Final = INT64_MAX
 WITNESSED_TIME_MAX: Final = INT64_MAX - (1 << 40)
-# Nor is a member's leave believed near to the end: above it there is room for the join that refutes it.
+# Highest time of a leave intent. The range above it is left for the join intent that refutes it.
 LEAVE_TIME_MAX: Final = INT64_MAX - (1 << 20)
 
 NAME_BYTES_MAX: Final = 255
 STREAM_ELEMENTS_MAX: Final = 64
-"""Of one map or array outside of Serf's state: more than any header or node has fields."""
+"""Elements of one map or array of a stream outside of Serf's state; headers and nodes have fewer fields."""
 
 Fields = dict[bytes, object]
 
 
 def encode(value: object) -> bytes:
-    """msgpack of the old specification: no str8, no bin. The caller gives maps in ascending order of the keys."""
+    """msgpack of the old specification, without str8 and bin. Maps are written in the order given: ascending by key."""
     data: bytes = msgpack.packb(value, use_bin_type=False)
     return data
 
 
 def decode(data: bytes) -> object:
-    """One object that is the whole of `data`; strings and binary as bytes."""
+    """The one object that `data` consists of; strings and binary as bytes."""
     value, end = _unpack_first(data)
     if end != len(data):
         raise WireError("body is not msgpack: bytes follow it")
@@ -50,16 +50,16 @@ def decode(data: bytes) -> object:
 
 
 def decode_prefix(data: bytes) -> tuple[object, bytes]:
-    """The object at the start of `data` and the bytes behind it."""
+    """The object at the start of `data`, and the bytes after it."""
     value, end = _unpack_first(data)
     return value, data[end:]
 
 
 def _unpack_first(data: bytes) -> tuple[object, int]:
-    """The object at the start of `data` and where it ends.
+    """The object at the start of `data`, and the index of its end.
 
-    It is walked over before it is built: the library makes room for all elements that an array claims, so a thousand nested
-    arrays that claim thousands each would cost 80 MB and 70 ms before their end turned out to be missing.
+    The object is skipped over before it is built. The library reserves room for all elements that an array claims: a
+    thousand nested arrays that claim thousands of elements each would cost 80 MB and 70 ms before the missing end is found.
     """
     unpacker = msgpack.Unpacker(raw=True, strict_map_key=False, max_buffer_size=max(1, len(data)))
     try:
@@ -68,13 +68,13 @@ def _unpack_first(data: bytes) -> tuple[object, int]:
         end: int = unpacker.tell()
         value: object = msgpack.unpackb(data[:end], raw=True, strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        # TypeError: a map key that is itself a map or array
+        # TypeError: a map key is itself a map or array
         raise WireError(f"body is not msgpack: {type(error).__name__}") from None
     return value, end
 
 
 def new_unpacker(size_max: int) -> msgpack.Unpacker:
-    """For streams, whose objects are built while they arrive: only arrays and maps as short as in headers and nodes."""
+    """For streams. Their objects are built while they arrive, so arrays and maps are limited to STREAM_ELEMENTS_MAX."""
     return msgpack.Unpacker(
         raw=True,
         strict_map_key=False,
@@ -111,7 +111,7 @@ def bytes_field(fields: Fields, key: bytes) -> bytes:
         return b""
     if isinstance(value, bytes):
         return value
-    if isinstance(value, list):  # []uint8 as an array of integers also decodes
+    if isinstance(value, list):  # the Go decoders take an array of integers for []uint8 too
         try:
             return bytes(value)
         except (TypeError, ValueError):

@@ -1,7 +1,8 @@
-"""One probe of one member, and pings done on behalf of others (sections 3.1 and 6.2)."""
+"""One probe of one member, and indirect pings for other members (wire-gossip 3.1 and 6.2)."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from federation.gossip.addresses import Address
@@ -12,9 +13,10 @@ RELAYS_MAX: Final = 1024
 
 
 class Probe:
-    """`incarnation`: the member's at the start. Its silence says nothing about a later one, which was told meanwhile.
+    """A ping, after `ack_deadline` indirect pings and a ping over a stream; the probe has failed at `deadline`.
 
-    Ping, then after `ack_deadline` indirect pings and a ping over a stream; failed at `deadline`."""
+    `incarnation`: the member's when the probe starts. A failed probe does not count against a later incarnation.
+    """
 
     __slots__ = (
         "ack_deadline",
@@ -43,19 +45,32 @@ class Probe:
         return self.deadline if self.indirect else min(self.ack_deadline, self.deadline)
 
     def awareness_penalty(self) -> int:
-        """After a failure: relays that answered nothing at all speak against ourselves."""
+        """What a failed probe adds to this node's awareness score: one for each relay that sent not even a nack."""
         if self.nacks_expected > 0:
             return max(0, self.nacks_expected - self.nacks)
         return 1
 
 
+class Relay:
+    """An indirect ping for `requester`. `sequence` is the requester's number."""
+
+    __slots__ = ("deadline", "nack", "requester", "sequence")
+
+    def __init__(self, requester: Address, sequence: int, nack: bool, deadline: float) -> None:
+        self.requester = requester
+        self.sequence = sequence
+        self.nack = nack
+        self.deadline = deadline
+
+
 class Relays:
-    """Those that are under way, by our own number, in the order of their deadlines: all wait equally long."""
+    """Relays under way by this node's own sequence number. All wait equally long, so they are in order of deadline."""
 
     __slots__ = ("_relays",)
 
     def __init__(self) -> None:
-        self._relays: dict[int, Relay] = {}
+        # The first entry of an OrderedDict is found in constant time; a dict walks over its deleted entries.
+        self._relays: OrderedDict[int, Relay] = OrderedDict()
 
     def is_full(self) -> bool:
         return len(self._relays) >= RELAYS_MAX
@@ -73,22 +88,6 @@ class Relays:
 
     def take_expired(self, now: float) -> list[Relay]:
         expired: list[Relay] = []
-        while self._relays:
-            sequence, relay = next(iter(self._relays.items()))
-            if relay.deadline > now:
-                break
-            del self._relays[sequence]
-            expired.append(relay)
+        while self._relays and next(iter(self._relays.values())).deadline <= now:
+            expired.append(self._relays.popitem(last=False)[1])
         return expired
-
-
-class Relay:
-    """We ping somebody for `requester`, which numbered its request `sequence`."""
-
-    __slots__ = ("deadline", "nack", "requester", "sequence")
-
-    def __init__(self, requester: Address, sequence: int, nack: bool, deadline: float) -> None:
-        self.requester = requester
-        self.sequence = sequence
-        self.nack = nack
-        self.deadline = deadline

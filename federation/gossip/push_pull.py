@@ -1,4 +1,4 @@
-"""Full state exchanges: how often, whether the other side's versions fit, and who has our name there (sections 2.1, 6.8)."""
+"""Push-pull rules: the interval, acceptable versions, and other nodes of this node's name (wire-gossip 2.1 and 6.8)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from federation.gossip.members import STATE_ALIVE, NodeFacts
 from federation.gossip.messages import VERSION_BYTES, PushPull
 
 SCALING_THRESHOLD: Final = 32
+"""Members up to which the interval is not scaled."""
 
 
 def push_pull_scale(node_count: int) -> int:
-    """Factor of the interval: grows with the logarithm above 32 members."""
+    """Factor of the push-pull interval; it grows with log2(N) above SCALING_THRESHOLD members."""
     if node_count <= SCALING_THRESHOLD:
         return 1
     return math.ceil(math.log2(node_count) - math.log2(SCALING_THRESHOLD)) + 1
 
 
 def find_namesake(remote: PushPull, own: NodeFacts) -> Address | None:
-    """Where a living node with our name is, if the other side knows one."""
+    """Address of another alive node with this node's name, when the other side lists one."""
     for node in remote.nodes:
         if node.name == own.name and node.state == STATE_ALIVE:
             ip = ip_text(node.addr)
@@ -30,9 +31,9 @@ def find_namesake(remote: PushPull, own: NodeFacts) -> Address | None:
 
 
 class VersionRange:
-    """Whether one cluster can hold all of some nodes. `add` every node of both sides, then ask `refused`.
+    """Whether nodes can be members of one cluster (wire-gossip 2.1). `add` every node of both sides, then ask `refused`.
 
-    The alive nodes' common range (memberlist protocol and delegate protocol) must contain the current version of every node.
+    The common range of the alive nodes, of gossip protocol and Serf protocol, must contain the current version of every node.
     """
 
     __slots__ = ("_current", "_delegate_high", "_delegate_low", "_protocol_high", "_protocol_low")
@@ -42,7 +43,7 @@ class VersionRange:
         self._protocol_high = 255
         self._delegate_low = 0
         self._delegate_high = 255
-        # (protocol, delegate) current versions -> a node that has them: few differ in one cluster
+        # current (protocol, delegate) versions -> a node that has them; a cluster has few different ones
         self._current: dict[tuple[int, int], str] = {}
 
     def add(self, name: str, versions: bytes, alive: bool) -> None:
@@ -57,7 +58,7 @@ class VersionRange:
         self._current.setdefault((versions[2], versions[5]), name)
 
     def refused(self) -> str:
-        """ "" when all fit; otherwise what does not."""
+        """Gives "" when all versions are acceptable, otherwise the reason."""
         for (protocol, delegate), name in self._current.items():
             if not self._protocol_low <= protocol <= self._protocol_high:
                 return (

@@ -1,6 +1,6 @@
-"""One direction of a stream (section 4): `[label] [10 encrypted] [9 compress] type body`, in any cut of the bytes.
+"""Decoder of one direction of a stream: `[label] [10 encrypted] [9 compress] type body` (wire-gossip 4).
 
-Everything is bounded: these bytes come from whoever can reach the port.
+Data may arrive in pieces of any size. All sizes are bounded: the bytes come from anybody who can reach the port.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from federation.gossip.messages import (
 from federation.gossip.msgpack_fields import Fields, as_fields, bool_field, new_unpacker, uint_field, unpack_next
 from federation.gossip.wire import decompress_body
 
-# The protocol allows 40 MiB. A state of MEMBERS_MAX members needs about 3 MiB, and unpacking holds up the whole node for
-# its time (about 0.2 s per MiB of compressed bytes), so our limits are lower.
+# The protocol allows 40 MiB. A state of MEMBERS_MAX members needs about 3 MiB. Decompression blocks the node for about
+# 0.2 s for each MiB of compressed bytes, so these limits are lower.
 STREAM_BYTES_MAX: Final = 8 << 20
 STREAM_COMPRESSED_MAX: Final = 2 << 20
 PUSH_PULL_NODES_MAX: Final = MEMBERS_MAX
 
 
 class StreamEncrypted(WireError):
-    """The stream is encrypted and we have no keyring (section 5.1)."""
+    """The stream is encrypted; this node has no keyring (wire-gossip 5.1)."""
 
 
 class StreamLabelled(WireError):
-    """The stream belongs to a cluster with a label, and we have none (section 5.2)."""
+    """The stream belongs to a cluster with a label; this node has none (wire-gossip 5.2)."""
 
 
 class StreamDecoder:
-    """Collects one message. `receive_data` until `complete`; then `message_type` and, by type:
+    """Collects one message. Call `receive_data` until `complete`; then read `message_type` and, by type:
 
     ping, ack, error    `fields`
-    push-pull           `push_pull`; nodes with wrong fields are left out and counted in `nodes_refused`
+    push-pull           `push_pull`; nodes with invalid fields are left out and counted in `nodes_refused`
     user                `user_message`
 
-    WireError as soon as the bytes cannot become a message any more. Bytes behind the message are ignored.
+    Raises WireError as soon as the bytes cannot become a valid message. Bytes after the message are ignored.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class StreamDecoder:
             try:
                 self._nodes.append(PushPullNode.from_fields(fields))
             except WireError:
-                # Go nodes take names that are no UTF-8, for example: one of them must not keep us from all the others.
+                # Go nodes accept names that are not UTF-8, for example. The other nodes of the push-pull are still valid.
                 self.nodes_refused += 1
         missing = self._rest_length - len(self._rest_parts)
         if missing > 0:

@@ -1,4 +1,4 @@
-"""How long a suspected node may stay silent: the more members say the same, the shorter (section 6.3)."""
+"""The time from suspect to dead: it shrinks with each member that confirms the suspicion (wire-gossip 6.3)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 
 
 def suspicion_timeout(mult: int, node_count: int, probe_interval: float) -> float:
-    """The shortest time from suspect to dead; its factor is cut to three decimals."""
+    """The shortest time from suspect to dead, in seconds. Its factor is truncated to three decimals."""
     scale = max(1.0, math.log10(max(1, node_count)))
     return mult * probe_interval * (math.floor(scale * 1000) / 1000)
 
 
 def confirmations_wanted(mult: int, node_count: int) -> int:
-    """Confirmations that bring the timeout to its shortest; 0 where a small cluster cannot give them."""
+    """Confirmations that bring the timeout to its shortest; 0 where the cluster is too small to give them."""
     wanted = mult - 2
     return wanted if node_count - 2 >= wanted else 0
 
 
 class Suspicion:
-    """The deadline of one suspected node. `incarnation` is the state that was accused."""
+    """The deadline of one suspected node. `incarnation`: the incarnation that was accused."""
 
     __slots__ = ("_confirmed_by", "_longest", "_shortest", "_started_at", "_wanted", "deadline", "incarnation")
 
@@ -33,7 +33,7 @@ class Suspicion:
         self.deadline = now + (longest if wanted > 0 else shortest)
 
     def confirm(self, origin: str) -> bool:
-        """Another member accuses too. False when it is no news."""
+        """Another member suspects the node too. False when the confirmation does not count: repeated, or not wanted."""
         count = len(self._confirmed_by) - 1
         if count >= self._wanted or origin in self._confirmed_by:
             return False

@@ -1,6 +1,6 @@
-"""The layers of a datagram (section 3): label, encryption, CRC, compression, compound; inside them single messages.
+"""The layers of a datagram: label, encryption, CRC, compression, compound, then single messages (wire-gossip 3).
 
-`open_packet` is the one place where a keyring will decrypt and `seal_packet` the one where it will encrypt (section 5.1).
+Decryption has its place in `open_packet` and encryption in `seal_packet`; neither is implemented yet (wire-gossip 5.1).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from federation.gossip.messages import COMPOUND, COMPRESS, HAS_CRC, INDIRECT_PIN
 from federation.gossip.msgpack_fields import UINT8_MAX, Fields, bytes_field, decode_fields, uint_field
 
 NESTING_MAX: Final = 4
+"""Compounds and compressed parts inside each other."""
 PACKET_PARTS_MAX: Final = 1024
-"""Messages taken out of one datagram, over all nested compounds."""
+"""Messages taken out of one datagram, in all nested compounds together."""
 PACKET_DECOMPRESSED_MAX: Final = 65_536
-"""Bytes that come out of all compressed parts of one datagram together."""
+"""Decompressed bytes of all compressed parts of one datagram together."""
 COMPOUND_PARTS_MAX: Final = 127
-"""memberlist 0.2.2 misreads a compound of more parts (section 3)."""
+"""memberlist 0.2.2 misreads a compound of more parts (wire-gossip 3.2)."""
 COMPOUND_OVERHEAD: Final = 2
 PART_OVERHEAD: Final = 2
 
@@ -30,16 +31,16 @@ _CRC_BYTES: Final = 5
 
 
 def is_encrypted(data: bytes) -> bool:
-    """Whether a datagram looks like a sealed block of section 5.1.
+    """Whether a datagram looks like a sealed block (wire-gossip 5.1).
 
-    It has no type byte of its own: its first byte is the version, 0 or 1, where a plain datagram has ping or indirect ping.
-    Those go on with a small msgpack map, and a random nonce does so in 16 of 256 cases: those end as malformed.
+    A sealed block has no type byte. It begins with its version, 0 or 1, like a plain ping or indirect ping. In those a small
+    msgpack map follows. The random nonce of a sealed block looks like one in 16 of 256 cases; those count as malformed.
     """
     return len(data) >= SEALED_BYTES_MIN and data[0] <= INDIRECT_PING and data[1] & 0xF0 != 0x80
 
 
 def open_packet(data: bytes, counters: Counters) -> list[bytes]:
-    """The messages of one datagram, each with its type byte. What does not decode is dropped and counted."""
+    """The messages of one datagram, each with its type byte. Undecodable parts are dropped and counted."""
     opened = _Opened(counters)
     messages = opened.messages
     if not data:
@@ -64,7 +65,7 @@ def open_packet(data: bytes, counters: Counters) -> list[bytes]:
 
 
 class _Opened:
-    """What came out of one datagram so far, and the bytes that may still be decompressed."""
+    """The messages found in one datagram so far. `room`: bytes that may still be decompressed."""
 
     __slots__ = ("counters", "messages", "room")
 
@@ -85,8 +86,8 @@ def _unwrap(data: bytes, depth: int, opened: _Opened) -> None:
     elif kind == COMPRESS:
         if depth >= NESTING_MAX:
             raise WireError("messages are nested too deeply")
-        # Without one bound for all parts a datagram could unfold hundreds of times and hold up the node for 0.15 s.
-        # What does not decompress has used up the room: its work was done, too.
+        # One bound covers all parts: with a bound for each part a datagram could block the node for 0.15 s. A part that
+        # fails to decompress uses up the room, because its work was done.
         room = opened.room
         opened.room = 0
         inner = decompress_body(decode_fields(data[1:]), room)
@@ -97,8 +98,9 @@ def _unwrap(data: bytes, depth: int, opened: _Opened) -> None:
 
 
 def _split_compound(data: bytes, depth: int, opened: _Opened) -> None:
-    """`07 | count | count x length u16 | messages`. Complete leading parts are handled, a cut-off rest is an error;
-    a part that is wrong in itself does not harm the others."""
+    """Split `07 | count | count x length u16 | messages`.
+
+    Complete leading parts are kept; a truncated rest raises WireError. An invalid part does not affect the other parts."""
     if len(data) < COMPOUND_OVERHEAD:
         raise WireError("compound without a count")
     count = data[1]
@@ -128,7 +130,7 @@ def decompress_body(fields: Fields, size_max: int) -> bytes:
 
 
 def make_compound(messages: list[bytes]) -> bytes:
-    """One message as it is, several as a compound."""
+    """One message unchanged; several as a compound."""
     assert 0 < len(messages) <= COMPOUND_PARTS_MAX
     if len(messages) == 1:
         return messages[0]
@@ -143,5 +145,5 @@ def add_crc(data: bytes) -> bytes:
 
 
 def seal_packet(data: bytes) -> bytes:
-    """What goes on the wire for a finished datagram: plain, as there is no keyring yet."""
+    """The bytes to send for a finished datagram: unchanged, as there is no keyring yet."""
     return data

@@ -1,4 +1,4 @@
-"""Settings of one Serf node (sections 6.1 and 8.12). Times are seconds, sizes bytes."""
+"""Settings of one Serf node (wire-gossip 8.10). Times are in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from federation.serf.tags import encode_tags
 
 @dataclass(frozen=True, slots=True)
 class SerfConfig:
-    """ValueError at once for a name, address or tags that no other node could take."""
+    """Raises ValueError for a name, an address or tags that other nodes would not accept."""
 
     node_name: str
     """Unique in the cluster; UTF-8, at most 255 bytes."""
@@ -24,43 +24,43 @@ class SerfConfig:
     """UDP and TCP port at which other nodes reach this one."""
 
     tags: dict[str, str] = field(default_factory=dict)
-    """What all nodes should know about this one; at most 512 bytes encoded (section 7.1)."""
+    """Sent to all nodes; at most 512 bytes encoded (wire-gossip 7.1)."""
 
     profile: GossipConfig = LAN
-    """Pace and patience of the gossip."""
+    """Intervals and timeouts of the gossip."""
 
     broadcast_timeout: float = 5.0
-    """Longest wait for a broadcast of our leave to be sent to the limit."""
+    """Longest wait for a broadcast of this node's leave to be sent to its limit."""
 
     leave_propagate_delay: float = 1.0
-    """After a leave we stay so long, answering pings, while the news spreads."""
+    """After its leave was broadcast this node answers pings for this time, while the others spread the leave."""
 
     reap_interval: float = 15.0
-    """How often the member table is cleaned of the long failed and the long left."""
+    """Time between two removals of members that failed or left long ago."""
 
     reconnect_interval: float = 30.0
-    """How often we may try to reach one failed member again."""
+    """Time between two attempts to reach a failed member again."""
 
     reconnect_timeout: float = 24 * 3600.0
-    """A member that has failed for so long is forgotten."""
+    """A member that failed this long ago is forgotten."""
 
     tombstone_timeout: float = 24 * 3600.0
-    """A member that left so long ago is forgotten."""
+    """A member that left this long ago is forgotten."""
 
     recent_intent_timeout: float = 300.0
-    """Intents about unknown names are kept so long: a member's intent may arrive before the member."""
+    """Time for which intents about unknown names are kept: an intent may arrive before its member."""
 
     query_timeout_mult: int = 16
     """Default timeout of a query: query_timeout_mult * gossip_interval * ceil(log10(alive members + 1))."""
 
     query_bytes_max: int = 1024
-    """Encoded query."""
+    """Largest encoded query."""
 
     query_response_bytes_max: int = 1024
-    """Encoded answer to a query."""
+    """Largest encoded response to a query."""
 
     user_event_bytes_max: int = 512
-    """Encoded user event."""
+    """Largest encoded user event of this node."""
 
     def __post_init__(self) -> None:
         if not self.node_name:

@@ -1,4 +1,4 @@
-"""Events on their way to the owner."""
+"""Events that the owner of the node has not taken yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from federation.gossip.counters import Counters
 from federation.serf.events import Event, QueryReceived, UserEvent
 
 EVENTS_PENDING_MAX: Final = 65_536
-"""Events that nobody has taken; further user events and queries are dropped and counted, member events never."""
+"""Queued events; further user events and queries are dropped and counted. Member events are always queued."""
 
 
 class EventQueue:
@@ -20,10 +20,11 @@ class EventQueue:
         self._events: list[Event] = []
 
     def add(self, event: Event) -> None:
+        """Queue an event; the member table bounds the number of these."""
         self._events.append(event)
 
     def offer(self, event: UserEvent | QueryReceived) -> None:
-        """What any node can cause in any number."""
+        """Queue a user event or query; drop and count it when EVENTS_PENDING_MAX are queued."""
         if len(self._events) >= EVENTS_PENDING_MAX:
             self._counters.drop(reasons.EVENTS_FULL)
         else:

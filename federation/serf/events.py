@@ -1,4 +1,4 @@
-"""What the owner of a Serf node is told."""
+"""Events for the owner of a Serf node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from federation.gossip.addresses import Address
 
 
 class MemberStatus(IntEnum):
-    """Section 8.1. LEAVING: it said that it goes, and is still there. FAILED: gone without a word."""
+    """wire-gossip 8.1. LEAVING: the member announced its leave and is still alive. FAILED: dead without a leave."""
 
     NONE = 0
     ALIVE = 1
@@ -20,7 +20,7 @@ class MemberStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member as this node sees it. `ip` as text."""
+    """One member as this node sees it. `ip` is text."""
 
     name: str
     ip: str
@@ -31,24 +31,24 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MemberEvent:
-    """Something happened to a member; `member` as it is after that."""
+    """Base of all member events. `member`: its state after the event."""
 
     member: Member
 
 
 @dataclass(frozen=True, slots=True)
 class MemberJoin(MemberEvent):
-    """A member is there, or there again. The first one is the node itself."""
+    """A member is alive, for the first time or again. The first event is for the node itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberLeave(MemberEvent):
-    """A member left gracefully, or a failed one was told to be gone."""
+    """A member left gracefully, or a failed member was forced to leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberFailed(MemberEvent):
-    """A member is gone without a word."""
+    """A member is dead without a leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class MemberReap(MemberEvent):
 
 @dataclass(frozen=True, slots=True)
 class NameConflict:
-    """Two nodes have one name. `ip` and `port` are those of the other claim.
+    """Two nodes use one name. `ip` and `port` are the address of the other claim.
 
-    ours    it is this node's name
-    lost    the others hold to the other claim: this node must stop and be given another name
+    ours    the name is this node's
+    lost    the cluster keeps the other claim: this node must stop and get another name
     """
 
     name: str
@@ -78,7 +78,7 @@ class NameConflict:
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """A join is over. `joined`: addresses that we exchanged state with; `errors`: the others, and why not."""
+    """A join is over. `joined`: number of addresses that state was exchanged with; `errors`: reasons of the others."""
 
     join_id: int
     joined: int
@@ -87,12 +87,12 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Our own leave is over: others know, the node may stop, or join again."""
+    """This node's leave is over: the others know of it. The node may stop or join again."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserEvent:
-    """A user event of any member, also our own; each comes once."""
+    """A user event of any member, this node included. Each is reported once."""
 
     lamport_time: int
     name: str
@@ -102,7 +102,7 @@ class UserEvent:
 
 @dataclass(frozen=True, slots=True)
 class QueryReceived:
-    """A query that asks this node; `Serf.respond` answers it, before `deadline`."""
+    """A query of another node for this one; `Serf.respond` answers it, until `deadline`."""
 
     lamport_time: int
     query_id: int
@@ -115,7 +115,7 @@ class QueryReceived:
 
 @dataclass(frozen=True, slots=True)
 class QueryFinished:
-    """A query of ours is over: who acknowledged, and who answered what."""
+    """A query of this node is over. `acks`: names of members; `responses`: payloads by name."""
 
     query_id: int
     acks: list[str]

@@ -1,4 +1,4 @@
-"""Joins that are under way: which address answered, and what was wrong with the others (section 6.9)."""
+"""A join under way: its addresses and their errors (wire-gossip 6.9)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from federation.gossip.addresses import Address
 from federation.serf.events import JoinResult
 
 JOIN_ADDRESSES_MAX: Final = 64
-"""Addresses of one join."""
+"""Addresses of one join; more are refused."""
 
 
 class PendingJoin:
@@ -22,7 +22,7 @@ class PendingJoin:
         self.joined = 0
 
     def finished(self, index: int, error: str) -> bool:
-        """One address is done; True when all are."""
+        """The push-pull with address number `index` is over. True when all are."""
         self._missing -= 1
         if error:
             self._errors[self._addresses[index]] = error

@@ -1,4 +1,4 @@
-"""A Lamport clock (section 8.2): it orders intents, events and queries without any wall clock."""
+"""A Lamport clock: it orders intents, events and queries without wall clocks (wire-gossip 8.2)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from federation.gossip.msgpack_fields import WITNESSED_TIME_MAX
 
 
 class LamportClock:
-    """`time` is the next time to give out."""
+    """`time`: the time of the next message."""
 
     __slots__ = ("time",)
 
@@ -14,12 +14,12 @@ class LamportClock:
         self.time = 1
 
     def increment(self) -> int:
-        """The time for one new message; the clock moves on."""
+        """The time for one new message; the clock advances by one."""
         time = self.time
         self.time += 1
         return time
 
     def witness(self, time: int) -> None:
-        """Somebody was at this time already. A time that can only be forged is not followed."""
+        """A message carries this time: advance past it. A time above WITNESSED_TIME_MAX is forged and ignored."""
         if self.time <= time <= WITNESSED_TIME_MAX:
             self.time = time + 1

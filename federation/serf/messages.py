@@ -1,4 +1,4 @@
-"""The messages of Serf (section 7): one type byte, then a map."""
+"""The messages of Serf: one type byte, then a map (wire-gossip 7)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FILTER_NODE: Final = 0
 FILTER_TAG: Final = 1
 
 EVENTS_MAX: Final = 512
-"""Slots of the event buffer, also in a push-pull."""
+"""Slots of the event buffer, in memory and in a push-pull."""
 
 
 class LeaveIntent:
@@ -110,7 +110,7 @@ class UserEventMessage:
 
 
 class Query:
-    """`filters` are encoded filters, each with its type byte; `timeout_ns` counts from the arrival."""
+    """`filters` are encoded filters, each with its type byte. `timeout_ns` begins when the query arrives."""
 
     __slots__ = (
         "addr",
@@ -226,9 +226,9 @@ class QueryResponse:
 
 
 class SerfState:
-    """Serf's part of a push-pull (section 7.2). `events`: (Lamport time, name, payload), at most EVENTS_MAX times.
+    """Serf's part of a push-pull (wire-gossip 7.2). `events`: (Lamport time, name, payload), at most EVENTS_MAX times.
 
-    `refused`: entries left out as wrong in themselves, for example names that are no UTF-8; the others are worth having.
+    `refused`: number of entries that are invalid, for example names that are not UTF-8. They are left out.
     """
 
     __slots__ = ("event_time", "events", "lamport_time", "left_members", "query_time", "refused", "status_times")
@@ -277,7 +277,7 @@ class SerfState:
         return state
 
     def _clock(self, fields: Fields, key: bytes) -> int:
-        """0, which moves no clock, where the time is none."""
+        """A clock of the other side; 0, which advances no clock, when it is invalid."""
         try:
             return uint_field(fields, key, LAMPORT_TIME_MAX)
         except WireError:
@@ -294,7 +294,7 @@ class SerfState:
                 self.refused += 1
 
     def encode(self) -> bytes:
-        """Empty event slots are left out, which other nodes accept."""
+        """Empty event slots are left out; Serf accepts that."""
         by_time: dict[int, list[dict[str, object]]] = {}
         for time, name, payload in self.events:
             by_time.setdefault(time, []).append({"Name": name, "Payload": payload})
@@ -311,7 +311,7 @@ class SerfState:
 
 
 class ConflictResponse:
-    """Who a node thinks the bearer of a name is; it may not know anybody."""
+    """The member that a node knows by a name in conflict."""
 
     __slots__ = ("addr", "name", "port", "status", "tags", "versions")
 
@@ -325,6 +325,7 @@ class ConflictResponse:
 
     @staticmethod
     def decode(body: bytes) -> ConflictResponse | None:
+        """None when the other node does not know the name."""
         value = decode(body)
         if value is None:
             return None
@@ -356,18 +357,18 @@ class ConflictResponse:
         )
 
 
-def encode_nobody() -> bytes:
-    """A conflict response of a node that does not know the name."""
+def encode_unknown_name() -> bytes:
+    """The conflict response of a node that does not know the name."""
     return b"\x06\xc0"
 
 
 def encode_key_refusal(text: str) -> bytes:
-    """A key response: no keys, not done, and why (section 8.9)."""
+    """A key response without keys that says why the request was not done (wire-gossip 8.8)."""
     return b"\x08" + encode({"Keys": None, "Message": text, "PrimaryKey": "", "Result": False})
 
 
 class Relay:
-    """`message` is to be sent unchanged to an address (section 7)."""
+    """A request to send `message` unchanged to an address (wire-gossip 8.8)."""
 
     __slots__ = ("addr", "message", "port")
 

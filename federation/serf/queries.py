@@ -1,4 +1,4 @@
-"""Queries: whether one is for us, and the answers to our own (section 8.9)."""
+"""Filters of queries, and the responses to this node's own queries (wire-gossip 8.8)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from federation.gossip.msgpack_fields import as_fields, as_text, decode, text_fi
 from federation.serf.messages import FILTER_NODE, FILTER_TAG, FLAG_ACK, QueryResponse
 
 PENDING_QUERIES_MAX: Final = 128
+"""Queries of this node under way; further ones are refused."""
 RESPONSES_MAX: Final = 16_384
-"""Answers kept of one query."""
+"""Responses kept for one query, and acks; further ones are ignored."""
 
-# Expressions come from other nodes and run on our one thread. Without groups, and with two repetitions at most, the time
-# grows with the square of a tag's length and not exponentially. Anything else matches nothing.
+# Expressions come from other nodes and run on the loop's thread. Without groups and with at most two repetitions the time
+# grows with the square of a tag's length, not exponentially. Other expressions match nothing.
 EXPRESSION_LENGTH_MAX: Final = 128
 _REPETITIONS_MAX: Final = 2
 
 
 def filters_match(filters: list[bytes], own_name: str, tags: dict[str, str]) -> bool:
-    """All must match; one that does not decode matches nothing."""
+    """Whether all filters match. A filter that does not decode does not match."""
     for encoded in filters:
         try:
             if not _filter_matches(encoded, own_name, tags):
@@ -54,7 +55,7 @@ def _expression_matches(expression: str, value: str) -> bool:
 
 
 class PendingQuery:
-    """A query of ours. `conflict`: it asks who bears our name."""
+    """A query of this node. `conflict`: it asks which node keeps this node's name."""
 
     __slots__ = ("acks", "conflict", "deadline", "lamport_time", "query_id", "responses")
 
@@ -67,7 +68,7 @@ class PendingQuery:
         self.responses: dict[str, bytes] = {}
 
     def receive(self, response: QueryResponse) -> None:
-        """One ack and one answer of each member count."""
+        """Keep the first ack and the first response of each member."""
         if response.flags & FLAG_ACK:
             if len(self.acks) < RESPONSES_MAX:
                 self.acks.setdefault(response.origin)

@@ -1,4 +1,4 @@
-"""Queries of this node and of others: asking, answering, collecting, and who bears a name (sections 8.7 and 8.9)."""
+"""Queries: asking, answering, collecting responses, and the vote on a name in conflict (wire-gossip 8.6 and 8.8)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NANOSECONDS: Final = 1_000_000_000
 
 
 class QueryHandler:
-    """`clock` is the query clock. Answers go straight to the asker, through gossip."""
+    """`clock` is the query clock. Responses are sent through `gossip`, directly to the node that asked."""
 
     __slots__ = (
         "_config",
@@ -78,9 +78,12 @@ class QueryHandler:
         want_acks: bool = False,
         conflict: bool = False,
     ) -> tuple[int, bytes]:
-        """A new query of ours: its id, and the message to be spread. `conflict`: who bears our name?"""
+        """Begin a query of this node. Gives its id and the message to broadcast.
+
+        `conflict`: the query asks which node keeps this node's name. ValueError when it is too long or too many are under way.
+        """
         if len(self._queries) >= PENDING_QUERIES_MAX:
-            raise ValueError(f"{PENDING_QUERIES_MAX} queries are under way already")
+            raise ValueError(f"{PENDING_QUERIES_MAX} queries are under way; a query ends after its timeout")
         own = self._roster.own.facts
         query = Query(
             self.clock.time,
@@ -97,7 +100,7 @@ class QueryHandler:
         )
         encoded = query.encode()
         if len(encoded) > self._config.query_bytes_max:
-            raise ValueError(f"the query has {len(encoded)} bytes, at most {self._config.query_bytes_max} may be")
+            raise ValueError(f"the query has {len(encoded)} bytes; at most {self._config.query_bytes_max} are allowed")
         deadline = now + query.timeout_ns / NANOSECONDS
         self._queries[query.lamport_time, query.query_id] = PendingQuery(
             query.lamport_time, query.query_id, deadline, conflict
@@ -106,11 +109,12 @@ class QueryHandler:
         return query.query_id, encoded
 
     def respond(self, query: QueryReceived, payload: bytes, now: float) -> None:
-        """Answer a query; too late is not sent. ValueError when the answer is too long."""
+        """Answer a query; after its deadline nothing is sent. ValueError when the answer is too long."""
         if now <= query.deadline:
             self._answer(query.lamport_time, query.query_id, query.addr, query.port, 0, payload)
 
     def receive(self, query: Query, now: float) -> bool:
+        """Handle a query of any node, this one included. True when it is new: pass it on."""
         self.clock.witness(query.lamport_time)
         key = ("", query.query_id.to_bytes(4, "big"))
         if not is_new(self._recent.add(query.lamport_time, key, self.clock.time), self._counters):
@@ -143,10 +147,10 @@ class QueryHandler:
         if query.name == QUERY_CONFLICT:
             name = conflict_name(query.payload or b"")
             if name == self._name:
-                return  # we are a party
+                return  # this node is one of the two
             record = self._roster.records.get(name)
             if record is None:
-                payload = messages.encode_nobody()
+                payload = messages.encode_unknown_name()
             else:
                 facts = record.facts
                 payload = ConflictResponse(
@@ -158,7 +162,7 @@ class QueryHandler:
                     facts.versions,
                 ).encode()
         elif query.name in QUERY_KEYS:
-            payload = messages.encode_key_refusal("this node has no keyring: its gossip is not encrypted")
+            payload = messages.encode_key_refusal("this node has no keyring; its gossip is not encrypted")
         else:
             self._counters.drop(reasons.UNKNOWN_QUERY)
             return
@@ -174,11 +178,11 @@ class QueryHandler:
         encoded = response.encode()
         if len(encoded) > self._config.query_response_bytes_max:
             raise ValueError(
-                f"the answer has {len(encoded)} bytes, at most {self._config.query_response_bytes_max} may be"
+                f"the answer has {len(encoded)} bytes; at most {self._config.query_response_bytes_max} are allowed"
             )
         pending = self._queries.get((lamport_time, query_id))
         if pending is not None:
-            pending.receive(response)  # our own query: no packet to ourselves
+            pending.receive(response)  # this node's own query needs no packet
         else:
             self._gossip.send_user_message(encoded, (ip_text(addr), port))
 
@@ -198,14 +202,14 @@ class QueryHandler:
         for key in finished:
             query = self._queries.pop(key)
             if query.conflict:
-                self._judge_conflict(query)
+                self._decide_conflict(query)
             else:
                 self._events.add(QueryFinished(query.query_id, list(query.acks), query.responses))
 
-    def _judge_conflict(self, query: PendingQuery) -> None:
-        """Who bears our name by majority (section 8.7). Nobody answering is no majority against us: we stay.
+    def _decide_conflict(self, query: PendingQuery) -> None:
+        """Decide by majority which node keeps the name (wire-gossip 8.6). Without responses this node keeps it.
 
-        An answer that knows nobody, or somebody who is not alive, is no claim of another living node.
+        Only responses that name an alive or leaving member count.
         """
         own = self._roster.own.facts
         claims = 0

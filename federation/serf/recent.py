@@ -1,4 +1,4 @@
-"""What was heard lately: user events and queries (each is handled once), and intents about names not known yet."""
+"""Recent user events and queries, so that each is handled once, and recent intents about unknown names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SLOT_MAX: Final = 64
 """Different events or queries at one Lamport time; further ones are dropped and counted."""
 
 RECENT_BYTES_MAX: Final = 1 << 20
-"""Names and payloads in one window together: all of it is in every push-pull. Further messages are dropped and counted."""
+"""Bytes of all names and payloads of one window: each push-pull carries all of it. Further messages are dropped and counted."""
 
 RECENT_INTENTS_MAX: Final = 4096
-"""Names with a remembered intent that are no members (yet); further ones are dropped and counted."""
+"""Unknown names with a remembered intent; intents about further names are dropped and counted."""
 
 SEEN_NEW: Final = 0
 SEEN_BEFORE: Final = 1
@@ -26,7 +26,7 @@ Key = tuple[str, bytes]
 
 
 class RecentMessages:
-    """A window of 512 Lamport times (sections 8.8 and 8.9). A message is (name, payload) or ("", query id)."""
+    """A window of 512 Lamport times (wire-gossip 8.7 and 8.8). A message is (name, payload) or ("", query id)."""
 
     __slots__ = ("_bytes", "_slots", "minimum")
 
@@ -36,7 +36,7 @@ class RecentMessages:
         self.minimum = 0
 
     def add(self, time: int, key: Key, clock: int) -> int:
-        """One of SEEN_*; only what is new and within the window is remembered."""
+        """Remember a message. Gives SEEN_NEW, or why it was not remembered."""
         if time < self.minimum or (clock > EVENTS_MAX and time < clock - EVENTS_MAX):
             return SEEN_TOO_OLD
         index = time % EVENTS_MAX
@@ -61,7 +61,7 @@ class RecentMessages:
         return SEEN_NEW
 
     def messages(self) -> list[tuple[int, str, bytes]]:
-        """All remembered ones: (Lamport time, name, payload)."""
+        """All remembered messages: (Lamport time, name, payload)."""
         found: list[tuple[int, str, bytes]] = []
         for slot in self._slots:
             if slot is not None:
@@ -71,7 +71,7 @@ class RecentMessages:
 
 
 def is_new(seen: int, counters: Counters) -> bool:
-    """Whether to handle a message that was SEEN_*; what is dropped for another reason than repetition is counted."""
+    """Whether `seen` is SEEN_NEW. Messages dropped for another reason than repetition are counted."""
     if seen == SEEN_TOO_OLD:
         counters.drop(reasons.EVENT_TOO_OLD)
     elif seen == SEEN_FULL:
@@ -80,6 +80,8 @@ def is_new(seen: int, counters: Counters) -> bool:
 
 
 class RecentIntent:
+    """The latest intent about a name: a leave or a join. `heard_at` is the time of its arrival."""
+
     __slots__ = ("heard_at", "lamport_time", "leave")
 
     def __init__(self, leave: bool, lamport_time: int, heard_at: float) -> None:
@@ -89,7 +91,7 @@ class RecentIntent:
 
 
 class RecentIntents:
-    """The latest intent of names that are not in the member table (section 8.3)."""
+    """The latest intents about names that are not in the member table (wire-gossip 8.3)."""
 
     __slots__ = ("_intents",)
 
@@ -100,7 +102,7 @@ class RecentIntents:
         return len(self._intents) >= RECENT_INTENTS_MAX
 
     def add(self, name: str, leave: bool, lamport_time: int, now: float) -> bool:
-        """True when it is newer than what was known."""
+        """True when the intent is newer than the remembered one and there is room for it."""
         known = self._intents.get(name)
         if known is not None and known.lamport_time >= lamport_time:
             return False
@@ -113,6 +115,7 @@ class RecentIntents:
         return self._intents.pop(name, None)
 
     def expire(self, heard_before: float) -> None:
+        """Forget intents that arrived before a time."""
         expired = [name for name, intent in self._intents.items() if intent.heard_at < heard_before]
         for name in expired:
             del self._intents[name]

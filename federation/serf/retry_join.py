@@ -1,7 +1,7 @@
-"""`retry_join`: seeds are tried again and again, for ever, and nothing waits for them.
+"""`retry_join`: the seeds are tried again for ever, while the node already serves its clients.
 
-A core: it says which hosts to join now, is told what came of it, and knows when to be asked again. Resolving names and
-joining is the shell's work.
+A core: it says which hosts to join, takes the result, and gives the time of the next attempt. The shell resolves names and
+joins.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import Final
 
 RETRY_INTERVAL_MAX: Final = 60.0
-"""After `retry_timeout` the interval doubles up to this many seconds (or stays at `retry_interval`, if that is longer)."""
+"""After `retry_timeout` the interval doubles up to this many seconds; a longer `retry_interval` stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeedsJoined:
-    """These hosts were reached."""
+    """These hosts were joined."""
 
     hosts: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class SeedsUnreachable:
-    """Not all seeds could be joined within `retry_timeout` seconds: `errors` by host. Told once; the tries go on."""
+    """Some seeds were not joined within `retry_timeout` seconds. `errors` by host. Reported once; the attempts go on."""
 
     after: float
     errors: dict[str, str]
@@ -67,7 +67,7 @@ class RetryJoin:
         self._member_lost = False
         self._stopped = False
         self.reached = False
-        """Whether any host was ever joined."""
+        """At least one host has been joined."""
         self._start(now, now)
 
     def _start(self, now: float, attempt_at: float) -> None:
@@ -80,7 +80,7 @@ class RetryJoin:
 
     @property
     def pending(self) -> list[str]:
-        """Hosts that were not reached yet."""
+        """Hosts that are not joined yet."""
         return list(self._pending)
 
     def next_timeout(self) -> float | None:
@@ -89,14 +89,14 @@ class RetryJoin:
         return self._attempt_at
 
     def take_hosts(self, now: float) -> list[str]:
-        """Hosts to be joined now, [] when it is not time. Then `attempt_finished` must be called."""
+        """Hosts to join now, [] before the next attempt. After the attempt `attempt_finished` must be called."""
         if self._attempt_running or self._stopped or not self._pending or now < self._attempt_at:
             return []
         self._attempt_running = True
         return list(self._pending)
 
     def attempt_finished(self, errors: dict[str, str], now: float) -> None:
-        """The hosts of the attempt that are not in `errors` were joined."""
+        """The attempt is over. Its hosts that are not in `errors` were joined."""
         self._attempt_running = False
         joined = [host for host in self._pending if host not in errors]
         self._pending = [host for host in self._pending if host in errors]
@@ -111,7 +111,7 @@ class RetryJoin:
             self.member_lost(now)
 
     def _plan(self, errors: dict[str, str], now: float) -> None:
-        """When to try the rest again."""
+        """Set the time of the next attempt for the hosts that were not joined."""
         late = now - self._started_at >= self._retry_timeout
         if late and not self._reported:
             self._reported = True
@@ -123,16 +123,16 @@ class RetryJoin:
         self._attempt_at = now + self._delay
 
     def remove(self, host: str) -> None:
-        """This host turned out to be the node itself."""
+        """Forget a host: it is the node itself."""
         self._hosts = [known for known in self._hosts if known != host]
         self._pending = [known for known in self._pending if known != host]
 
     def stop(self) -> None:
-        """The node was told to leave: it must not come back by itself."""
+        """The node was told to leave. No attempts follow until `resume`."""
         self._stopped = True
 
     def resume(self) -> None:
-        """The node was told to join: the rest is our work again."""
+        """The node was told to join. The attempts go on."""
         self._stopped = False
 
     @property
@@ -140,9 +140,11 @@ class RetryJoin:
         return self._stopped
 
     def member_lost(self, now: float, delay: float = 0.0) -> None:
-        """A member failed or left: all seeds are tried again until each was reached. It may have been a seed, and where
-        only its name is in the others' retry_join, nobody else would find it after its return. `delay`: further seconds,
-        each node its own, as all hear of a loss at one time."""
+        """A member failed or left: try all seeds again until each is joined.
+
+        The member may be a seed that names no seeds itself; after its restart only these attempts find it. `delay`: further
+        seconds, different on each node, because all nodes notice a loss at about the same time.
+        """
         if self._attempt_running:
             self._member_lost = True
         elif self._pending:
@@ -151,7 +153,7 @@ class RetryJoin:
             self._start(now, now + self._retry_interval + delay)
 
     def members_changed(self, alive_others: int, now: float) -> None:
-        """With nobody else alive, after a full split, all seeds are tried again."""
+        """When no other member is alive, try all seeds again: the cluster may have been split completely."""
         if alive_others == 0 and self._hosts and not self._pending and not self._attempt_running:
             self._start(now, now + self._retry_interval)
 

@@ -1,10 +1,11 @@
-"""Who is a member, with which status: the rules of sections 8.1, 8.3 and 8.10.
+"""Members and their status (wire-gossip 8.1, 8.3 and 8.9).
 
-Serf's table outlives gossip's: failed and left members stay in it for a day.
+Failed and left members stay in this table for a day, longer than in the table of gossip.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from federation.gossip import counters as reasons
@@ -27,20 +28,20 @@ from federation.serf.messages import JoinIntent, LeaveIntent
 from federation.serf.recent import RecentIntents
 from federation.serf.tags import decode_tags
 
-# What became of an intent.
+# Results of an intent.
 INTENT_IGNORED: Final = 0
-INTENT_NEWS: Final = 1
-INTENT_ABOUT_US: Final = 2
-"""A leave intent about ourselves while we are alive: it must be refuted."""
-
+INTENT_NEW: Final = 1
+"""The intent was applied or remembered: pass it on."""
+INTENT_ABOUT_SELF: Final = 2
+"""A leave intent about this node, which is alive: refute it."""
 
 RECORDS_MAX: Final = 2 * MEMBERS_MAX
-"""Members, the failed and left ones included. Past it the one that is gone longest is forgotten, and counted: gossip's
-table bounds those that are there."""
+"""Members, failed and left ones included. For a further member the one that failed or left first is forgotten and counted;
+the table of gossip bounds the alive ones."""
 
 
 class MemberRecord:
-    """`status_time`: Lamport time of the last intent that was applied. `gone_at`: since when it has failed or left."""
+    """`status_time`: Lamport time of the last applied intent. `gone_at`: time at which the member failed or left."""
 
     __slots__ = ("facts", "gone_at", "status", "status_time")
 
@@ -52,16 +53,18 @@ class MemberRecord:
 
 
 class Roster:
-    """`records` by name, `own` among them; `clock` is the member clock."""
+    """`records` by name, `own` included. `clock` is the member clock."""
 
-    __slots__ = ("_config", "_counters", "_events", "_prunes", "_recent_intents", "clock", "own", "records")
+    __slots__ = ("_config", "_counters", "_events", "_gone", "_prunes", "_recent_intents", "clock", "own", "records")
 
     def __init__(self, facts: NodeFacts, config: SerfConfig, counters: Counters, events: EventQueue) -> None:
         self._config = config
         self._counters = counters
         self._events = events
         self._recent_intents = RecentIntents()
-        self._prunes: dict[str, float] = {}
+        # Both are in the order of their times, and the first entry of an OrderedDict is found in constant time.
+        self._gone: OrderedDict[str, MemberRecord] = OrderedDict()
+        self._prunes: OrderedDict[str, float] = OrderedDict()
         self.clock = LamportClock()
         self.own = MemberRecord(facts, MemberStatus.ALIVE, 0)
         self.records: dict[str, MemberRecord] = {facts.name: self.own}
@@ -71,7 +74,7 @@ class Roster:
         return Member(facts.name, facts.ip, facts.port, self.tags(facts), record.status)
 
     def tags(self, facts: NodeFacts) -> dict[str, str]:
-        """The tags of a member, decoded once for all who share its facts. Not to be changed."""
+        """The tags of a member, decoded once for all nodes that share its facts. The caller must not change them."""
         tags = facts.tags
         if tags is None:
             try:
@@ -90,30 +93,30 @@ class Roster:
         return count
 
     def failed(self) -> list[MemberRecord]:
-        return [record for record in self.records.values() if record.status == MemberStatus.FAILED]
+        return [record for record in self._gone.values() if record.status == MemberStatus.FAILED]
 
     def status_times(self) -> tuple[dict[str, int], list[str]]:
-        """For a push-pull (section 7.2): the times of all members, and who has left."""
+        """For a push-pull (wire-gossip 7.2): the status times of all members, and the names of those that left."""
         times: dict[str, int] = {}
         left: list[str] = []
         for name, record in self.records.items():
             if record.status in (MemberStatus.LEFT, MemberStatus.LEAVING):
-                # The receiver makes a leave intent one higher than this of it: exactly the one that we applied. Serf itself
-                # reports the full time, and a leaving member as not left: then exchanges push the time up for ever, and
-                # one during a leave makes the receiver ignore the real intent and hold the member for failed.
+                # The receiver makes a leave intent of this time plus one, which is the intent that was applied here. Serf
+                # sends the full time, and does not list a leaving member as left. Push-pulls then raise the time for ever,
+                # and one during a leave makes the receiver ignore the real intent and take the member for failed.
                 times[name] = max(0, record.status_time - 1)
                 left.append(name)
             else:
                 times[name] = record.status_time
         return times, left
 
-    # --- what gossip sees
+    # --- events of gossip
 
     def node_joined(self, facts: NodeFacts, now: float) -> None:
         record = self.records.get(facts.name)
         if record is None:
             if len(self.records) >= RECORDS_MAX:
-                self._forget_oldest()
+                self._forget_first_gone()
             record = MemberRecord(facts, MemberStatus.ALIVE, 0)
             self.records[facts.name] = record
             intent = self._recent_intents.take(facts.name)
@@ -124,7 +127,7 @@ class Roster:
         else:
             record.facts = facts
             record.status = MemberStatus.ALIVE
-            record.gone_at = 0.0
+            self._gone.pop(facts.name, None)
         self._events.add(MemberJoin(self.member(record)))
 
     def node_updated(self, facts: NodeFacts, now: float) -> None:
@@ -137,21 +140,24 @@ class Roster:
         record = self.records.get(facts.name)
         if record is None:
             return
-        # Serf itself only believes a leave intent. But its spreading is not waited for, so where it comes late, or gets
-        # lost, a graceful leave would show as a failure; a member's own word of its death is word enough.
+        # Serf requires a leave intent for a graceful leave. A late or lost intent would turn the leave into a failure, so
+        # the member's own dead message counts as a leave too.
         if record.status == MemberStatus.LEAVING or (gracefully and record.status == MemberStatus.ALIVE):
             record.status = MemberStatus.LEFT
-            record.gone_at = now
             self._events.add(MemberLeave(self.member(record)))
         elif record.status == MemberStatus.ALIVE:
             record.status = MemberStatus.FAILED
-            record.gone_at = now
             self._events.add(MemberFailed(self.member(record)))
+        else:
+            return
+        if record is not self.own:
+            record.gone_at = now
+            self._gone[facts.name] = record
 
     # --- intents
 
     def apply_join(self, intent: JoinIntent, now: float) -> int:
-        """INTENT_NEWS must be passed on."""
+        """Apply a join intent, or remember it when its node is unknown. Gives one of INTENT_*."""
         self.clock.witness(intent.lamport_time)
         record = self.records.get(intent.node)
         if record is None:
@@ -161,18 +167,18 @@ class Roster:
         record.status_time = intent.lamport_time
         if record.status == MemberStatus.LEAVING:
             record.status = MemberStatus.ALIVE
-        return INTENT_NEWS
+        return INTENT_NEW
 
     def apply_leave(self, intent: LeaveIntent, leaving: bool, now: float) -> int:
-        """INTENT_NEWS must be passed on. `leaving`: we are on our way out ourselves."""
+        """Apply a leave intent, or remember it when its node is unknown. `leaving`: this node leaves or has left."""
         self.clock.witness(intent.lamport_time)
         record = self.records.get(intent.node)
         if record is None:
             return self._remember_intent(intent.node, True, intent.lamport_time, now)
         if record is self.own and not leaving:
-            # At the same time too: a former life of ours may have left at the time at which this one joined, and whoever
-            # heard of the leave first ignores that join.
-            return INTENT_ABOUT_US if intent.lamport_time >= record.status_time else INTENT_IGNORED
+            # An equal time is refuted too. The leave may be one of a former process of this node, at the time of this
+            # process's join; nodes that got the leave first ignore that join.
+            return INTENT_ABOUT_SELF if intent.lamport_time >= record.status_time else INTENT_IGNORED
         if intent.lamport_time <= record.status_time:
             return INTENT_IGNORED
         record.status_time = intent.lamport_time
@@ -183,11 +189,11 @@ class Roster:
             self._events.add(MemberLeave(self.member(record)))
         if intent.prune:
             self._prune(record, now)
-        return INTENT_NEWS
+        return INTENT_NEW
 
     def _remember_intent(self, name: str, leave: bool, lamport_time: int, now: float) -> int:
         if self._recent_intents.add(name, leave, lamport_time, now):
-            return INTENT_NEWS
+            return INTENT_NEW
         if self._recent_intents.is_full():
             self._counters.drop(reasons.INTENTS_FULL)
         return INTENT_IGNORED
@@ -196,55 +202,42 @@ class Roster:
 
     def _prune(self, record: MemberRecord, now: float) -> None:
         if record.status == MemberStatus.LEAVING:
-            # It is still going: forget it when it has gone.
+            # The member still leaves: forget it after its leave.
             wait = self._config.broadcast_timeout + self._config.leave_propagate_delay
             self._prunes.setdefault(record.facts.name, now + wait)
         elif record is not self.own:
             self._forget(record)
 
     def next_timeout(self) -> float | None:
-        first: float | None = None
         for prune_at in self._prunes.values():
-            if first is None or prune_at < first:
-                first = prune_at
-        return first
+            return prune_at
+        return None
 
     def prune_due(self, now: float) -> None:
-        """Members that were leaving when they were to be forgotten, and have gone since."""
-        if not self._prunes:
-            return
-        due = [name for name, prune_at in self._prunes.items() if prune_at <= now]
-        for name in due:
-            del self._prunes[name]
-            record = self.records.get(name)
-            if (
-                record is not None
-                and record is not self.own
-                and record.status in (MemberStatus.LEFT, MemberStatus.FAILED)
-            ):
+        """Forget members that were to be forgotten while they left, and have left since."""
+        while self._prunes and next(iter(self._prunes.values())) <= now:
+            name, _ = self._prunes.popitem(last=False)
+            record = self._gone.get(name)
+            if record is not None:
                 self._forget(record)
 
     def reap(self, now: float) -> None:
+        """Forget members that failed or left long ago, and old intents about unknown names."""
         self._recent_intents.expire(now - self._config.recent_intent_timeout)
-        for record in list(self.records.values()):
-            if record is self.own:
-                continue
+        for record in list(self._gone.values()):
             gone_for = now - record.gone_at
             if (record.status == MemberStatus.FAILED and gone_for > self._config.reconnect_timeout) or (
                 record.status == MemberStatus.LEFT and gone_for > self._config.tombstone_timeout
             ):
                 self._forget(record)
 
-    def _forget_oldest(self) -> None:
-        oldest: MemberRecord | None = None
-        for record in self.records.values():
-            if record.status in (MemberStatus.LEFT, MemberStatus.FAILED) and record is not self.own:
-                if oldest is None or record.gone_at < oldest.gone_at:
-                    oldest = record
-        if oldest is not None:
+    def _forget_first_gone(self) -> None:
+        for record in self._gone.values():
             self._counters.drop(reasons.TABLE_FULL)
-            self._forget(oldest)
+            self._forget(record)
+            return
 
     def _forget(self, record: MemberRecord) -> None:
         del self.records[record.facts.name]
+        self._gone.pop(record.facts.name, None)
         self._events.add(MemberReap(self.member(record)))

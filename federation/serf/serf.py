@@ -1,11 +1,12 @@
-"""A Serf node without input and output: members with status, intents, events, queries, leave (section 8).
+"""A Serf node without input and output: members with status, intents, user events, queries, leave (wire-gossip 8).
 
-The five doors of a core: `receive_packet`, `packets_to_send` and the streams; `next_timeout`, `handle_timeout`;
-`take_events`. `now` is monotonic seconds. Ask for packets, stream requests, events and the next timeout after every call.
+The doors of a core: `receive_packet`, `packets_to_send` and the streams; `next_timeout`, `handle_timeout`; `take_events`.
+`now` is monotonic seconds. Ask for packets, stream requests, events and the next timeout after every call.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from enum import IntEnum
 from random import Random
 from typing import Final
@@ -39,28 +40,29 @@ from federation.serf.messages import (
 )
 from federation.serf.query_handler import QUERY_CONFLICT, QueryHandler
 from federation.serf.recent import RecentMessages, is_new
-from federation.serf.roster import INTENT_ABOUT_US, INTENT_NEWS, Roster
+from federation.serf.roster import INTENT_ABOUT_SELF, INTENT_NEW, Roster
 from federation.serf.tags import encode_tags
 
 USER_EVENT_HARD_MAX: Final = 9216
-"""Name and payload of a user event from anybody (section 8.8)."""
+"""Bytes of name and payload of a user event of any node; longer ones are dropped and counted (wire-gossip 8.7)."""
 CONFLICT_REPORT_INTERVAL: Final = 30.0
-"""One name's conflict is told once in this time, however often it is seen."""
+"""Seconds between two reports of a conflict about the same name."""
 CONFLICT_REPORTS_MAX: Final = 128
+"""Names whose last report is remembered; the oldest is forgotten for a further one."""
 
 
 class SerfPhase(IntEnum):
-    """A node is alive; a leave spreads the intent, then the death, then waits; then it has left and may join again."""
+    """A leave broadcasts the leave intent, then the dead message, then waits. After it the node may join again."""
 
     ALIVE = 0
     SPREADING_INTENT = 1
-    SPREADING_DEATH = 2
+    SPREADING_DEAD = 2
     PROPAGATING = 3
     LEFT = 4
 
 
 class Serf(GossipDelegate):
-    """One node. `pool` may be shared by many nodes in one process to save memory."""
+    """One node. Many nodes in one process may share `pool` to save memory."""
 
     def __init__(self, config: SerfConfig, rng: Random, now: float, pool: FactsPool | None = None) -> None:
         self.config = config
@@ -86,7 +88,7 @@ class Serf(GossipDelegate):
         self._event_queue = BroadcastQueue()
         self._joins: dict[int, PendingJoin] = {}
         self._last_join_id = 0
-        self._conflict_reports: dict[str, float] = {}
+        self._conflict_reports: OrderedDict[str, float] = OrderedDict()
         self.phase = SerfPhase.ALIVE
         self._phase_deadline = 0.0
         self._leave_broadcast: Broadcast | None = None
@@ -103,16 +105,16 @@ class Serf(GossipDelegate):
         return self.gossip.packets_to_send()
 
     def take_stream_requests(self) -> list[StreamRequest]:
-        """Streams to be opened: write the data, pass everything that comes back to `receive_stream_reply`."""
-        return self.gossip.take_stream_requests()
+        """Streams to open: write the data, pass everything that comes back to `receive_stream_reply`."""
+        return self.gossip.exchanges.take_requests()
 
     def receive_stream_reply(self, request_id: int, data: bytes | None, error: str, now: float) -> bool:
-        """A piece of an answer, or None and why there is none (more). True: done, close the stream."""
-        return self.gossip.receive_stream_reply(request_id, data, error, now)
+        """A piece of an answer, or None and the error that ended the stream. True: close the stream."""
+        return self.gossip.exchanges.receive_reply(request_id, data, error, now)
 
     def open_incoming_stream(self) -> IncomingStream | None:
-        """For an accepted stream; None: too many, close it."""
-        return self.gossip.open_incoming_stream()
+        """For an accepted stream; None: too many are open, close it."""
+        return self.gossip.exchanges.open_incoming()
 
     def take_events(self) -> list[Event]:
         return self._events.take()
@@ -120,7 +122,7 @@ class Serf(GossipDelegate):
     def next_timeout(self) -> float:
         first = min(self.gossip.next_timeout(), self._reap_at, self._reconnect_at)
         if self._leave_broadcast is not None and self._leave_broadcast.finished:
-            return 0.0  # with an answer to a ping, maybe: the leave goes on at once
+            return 0.0  # it was sent with other packets: the next phase begins at once
         if self._leave_broadcast is not None or self.phase == SerfPhase.PROPAGATING:
             first = min(first, self._phase_deadline)
         query_at = self._queries.next_timeout()
@@ -141,14 +143,14 @@ class Serf(GossipDelegate):
             self._reconnect_at = now + self.config.reconnect_interval
             self._reconnect(now)
 
-    # --- what the owner asks
+    # --- calls of the owner
 
     @property
     def local_member(self) -> Member:
         return self.roster.member(self.roster.own)
 
     def members(self) -> list[Member]:
-        """All known members by name, the failed and left ones included until they are reaped."""
+        """All known members by name. Failed and left members are included until they are reaped."""
         records = self.roster.records
         return [self.roster.member(records[name]) for name in sorted(records)]
 
@@ -157,13 +159,13 @@ class Serf(GossipDelegate):
         return None if record is None else self.roster.member(record)
 
     def alive_others(self) -> int:
-        """Members other than this node that gossip holds for alive."""
-        return self.gossip.alive_others()
+        """Number of members other than this node that gossip holds for alive or suspected."""
+        return self.gossip.table.alive_others
 
     def join(self, addresses: list[Address], now: float) -> int:
-        """Exchange state with each address; the event JoinResult with this id tells what came of it.
+        """Push-pull with each address. Gives the id of the event JoinResult that follows.
 
-        A node that has left is alive again first. ValueError for too many addresses.
+        A node that has left becomes alive again first. ValueError for more than JOIN_ADDRESSES_MAX addresses.
         """
         unique = list(dict.fromkeys(addresses))
         if len(unique) > JOIN_ADDRESSES_MAX:
@@ -180,11 +182,11 @@ class Serf(GossipDelegate):
             return join_id
         self._joins[join_id] = PendingJoin(join_id, unique)
         for index, address in enumerate(unique):
-            self.gossip.join(address, join_id, index, now)
+            self.gossip.exchanges.join(address, join_id, index, now)
         return join_id
 
     def leave(self, now: float) -> None:
-        """Go gracefully (section 8.6); the event Left comes when others know, after about two seconds."""
+        """Leave gracefully (wire-gossip 8.5). The event Left follows after about two seconds, when others know of it."""
         if self.phase == SerfPhase.LEFT:
             self._events.add(Left())
             return
@@ -194,12 +196,12 @@ class Serf(GossipDelegate):
         intent = LeaveIntent(self.roster.clock.increment(), self._name, False)
         self._apply_leave_intent(intent, now)
         self._phase_deadline = now + self.config.broadcast_timeout
-        if self.gossip.alive_others() > 0:
+        if self.gossip.table.alive_others > 0:
             self._leave_broadcast = self._queue(self._intent_queue, intent.encode())
         self._advance_leave(now)
 
     def rejoin(self, now: float) -> None:
-        """Alive again after a leave, with a new incarnation and a newer intent than the leave's."""
+        """Become alive again after a leave, with a new incarnation and an intent that is newer than the leave's."""
         if self.phase != SerfPhase.LEFT:
             return
         self.phase = SerfPhase.ALIVE
@@ -207,43 +209,43 @@ class Serf(GossipDelegate):
         self._announce_join(now)
 
     def force_leave(self, name: str, now: float, prune: bool = False) -> None:
-        """Tell all that a failed member is gone for good; one that is in fact alive will object. ValueError for ourselves."""
+        """Announce that a failed member has left; an alive member refutes it. ValueError for this node's own name."""
         if name == self._name:
-            raise ValueError(f"{name!r} is this node: use leave")
+            raise ValueError(f"{name!r} is this node itself; use leave")
         intent = LeaveIntent(self.roster.clock.increment(), name, prune)
         self._apply_leave_intent(intent, now)
         self._queue(self._intent_queue, intent.encode())
 
     def set_tags(self, tags: dict[str, str], now: float) -> None:
-        """New tags of this node; ValueError when they are too long."""
+        """Change the tags of this node. ValueError when they are too long."""
         self.gossip.membership.update_own(encode_tags(tags), now)
         self.roster.own.facts = self.gossip.membership.own.facts
 
     def user_event(self, name: str, payload: bytes, now: float, coalesce: bool = False) -> None:
-        """Send an event to all members; it comes out of `take_events` here too. ValueError when it is too long."""
+        """Send a user event to all members. `take_events` gives it here too. ValueError when it is too long."""
         event = UserEventMessage(self._event_clock.time, name, payload, coalesce)
         encoded = event.encode()
         if len(encoded) > self.config.user_event_bytes_max:
             raise ValueError(
-                f"the user event has {len(encoded)} bytes, at most {self.config.user_event_bytes_max} may be"
+                f"the user event has {len(encoded)} bytes; at most {self.config.user_event_bytes_max} are allowed"
             )
         self._receive_user_event(event)
         self._queue(self._event_queue, encoded)
 
     def query(self, name: str, payload: bytes, now: float, timeout: float = 0.0, want_acks: bool = False) -> int:
-        """Ask all members; the event QueryFinished with this id brings the answers. 0 seconds: the default timeout.
+        """Ask all members. Gives the id of the event QueryFinished that follows. Timeout 0: the default timeout.
 
-        ValueError when it is too long, or too many are under way.
+        ValueError when the query is too long or too many are under way.
         """
         query_id, encoded = self._queries.ask(name, payload, now, timeout, want_acks)
         self._queue(self._query_queue, encoded)
         return query_id
 
     def respond(self, query: QueryReceived, payload: bytes, now: float) -> None:
-        """Answer a query; too late is not sent. ValueError when the answer is too long."""
+        """Answer a query; after its deadline nothing is sent. ValueError when the answer is too long."""
         self._queries.respond(query, payload, now)
 
-    # --- gossip tells (GossipDelegate)
+    # --- calls of gossip (GossipDelegate)
 
     def node_joined(self, facts: NodeFacts, now: float) -> None:
         self.roster.node_joined(facts, now)
@@ -261,7 +263,7 @@ class Serf(GossipDelegate):
             return
         self._conflict_reports.pop(existing.name, None)
         if len(self._conflict_reports) >= CONFLICT_REPORTS_MAX:
-            del self._conflict_reports[next(iter(self._conflict_reports))]
+            self._conflict_reports.popitem(last=False)
         self._conflict_reports[existing.name] = now
         self._events.add(NameConflict(existing.name, other.ip, other.port, ours, False))
         if not ours:
@@ -276,7 +278,7 @@ class Serf(GossipDelegate):
     def join_finished(self, join_id: int, index: int, error: str, now: float) -> None:
         join = self._joins.get(join_id)
         if join is None:
-            return  # a try to reconnect
+            return  # of `_reconnect`
         finished = join.finished(index, error)
         if not error and self.phase == SerfPhase.ALIVE:
             if join.joined == 1:
@@ -327,7 +329,7 @@ class Serf(GossipDelegate):
         self.roster.clock.witness(remote.lamport_time - 1)
         self._event_clock.witness(remote.event_time - 1)
         self._queries.clock.witness(remote.query_time - 1)
-        # These intents are made up here from the other side's knowledge, so they are not passed on.
+        # These intents are derived from the other side's state. They are not passed on.
         left = dict.fromkeys(remote.left_members)
         for name in left:
             time = min(remote.status_times.get(name, 0) + 1, LEAVE_TIME_MAX)
@@ -344,7 +346,7 @@ class Serf(GossipDelegate):
         kind = message[0]
         body = message[1:]
         if kind == messages.JOIN:
-            if self.roster.apply_join(JoinIntent.decode(body), now) == INTENT_NEWS:
+            if self.roster.apply_join(JoinIntent.decode(body), now) == INTENT_NEW:
                 self._pass_on(self._intent_queue, message)
         elif kind == messages.LEAVE:
             if self._apply_leave_intent(LeaveIntent.decode(body), now):
@@ -367,9 +369,9 @@ class Serf(GossipDelegate):
             self.counters.drop(reasons.UNKNOWN_MESSAGE)
 
     def _pass_on(self, queue: BroadcastQueue, message: bytes) -> None:
-        """What another node sent, as it is."""
+        """Broadcast a message of another node unchanged."""
         if len(message) > BROADCAST_BYTES_MAX:
-            self.counters.drop(reasons.MESSAGE_TOO_LARGE)  # it would wait for ever
+            self.counters.drop(reasons.MESSAGE_TOO_LARGE)  # it would never fit into a packet
         else:
             self._queue(queue, message)
 
@@ -380,17 +382,20 @@ class Serf(GossipDelegate):
             self.counters.drop(reasons.BROADCASTS_FULL, queue.dropped - dropped)
         return broadcast
 
-    # --- intents (section 8.3)
+    # --- intents (wire-gossip 8.3)
 
     def _apply_leave_intent(self, intent: LeaveIntent, now: float) -> bool:
-        """True when it is news and must be passed on."""
+        """True when the intent is new: pass it on."""
         outcome = self.roster.apply_leave(intent, self.phase != SerfPhase.ALIVE, now)
-        if outcome == INTENT_ABOUT_US:
-            self._announce_join(now, intent.lamport_time + 1)  # somebody thinks that we go: we do not
-        return outcome == INTENT_NEWS
+        if outcome == INTENT_ABOUT_SELF:
+            self._announce_join(now, intent.lamport_time + 1)
+        return outcome == INTENT_NEW
 
     def _announce_join(self, now: float, time_min: int = 0) -> None:
-        """Our own join intent: newer than anything said about us so far. `time_min` is for what no clock follows."""
+        """Broadcast a join intent of this node, newer than all intents about it.
+
+        `time_min`: the lowest time, for a leave intent whose time the clock did not follow.
+        """
         intent = JoinIntent(max(self.roster.clock.time, time_min), self._name)
         self.roster.apply_join(intent, now)
         self._queue(self._intent_queue, intent.encode())
@@ -413,12 +418,12 @@ class Serf(GossipDelegate):
     def _advance_leave(self, now: float) -> None:
         if self.phase in (SerfPhase.ALIVE, SerfPhase.LEFT):
             return
-        alone = self.gossip.alive_others() == 0
+        alone = self.gossip.table.alive_others == 0
         if self.phase == SerfPhase.SPREADING_INTENT and self._is_spread(now, alone):
-            self.phase = SerfPhase.SPREADING_DEATH
-            self._leave_broadcast = self.gossip.leave(now)
+            self.phase = SerfPhase.SPREADING_DEAD
+            self._leave_broadcast = self.gossip.membership.leave(now)
             self._phase_deadline = now + self.config.broadcast_timeout
-        if self.phase == SerfPhase.SPREADING_DEATH and self._is_spread(now, alone):
+        if self.phase == SerfPhase.SPREADING_DEAD and self._is_spread(now, alone):
             self.phase = SerfPhase.PROPAGATING
             self._leave_broadcast = None
             self._phase_deadline = now + self.config.leave_propagate_delay
@@ -427,16 +432,16 @@ class Serf(GossipDelegate):
             self._events.add(Left())
 
     def _is_spread(self, now: float, alone: bool) -> bool:
-        """Whether the broadcast of this phase was sent to the limit, or there is nobody to hear it, or it takes too long."""
+        """Whether the broadcast of this phase was sent to its limit, no other member is alive, or the phase timed out."""
         broadcast = self._leave_broadcast
         return alone or broadcast is None or broadcast.finished or now >= self._phase_deadline
 
     def _reconnect(self, now: float) -> None:
-        """Try one failed member again, all members together about one try for each failed one (section 8.10)."""
+        """Try to reach one random failed member; the members together make about one attempt for each (wire-gossip 8.9)."""
         if self.phase != SerfPhase.ALIVE:
             return
         failed = self.roster.failed()
         if not failed or self._rng.random() > len(failed) / max(1, self.roster.alive_count()):
             return
         record = failed[self._rng.randrange(len(failed))]
-        self.gossip.join(record.facts.address(), 0, 0, now)
+        self.gossip.exchanges.join(record.facts.address(), 0, 0, now)

@@ -1,4 +1,4 @@
-"""Tags: a member's meta as a map from string to string (section 7.1)."""
+"""Tags: a member's meta as a map from string to string (wire-gossip 7.1)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ TAGS_MAGIC: Final = 0xFF
 
 
 def encode_tags(tags: dict[str, str]) -> bytes:
-    """ValueError when they do not fit into the 512 bytes of a member's meta."""
+    """The meta of a member with these tags. ValueError when it is longer than META_BYTES_MAX."""
     meta = b"\xff" + encode(tags)
     if len(meta) > META_BYTES_MAX:
-        raise ValueError(f"the tags need {len(meta)} bytes, a member has room for {META_BYTES_MAX}")
+        raise ValueError(f"the tags need {len(meta)} bytes; at most {META_BYTES_MAX} are allowed")
     return meta
 
 
 def decode_tags(meta: bytes) -> dict[str, str]:
-    """Meta without the magic byte is the value of the tag `role`, as in old releases. WireError for anything else wrong."""
+    """The tags of a meta. Without the magic byte it is the value of the tag `role`, as in old releases. WireError: invalid."""
     tags: dict[str, str] = {}
     if not meta or meta[0] != TAGS_MAGIC:
         if meta:

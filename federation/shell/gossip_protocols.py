@@ -1,74 +1,127 @@
-"""What asyncio calls for a gossip shell: datagrams, streams that others opened, streams that we opened."""
+"""What asyncio calls for gossip: datagrams, streams that other nodes opened, streams that this node opened."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, cast
 
+from broker.config.addresses import socket_name_text
 from federation.gossip.exchange import IncomingStream, StreamRequest
+from federation.serf.serf import Serf
 
-if TYPE_CHECKING:
-    from federation.shell.gossip import GossipShell
+
+class GossipLink:
+    """One Serf node and its open streams. `changed` is called after each input to the node.
+
+    `dropped_from`: address of the last peer whose input was dropped, "" for none.
+    """
+
+    def __init__(self, serf: Serf, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
+        self.serf = serf
+        self.loop = loop
+        self.changed = changed
+        self.stopped = False
+        self.dropped_from = ""
+        self._streams: set[asyncio.Transport] = set()
+        self._accepted: OrderedDict[AcceptedStream, None] = OrderedDict()
+
+    def abort(self) -> None:
+        """Close all streams at once; nothing more reaches the node."""
+        self.stopped = True
+        for transport in list(self._streams):
+            transport.abort()
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        self._streams.add(transport)
+
+    def closed(self, transport: asyncio.Transport) -> None:
+        self._streams.discard(transport)
+
+    def accept(self, stream: AcceptedStream) -> IncomingStream | None:
+        """Admit a stream of another node.
+
+        When too many are open the oldest is closed, so that a peer that opens streams and sends nothing shuts nobody out.
+        """
+        if self.stopped:
+            return None
+        incoming = self.serf.open_incoming_stream()
+        if incoming is None and self._accepted:
+            next(iter(self._accepted)).close()
+            incoming = self.serf.open_incoming_stream()
+        if incoming is not None:
+            self._accepted[stream] = None
+        return incoming
+
+    def forget(self, stream: AcceptedStream) -> None:
+        self._accepted.pop(stream, None)
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    def __init__(self, shell: GossipShell) -> None:
-        self._shell = shell
+    def __init__(self, link: GossipLink) -> None:
+        self._link = link
+        self.errors = 0
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
-        shell = self._shell
-        shell.serf.receive_packet(data, (addr[0], addr[1]), shell.loop.time())
-        shell.flush()
+        link = self._link
+        counters = link.serf.counters
+        drops = counters.drops
+        link.serf.receive_packet(data, (addr[0], addr[1]), link.loop.time())
+        if counters.drops != drops:
+            link.dropped_from = socket_name_text(addr)
+        link.changed()
 
     def error_received(self, exc: Exception) -> None:
-        self._shell.send_errors += 1
+        self.errors += 1
 
 
 class AcceptedStream(asyncio.Protocol):
     """A stream that another node opened."""
 
-    def __init__(self, shell: GossipShell) -> None:
-        self._shell = shell
+    def __init__(self, link: GossipLink) -> None:
+        self._link = link
         self._incoming: IncomingStream | None = None
         self._transport: asyncio.Transport
         self._timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
-        shell = self._shell
-        if not shell.stopped:
-            self._incoming = shell.serf.open_incoming_stream()
-            if self._incoming is None:
-                shell.make_room()
-                self._incoming = shell.serf.open_incoming_stream()
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses
+        link = self._link
+        self._incoming = link.accept(self)
         if self._incoming is None:
             self._transport.abort()
             return
-        shell.accepted[self] = None
-        shell.streams.add(self._transport)
-        self._timeout = shell.loop.call_later(shell.serf.config.profile.tcp_timeout, self.close)
+        link.opened(self._transport)
+        self._timeout = link.loop.call_later(link.serf.config.profile.tcp_timeout, self.close)
 
     def close(self) -> None:
-        """At once, whatever is under way."""
+        """Close at once; output that is not sent yet is lost."""
         self._transport.abort()
         self._forget()
 
     def data_received(self, data: bytes) -> None:
         if self._incoming is None:
             return
-        reply = self._incoming.receive_data(data, self._shell.loop.time())
+        link = self._link
+        counters = link.serf.counters
+        drops = counters.drops
+        reply = self._incoming.receive_data(data, link.loop.time())
+        if counters.drops != drops:
+            link.dropped_from = socket_name_text(self._transport.get_extra_info("peername"))
         if reply:
             self._transport.write(reply)
         if self._incoming.closed:
             self._transport.close()
-        self._shell.flush()
+        link.changed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
 
     def _forget(self) -> None:
-        self._shell.accepted.pop(self, None)
-        self._shell.streams.discard(self._transport)
+        self._link.forget(self)
+        self._link.closed(self._transport)
         if self._timeout is not None:
             self._timeout.cancel()
         if self._incoming is not None:
@@ -76,42 +129,53 @@ class AcceptedStream(asyncio.Protocol):
 
 
 class OpenedStream(asyncio.Protocol):
-    """A stream that we opened: one message each way."""
+    """A stream that this node opened: one message each way."""
 
-    def __init__(self, shell: GossipShell, request: StreamRequest) -> None:
-        self._shell = shell
+    def __init__(self, link: GossipLink, request: StreamRequest) -> None:
+        self._link = link
         self._request = request
         self._transport: asyncio.Transport | None = None
         self._done = False
-        self.finished: asyncio.Future[None] = shell.loop.create_future()
+        self._finished: asyncio.Future[None] = link.loop.create_future()
+
+    async def run(self) -> None:
+        """Connect, send the request and pass on the answer, within the timeout of the request."""
+        request = self._request
+        try:
+            async with asyncio.timeout(request.timeout):
+                await self._link.loop.create_connection(lambda: self, request.address[0], request.address[1])
+                await self._finished
+        except TimeoutError:
+            self._fail(f"no answer within {request.timeout:g} s")
+        except OSError as error:
+            self._fail(os.strerror(error.errno) if error.errno else str(error))
+        finally:
+            self._done = True
+            if self._transport is not None:
+                self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._shell.streams.add(self._transport)
+        self._link.opened(self._transport)
         self._transport.write(self._request.data)
 
     def data_received(self, data: bytes) -> None:
-        if not self._done and not self._shell.stopped:
+        if not self._done and not self._link.stopped:
             self._deliver(data, "")
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
-            self._shell.streams.discard(self._transport)
-        self.fail("the connection was closed without an answer" if exc is None else str(exc))
+            self._link.closed(self._transport)
+        self._fail("the connection was closed without an answer" if exc is None else str(exc))
 
-    def fail(self, text: str) -> None:
-        if not self._done and not self._shell.stopped:
+    def _fail(self, text: str) -> None:
+        if not self._done and not self._link.stopped:
             self._deliver(None, text)
 
-    def close(self) -> None:
-        self._done = True
-        if self._transport is not None:
-            self._transport.close()
-
     def _deliver(self, data: bytes | None, error: str) -> None:
-        shell = self._shell
-        if shell.serf.receive_stream_reply(self._request.request_id, data, error, shell.loop.time()):
+        link = self._link
+        if link.serf.receive_stream_reply(self._request.request_id, data, error, link.loop.time()):
             self._done = True
-            if not self.finished.done():
-                self.finished.set_result(None)
-        shell.flush()
+            if not self._finished.done():
+                self._finished.set_result(None)
+        link.changed()

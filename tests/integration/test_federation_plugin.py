@@ -1,4 +1,4 @@
-"""The federation plugin inside this process: names that are lost, seeds that are not there, leaves by the API."""
+"""The federation plugin in this process: a lost node name, unreachable seeds, leaves by the API, the log of members."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.codec.writer import encode_publish
 from broker.server.turns import TurnEnd
+from federation.errors import JoinFailed, NotRunning
 from federation.node import own_tags
 from federation.plugin import TICK_SECONDS, FederationPlugin
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, NameConflict
-from federation.serf.retry_join import RetryJoin
-from federation.serf.serf import SerfPhase
 from federation.stream.state import State
 from mqtt_client import MqttClient
 from waiting import DEADLINE, POLL_SECONDS
@@ -35,19 +35,18 @@ class FederatedServer:
         (plugin,) = server.plugins
         assert isinstance(plugin, FederationPlugin)
         self.plugin = plugin
-        shell = plugin._gossip
-        assert shell is not None
-        self.shell = shell
         server.turns.ends.append(_Turned())
 
     @property
     def gossip_addr(self) -> str:
-        member = self.shell.serf.local_member
-        return f"{member.ip}:{member.port}"
+        (own,) = [member for member in self.plugin.membership.members() if member.name == self.plugin.node.name]
+        return f"{own.ip}:{own.port}"
 
     def status(self, name: str) -> MemberStatus:
-        member = self.shell.serf.member(name)
-        return MemberStatus.NONE if member is None else member.status
+        for member in self.plugin.membership.members():
+            if member.name == name:
+                return member.status
+        return MemberStatus.NONE
 
 
 async def start(start_server: StartServer, name: str, *seeds: str, **settings: object) -> FederatedServer:
@@ -92,45 +91,57 @@ def nobody() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-async def test_a_node_that_lost_its_name_goes_without_a_leave(start_server: StartServer) -> None:
-    """A leave is told by name, so the others would take it for that of the node that the name belongs to."""
+async def test_a_node_that_lost_its_name_stops_without_a_leave(start_server: StartServer) -> None:
+    """A leave carries the name, so the others would take it for a leave of the node that keeps the name."""
     first = await start(start_server, "a")
     loser = await start(start_server, "b", first.gossip_addr)
     await until(lambda: first.status("b") == MemberStatus.ALIVE)
-    loser.plugin._members_changed([NameConflict("b", "127.0.0.1", 1, True, True)])
+    loser.plugin.membership.receive_events([NameConflict("b", "127.0.0.1", 1, True, True)])
     assert "belongs to another node of the federation, at 127.0.0.1:1" in loser.server.stop_reason
-    heard: list[str] = []
-    first.shell._on_events = lambda events: heard.extend(
-        type(event).__name__ for event in events if isinstance(event, (MemberLeave, MemberFailed))
-    )
     await loser.plugin.leave()
-    assert loser.shell.stopped
-    assert loser.shell.serf.phase == SerfPhase.ALIVE
+    with pytest.raises(NotRunning):
+        loser.plugin.membership.members()
     assert not loser.plugin.node.senders
-    await until(lambda: bool(heard))
-    assert heard == ["MemberFailed"]
+    await until(lambda: first.status("b") != MemberStatus.ALIVE)
+    assert first.status("b") == MemberStatus.FAILED
 
 
 async def test_a_join_by_the_api_of_a_node_with_a_taken_name_is_refused_and_it_goes_on(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+    start_server: StartServer,
 ) -> None:
     first = await start(start_server, "a")
     double = await start(start_server, "a")
-    known: asyncio.Future[NameConflict] = asyncio.get_running_loop().create_future()
-    told = double.plugin._name_conflict
-
-    def conflict(news: NameConflict) -> None:
-        told(news)
-        known.set_result(news)
-
-    monkeypatch.setattr(double.plugin, "_name_conflict", conflict)
-    status = await asyncio.gather(double.plugin.join([first.gossip_addr]), return_exceptions=True)
-    assert "the node name 'a' is taken by" in str(status[0])
-    # It has asked whether the other one lives.
-    assert (await asyncio.wait_for(known, DEADLINE)).lost
+    with capture_logs() as lines:
+        with pytest.raises(JoinFailed, match="the node name 'a' is taken by"):
+            await double.plugin.membership.join([first.gossip_addr])
+        # Then it asks whether the other node lives.
+        await until(lambda: any(line["event"] == "not joined: the name of this node is taken" for line in lines))
     assert double.server.stop_reason == ""
     assert first.server.stop_reason == ""
-    assert [member.name for member in double.plugin.members()] == ["a"]
+    assert [member.name for member in double.plugin.membership.members()] == ["a"]
+
+
+async def test_a_failed_member_is_a_warning_and_a_healthy_join_is_none(start_server: StartServer) -> None:
+    with capture_logs() as lines:
+        first = await start(start_server, "a")
+        second = await start(start_server, "b", first.gossip_addr)
+        await until(lambda: all(line in [log["event"] for log in lines] for line in ("joined", "member joined")))
+        for one, other in ((first, "b"), (second, "a")):
+            await until(lambda one=one, other=other: streams_to(one, other))  # type: ignore[misc]
+        assert [line for line in lines if line["log_level"] not in ("debug", "info")] == []
+    member = Member("c", "10.0.0.9", 8902, {}, MemberStatus.FAILED)
+    with capture_logs() as lines:
+        for event in (MemberFailed(member), MemberLeave(member)):
+            first.plugin.membership.receive_events([event])
+    assert [(line["event"], line["log_level"], line["node"], line["addr"]) for line in lines] == [
+        ("member failed", "warning", "c", "10.0.0.9:8902"),
+        ("member left", "info", "c", "10.0.0.9:8902"),
+    ]
+
+
+def streams_to(node: FederatedServer, name: str) -> bool:
+    sender = node.plugin.node.senders.get(name)
+    return sender is not None and sender.state is State.STREAMING
 
 
 async def test_exit_of_a_node_that_reaches_no_seed(start_server: StartServer) -> None:
@@ -140,26 +151,18 @@ async def test_exit_of_a_node_that_reaches_no_seed(start_server: StartServer) ->
     assert "retry_timeout_action is exit" in node.server.stop_reason
 
 
-async def test_no_exit_where_one_seed_of_several_answers(
-    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_exit_where_one_seed_of_several_answers(start_server: StartServer) -> None:
     """One is enough to know all others: a seed that is down must not stop the nodes that start meanwhile."""
-    deadline = asyncio.Event()
-    at_deadline = FederationPlugin._retry_over
-
-    def retry_over(plugin: FederationPlugin, retry_join: RetryJoin) -> None:
-        at_deadline(plugin, retry_join)
-        deadline.set()
-
-    monkeypatch.setattr(FederationPlugin, "_retry_over", retry_over)
     first = await start(start_server, "a")
     settings = {"retry_timeout": "300ms", "retry_timeout_action": "exit"}
-    second = await start(start_server, "b", nobody(), first.gossip_addr, **settings)
-    await until(lambda: second.status("a") == MemberStatus.ALIVE)
-    await asyncio.wait_for(deadline.wait(), DEADLINE)
+    with capture_logs() as lines:
+        second = await start(start_server, "b", nobody(), first.gossip_addr, **settings)
+        # The line of the same deadline: some seed was not reached within retry_timeout.
+        await until(lambda: any(line["event"].startswith("retry_join has not reached all hosts") for line in lines))
+    (late,) = [line for line in lines if line["event"].startswith("retry_join has not")]
+    assert len(late["errors"]) == 1
+    assert second.status("a") == MemberStatus.ALIVE
     assert second.server.stop_reason == ""
-    assert second.plugin._retry_join is not None
-    assert len(second.plugin._retry_join.pending) == 1
 
 
 async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
@@ -168,17 +171,15 @@ async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
     first = await start(start_server, "a")
     second = await start(start_server, "b", first.gossip_addr, nobody())  # one seed is tried on and on
     await until(lambda: second.status("a") == first.status("b") == MemberStatus.ALIVE)
-    assert await second.plugin.leave_federation()
+    with capture_logs() as lines:
+        await second.plugin.membership.leave()
+    assert ("left by the API, retry_join rests until a join", "b") in [
+        (line["event"], line.get("node")) for line in lines
+    ]
     assert second.plugin.node.has_left
     await until(lambda: first.status("b") == MemberStatus.LEFT)
-    retry_join = second.plugin._retry_join
-    assert retry_join is not None
-    await until(lambda: not retry_join._attempt_running)
-    assert retry_join.pending, "one seed was never reached"
-    assert retry_join.next_timeout() is None, "and is not tried any more"
-    assert second.shell.serf.phase == SerfPhase.LEFT
-    assert first.status("b") == MemberStatus.LEFT
-    await second.plugin.join([first.gossip_addr])
+    assert second.status("b") == MemberStatus.LEFT
+    await second.plugin.membership.join([first.gossip_addr])
     await until(lambda: second.status("b") == first.status("b") == MemberStatus.ALIVE)
     await until(lambda: list(first.plugin.node.senders) == ["b"] and list(second.plugin.node.senders) == ["a"])
 
@@ -189,7 +190,7 @@ async def test_what_a_deadline_delivers_waits_for_nothing_else(start_server: Sta
     client = await MqttClient.connect(int(node.server.listeners.addresses[0].rpartition(":")[2]))
     await client.subscribe("t")
     member = Member("gone", "127.0.0.1", 1, own_tags(nobody(), True), MemberStatus.ALIVE)
-    node.plugin._members_changed([MemberJoin(member)])
+    node.plugin.membership.receive_events([MemberJoin(member)])
     sender = node.plugin.node.senders["gone"]
     sender.backoff_seconds_min = sender.backoff_seconds_max = 1000.0  # a new try would be a turn
     await until(lambda: sender.state is State.BACKOFF)

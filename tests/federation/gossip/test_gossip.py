@@ -127,7 +127,7 @@ def test_an_acked_probe_is_the_end_of_it() -> None:
     bench.receive(Ack(ping.sequence, None).encode(), 2)
     bench.pass_time(0.9)
     assert bench.state(2) == STATE_ALIVE
-    assert bench.gossip.take_stream_requests() == []
+    assert bench.gossip.exchanges.take_requests() == []
 
 
 def test_an_unanswered_probe_goes_over_others_and_over_a_stream_and_ends_in_suspicion() -> None:
@@ -142,7 +142,7 @@ def test_an_unanswered_probe_goes_over_others_and_over_a_stream_and_ends_in_susp
         assert request.sequence == ping.sequence
         assert request.nack
         assert destination[0] not in (f"10.0.0.{ping.node[1:]}", "10.0.0.1")
-    (stream,) = bench.gossip.take_stream_requests()
+    (stream,) = bench.gossip.exchanges.take_requests()
     assert stream.address == address(int(ping.node[1:]))
     assert stream.timeout == pytest.approx(0.5)
     # Two of three relays answer with a nack: one miss speaks against ourselves.
@@ -162,8 +162,8 @@ def test_a_late_ack_saves(over_stream: bool) -> None:
     bench.pass_time(0.6)
     ack = Ack(ping.sequence, None).encode()
     if over_stream:
-        (stream,) = bench.gossip.take_stream_requests()
-        assert bench.gossip.receive_stream_reply(stream.request_id, ack, "", bench.now)
+        (stream,) = bench.gossip.exchanges.take_requests()
+        assert bench.gossip.exchanges.receive_reply(stream.request_id, ack, "", bench.now)
     else:
         bench.receive(ack, 3)
     bench.pass_time(0.41)
@@ -201,7 +201,7 @@ def test_nobody_takes_one_that_left_for_a_member() -> None:
     bench = Bench()
     bench.know(2)
     assert bench.until_probe().source_node == "me"
-    bench.gossip.leave(bench.now)
+    bench.gossip.membership.leave(bench.now)
     ping = bench.until_probe()
     assert (ping.node, ping.source_node, ping.source_port) == ("n2", "", 8902)
 
@@ -264,7 +264,7 @@ def remote(name: str, host: int, state: int = STATE_ALIVE, versions: bytes = OUR
 
 def test_the_answer_to_a_join_does_not_contain_the_joiner() -> None:
     bench = Bench()
-    stream = bench.gossip.open_incoming_stream()
+    stream = bench.gossip.exchanges.open_incoming()
     assert stream is not None
     request = state_of(remote("n2", 2))
     assert stream.receive_data(request[:10], bench.now) == b""
@@ -273,15 +273,15 @@ def test_the_answer_to_a_join_does_not_contain_the_joiner() -> None:
     assert reply == state_of(remote("me", 1))
     assert bench.state(2) == STATE_ALIVE
     stream.abandon()
-    assert bench.gossip.incoming_bytes == bench.gossip.incoming_streams == 0
+    assert bench.gossip.exchanges.incoming_bytes == bench.gossip.exchanges.incoming_streams == 0
 
 
 def test_ping_over_a_stream() -> None:
     bench = Bench()
-    stream = bench.gossip.open_incoming_stream()
+    stream = bench.gossip.exchanges.open_incoming()
     assert stream is not None
     assert stream.receive_data(Ping(9, "me", b"", 0, "").encode(), bench.now) == Ack(9, None).encode()
-    stream = bench.gossip.open_incoming_stream()
+    stream = bench.gossip.exchanges.open_incoming()
     assert stream is not None
     assert stream.receive_data(Ping(9, "you", b"", 0, "").encode(), bench.now) == b""
     assert stream.closed
@@ -289,7 +289,7 @@ def test_ping_over_a_stream() -> None:
 
 def test_one_wrong_version_refuses_the_whole_merge() -> None:
     bench = Bench()
-    stream = bench.gossip.open_incoming_stream()
+    stream = bench.gossip.exchanges.open_incoming()
     assert stream is not None
     stream.receive_data(state_of(remote("n2", 2), remote("n3", 3, versions=bytes((3, 5, 3, 2, 5, 4)))), bench.now)
     assert bench.gossip.counters.dropped[reasons.BAD_VERSION] == 1
@@ -299,7 +299,7 @@ def test_one_wrong_version_refuses_the_whole_merge() -> None:
 def test_dead_ones_of_others_are_suspects_of_ours() -> None:
     bench = Bench()
     bench.know(2, 3, 4)
-    stream = bench.gossip.open_incoming_stream()
+    stream = bench.gossip.exchanges.open_incoming()
     assert stream is not None
     stream.receive_data(state_of(remote("n2", 2, 2), remote("n3", 3, 1), remote("n4", 4, 3)), bench.now)
     assert [bench.state(host) for host in (2, 3, 4)] == [STATE_SUSPECT, STATE_SUSPECT, 3]
@@ -316,24 +316,24 @@ def test_dead_ones_of_others_are_suspects_of_ours() -> None:
 )
 def test_stream_garbage_is_answered_with_an_error(data: bytes, reason: str) -> None:
     bench = Bench()
-    stream = bench.gossip.open_incoming_stream()
+    stream = bench.gossip.exchanges.open_incoming()
     assert stream is not None
     assert stream.receive_data(data, bench.now)[0] == 13
     assert stream.closed
     assert bench.gossip.counters.dropped[reason] == 1
-    assert (bench.gossip.incoming_bytes, bench.gossip.incoming_streams) == (
+    assert (bench.gossip.exchanges.incoming_bytes, bench.gossip.exchanges.incoming_streams) == (
         0,
         1,
     )  # it counts until its answer was taken
     stream.abandon()
     stream.abandon()
-    assert bench.gossip.incoming_streams == 0
+    assert bench.gossip.exchanges.incoming_streams == 0
 
 
 def test_streams_are_bounded_in_number_and_bytes() -> None:
     bench = Bench()
-    streams = [bench.gossip.open_incoming_stream() for _ in range(STREAMS_MAX)]
-    assert bench.gossip.open_incoming_stream() is None
+    streams = [bench.gossip.exchanges.open_incoming() for _ in range(STREAMS_MAX)]
+    assert bench.gossip.exchanges.open_incoming() is None
     assert bench.gossip.counters.dropped[reasons.STREAMS_FULL] == 1
     header = b"\x06" + encode({"Join": False, "Nodes": 0, "UserStateLen": 8 << 20})
     piece = bytes(1 << 20)
@@ -343,11 +343,11 @@ def test_streams_are_bounded_in_number_and_bytes() -> None:
         for _ in range(7):
             stream.receive_data(piece, bench.now)
     assert bench.gossip.counters.dropped[reasons.STREAM_BYTES_FULL] > 0
-    assert bench.gossip.incoming_bytes <= INCOMING_BYTES_MAX
+    assert bench.gossip.exchanges.incoming_bytes <= INCOMING_BYTES_MAX
     for stream in streams:
         assert stream is not None
         stream.abandon()
-    assert bench.gossip.incoming_bytes == bench.gossip.incoming_streams == 0
+    assert bench.gossip.exchanges.incoming_bytes == bench.gossip.exchanges.incoming_streams == 0
 
 
 def test_periodic_push_pull_goes_to_a_living_member() -> None:
@@ -358,13 +358,13 @@ def test_periodic_push_pull_goes_to_a_living_member() -> None:
         for message, destination in bench.sent():
             if message[0] == PING:
                 bench.receive(Ack(Ping.decode(message[1:]).sequence, None).encode(), int(destination[0][-1]))
-        requests = bench.gossip.take_stream_requests()
+        requests = bench.gossip.exchanges.take_requests()
         if requests:
             assert requests[0].address == address(2)
             assert requests[0].data[0] == 6
             answer = state_of(remote("n2", 2), remote("n9", 9), join=False)
-            assert not bench.gossip.receive_stream_reply(requests[0].request_id, answer[:5], "", bench.now)
-            assert bench.gossip.receive_stream_reply(requests[0].request_id, answer[5:], "", bench.now)
+            assert not bench.gossip.exchanges.receive_reply(requests[0].request_id, answer[:5], "", bench.now)
+            assert bench.gossip.exchanges.receive_reply(requests[0].request_id, answer[5:], "", bench.now)
             assert bench.state(9) == STATE_ALIVE
             return
     raise AssertionError("no push-pull within 40 s")
@@ -404,16 +404,16 @@ def test_join_results(answer: bytes | None, error: str) -> None:
     pool = FactsPool()
     joins = Joins()
     gossip = Gossip(pool.get("me", OWN, 8902, b"", OUR_VERSIONS), LAN, Random(1), Counters(), joins, pool, 0.0)
-    gossip.join(address(2), 1, 5, 0.0)
-    (request,) = gossip.take_stream_requests()
+    gossip.exchanges.join(address(2), 1, 5, 0.0)
+    (request,) = gossip.exchanges.take_requests()
     if error.startswith("node 'n2'"):
         error = "node 'me' speaks Serf protocol 4, the cluster needs 2 to 3"
-    assert gossip.receive_stream_reply(request.request_id, answer, "Connection refused", 0.0)
+    assert gossip.exchanges.receive_reply(request.request_id, answer, "Connection refused", 0.0)
     assert joins.results == [(5, error)]
     if "taken" in error:
-        (question,) = gossip.take_stream_requests()
+        (question,) = gossip.exchanges.take_requests()
         assert question.address == address(9)
-        gossip.receive_stream_reply(question.request_id, Ack(1, None).encode(), "", 0.0)
+        gossip.exchanges.receive_reply(question.request_id, Ack(1, None).encode(), "", 0.0)
         assert joins.taken == [address(9)]
         assert list(gossip.table.nodes) == ["me"]
 

@@ -110,6 +110,7 @@ def test_suspect_refuted_in_time_is_no_event() -> None:
     view.alive("a", 1)
     assert view.state("a") == (1, STATE_SUSPECT)
     view.alive("a", 2)
+    view.membership.handle_timeout(4.0)
     assert view.state("a") == (2, STATE_ALIVE)
     assert view.membership.next_timeout() is None
     assert view.told() == []

@@ -28,7 +28,7 @@ from federation.serf.recent import (
     RecentMessages,
 )
 from federation.serf.retry_join import RETRY_INTERVAL_MAX, RetryJoin, SeedsJoined, SeedsUnreachable
-from federation.serf.roster import INTENT_ABOUT_US, INTENT_IGNORED, Roster
+from federation.serf.roster import INTENT_ABOUT_SELF, INTENT_IGNORED, Roster
 from federation.serf.tags import decode_tags, encode_tags
 
 
@@ -259,5 +259,5 @@ def test_a_leave_at_the_time_of_our_join_is_refuted() -> None:
     roster = Roster(facts, config, counters, EventQueue(counters))
     roster.apply_join(JoinIntent(7, "own"), 0.0)
     assert roster.apply_leave(LeaveIntent(6, "own", False), False, 0.0) == INTENT_IGNORED
-    assert roster.apply_leave(LeaveIntent(7, "own", False), False, 0.0) == INTENT_ABOUT_US
+    assert roster.apply_leave(LeaveIntent(7, "own", False), False, 0.0) == INTENT_ABOUT_SELF
     assert roster.apply_leave(LeaveIntent(7, "own", False), True, 0.0) == INTENT_IGNORED

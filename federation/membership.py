@@ -1,0 +1,217 @@
+"""The membership of a node: its gossip, the log of its members, conflicts of its name, and the calls of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from broker.config.addresses import Address
+from broker.config.settings import FederationSettings
+from broker.server.logging import get_logger
+from federation.api.control import MembershipControl
+from federation.errors import JoinFailed, NotRunning
+from federation.node import Node
+from federation.serf.events import (
+    Event,
+    Member,
+    MemberEvent,
+    MemberFailed,
+    MemberJoin,
+    MemberLeave,
+    MemberReap,
+    MemberUpdate,
+    NameConflict,
+)
+from federation.serf.retry_join import RetryJoin
+from federation.serf.serf import Serf, SerfPhase
+from federation.shell.gossip import GossipShell
+from federation.shell.gossip_sockets import GossipSockets
+
+LEAVE_AT_STOP_SECONDS_MAX: Final = 2.5
+"""Longest wait at the stop of the process until the leave is broadcast."""
+LEAVE_BY_API_SECONDS_MAX: Final = 15.0
+"""Longest wait for a leave by the API."""
+
+_MEMBER_LINES: Final[dict[type[MemberEvent], str]] = {
+    MemberJoin: "member joined",
+    MemberLeave: "member left",
+    MemberFailed: "member failed",
+    MemberUpdate: "member updated",
+    MemberReap: "member forgotten",
+}
+
+
+class FederationMembership(MembershipControl):
+    """`node` gets the events of members; `members_changed` is called after it got them.
+
+    `before_leave` is awaited before a leave, `stop_soon` is called with the reason for which the process must end.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        settings: FederationSettings,
+        members_changed: Callable[[], None],
+        before_leave: Callable[[], Awaitable[None]],
+        stop_soon: Callable[[str], None],
+        key: str,
+    ) -> None:
+        self._node = node
+        self._settings = settings
+        self._members_changed = members_changed
+        self._before_leave = before_leave
+        self._stop_soon = stop_soon
+        self._key = key
+        self._log = get_logger("federation")
+        self._loop = asyncio.get_running_loop()
+        self._gossip: GossipShell | None = None
+        self._retry_join: RetryJoin | None = None
+        self._retry_deadline: asyncio.TimerHandle | None = None
+        self._is_stopping = False
+        self._lost_name = False
+
+    # --- start and stop
+
+    async def start(self, serf: Serf, sockets: GossipSockets) -> None:
+        """Run the gossip and join the seeds. The sockets are closed by `stop`."""
+        settings = self._settings
+        if settings.retry_join:
+            hosts = [address.host_port for address in settings.retry_join]
+            self._retry_join = RetryJoin(hosts, settings.retry_interval, settings.retry_timeout, self._loop.time())
+            if settings.retry_timeout_action == "exit":
+                self._retry_deadline = self._loop.call_later(settings.retry_timeout, self._retry_over, self._retry_join)
+        host = settings.gossip_addr.host
+        self._gossip = GossipShell(
+            serf, host, sockets.port, self.receive_events, self._retry_join, sockets, self._log_gossip
+        )
+        await self._gossip.start()
+
+    async def leave_at_stop(self) -> None:
+        """Leave gracefully before the process stops."""
+        self._is_stopping = True
+        gossip = self._gossip
+        if gossip is None or gossip.stopped:
+            return
+        if self._lost_name:
+            # Others would take a leave of this name for the leave of the node that keeps the name.
+            await gossip.stop()
+        else:
+            await self._before_leave()
+            if gossip.serf.phase != SerfPhase.LEFT and not await gossip.leave(LEAVE_AT_STOP_SECONDS_MAX):
+                self._log.warning(
+                    "left before all members could be told", node=self._node.name, seconds=LEAVE_AT_STOP_SECONDS_MAX
+                )
+        self._left()
+
+    async def stop(self) -> None:
+        """Close everything at once."""
+        if self._retry_deadline is not None:
+            self._retry_deadline.cancel()
+        if self._gossip is not None:
+            await self._gossip.stop()
+
+    # --- events
+
+    def receive_events(self, events: list[Event]) -> None:
+        """Log the events of Serf and pass them on."""
+        for event in events:
+            if isinstance(event, NameConflict):
+                self._name_conflict(event)
+            elif isinstance(event, MemberEvent) and event.member.name != self._node.name:
+                member = event.member
+                log = self._log.warning if isinstance(event, MemberFailed) else self._log.info
+                addr = Address("tcp", member.ip, member.port).host_port
+                log(_MEMBER_LINES[type(event)], node=member.name, addr=addr, tags=member.tags)
+        self._node.member_events(events, self._loop.time())
+        self._follow_phase()
+        self._members_changed()
+
+    def _follow_phase(self) -> None:
+        """A join by the API made this node a member again after a leave: the node opens its event streams again."""
+        gossip = self._gossip
+        is_alive = gossip is not None and gossip.serf.phase == SerfPhase.ALIVE
+        if gossip is not None and is_alive and self._node.has_left and not self._is_stopping:
+            self._node.joined(gossip.serf.members(), self._loop.time())
+
+    def _name_conflict(self, conflict: NameConflict) -> None:
+        other = Address("tcp", conflict.ip, conflict.port).host_port
+        if conflict.lost and self._is_alone():
+            # A join by the API was refused and has reported it. The node goes on serving its clients.
+            self._log.error("not joined: the name of this node is taken", node=conflict.name, other=other)
+        elif conflict.lost:
+            self._lost_name = True
+            self._stop_soon(
+                f"the node name {conflict.name!r} belongs to another node of the federation, at {other}; "
+                f"give this one another {self._key}.node_name"
+            )
+        elif conflict.ours:
+            self._log.error("another node has the name of this one", node=conflict.name, other=other)
+        else:
+            self._log.warning("two nodes have one name", node=conflict.name, other=other)
+
+    def _is_alone(self) -> bool:
+        gossip = self._gossip
+        is_joining = self._retry_join is not None and bool(self._retry_join.pending)
+        return gossip is not None and not is_joining and gossip.serf.alive_others() == 0
+
+    def _left(self) -> None:
+        self._node.left()
+        self._members_changed()
+
+    def _retry_over(self, retry_join: RetryJoin) -> None:
+        if not retry_join.reached and retry_join.pending:
+            hosts = ", ".join(retry_join.pending)
+            self._stop_soon(
+                f"{self._key}.retry_join: {hosts} did not answer within {self._settings.retry_timeout:g} s "
+                "and retry_timeout_action is exit"
+            )
+
+    def _log_gossip(self, level: str, event: str, details: dict[str, object]) -> None:
+        getattr(self._log, level)(event, **details)
+
+    # --- calls of the API
+
+    async def join(self, hosts: list[str]) -> None:
+        gossip = self._running()
+        try:
+            errors = await gossip.join(hosts)
+        except JoinFailed as error:
+            self._log.warning("join by the API failed", hosts=hosts, errors=error.errors)
+            raise
+        finally:
+            self._follow_phase()
+            self._members_changed()
+        if errors:
+            self._log.warning("joined by the API, but not all hosts answered", hosts=hosts, errors=errors)
+        else:
+            self._log.info("joined by the API", hosts=hosts)
+
+    async def leave(self) -> None:
+        gossip = self._running()
+        await self._before_leave()
+        is_told = await gossip.leave(LEAVE_BY_API_SECONDS_MAX)
+        self._left()
+        if is_told:
+            self._log.info("left by the API, retry_join rests until a join", node=self._node.name)
+        else:
+            self._log.warning(
+                "left by the API before all members could be told, retry_join rests until a join", node=self._node.name
+            )
+
+    def force_leave(self, name: str) -> None:
+        gossip = self._running()
+        if gossip.serf.member(name) is None:
+            self._log.info("unknown node not made to leave by the API", node=name)
+            return
+        gossip.serf.force_leave(name, self._loop.time())
+        gossip.flush()
+        self._log.info("made to leave by the API", node=name)
+
+    def members(self) -> list[Member]:
+        return self._running().serf.members()
+
+    def _running(self) -> GossipShell:
+        if self._gossip is None or self._gossip.stopped:
+            raise NotRunning
+        return self._gossip
