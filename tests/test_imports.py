@@ -22,22 +22,6 @@ EXCEPTIONS: Final[dict[frozenset[str], str]] = {}
 NOT_BROKEN_YET: Final[tuple[frozenset[str], ...]] = (
     frozenset(
         {
-            "broker.broker",
-            "broker.flow",
-            "broker.routing.route",
-            "broker.routing.router",
-            "broker.routing.subscription",
-            "broker.session.alone",
-            "broker.session.connection",
-            "broker.session.control",
-            "broker.session.handover",
-            "broker.session.publisher",
-            "broker.session.session",
-            "broker.session.will",
-        }
-    ),
-    frozenset(
-        {
             "broker.api.server",
             "broker.plugins",
             "broker.server.client_log",

@@ -29,8 +29,8 @@ def take_left_behind(tree: Trie, session: Session, now: float) -> list[tuple[Sha
     if not shared:
         return left_behind
     groups: dict[bytes, SharedGroup | None] = {}
-    if session.inflight:
-        for outgoing in session.inflight.values():
+    if session.inflight is not None:
+        for outgoing in session.inflight.messages():
             if outgoing.state == AWAIT_PUBACK and len(left_behind) < HANDED_OVER_MAX:
                 _take(tree, session, shared, groups, outgoing, now, left_behind)
     if session.queue:

@@ -24,13 +24,8 @@ from broker.publisher import Publisher
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
 from broker.session.backlog import Portion, RetainedBacklog
-from broker.session.outgoing import (
-    AWAIT_PUBACK,
-    AWAIT_PUBCOMP,
-    AWAIT_PUBREC,
-    Outgoing,
-    encode_for,
-)
+from broker.session.inflight import Inflight
+from broker.session.outgoing import AWAIT_PUBCOMP, Outgoing, encode_for
 from broker.session.output import Output
 from broker.session.will import PendingWill
 from broker.slices import SLICE_STEPS, Work
@@ -38,7 +33,6 @@ from broker.slices import SLICE_STEPS, Work
 NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 FORM_BYTES_MAX: Final = 2  # that a PUBLISH may be longer in the form of the other protocol version
 EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval that does not end [MQTT5 3.1.2.11.2]
-PACKET_ID_MAX: Final = 65535
 EXPIRED_LOOK_MAX: Final = 32  # entries at the old end of a full queue that are looked at for one that has expired
 
 
@@ -64,14 +58,12 @@ class Session(Subscriber):
         # Containers that an idle client never needs are made when first used (an idle connection stays under 6 kB).
         self.subscriptions: dict[bytes, Subscription] = {}
         self.subscriptions_total = 0
-        self.inflight: dict[int, Outgoing] | None = None
-        self.resend: deque[Outgoing] | None = None
+        self.inflight: Inflight | None = None
         self.queue: deque[Outgoing] | None = None
         self.queue_bytes = 0
         self.backlog: RetainedBacklog | None = None
         self.queue_qos0 = 0  # how many of the queue are QoS 0
         self.incoming: dict[int, bool] | None = None  # QoS 2 packet identifiers received, not yet released
-        self.next_packet_id = 1
         self.will: PendingWill | None = None
         # Publishers that are not read because this session's queue is past its half.
         self.held: list[Publisher] | None = None
@@ -92,7 +84,17 @@ class Session(Subscriber):
 
     def is_waiting(self) -> bool:
         """Whether anything is to be sent when the connection or the in-flight window has room."""
-        return bool(self.queue) or bool(self.resend) or self.backlog is not None
+        return bool(self.queue) or self.backlog is not None or self._is_resending()
+
+    def _is_resending(self) -> bool:
+        return self.inflight is not None and self.inflight.is_resending()
+
+    def _made_inflight(self) -> Inflight:
+        """Made when first used."""
+        inflight = self.inflight
+        if inflight is None:
+            inflight = self.inflight = Inflight()
+        return inflight
 
     def is_available(self) -> bool:
         return self.connection is not None and (self.queue is None or len(self.queue) * 2 < self.queue_max)
@@ -148,11 +150,9 @@ class Session(Subscriber):
             if qos == 0:
                 self._send_qos0(connection, message, retain, identifiers, now)
                 return
-            inflight = self.inflight
-            if inflight is None:
-                inflight = self.inflight = {}
-            if len(inflight) < self.inflight_max and not self.resend:
-                self._send(connection, Outgoing(message, qos, retain, identifiers), now)
+            inflight = self._made_inflight()
+            if inflight.has_room(self.inflight_max):
+                self._send(connection, inflight, Outgoing(message, qos, retain, identifiers), now)
                 return
         self._enqueue(message, qos, retain, identifiers, publisher, now)
 
@@ -175,11 +175,9 @@ class Session(Subscriber):
     def _pump_backlog(self, now: float) -> None:
         connection = self.connection
         backlog = self.backlog
-        if connection is None or backlog is None or self.resend:
+        if connection is None or backlog is None or self._is_resending():
             return
-        inflight = self.inflight
-        if inflight is None:
-            inflight = self.inflight = {}
+        inflight = self._made_inflight()
         slices = self.context.slices
         while not self.queue and not backlog.is_resting() and connection.can_write():
             slices.steps += backlog.find(self.context.retained, now, max(1, SLICE_STEPS - slices.steps))
@@ -193,9 +191,9 @@ class Session(Subscriber):
                 return
             if message.qos == 0 or portion.qos == 0:
                 self._send_qos0(connection, message, True, portion.identifiers, now)
-            elif len(inflight) < self.inflight_max:
+            elif inflight.has_room(self.inflight_max):
                 qos = min(portion.qos, message.qos)
-                self._send(connection, Outgoing(message, qos, True, portion.identifiers), now)
+                self._send(connection, inflight, Outgoing(message, qos, True, portion.identifiers), now)
             else:
                 return
             backlog.message = None
@@ -211,25 +209,18 @@ class Session(Subscriber):
         connection.write_packets(data, 1)
         self.context.counters.qos0_sent += 1
 
-    def _send(self, connection: Output, outgoing: Outgoing, now: float) -> None:
+    def _send(self, connection: Output, inflight: Inflight, outgoing: Outgoing, now: float) -> None:
         """Give a packet identifier and send; the caller has seen that there is room."""
-        inflight = self.inflight
         message = outgoing.message
-        assert inflight is not None
         assert message is not None
-        packet_id = self.next_packet_id
-        while packet_id in inflight:
-            packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
+        packet_id = inflight.free_packet_id()
         data = encode_for(
             message, connection.version, outgoing.qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
         )
         if not connection.takes(len(data)):
             self._drop(DROP_PACKET_TOO_LARGE)
             return
-        self.next_packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
-        outgoing.packet_id = packet_id
-        outgoing.state = AWAIT_PUBACK if outgoing.qos == 1 else AWAIT_PUBREC
-        inflight[packet_id] = outgoing
+        inflight.add(outgoing, packet_id)
         connection.write_packets(data, 1)
         self.context.counters.count_sent(outgoing.qos)
 
@@ -314,20 +305,18 @@ class Session(Subscriber):
         """Send from the queue what the connection and the in-flight window take. Call it after acks and after a drain."""
         connection = self.connection
         queue = self.queue
-        resend = self.resend
-        if connection is None or (not queue and not resend):
+        if connection is None or (not queue and not self._is_resending()):
             if self.backlog is not None:
                 self._pump_backlog(now)
             return
-        inflight = self.inflight
-        if inflight is None:
-            inflight = self.inflight = {}
-        while resend and connection.can_write():
-            if len(inflight) - len(resend) >= self.inflight_max:
+        inflight = self._made_inflight()
+        while inflight.is_resending():
+            if not connection.can_write():
                 return
-            again = resend.popleft()
-            if inflight.get(again.packet_id) is again:  # the client may have acknowledged it before we got to it
-                self._send_again(connection, again, now)
+            again = inflight.next_resend(self.inflight_max)
+            if again is None:
+                break
+            self._send_again(connection, inflight, again, now)
         while queue and connection.can_write():
             outgoing = queue[0]
             message = outgoing.message
@@ -336,8 +325,8 @@ class Session(Subscriber):
                 self._drop(DROP_EXPIRED)
             elif outgoing.qos == 0:
                 self._send_qos0(connection, message, outgoing.retain, outgoing.identifiers, now)
-            elif len(inflight) < self.inflight_max:
-                self._send(connection, outgoing, now)
+            elif inflight.has_room(self.inflight_max):
+                self._send(connection, inflight, outgoing, now)
             else:
                 break
             queue.popleft()
@@ -347,7 +336,7 @@ class Session(Subscriber):
         if self.held is not None and self._is_drained():
             self.release_publishers()
 
-    def _send_again(self, connection: Output, outgoing: Outgoing, now: float) -> None:
+    def _send_again(self, connection: Output, inflight: Inflight, outgoing: Outgoing, now: float) -> None:
         """After a reconnect: PUBLISH with DUP, or PUBREL, with the packet identifier it had [MQTT-4.4.0-1]."""
         message = outgoing.message
         if outgoing.state == AWAIT_PUBCOMP or message is None:
@@ -365,45 +354,23 @@ class Session(Subscriber):
         )
         if not connection.takes(len(data)):
             self._drop(DROP_PACKET_TOO_LARGE)
-            if self.inflight is not None:
-                self.inflight.pop(outgoing.packet_id, None)
+            inflight.discard(outgoing.packet_id)
             return
         connection.write_packets(data, 1)
 
     # --- acknowledgements of the client ---
 
     def acknowledge(self, packet_id: int) -> bool:
-        """PUBACK [MQTT5 4.3.2]. False: nothing with this packet identifier is waiting for one."""
-        inflight = self.inflight
-        if inflight is None:
-            return False
-        outgoing = inflight.get(packet_id)
-        if outgoing is None or outgoing.state != AWAIT_PUBACK:
-            return False
-        del inflight[packet_id]
-        return True
+        """PUBACK. This and the next two: False when nothing with the packet identifier waits for it."""
+        return self.inflight is not None and self.inflight.acknowledge(packet_id)
 
     def received(self, packet_id: int, failed: bool) -> bool:
-        """PUBREC [MQTT5 4.3.3]; with an error code it ends the exchange. False: unknown packet identifier."""
-        inflight = self.inflight
-        outgoing = inflight.get(packet_id) if inflight is not None else None
-        if inflight is None or outgoing is None or outgoing.state not in (AWAIT_PUBREC, AWAIT_PUBCOMP):
-            return False
-        if failed:
-            del inflight[packet_id]
-        else:
-            outgoing.state = AWAIT_PUBCOMP
-            outgoing.message = None
-        return True
+        """PUBREC."""
+        return self.inflight is not None and self.inflight.received(packet_id, failed)
 
     def completed(self, packet_id: int) -> bool:
-        """PUBCOMP [MQTT5 4.3.3]."""
-        inflight = self.inflight
-        outgoing = inflight.get(packet_id) if inflight is not None else None
-        if inflight is None or outgoing is None or outgoing.state != AWAIT_PUBCOMP:
-            return False
-        del inflight[packet_id]
-        return True
+        """PUBCOMP."""
+        return self.inflight is not None and self.inflight.completed(packet_id)
 
     # --- publishers that are too fast for this session ---
 
@@ -459,8 +426,8 @@ class Session(Subscriber):
 
     def resume(self, now: float) -> None:
         """After CONNACK: everything that was not acknowledged again, in order [MQTT-4.4.0-1], then the queue."""
-        if self.inflight:
-            self.resend = deque(self.inflight.values())
+        if self.inflight is not None:
+            self.inflight.begin_resend()
         self.pump(now)
 
     def detach(self, now: float) -> None:
@@ -470,7 +437,8 @@ class Session(Subscriber):
             return
         self.packets_received, self.packets_received_bytes, self.packets_sent, self.packets_sent_bytes = self.traffic()
         self.connection = None
-        self.resend = None
+        if self.inflight is not None:
+            self.inflight.end_resend()
         self.disconnected_at = now
         if self.held is not None:
             self.queue_held_end()
@@ -494,7 +462,6 @@ class Session(Subscriber):
         self.queue_bytes = 0
         self.queue_qos0 = 0
         self.inflight = None
-        self.resend = None
         self.incoming = None
         self.queue_held_end()
 

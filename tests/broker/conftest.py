@@ -129,8 +129,8 @@ class World:
             assert session.queue_bytes == sum(waiting_bytes(outgoing) for outgoing in queue)
             assert session.queue_qos0 == len([outgoing for outgoing in queue if outgoing.qos == 0])
             assert session.inflight_length() + len(queue) <= max(session.queue_max, session.inflight_length())
-            for packet_id, outgoing in (session.inflight or {}).items():
-                assert outgoing.packet_id == packet_id
+            packet_ids = [] if session.inflight is None else [out.packet_id for out in session.inflight.messages()]
+            assert len(set(packet_ids)) == len(packet_ids)
         assert sorted(broker.local_interest()) == sorted(interest)
         assert len(broker.router.routes) <= ROUTES_MAX
         for route in broker.router.routes.values():

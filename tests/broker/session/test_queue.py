@@ -208,7 +208,7 @@ def test_order_is_kept_through_the_queue(make_world: Any) -> None:
     client.auto = True
     client.read_on()
     while world.broker.sessions["c"].inflight_length():
-        for packet_id in list(world.broker.sessions["c"].inflight):
+        for packet_id in [outgoing.packet_id for outgoing in world.broker.sessions["c"].inflight.messages()]:
             client.send(PubAck(packet_id))
     assert client.take_payloads() == [b"%d" % number for number in range(30)]
 
