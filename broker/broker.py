@@ -37,6 +37,7 @@ from broker.routing.retained import RetainedWalk
 from broker.routing.router import Router
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.backlog import Portion
+from broker.session.commits import Commits
 from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import NO_IDENTIFIERS, Session
@@ -54,6 +55,7 @@ class Broker(Context):
     def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
         super().__init__(settings, rng, now)
         self.router = Router(self)
+        self.commits = Commits()
         self.sessions: dict[str, Session] = {}
         self.shutting_down = False
         self.started_at = now

@@ -10,7 +10,7 @@ import random
 from broker.codec.packets import Will
 from broker.config.settings import MqttSettings
 from broker.counters import Counters
-from broker.hooks import Forwarder, Peer
+from broker.hooks import Forwarder, Peer, Tap
 from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
 from broker.slices import SLICE_STEPS, Slices, Work
@@ -34,6 +34,7 @@ class Context:
         self.now = now
         self.rng = rng
         self.forwarder = Forwarder()
+        self.tap: Tap | None = None
         self.retained = RetainedStore()
         self.take_limits(settings)
 

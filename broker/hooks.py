@@ -1,7 +1,7 @@
-"""The seams of the broker: where other nodes, plugins and later stores and logs are attached.
+"""The seams of the broker: where other nodes, logs and stores are attached.
 
-`Forwarder` and `Peer` are what the router knows of other nodes; their base classes are a node that stands alone.
-`Plugin` is what `plugin_order` names. None of them knows how the other side works.
+`Forwarder` and `Peer` are what the router knows of other nodes; their base classes are a node that stands alone. `Tap` sees
+what is published. None of them knows how the other side works.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from broker.codec.runs import Run
 from broker.message import Message
+from broker.publisher import Publisher
 
 NO_GROUPS: Final[tuple[tuple[bytes, bytes], ...]] = ()
 
@@ -90,3 +92,19 @@ class Forwarder:
 
     def retained_published(self, topic: bytes, now: float) -> None:
         """A retained message was published or deleted here, whether or not there are other nodes."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Tap:
+    """Sees each message that is published on this node, once: by its clients, its API and wills, not by other nodes.
+
+    It is called before the message is delivered. `message` and `run` are only lent: they may be changed afterwards.
+    `publisher` is the client's connection (broker.session.output.Output: user name, address); None for the API and wills,
+    whose client id the message has. A tap whose messages are kept only later begins a commit (broker/session/commits.py).
+    """
+
+    def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
+        """One message."""
+
+    def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
+        """A run of QoS 0 messages of one topic."""

@@ -124,6 +124,9 @@ class Router:
     def route(self, message: Message, publisher: Publisher | None, now: float) -> bool:
         """One message from here to everyone: receivers, groups, nodes. True when anyone gets it."""
         route = self.lookup(message.topic)
+        tap = self.context.tap
+        if tap is not None:
+            tap.published(message, publisher, now)
         if message.retain:
             self.store_retained(message, now)
             self.context.forwarder.retained_published(message.topic, now)
@@ -231,6 +234,9 @@ class Router:
 
     def route_run(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> None:
         """A run of a client's messages to everyone: receivers, groups, nodes."""
+        tap = self.context.tap
+        if tap is not None:
+            tap.published_run(run, publisher, now)
         if not route.whole_runs:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)

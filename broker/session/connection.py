@@ -349,9 +349,9 @@ class Connection(Output):
         message.head_version = 4 if version < 5 else 5
         matched = broker.router.route(message, self, now)
         if matched or version != 5:
-            self.write_packets(b"\x40\x02" + PACKET_ID_BYTES[packet_id], 1)
+            broker.commits.acknowledge(self, b"\x40\x02" + PACKET_ID_BYTES[packet_id])
         else:
-            self.write_packets(encode_puback(packet_id, NO_MATCHING_SUBSCRIBERS, 5), 1)
+            broker.commits.acknowledge(self, encode_puback(packet_id, NO_MATCHING_SUBSCRIBERS, 5))
 
     def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
         """Any PUBLISH."""
@@ -380,7 +380,7 @@ class Connection(Output):
             if incoming is None:
                 incoming = session.incoming = {}
             if publish.packet_id in incoming:
-                self.write_packets(encode_pubrec(publish.packet_id, SUCCESS, self.version), 1)
+                self.broker.commits.acknowledge(self, encode_pubrec(publish.packet_id, SUCCESS, self.version))
                 return
             if self.version == 5 and len(incoming) >= settings.server_receive_maximum:
                 raise MqttError(
@@ -395,12 +395,12 @@ class Connection(Output):
         if publish.qos:
             reason_code = SUCCESS if matched or self.version != 5 else NO_MATCHING_SUBSCRIBERS
             if publish.qos == 1:
-                self.write_packets(encode_puback(publish.packet_id, reason_code, self.version), 1)
+                self.broker.commits.acknowledge(self, encode_puback(publish.packet_id, reason_code, self.version))
             else:
                 # Only now: one that is refused above was not received, and is refused again after a reconnect.
                 assert incoming is not None
                 incoming[publish.packet_id] = True
-                self.write_packets(encode_pubrec(publish.packet_id, reason_code, self.version), 1)
+                self.broker.commits.acknowledge(self, encode_pubrec(publish.packet_id, reason_code, self.version))
 
     def _receive_ack(self, kind: int, first: int, data: bytes, body: int, end: int) -> None:
         ack = decode_ack(first, data, body, end, self.version)

@@ -47,6 +47,7 @@ class Output(Publisher):
     output_held      one of `held` is this client's own: it sends, but does not take what it is answered
     writable         False while the transport has more than write_buffer_high bytes unsent
     stalled_bytes    written since the transport said that it is full
+    acks_waiting     acknowledgements that wait for a commit (Commits); acks_held: one of `held` is for their number
     """
 
     def __init__(self, context: Context, owner: object, remote_addr: str, local_addr: str, now: float) -> None:
@@ -64,6 +65,8 @@ class Output(Publisher):
         self.packets_sent = 0
         self.sent_bytes = 0
         self.stalled_bytes = 0
+        self.acks_waiting = 0
+        self.acks_held = False
         self.packets_received = 0
         self.received_bytes = 0
         self.client_id = ""

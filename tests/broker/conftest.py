@@ -243,7 +243,7 @@ class Client:
         all_properties: dict[int, Any] = {} if properties is None else dict(properties)
         if expiry is not None:
             all_properties[props.SESSION_EXPIRY_INTERVAL] = expiry
-        packet = Connect(client_id, self.version, clean_start, keep_alive, None, None, will, all_properties, **more)
+        packet = Connect(client_id, self.version, clean_start, keep_alive, will=will, properties=all_properties, **more)
         before = len(self.packets)
         self.send(packet)
         self.connack = next((p for p in self.packets[before:] if isinstance(p, ConnAck)), None)

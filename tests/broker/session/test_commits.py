@@ -1,0 +1,123 @@
+"""A tap sees what is published; acknowledgements wait, in order, for what it has not kept yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.broker import Broker
+from broker.codec.packets import Packet, PubAck, PubRec, Will
+from broker.codec.runs import Run
+from broker.codec.writer import encode_publish
+from broker.hooks import Tap
+from broker.message import Message
+from broker.publisher import Publisher
+from broker.session.commits import ACKS_WAITING_MAX
+from broker.session.output import Output
+
+
+class Keeper(Tap):
+    """Keeps what is published; what begins with `durable` needs a commit, one for all that come before `sync`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.kept: list[tuple[str, bytes, bytes]] = []
+        self._broker = broker
+        self._commits: list[int] = []
+        broker.tap = self
+
+    def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
+        username = publisher.username if isinstance(publisher, Output) else "-"
+        self.kept.append((username, message.topic, message.payload))
+        if message.topic.startswith(b"durable"):
+            self._commits.append(self._broker.commits.begin())
+
+    def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
+        for message in run.messages():
+            self.published(message, publisher, now)
+
+    def sync(self) -> None:
+        """Everything that was published is on disk."""
+        self._broker.commits.finish(self._commits[-1])
+        self._commits.clear()
+
+
+def acks(packets: list[Packet]) -> list[tuple[type[Packet], int]]:
+    return [(type(packet), packet.packet_id) for packet in packets if isinstance(packet, (PubAck, PubRec))]
+
+
+def test_each_message_is_seen_once_whatever_its_way(world: Any) -> None:
+    keeper = Keeper(world.broker)
+    client = world.connect("c", username="user")
+    client.send_bytes(encode_publish(5, b"run", b"1", 0, False, False, 0, b"") * 3)
+    for qos in (0, 1, 2):
+        client.publish(b"qos", b"%d" % qos, qos=qos, retain=qos == 1)
+    world.broker.publish(Message(b"api", b"x", 0, False), world.now)
+    dying = world.connect("dying", will=Will(b"will", b"w"), username="late")
+    dying.cut()
+    world.broker.router.publish_remote(Message(b"other", b"node", 0, False), (), None, world.now)
+    assert keeper.kept == [
+        *[("user", b"run", b"1")] * 3,
+        *[("user", b"qos", b"%d" % qos) for qos in (0, 1, 2)],
+        ("-", b"api", b"x"),
+        ("-", b"will", b"w"),
+    ]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_acknowledgements_wait_for_the_commit_and_keep_their_order(world: Any, version: int) -> None:
+    keeper = Keeper(world.broker)
+    client = world.connect("c", version, auto=False)
+    client.publish(b"other", qos=1, packet_id=1)
+    assert acks(client.take_packets()) == [(PubAck, 1)], "nothing has to be kept"
+    client.publish(b"durable", qos=1, packet_id=2)
+    client.publish(b"durable", qos=2, packet_id=3)
+    client.publish(b"other", qos=1, packet_id=4)
+    assert acks(client.take_packets()) == []
+    keeper.sync()
+    world.flush()
+    assert acks(client.take_packets()) == [(PubAck, 2), (PubRec, 3), (PubAck, 4)]
+    client.publish(b"other", qos=1, packet_id=5)
+    assert acks(client.take_packets()) == [(PubAck, 5)]
+
+
+def test_a_later_commit_is_not_finished_by_an_earlier_one(world: Any) -> None:
+    commits = world.broker.commits
+    Keeper(world.broker)
+    client = world.connect("c", auto=False)
+    client.publish(b"durable/1", qos=1, packet_id=1)
+    client.publish(b"durable/2", qos=1, packet_id=2)
+    commits.finish(1)
+    world.flush()
+    assert acks(client.take_packets()) == [(PubAck, 1)]
+    commits.finish(2)
+    world.flush()
+    assert acks(client.take_packets()) == [(PubAck, 2)]
+
+
+def test_a_connection_that_ends_meanwhile(world: Any) -> None:
+    keeper = Keeper(world.broker)
+    client = world.connect("c", auto=False)
+    other = world.connect("other", auto=False)
+    client.publish(b"durable", qos=1, packet_id=1)
+    other.publish(b"durable", qos=1, packet_id=9)
+    client.cut()
+    keeper.sync()
+    world.flush()
+    assert acks(other.take_packets()) == [(PubAck, 9)]
+    assert world.broker.commits.waiting() == 0
+
+
+def test_who_has_too_many_waiting_is_not_read(world: Any) -> None:
+    keeper = Keeper(world.broker)
+    client = world.connect("c", auto=False)
+    for number in range(ACKS_WAITING_MAX + 10):
+        client.publish(b"durable", b"%d" % number, qos=1, packet_id=number + 1)
+    assert not client.reading
+    assert world.broker.commits.waiting() == ACKS_WAITING_MAX
+    keeper.sync()
+    world.flush()
+    assert client.reading
+    keeper.sync()
+    world.flush()
+    assert [packet_id for _, packet_id in acks(client.take_packets())] == list(range(1, ACKS_WAITING_MAX + 11))
