@@ -5,25 +5,22 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from broker.message import NEVER, Message, message_bytes
+from broker.message import NEVER, Message
+from broker.routing.trie import Node, Trie, levels_below
 
 RETAINED_MESSAGES_MAX: Final = 1_000_000
 RETAINED_BYTES_MAX: Final = 2**30
+ENTRY_BYTES: Final = 1_024  # of each message, beside what it carries
 EXPIRE_MAX: Final = 1_000  # deadlines looked at in one sweep
 WALK_TO_THE_END: Final = 2**62
-_BELOW_HASH: Final = -1
 _DEADLINES_SPARE: Final = 1_024  # stale deadlines that are kept before the heap is built anew
 
 
-class _Node:
-    """`changed`: the store's `changes` when it got its message."""
-
-    __slots__ = ("changed", "children", "message")
-
-    def __init__(self) -> None:
-        self.changed = 0
-        self.children: dict[bytes, _Node] | None = None
-        self.message: Message | None = None
+def retained_bytes(message: Message) -> int:
+    """What a message counts for in `max_retained_bytes`: at least what it takes of the memory, its place in the tables
+    included (tests/broker/routing/test_memory.py). The topic stands there up to four times."""
+    carried = len(message.payload) + len(message.properties) + len(message.client_id)
+    return carried + 4 * len(message.topic) + ENTRY_BYTES
 
 
 class RetainedStore:
@@ -39,11 +36,10 @@ class RetainedStore:
         "_messages",
         "bytes",
         "bytes_max",
-        "changes",
         "expired",
         "messages_max",
         "refused",
-        "root",
+        "topics",
     )
 
     def __init__(self, messages_max: int = RETAINED_MESSAGES_MAX, bytes_max: int = RETAINED_BYTES_MAX) -> None:
@@ -53,8 +49,7 @@ class RetainedStore:
         self.refused = 0
         self.expired = 0
         self._messages: dict[bytes, Message] = {}
-        self.root = _Node()
-        self.changes = 0  # how many messages were ever put
+        self.topics = Trie()  # topic name -> Message
         # (expires_at, topic); entries of replaced messages stay until they come up or the heap is built anew.
         self._deadlines: list[tuple[float, bytes]] = []
 
@@ -72,23 +67,10 @@ class RetainedStore:
             return self._delete(topic)
         known = self._messages.get(topic)
         if known is not None:
-            self.bytes -= message_bytes(known)
-        self.bytes += message_bytes(message)
+            self.bytes -= retained_bytes(known)
+        self.bytes += retained_bytes(message)
         self._messages[topic] = message
-        node = self.root
-        for level in topic.split(b"/"):
-            children = node.children
-            if children is None:
-                children = {}
-                node.children = children
-            child = children.get(level)
-            if child is None:
-                child = _Node()
-                children[level] = child
-            node = child
-        node.message = message
-        self.changes += 1
-        node.changed = self.changes
+        self.topics.set(topic, message)
         if message.expires_at != NEVER:
             heappush(self._deadlines, (message.expires_at, topic))
             if len(self._deadlines) > 2 * len(self._messages) + _DEADLINES_SPARE:
@@ -99,8 +81,8 @@ class RetainedStore:
         """Whether both limits take the message in place of the one that its topic has."""
         known = self._messages.get(message.topic)
         if known is None:
-            return len(self._messages) < self.messages_max and self.bytes + message_bytes(message) <= self.bytes_max
-        return self.bytes - message_bytes(known) + message_bytes(message) <= self.bytes_max
+            return len(self._messages) < self.messages_max and self.bytes + retained_bytes(message) <= self.bytes_max
+        return self.bytes - retained_bytes(known) + retained_bytes(message) <= self.bytes_max
 
     def get(self, topic: bytes) -> Message | None:
         """The topic's message, also an expired one that `expire` has not taken yet."""
@@ -143,23 +125,8 @@ class RetainedStore:
         message = self._messages.pop(topic, None)
         if message is None:
             return False
-        self.bytes -= message_bytes(message)
-        levels = topic.split(b"/")
-        path: list[_Node] = [self.root]
-        for level in levels:
-            children = path[-1].children
-            assert children is not None
-            path.append(children[level])
-        path[-1].message = None
-        for depth in range(len(path) - 1, 0, -1):
-            node = path[depth]
-            if node.message is not None or node.children:
-                break
-            children = path[depth - 1].children
-            assert children is not None
-            del children[levels[depth - 1]]
-            if not children:
-                path[depth - 1].children = None
+        self.bytes -= retained_bytes(message)
+        self.topics.delete(topic)
         return True
 
     def _rebuild_deadlines(self) -> None:
@@ -175,19 +142,23 @@ class RetainedWalk:
     """The messages that a filter matches, found a few at a time: a filter with wildcards may have to look at every topic
     there is, also when it matches none of them.
 
-    Found are those that were there when the walk was made and still are; what came later the subscriber gets as any
+    The walk finds the messages that were there when it was made and still are. A subscriber gets later ones as any
     message. `found` is the last one, None after an `advance` that found none.
     """
 
-    __slots__ = ("_depths", "_levels", "_nodes", "_until", "found")
+    __slots__ = ("_is_open", "_levels", "_nodes", "_until", "found")
 
     def __init__(self, store: RetainedStore, topic_filter: bytes) -> None:
         self.found: Message | None = None
-        self._levels = topic_filter.split(b"/")
-        self._until = store.changes
-        # What is still to be looked at, and how many levels of the filter lead there; _BELOW_HASH: all of them.
-        self._nodes: list[_Node] = [store.root]
-        self._depths: list[int] = [0]
+        levels = topic_filter.split(b"/")
+        self._is_open = levels[-1] == b"#"
+        if self._is_open:
+            levels.pop()
+        self._levels = levels
+        self._until = store.topics.changes
+        # Nodes that the filter leads to and that are still to be looked at. A node's path never changes, so that topics
+        # may come and go meanwhile.
+        self._nodes: list[Node] = [store.topics.root]
 
     def is_done(self) -> bool:
         return not self._nodes
@@ -196,46 +167,60 @@ class RetainedWalk:
         """Go on to the next message, or until `limit` topics were looked at (or a few more: those below one level are
         taken together). Returns how many it was."""
         levels = self._levels
+        count = len(levels)
         nodes = self._nodes
-        depths = self._depths
         looked = 0
         self.found = None
         while nodes and looked < limit:
             node = nodes.pop()
-            depth = depths.pop()
             looked += 1
+            depth = node.depth
             children = node.children
-            if depth == len(levels):
-                if node.message is not None and node.changed <= self._until:
-                    self.found = node.message
-                    break
-                continue
-            level = b"#" if depth == _BELOW_HASH else levels[depth]
-            if level == b"#":
-                if children is not None:
-                    self._push_children(children, depth == 0, _BELOW_HASH)
+            if depth >= count:
+                if self._is_open and children is not None:
                     looked += len(children)
-                if node.message is not None and node.changed <= self._until:
-                    self.found = node.message
+                    self._push_children(children, node)
+                value = node.value
+                if value is not None and node.changed <= self._until:
+                    assert isinstance(value, Message)
+                    self.found = value
                     break
-            elif children is None:
-                continue
-            elif level == b"+":
-                self._push_children(children, depth == 0, depth + 1)
-                looked += len(children)
-            else:
-                child = children.get(level)
-                if child is not None:
-                    nodes.append(child)
-                    depths.append(depth + 1)
+            elif children is not None:
+                if levels[depth] == b"+":
+                    looked += len(children)
+                    self._push_children(children, node)
+                else:
+                    child = children.get(levels[depth])
+                    if child is not None and self._leads_to(child, node):
+                        nodes.append(child)
         return looked
 
-    def _push_children(self, children: dict[bytes, _Node], at_root: bool, depth: int) -> None:
-        """All of them, the oldest on top; at the root without `$` topics [MQTT-4.7.2-1]."""
-        if at_root:
-            following = [child for name, child in children.items() if not name.startswith(b"$")]
-        else:
-            following = list(children.values())
+    def _push_children(self, children: dict[bytes, Node], node: Node) -> None:
+        """Those that the filter leads to, the oldest on top; at the root without `$` topics [MQTT-4.7.2-1]."""
+        at_root = node.depth == 0
+        following: list[Node] = []
+        for level, child in children.items():
+            if (at_root and level.startswith(b"$")) or not self._leads_to(child, node):
+                continue
+            following.append(child)
         following.reverse()
         self._nodes += following
-        self._depths += [depth] * len(following)
+
+    def _leads_to(self, node: Node, above: Node) -> bool:
+        """Whether topics at or below the node may match: `above` is on the way to it and its levels were compared."""
+        depth = above.depth
+        if node.depth == depth + 1:
+            return True  # its one level was looked up, or need not be
+        levels = self._levels
+        count = len(levels)
+        if depth >= count:
+            return True
+        if node.depth > count and not self._is_open:
+            return False
+        for level in levels_below(node, above):
+            if depth == count:
+                break
+            if level != levels[depth] and levels[depth] != b"+":
+                return False
+            depth += 1
+        return True

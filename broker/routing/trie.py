@@ -1,117 +1,128 @@
-"""Topic filter -> value, asked by topic name (section 4.7). Filters come without `$share/name/`."""
+"""Topic filter -> value, asked by topic name (section 4.7). Filters come without `$share/name/`.
+
+A radix tree by levels: levels that follow each other without a branch are one node, so that a filter of 128 levels costs
+no more memory than a short one with as many bytes.
+"""
 
 from __future__ import annotations
 
+from sys import getsizeof
+from typing import Final
 
-class _Node:
-    """One level of the filters that begin alike. `+` and `#` stand apart from the children: a match asks all three
-    without hashing, and most nodes then need no dict at all."""
+# A dict keeps the size that it once had. It is built anew when it is larger than this: a fresh one of n children has at
+# most 112 + 120 * n bytes, so at least a quarter of the children went since it was built last.
+_CHILDREN_BYTES: Final = 232
+_CHILD_BYTES: Final = 160
 
-    __slots__ = ("children", "hash_value", "plus", "value")
 
-    def __init__(self) -> None:
-        self.children: dict[bytes, _Node] | None = None
-        self.plus: _Node | None = None
-        self.value: object | None = None  # of the filter that ends here
-        self.hash_value: object | None = None  # of the filter that goes on with "/#" (or is "#", at the root)
+class Node:
+    """Where a filter ends or filters part: a node other than the root has a value or at least two branches.
+
+    path      all levels from the root to here, without a last `#`. A change elsewhere in the tree never changes it.
+    depth     how many levels those are
+    children, plus
+              branches by their first level. `+` stands apart, as `hash_value` does: a match asks for all three without
+              hashing, and most nodes then need no dict.
+    value, hash_value
+              of the filters `path` and `path/#` (`#` at the root)
+    changed   `Trie.changes` when it got its value
+    """
+
+    __slots__ = ("changed", "children", "depth", "hash_value", "path", "plus", "value")
+
+    def __init__(self, path: bytes, depth: int) -> None:
+        self.path = path
+        self.depth = depth
+        self.children: dict[bytes, Node] | None = None
+        self.plus: Node | None = None
+        self.value: object | None = None
+        self.hash_value: object | None = None
+        self.changed = 0
 
 
 class Trie:
-    """Valid topic filters, one value each; None is no value. Matching and changing cost the number of levels, which
-    broker.routing.names bounds; nothing here recurses."""
+    """Valid topic filters, one value each; None is no value. Getting and changing cost the number of levels, which
+    broker.routing.names bounds; nothing here recurses.
 
-    __slots__ = ("_root", "_size")
+    Memory: at most 600 bytes for each filter and 3 times its bytes (tests/broker/routing/test_memory.py).
+
+    changes  how often a value was set
+    visited  levels of filters that the last `match` looked at
+    """
+
+    __slots__ = ("_size", "changes", "root", "visited")
 
     def __init__(self) -> None:
-        self._root = _Node()
+        self.root = Node(b"", 0)
         self._size = 0
+        self.changes = 0
+        self.visited = 0
 
     def __len__(self) -> int:
         return self._size
 
     def get(self, topic_filter: bytes) -> object | None:
-        node = self._root
-        for level in topic_filter.split(b"/"):
-            if level == b"#":
-                return node.hash_value
-            if level == b"+":
-                child = node.plus
-            else:
-                children = node.children
-                child = None if children is None else children.get(level)
+        levels = topic_filter.split(b"/")
+        is_open = _pop_hash(levels)
+        path = topic_filter[:-2] if is_open else topic_filter
+        count = len(levels)
+        node = self.root
+        while node.depth < count:
+            child = _child(node, levels[node.depth])
             if child is None:
                 return None
             node = child
-        return node.value
+        if node.path != path or node.depth != count:
+            return None
+        return node.hash_value if is_open else node.value
 
     def set(self, topic_filter: bytes, value: object) -> None:
         """Put or replace the value of a filter."""
         assert value is not None
-        node = self._root
-        for level in topic_filter.split(b"/"):
-            if level == b"#":
-                if node.hash_value is None:
-                    self._size += 1
-                node.hash_value = value
-                return
-            if level == b"+":
-                child = node.plus
-                if child is None:
-                    child = _Node()
-                    node.plus = child
-            else:
-                children = node.children
-                if children is None:
-                    children = {}
-                    node.children = children
-                child = children.get(level)
-                if child is None:
-                    child = _Node()
-                    children[level] = child
-            node = child
-        if node.value is None:
-            self._size += 1
-        node.value = value
+        levels = topic_filter.split(b"/")
+        is_open = _pop_hash(levels)
+        node = self._find_or_add(topic_filter[:-2] if is_open else topic_filter, levels)
+        self.changes += 1
+        if is_open:
+            if node.hash_value is None:
+                self._size += 1
+            node.hash_value = value
+        else:
+            if node.value is None:
+                self._size += 1
+            node.value = value
+            node.changed = self.changes
 
     def delete(self, topic_filter: bytes) -> bool:
-        """False when the filter has no value. Nodes that nothing needs any more go with it."""
+        """False when the filter has no value."""
         levels = topic_filter.split(b"/")
-        path: list[_Node] = [self._root]
-        for level in levels:
-            node = path[-1]
-            if level == b"#":
-                break
-            if level == b"+":
-                child = node.plus
-            else:
-                children = node.children
-                child = None if children is None else children.get(level)
+        is_open = _pop_hash(levels)
+        path = topic_filter[:-2] if is_open else topic_filter
+        count = len(levels)
+        above = parent = node = self.root
+        while node.depth < count:
+            child = _child(node, levels[node.depth])
             if child is None:
                 return False
-            path.append(child)
-        last = path[-1]
-        if levels[-1] == b"#":
-            if last.hash_value is None:
+            above = parent
+            parent = node
+            node = child
+        if node.path != path or node.depth != count:
+            return False
+        if is_open:
+            if node.hash_value is None:
                 return False
-            last.hash_value = None
+            node.hash_value = None
         else:
-            if last.value is None:
+            if node.value is None:
                 return False
-            last.value = None
+            node.value = None
         self._size -= 1
-        for depth in range(len(path) - 1, 0, -1):
-            node = path[depth]
-            if node.value is not None or node.hash_value is not None or node.plus is not None or node.children:
-                break
-            parent = path[depth - 1]
-            if levels[depth - 1] == b"+":
-                parent.plus = None
-            else:
-                children = parent.children
-                assert children is not None
-                del children[levels[depth - 1]]
-                if not children:
-                    parent.children = None
+        if node.children is None and node.plus is None and node.value is None and node.hash_value is None and count:
+            _unlink(parent, levels[parent.depth])
+            node = parent
+            parent = above
+        _skip_if_needless(parent, node, levels)
         return True
 
     def match(self, topic: bytes) -> list[object]:
@@ -120,47 +131,150 @@ class Trie:
         A topic that begins with `$` is matched by no filter that begins with a wildcard [MQTT-4.7.2-1].
         """
         found: list[object] = []
-        nodes: list[_Node] = [self._root]
-        wildcards = not topic.startswith(b"$")
-        for level in topic.split(b"/"):
-            following: list[_Node] = []
-            for node in nodes:
-                if wildcards:
-                    if node.hash_value is not None:
-                        found.append(node.hash_value)
-                    plus = node.plus
-                    if plus is not None:
-                        following.append(plus)
+        levels = topic.split(b"/")
+        count = len(levels)
+        without_wildcards = topic.startswith(b"$")  # at the root
+        visited = 0
+        others: list[Node] = []  # branches that were passed by
+        node = self.root
+        while True:
+            depth = node.depth
+            following: Node | None = None
+            if depth or not without_wildcards:
+                if node.hash_value is not None:  # "a/#" matches "a" too (4.7.1.2)
+                    found.append(node.hash_value)
+                if depth < count:
+                    following = node.plus
+                    if following is not None:
+                        visited += following.depth - depth
+                        if following.depth > depth + 1 and not _leads_to(following, node, levels):
+                            following = None
+            if depth == count:
+                if node.value is not None:
+                    found.append(node.value)
+            else:
                 children = node.children
-                if children is not None:
-                    child = children.get(level)
-                    if child is not None:
-                        following.append(child)
-            if not following:
-                return found
-            nodes = following
-            wildcards = True
-        for node in nodes:
-            if node.value is not None:
-                found.append(node.value)
-            if node.hash_value is not None:  # "a/#" matches "a" too (4.7.1.2)
-                found.append(node.hash_value)
+                child = None if children is None else children.get(levels[depth])
+                if child is not None:
+                    visited += child.depth - depth
+                    if child.depth == depth + 1 or _leads_to(child, node, levels):
+                        if following is not None:
+                            others.append(following)
+                        following = child
+            if following is None:
+                if not others:
+                    break
+                following = others.pop()
+            node = following
+        self.visited = visited
         return found
 
     def items(self) -> list[tuple[bytes, object]]:
         """(topic filter, value) of all, for listings."""
         found: list[tuple[bytes, object]] = []
-        # Each entry: a node and its filter so far, with the separator that a further level needs.
-        stack: list[tuple[_Node, bytes]] = [(self._root, b"")]
-        while stack:
-            node, prefix = stack.pop()
+        nodes: list[Node] = [self.root]
+        while nodes:
+            node = nodes.pop()
             if node.value is not None:
-                found.append((prefix[:-1], node.value))
+                found.append((node.path, node.value))
             if node.hash_value is not None:
-                found.append((prefix + b"#", node.hash_value))
+                found.append((node.path + b"/#" if node.depth else b"#", node.hash_value))
             if node.plus is not None:
-                stack.append((node.plus, prefix + b"+/"))
+                nodes.append(node.plus)
             if node.children is not None:
-                for level, child in node.children.items():
-                    stack.append((child, prefix + level + b"/"))
+                nodes.extend(node.children.values())
         return found
+
+    def _find_or_add(self, path: bytes, levels: list[bytes]) -> Node:
+        count = len(levels)
+        node = self.root
+        while node.depth < count:
+            depth = node.depth
+            level = levels[depth]
+            child = _child(node, level)
+            if child is None:
+                child = Node(path, count)
+                _link(node, level, child)
+            elif child.depth > depth + 1:
+                below = levels_below(child, node)
+                common = 1
+                while common < len(below) and depth + common < count and below[common] == levels[depth + common]:
+                    common += 1
+                if common < len(below):
+                    depth += common
+                    middle = Node(b"/".join(levels[:depth]), depth)
+                    _link(middle, below[common], child)
+                    _link(node, level, middle)
+                    child = middle
+            node = child
+        return node
+
+
+def levels_below(node: Node, above: Node) -> list[bytes]:
+    """Levels of a node's path that come after those of `above`, which is on the way to it."""
+    return node.path[len(above.path) + 1 if above.depth else 0 :].split(b"/")
+
+
+def _leads_to(node: Node, above: Node, levels: list[bytes]) -> bool:
+    """Whether a topic of these levels, which has those of `above`, has those of the node."""
+    depth = above.depth
+    if node.depth > len(levels):
+        return False
+    for level in levels_below(node, above):
+        if level != levels[depth] and level != b"+":
+            return False
+        depth += 1
+    return True
+
+
+def _pop_hash(levels: list[bytes]) -> bool:
+    """Take a last `#` off; whether there was one."""
+    if levels[-1] != b"#":
+        return False
+    levels.pop()
+    return True
+
+
+def _child(node: Node, level: bytes) -> Node | None:
+    if level == b"+":
+        return node.plus
+    children = node.children
+    return None if children is None else children.get(level)
+
+
+def _link(node: Node, level: bytes, child: Node) -> None:
+    if level == b"+":
+        node.plus = child
+    elif node.children is None:
+        node.children = {level: child}
+    else:
+        node.children[level] = child
+
+
+def _unlink(node: Node, level: bytes) -> None:
+    if level == b"+":
+        node.plus = None
+        return
+    children = node.children
+    assert children is not None
+    del children[level]
+    if not children:
+        node.children = None
+    elif getsizeof(children) > _CHILDREN_BYTES + _CHILD_BYTES * len(children):
+        node.children = dict(children)
+
+
+def _skip_if_needless(parent: Node, node: Node, levels: list[bytes]) -> None:
+    """A node without a value and with one branch gives its place to that branch. The node itself stays as it is: a walk
+    that has come to it goes on from there."""
+    if node.depth == 0 or node.value is not None or node.hash_value is not None:
+        return
+    children = node.children
+    if children is None:
+        child = node.plus
+        assert child is not None
+    elif node.plus is None and len(children) == 1:
+        child = next(iter(children.values()))
+    else:
+        return
+    _link(parent, levels[parent.depth], child)

@@ -1,21 +1,31 @@
 """Properties of the topic stores: they agree with matchers that are too simple to be wrong."""
 
+from itertools import chain
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.errors import MqttError
-from broker.message import ENTRY_BYTES, NEVER, Message
+from broker.message import NEVER, Message
 from broker.routing.names import check_topic_filter, check_topic_name, full_filter, has_wildcard, parse_filter
-from broker.routing.retained import RetainedStore, RetainedWalk
+from broker.routing.retained import RetainedStore, RetainedWalk, retained_bytes
 from broker.routing.shared import GroupMember, SharedGroup
-from broker.routing.trie import Trie
+from broker.routing.trie import Node, Trie
 
 # Few names, so that filters and topics meet; the empty level and $ among them.
 LEVELS = st.sampled_from([b"", b"a", b"b", b"$s", b"$"])
-TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map(b"/".join).filter(bool)
+
+
+def runs_of(levels: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[bytes]]:
+    """Deep ones too: levels that repeat, so that long chains split and merge."""
+    run = st.tuples(levels, st.sampled_from([1, 2, 40])).map(lambda pair: [pair[0]] * pair[1])
+    return st.lists(levels, max_size=4) | st.lists(run, max_size=3).map(lambda runs: list(chain(*runs)))
+
+
+TOPICS = runs_of(LEVELS).map(b"/".join).filter(bool)
 FILTERS = (
-    st.tuples(st.lists(LEVELS | st.just(b"+"), max_size=4), st.booleans())
+    st.tuples(runs_of(LEVELS | st.just(b"+")), st.booleans())
     .map(lambda pair: b"/".join(pair[0] + [b"#"] * pair[1]))
     .filter(bool)
 )
@@ -34,6 +44,25 @@ def naive_match(topic_filter: bytes, topic: bytes) -> bool:
     return len(pattern) == len(levels) and all(
         want in {b"+", level} for want, level in zip(pattern, levels, strict=True)
     )
+
+
+def branches(node: Node) -> list[Node]:
+    found = [] if node.plus is None else [node.plus]
+    return found + list((node.children or {}).values())
+
+
+def check_nodes(trie: Trie) -> None:
+    """A chain is one node: each but the root is there for a value or to part others."""
+    nodes = branches(trie.root)
+    while nodes:
+        node = nodes.pop()
+        below = branches(node)
+        assert node.value is not None or node.hash_value is not None or len(below) > 1
+        assert node.depth == node.path.count(b"/") + 1
+        assert node.children != {}
+        for child in below:
+            assert child.path.startswith(node.path + b"/")
+        nodes += below
 
 
 class TrieMachine(RuleBasedStateMachine):
@@ -70,11 +99,13 @@ class TrieMachine(RuleBasedStateMachine):
         assert sorted(map(str, found)) == sorted(
             str(value) for topic_filter, value in self.model.items() if naive_match(topic_filter, topic)
         )
+        assert self.trie.visited <= sum(topic_filter.count(b"/") + 1 for topic_filter in self.model)
 
     @invariant()
     def same_items(self) -> None:
         assert len(self.trie) == len(self.model)
         assert sorted(self.trie.items()) == sorted(self.model.items())
+        check_nodes(self.trie)
 
     def teardown(self) -> None:
         for topic_filter in list(self.model):
@@ -142,7 +173,8 @@ class RetainedMachine(RuleBasedStateMachine):
     @invariant()
     def same_messages(self) -> None:
         assert len(self.store) == len(self.model)
-        assert self.store.bytes == sum(len(topic) + 1 + ENTRY_BYTES for topic in self.model)
+        assert self.store.bytes == sum(map(retained_bytes, self.model.values()))
+        check_nodes(self.store.topics)
         assert {message.topic: message for message in self.store.messages()} == self.model
 
 
@@ -150,25 +182,37 @@ TestRetained = RetainedMachine.TestCase
 TestRetained.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-CHANGES = st.tuples(TOPICS, st.booleans())  # a new message, or none any more
+# A topic there is, cut after so many levels, and what happens to it: a new message, or none any more. So nodes that a walk
+# is about to come to are split, merged and taken away.
+CHANGES = st.tuples(st.integers(0, 7), st.sampled_from([1, 2, 3, 39, 999]), st.booleans())
+CLOSE_TOPICS = st.lists(st.sampled_from([b"a", b"b"]), min_size=1, max_size=5).map(b"/".join)
 
 
-@given(st.sets(TOPICS, max_size=8), FILTERS, st.lists(st.integers(1, 3) | CHANGES, max_size=12))
+@settings(max_examples=400)
+@given(
+    st.sets(TOPICS, min_size=1, max_size=8) | st.sets(CLOSE_TOPICS, min_size=4, max_size=8),
+    FILTERS | st.just(b"#"),
+    st.lists(st.just(1) | CHANGES, max_size=16),
+)
 def test_a_walk_finds_what_stays(
-    topics: set[bytes], topic_filter: bytes, steps: list[int | tuple[bytes, bool]]
+    topics: set[bytes], topic_filter: bytes, steps: list[int | tuple[int, int, bool]]
 ) -> None:
     """Whatever else changes meanwhile: all that was there and still is, once, and nothing that came later."""
     store = RetainedStore()
     stays: dict[bytes, Message] = {}
-    for topic in sorted(topics):
+    known = sorted(topics)
+    for topic in known:
         stays[topic] = Message(topic, b"x", 0, True)
         store.put(stays[topic])
     walk = RetainedWalk(store, topic_filter)
     found: list[Message] = []
     for step in [*steps, 1_000_000]:
         if isinstance(step, tuple):
-            stays.pop(step[0], None)
-            store.put(Message(step[0], b"new" if step[1] else b"", 0, True))
+            index, levels, is_new = step
+            topic = b"/".join(known[index % len(known)].split(b"/")[:levels])
+            if topic:
+                stays.pop(topic, None)
+                store.put(Message(topic, b"new" if is_new else b"", 0, True))
             continue
         looked = 0
         while looked < step and not walk.is_done():

@@ -1,7 +1,7 @@
 """The retained store by example."""
 
-from broker.message import ENTRY_BYTES, NEVER, Message
-from broker.routing.retained import RetainedStore
+from broker.message import NEVER, Message
+from broker.routing.retained import RetainedStore, RetainedWalk, retained_bytes
 
 
 def message(topic: bytes, payload: bytes = b"x", expires_at: float = NEVER) -> Message:
@@ -40,7 +40,7 @@ def test_limit_refuses_new_topics_only_and_counts() -> None:
 
 def test_bytes_are_bounded() -> None:
     """A topic whose new message has no room keeps no older one either."""
-    store = RetainedStore(bytes_max=2 * (ENTRY_BYTES + 101))
+    store = RetainedStore(bytes_max=2 * retained_bytes(message(b"a", bytes(100))))
     assert store.put(message(b"a", bytes(100)))
     assert store.put(message(b"b", bytes(100)))
     assert not store.put(message(b"c", b"x"))
@@ -73,3 +73,46 @@ def test_replaced_deadlines_stay_bounded() -> None:
     assert store.expire(10_000.0, 5_000) == 0  # only the last deadline is true, and it has not come
     assert store.expire(1e9, 5_000) == 1
     assert store.next_expiry() == NEVER
+
+
+def test_a_walk_stops_where_it_should_and_goes_on() -> None:
+    """A filter that matches nothing is looked for in steps as one that matches all."""
+    store = RetainedStore()
+    for number in range(100):
+        store.put(message(b"a/%d/x" % number))
+    for topic_filter in (b"a/+/y", b"a/+/x/z/#"):
+        walk = RetainedWalk(store, topic_filter)
+        assert walk.advance(1) == 1
+        assert not walk.is_done()
+        assert walk.advance(1) == 101  # all below one level
+        while not walk.is_done():
+            assert walk.advance(10) <= 10
+            assert walk.found is None
+
+
+def test_a_walk_goes_on_below_a_node_that_is_gone() -> None:
+    store = RetainedStore()
+    for topic in (b"a/b", b"a/b/c/d", b"x"):
+        store.put(message(topic))
+    walk = RetainedWalk(store, b"#")
+    walk.advance(1)  # the root: a/b and x are next
+    store.put(message(b"a/b", b""))  # what is below it moves up
+    store.put(message(b"a/b/c", b"2"))  # and is parted again
+    found = []
+    while not walk.is_done():
+        walk.advance(1)
+        if walk.found is not None:
+            found.append(walk.found.topic)
+    assert found == [b"a/b/c/d", b"x"]
+
+
+def test_what_a_message_counts_for() -> None:
+    """All that grows with what the publisher chose: topic, payload, properties, client id."""
+    small = Message(b"a", b"x", 1, True)
+    for large in (
+        Message(b"a" * 101, b"x", 1, True),
+        Message(b"a", b"x" * 101, 1, True),
+        Message(b"a", b"x", 1, True, b"x" * 100),
+        Message(b"a", b"x", 1, True, b"", NEVER, "x" * 100),
+    ):
+        assert retained_bytes(large) >= retained_bytes(small) + 100

@@ -1,5 +1,7 @@
 """The trie by the specification's own examples (section 4.7)."""
 
+from itertools import product
+
 import pytest
 
 from broker.routing.names import TOPIC_LEVELS_MAX
@@ -57,3 +59,59 @@ def test_delete_leaves_nothing_behind_and_takes_nothing_else() -> None:
     assert trie.get(b"a/+/c") == b"a/+/c"
     assert len(trie) == 3
     assert sorted(str(topic_filter) for topic_filter, _ in trie.items()) == ["b'a'", "b'a/#'", "b'a/+/c'"]
+
+
+def test_what_a_match_looked_at() -> None:
+    """Levels of filters: what the work of a match is counted in."""
+    trie = Trie()
+    assert trie.match(b"a/b") == []
+    assert trie.visited == 0
+    for topic_filter in (b"a/b", b"a/c", b"x/y/z", b"+/b", b"#"):
+        trie.set(topic_filter, topic_filter)
+    trie.match(b"q")
+    assert trie.visited == 2  # the levels of +/b, which are one node
+    trie.match(b"x/y/z")
+    assert trie.visited == 5
+    trie.match(b"a/b")
+    assert trie.visited == 4
+
+
+def test_the_work_of_a_match_is_counted_whatever_it_finds() -> None:
+    trie = Trie()
+    for levels in product([b"+", b"a"], repeat=10):
+        trie.set(b"/".join(levels), levels)
+    for last, found in ((b"a", 2**10), (b"b", 2**9)):
+        assert len(trie.match(b"a/" * 9 + last)) == found
+        assert trie.visited >= found
+    trie.match(b"b/" * 9 + b"b")
+    assert trie.visited == 10
+
+
+def test_a_chain_parts_and_grows_together() -> None:
+    trie = Trie()
+    trie.set(b"a/b/c/d", 1)
+    trie.set(b"a/b/+/d/#", 2)
+    trie.set(b"a/b", 3)
+    assert [sorted(map(str, trie.match(topic))) for topic in (b"a", b"a/b", b"a/b/c", b"a/b/c/d", b"a/b/c/d/e")] == [
+        [],
+        ["3"],
+        [],
+        ["1", "2"],
+        ["2"],
+    ]
+    assert [trie.get(path) for path in (b"a", b"a/b/c", b"a/b/+/d", b"a/b/c/d/#")] == [None] * 4
+    assert trie.delete(b"a/b")
+    assert not trie.delete(b"a/b")
+    assert trie.delete(b"a/b/+/d/#")
+    assert trie.match(b"a/b/c/d") == [1]
+    assert trie.visited == 4
+    assert trie.items() == [(b"a/b/c/d", 1)]
+
+
+def test_values_are_replaced() -> None:
+    trie = Trie()
+    for value in (1, 2):
+        trie.set(b"a/#", value)
+        trie.set(b"a", value)
+    assert (len(trie), trie.changes) == (2, 4)
+    assert trie.match(b"a") == [2, 2]

@@ -154,7 +154,7 @@ def test_a_bound_on_their_number(make_world: Any) -> None:
 
 
 def test_a_bound_on_their_bytes(make_world: Any) -> None:
-    world = make_world(max_retained_bytes=1024)
+    world = make_world(max_retained_bytes=2048)
     world.publish(b"a", b"old", retain=True)
     world.publish(b"b", bytes(2000), retain=True)
     world.publish(b"a", bytes(2000), retain=True)

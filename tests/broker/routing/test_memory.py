@@ -1,0 +1,84 @@
+"""What the trees hold in memory, whatever the shape of what clients send."""
+
+import pytest
+
+from broker.message import Message
+from broker.routing.retained import RetainedStore
+from broker.routing.trie import Trie
+from tests.support.filter_shapes import LEVELS, SHAPES, bound, memory_of
+
+
+def trie_of(filters: list[bytes]) -> Trie:
+    trie = Trie()
+    for topic_filter in filters:
+        trie.set(bytes(bytearray(topic_filter)), True)  # a copy: what the trie keeps of it counts
+    return trie
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_filters(shape: str) -> None:
+    filters = SHAPES[shape]()
+    taken = memory_of(lambda: trie_of(filters))
+    assert taken <= bound(filters)
+    # The rest of the bound is for what stands behind a filter: subscriptions, nodes, groups.
+    assert taken <= sum(600 + 3 * len(topic_filter) for topic_filter in filters)
+
+
+def test_a_tree_gives_back_what_it_took() -> None:
+    """Filters come and go, and two stay in each place, where many thousands were."""
+
+    def make() -> Trie:
+        trie = Trie()
+        for place in range(5):
+            filters = [b"place-%d/%d" % (place, number) for number in range(5_000)]
+            for topic_filter in filters:
+                trie.set(topic_filter, True)
+            for topic_filter in filters[2:]:
+                trie.delete(topic_filter)
+        assert len(trie) == 10
+        return trie
+
+    assert memory_of(make) <= 10 * 1_000
+
+
+def test_a_deep_filter_that_stays_alone() -> None:
+    """Others ended at each of its levels, and left it."""
+
+    def make() -> Trie:
+        trie = Trie()
+        filters = [b"ab/" * count + last for count in range(LEVELS) for last in (b"x", b"+", b"#")]
+        for topic_filter in filters:
+            trie.set(topic_filter, True)
+        for topic_filter in filters[:-1]:
+            assert trie.delete(topic_filter)
+        assert trie.items() == [(filters[-1], True)]
+        return trie
+
+    assert memory_of(make) <= 1_000 + 6 * 3 * LEVELS
+
+
+def store_of(filters: list[bytes], payload: bytes = b"xy") -> RetainedStore:
+    """Each message with a topic, a payload, properties and a deadline of its own, replaced once."""
+    store = RetainedStore()
+    for count in (1, 2):
+        for index, topic_filter in enumerate(filters):
+            topic = topic_filter.replace(b"+", b"b").replace(b"#", b"h")
+            properties = bytes(bytearray(count * 10))
+            store.put(Message(topic, payload + b"%d" % index, 1, True, properties, 1e9 + index, f"client-{index}"))
+    return store
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_max_retained_bytes_counts_what_retained_messages_cost(shape: str) -> None:
+    filters = SHAPES[shape]()
+    counted = store_of(filters).bytes
+    taken = memory_of(lambda: store_of(filters))
+    assert taken <= counted
+    assert counted <= bound(filters) + 100 * len(filters)  # 100: payload, properties and client id
+
+
+def test_large_messages_count_as_what_they_are() -> None:
+    filters = [b"topic-%d" % number for number in range(100)]
+    payload = bytes(10_000)
+    counted = store_of(filters, payload).bytes
+    assert memory_of(lambda: store_of(filters, payload)) <= counted <= 100 * (10_000 + 2_000)
