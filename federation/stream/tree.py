@@ -1,7 +1,7 @@
 """The federation tree: which other nodes have interest in which topic filters.
 
-It answers the router's question for one topic, tells the router what to forget when the answer changes, and tells every
-sender what changes here.
+It tells the router which nodes want a topic, has it forget its routes when that changes, and tells every sender which
+filters are subscribed here.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ Interest = tuple[bytes, bytes]
 """(share_name, topic_filter); share_name b"" when not shared."""
 
 
-class Nodes:
-    """What stands behind one topic filter: nodes with ordinary subscribers, and groups."""
+class RemoteEntry:
+    """The federation tree's value for one topic filter: nodes with ordinary subscribers, and shared groups. There are many
+    of them, most with a single node: lists, and none at all for groups, take half of the memory of dicts."""
 
     __slots__ = ("groups", "peers")
 
     def __init__(self) -> None:
-        self.peers: dict[str, Peer] = {}
-        self.groups: dict[bytes, RemoteGroup] = {}
+        self.peers: list[Peer] = []
+        self.groups: dict[bytes, RemoteGroup] | None = None
 
 
 class FederationTree(Forwarder):
@@ -57,17 +58,17 @@ class FederationTree(Forwarder):
             sender.interest_changed(share_name, topic_filter, False)
 
     def route(self, topic: bytes) -> RemoteRoute | None:
-        peers: list[Peer] = []
+        peers: dict[str, Peer] = {}
         groups: list[RemoteGroup] = []
         for value in self._trie.match(topic):
-            assert isinstance(value, Nodes)
-            for peer in value.peers.values():
-                if peer not in peers:
-                    peers.append(peer)
-            groups.extend(value.groups.values())
+            assert isinstance(value, RemoteEntry)
+            for peer in value.peers:
+                peers[peer.name] = peer
+            if value.groups is not None:
+                groups.extend(value.groups.values())
         if not peers and not groups:
             return None
-        return RemoteRoute(peers, groups)
+        return RemoteRoute(list(peers.values()), groups)
 
     def peers(self) -> list[Peer]:
         return self._peers
@@ -134,7 +135,7 @@ class FederationTree(Forwarder):
         if key not in known:
             return
         del known[key]
-        self._take(name, share_name, topic_filter)
+        self._take(self.members[name], share_name, topic_filter)
         self._forget(topic_filter)
 
     def replace_interest(self, name: str, wanted: dict[Interest, None]) -> None:
@@ -154,31 +155,36 @@ class FederationTree(Forwarder):
     def _put(self, sender: PeerSender, share_name: bytes, topic_filter: bytes) -> None:
         value = self._trie.get(topic_filter)
         if value is None:
-            nodes = Nodes()
-            self._trie.set(topic_filter, nodes)
+            entry = RemoteEntry()
+            self._trie.set(topic_filter, entry)
         else:
-            assert isinstance(value, Nodes)
-            nodes = value
+            assert isinstance(value, RemoteEntry)
+            entry = value
         if not share_name:
-            nodes.peers[sender.name] = sender
+            entry.peers.append(sender)
             return
-        group = nodes.groups.get(share_name)
+        if entry.groups is None:
+            entry.groups = {}
+        group = entry.groups.get(share_name)
         if group is None:
-            nodes.groups[share_name] = RemoteGroup(share_name, topic_filter, [sender])
+            entry.groups[share_name] = RemoteGroup(share_name, topic_filter, [sender])
         else:
             group.peers.append(sender)
 
-    def _take(self, name: str, share_name: bytes, topic_filter: bytes) -> None:
-        nodes = self._trie.get(topic_filter)
-        assert isinstance(nodes, Nodes)
+    def _take(self, sender: PeerSender, share_name: bytes, topic_filter: bytes) -> None:
+        entry = self._trie.get(topic_filter)
+        assert isinstance(entry, RemoteEntry)
         if not share_name:
-            del nodes.peers[name]
+            entry.peers.remove(sender)
         else:
-            group = nodes.groups[share_name]
-            group.peers = [peer for peer in group.peers if peer.name != name]
+            assert entry.groups is not None
+            group = entry.groups[share_name]
+            group.peers.remove(sender)
             if not group.peers:
-                del nodes.groups[share_name]
-        if not nodes.peers and not nodes.groups:
+                del entry.groups[share_name]
+                if not entry.groups:
+                    entry.groups = None
+        if not entry.peers and entry.groups is None:
             self._trie.delete(topic_filter)
 
     def _forget(self, topic_filter: bytes) -> None:

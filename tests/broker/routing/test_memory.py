@@ -5,7 +5,7 @@ import pytest
 from broker.message import Message
 from broker.routing.retained import RetainedStore
 from broker.routing.trie import Trie
-from tests.support.filter_shapes import LEVELS, SHAPES, bound, memory_of
+from filter_shapes import LEVELS, SHAPES, bound, memory_of
 
 
 def trie_of(filters: list[bytes]) -> Trie:
