@@ -7,10 +7,10 @@ from typing import Final
 from broker.codec.wire import STRING_BYTES_MAX, check_utf8
 from broker.errors import MqttError
 
-TOPIC_LEVELS_MAX: Final = 128  # keeps the tries shallow; no use of MQTT that is known comes near it
+TOPIC_LEVELS_MAX: Final = 128  # bounds the work of one match; no known use of MQTT comes near it
 SHARE_PREFIX: Final = b"$share/"
 
-# `in` with an int costs a fifth of `in` with bytes of one byte, and every publish asks for both.
+# Every PUBLISH is checked for both. `in` with an int costs a fifth of `in` with bytes of one byte.
 _PLUS: Final = 0x2B
 _HASH: Final = 0x23
 
@@ -19,10 +19,11 @@ _TOPIC_NAME_INVALID: Final = 0x90
 
 
 def check_topic_name(topic: bytes) -> None:
-    """Refuse what cannot be published to: empty, wildcards [MQTT-3.3.2-2], not UTF-8, U+0000, too long, too deep."""
+    """Raise MqttError for what is no topic name: empty, with wildcards [MQTT-3.3.2-2], not UTF-8, with U+0000, too long,
+    with too many levels."""
     if _PLUS in topic or _HASH in topic:
         raise MqttError(_TOPIC_NAME_INVALID, f"topic name {_shown(topic)} has a wildcard [MQTT-3.3.2-2]")
-    # One length test keeps the rare checks out of the way of every publish: 128 levels need 127 separators.
+    # A shorter name cannot have too many levels: 128 levels need 127 separators.
     size = len(topic)
     if size == 0 or size >= TOPIC_LEVELS_MAX - 1:
         _check_size(topic, _TOPIC_NAME_INVALID, "topic name")
@@ -30,12 +31,12 @@ def check_topic_name(topic: bytes) -> None:
 
 
 def check_topic_filter(topic_filter: bytes) -> None:
-    """Refuse what cannot be subscribed to (section 4.7.1); a `$share/...` filter is checked as a whole."""
+    """Raise MqttError for what is no topic filter (section 4.7.1). A `$share/...` filter is checked as a whole."""
     _check_size(topic_filter, _TOPIC_FILTER_INVALID, "topic filter")
     check_utf8(topic_filter)
-    _, plain = parse_filter(topic_filter)
-    if _HASH in plain or _PLUS in plain:
-        levels = plain.split(b"/")
+    _, unshared = parse_filter(topic_filter)
+    if has_wildcard(unshared):
+        levels = unshared.split(b"/")
         last = len(levels) - 1
         for index, level in enumerate(levels):
             if _HASH in level and (level != b"#" or index != last):
@@ -51,7 +52,7 @@ def check_topic_filter(topic_filter: bytes) -> None:
 
 
 def parse_filter(full: bytes) -> tuple[bytes, bytes]:
-    """(share name, topic filter) of `$share/name/filter`; (b"", full) of any other filter."""
+    """(share name, topic filter) of `$share/name/filter`; (b"", full) of any other filter. Raises MqttError."""
     if full[:6] != b"$share" or (len(full) > 6 and full[6:7] != b"/"):
         return b"", full
     slash = full.find(b"/", 7)
@@ -91,6 +92,6 @@ def _check_size(name: bytes, reason_code: int, what: str) -> None:
 
 
 def _shown(name: bytes) -> str:
-    """For error texts: printable and short whatever the peer sent."""
+    """A name for an error text: printable and short, whatever the peer sent."""
     text = ascii(name[:64].decode("utf-8", "replace"))
     return text if len(name) <= 64 else text + "..."

@@ -13,12 +13,14 @@ RETAINED_BYTES_MAX: Final = 2**30
 ENTRY_BYTES: Final = 1_024  # of each message, beside what it carries
 EXPIRE_MAX: Final = 1_000  # deadlines looked at in one sweep
 WALK_TO_THE_END: Final = 2**62
-_DEADLINES_SPARE: Final = 1_024  # stale deadlines that are kept before the heap is built anew
+_DEADLINE_BYTES: Final = 128  # of an entry of the heap, beside its topic
+# Deadlines of messages that were replaced or deleted may take so much, and a quarter of what the messages count for.
+_STALE_BYTES_SPARE: Final = 256 * 2**10
 
 
 def retained_bytes(message: Message) -> int:
-    """What a message counts for in `max_retained_bytes`: at least what it takes of the memory, its place in the tables
-    included (tests/broker/routing/test_memory.py). The topic stands there up to four times."""
+    """What a message counts for in `max_retained_bytes`: at least the memory that it takes, its place in the tables
+    included (tests/broker/routing/test_memory.py). Parts of the topic name are in the tree more than once."""
     carried = len(message.payload) + len(message.properties) + len(message.client_id)
     return carried + 4 * len(message.topic) + ENTRY_BYTES
 
@@ -26,14 +28,15 @@ def retained_bytes(message: Message) -> int:
 class RetainedStore:
     """One message for each topic, at most `messages_max` of them with at most `bytes_max` bytes.
 
-    Policy at the limits: what does not fit is refused and counted in `refused`. A topic that has a message goes on being
-    replaced and deleted; when its new one has too many bytes it has none any more, rather than an old value for ever.
-    `expired` counts what `expire` took away.
+    Policy at the limits: a message that does not fit is refused and counted in `refused`. A topic that has a message can
+    still be changed and deleted. A topic whose new message has too many bytes has none afterwards: its subscribers would
+    get an old value for ever. `expired` counts the messages that `expire` deleted.
     """
 
     __slots__ = (
         "_deadlines",
         "_messages",
+        "_stale_bytes",
         "bytes",
         "bytes_max",
         "expired",
@@ -50,8 +53,10 @@ class RetainedStore:
         self.expired = 0
         self._messages: dict[bytes, Message] = {}
         self.topics = Trie()  # topic name -> Message
-        # (expires_at, topic); entries of replaced messages stay until they come up or the heap is built anew.
+        # A heap of (expires_at, topic). Entries of replaced and deleted messages stay in it until their time, or until
+        # there are too many of them.
         self._deadlines: list[tuple[float, bytes]] = []
+        self._stale_bytes = 0
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -68,13 +73,14 @@ class RetainedStore:
         known = self._messages.get(topic)
         if known is not None:
             self.bytes -= retained_bytes(known)
+            message.topic = known.topic  # one object in all tables
         self.bytes += retained_bytes(message)
         self._messages[topic] = message
         self.topics.set(topic, message)
         if message.expires_at != NEVER:
-            heappush(self._deadlines, (message.expires_at, topic))
-            if len(self._deadlines) > 2 * len(self._messages) + _DEADLINES_SPARE:
-                self._rebuild_deadlines()
+            heappush(self._deadlines, (message.expires_at, message.topic))
+        if known is not None:
+            self._note_stale(known)
         return True
 
     def has_room(self, message: Message) -> bool:
@@ -101,19 +107,20 @@ class RetainedStore:
                 found.append(message)
 
     def messages(self) -> list[Message]:
-        """All of them, in the order in which their topics first came, also expired ones."""
+        """All messages, also expired ones, in the order in which their topics got their first message."""
         return list(self._messages.values())
 
     def next_expiry(self) -> float:
-        """When to call `expire`: no message expires before it; NEVER for none."""
+        """When to call `expire`: no message expires earlier. NEVER when none expires."""
         return self._deadlines[0][0] if self._deadlines else NEVER
 
     def expire(self, now: float, limit: int = EXPIRE_MAX) -> int:
-        """Delete expired messages, looking at no more than `limit` deadlines; how many were deleted."""
+        """Delete expired messages; look at `limit` deadlines at most. Returns how many messages were deleted."""
         deleted = 0
         while limit > 0 and self._deadlines and self._deadlines[0][0] <= now:
             limit -= 1
             expires_at, topic = heappop(self._deadlines)
+            self._stale_bytes -= _DEADLINE_BYTES + len(topic)  # a delete adds it again
             message = self._messages.get(topic)
             if message is not None and message.expires_at == expires_at:
                 self._delete(topic)
@@ -127,15 +134,23 @@ class RetainedStore:
             return False
         self.bytes -= retained_bytes(message)
         self.topics.delete(topic)
+        self._note_stale(message)
         return True
 
-    def _rebuild_deadlines(self) -> None:
+    def _note_stale(self, message: Message) -> None:
+        """The message was replaced or deleted: its deadline means nothing any more."""
+        if message.expires_at == NEVER:
+            return
+        self._stale_bytes += _DEADLINE_BYTES + len(message.topic)
+        if self._stale_bytes <= self.bytes // 4 + _STALE_BYTES_SPARE:
+            return
         deadlines: list[tuple[float, bytes]] = []
-        for topic, message in self._messages.items():
-            if message.expires_at != NEVER:
-                deadlines.append((message.expires_at, topic))
+        for topic, kept in self._messages.items():
+            if kept.expires_at != NEVER:
+                deadlines.append((kept.expires_at, topic))
         heapify(deadlines)
         self._deadlines = deadlines
+        self._stale_bytes = 0
 
 
 class RetainedWalk:

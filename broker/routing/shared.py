@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class GroupMember:
-    """Base of what can be in a group, so that the turn costs no lookup by name when compiled.
+    """What can be in a group: a native base class, so that compiled code calls it without a lookup by name.
 
-    A subclass overrides `is_available`, or sets `available`. The other three belong to the group: its ring.
+    A subclass overrides `is_available`, or sets `available`. The group sets `group`, and its ring `following` and `previous`.
     """
 
     __slots__ = ("available", "following", "group", "previous")
@@ -18,21 +18,21 @@ class GroupMember:
         self.previous: GroupMember | None = None
 
     def is_available(self) -> bool:
-        """Whether a message could leave for this member now: it is connected."""
+        """Whether the member can take a message now."""
         return self.available
 
 
 class SharedGroup:
-    """Members of one `$share/share_name/topic_filter` in the order in which they joined; each is in it once, and in no
-    other. A ring: joining and leaving cost the same however many members there are."""
+    """Members of one `$share/share_name/topic_filter` in the order in which they joined. A member is in one group, once.
+    They form a ring: joining and leaving cost the same however many members there are."""
 
     __slots__ = ("_first", "_next", "_size", "share_name", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
         self.share_name = share_name
         self.topic_filter = topic_filter
-        self._first: GroupMember | None = None  # who joined first
-        self._next: GroupMember | None = None  # whose turn it is; None: the first's, once it is known who that is
+        self._first: GroupMember | None = None  # the member that joined first
+        self._next: GroupMember | None = None  # whose turn it is; None: that of the first
         self._size = 0
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class SharedGroup:
     def add(self, member: GroupMember) -> bool:
         """False when it is a member already."""
         if member.group is not None:
-            assert member.group is self, "in another group"
+            assert member.group is self, "the member is in another group"
             return False
         member.group = self
         self._size += 1
@@ -87,8 +87,8 @@ class SharedGroup:
         return found
 
     def pick(self, available_only: bool = False) -> GroupMember | None:
-        """The next member in turn that is available; when none is, the next at all, whose session keeps the message,
-        or None with `available_only`. None for an empty group."""
+        """The next available member in turn. When none is available: the next member, whose session keeps the message, or
+        None with `available_only`. None for an empty group."""
         first = self._next
         if first is None:
             first = self._first

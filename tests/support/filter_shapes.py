@@ -12,7 +12,7 @@ LEVELS: Final = 126  # the most that a filter may have behind $share/NAME/
 
 def _random_filters() -> list[bytes]:
     rng = random.Random(1)
-    return [b"/".join(rng.choices([b"+", b"a"], k=LEVELS)) for _ in range(10_000)]
+    return [b"/".join(rng.choices([b"+", b"a"], k=LEVELS)) for _ in range(5_000)]
 
 
 SHAPES: Final[dict[str, Callable[[], list[bytes]]]] = {
@@ -30,9 +30,9 @@ SHAPES: Final[dict[str, Callable[[], list[bytes]]]] = {
     "two branches at every level": lambda: [
         b"/".join(levels) for levels in itertools.product([b"ab", b"cd"], repeat=12)
     ],
-    "+ or a at every level": lambda: [b"/".join(levels) for levels in itertools.product([b"+", b"a"], repeat=13)],
-    "wide": lambda: [b"topic-%d" % number for number in range(10_000)],
-    "wide twice": lambda: [b"%d/%d" % (number % 100, number // 100) for number in range(10_000)],
+    "+ or a at every level": lambda: [b"/".join(levels) for levels in itertools.product([b"+", b"a"], repeat=12)],
+    "wide": lambda: [b"topic-%d" % number for number in range(5_000)],
+    "wide twice": lambda: [b"%d/%d" % (number % 100, number // 100) for number in range(5_000)],
     "eleven below each": lambda: [b"p%d/x/s%d" % (number // 11, number % 11) for number in range(5_500)],
 }
 

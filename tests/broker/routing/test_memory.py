@@ -82,3 +82,19 @@ def test_large_messages_count_as_what_they_are() -> None:
     payload = bytes(10_000)
     counted = store_of(filters, payload).bytes
     assert memory_of(lambda: store_of(filters, payload)) <= counted <= 100 * (10_000 + 2_000)
+
+
+def test_deadlines_of_messages_that_are_gone() -> None:
+    """They do not keep the long topics of messages that were deleted or replaced."""
+    counted = store_of([b"topic-%d" % number for number in range(500)]).bytes
+
+    def make() -> RetainedStore:
+        store = store_of([b"topic-%d" % number for number in range(500)])
+        for number in range(500):
+            topic = b"%d" % number + bytes(50_000)
+            for payload in (b"1", b"2", b""):
+                store.put(Message(bytes(bytearray(topic)), payload, 1, True, b"", 1e9))
+        assert store.bytes == counted
+        return store
+
+    assert memory_of(make) <= counted + 300_000
