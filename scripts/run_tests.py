@@ -23,7 +23,6 @@ COMPILED_PATHS: Final = (
     "tests/properties",
     "tests/federation/shell",
     "tests/federation/stream",
-    "tests/test_hot_path.py",
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/federation/test_*.py")),
     "tests/integration",
 )

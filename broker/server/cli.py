@@ -48,9 +48,11 @@ def main() -> None:
 def start(config_file: str) -> None:
     """Run a node until SIGTERM or SIGINT. SIGHUP reads the file again."""
     settings, warnings = _load_or_exit(config_file)
+    from broker.server.form import log_form
     from broker.server.logging import get_logger, setup_logging
 
     setup_logging(settings.log)
+    log_form(get_logger("server"))
     log = get_logger("config")
     for warning in warnings:
         log.warning(str(warning))
@@ -98,24 +100,11 @@ def reload(config_file: str) -> None:
 
 @main.command()
 def version() -> None:
-    """Print the version, and whether the hot modules are compiled."""
-    click.echo(f"gmqttd {_version_text()}")
+    """Print the version, the form that runs and why, and where the files are that came with it."""
+    from broker.server.form import shared_folder, version_text
 
-
-def _version_text() -> str:
-    import platform
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed_version
-    from importlib.util import find_spec
-
-    try:
-        number = installed_version("gmqttd")
-    except PackageNotFoundError:
-        number = "(not installed)"
-    router = find_spec("broker.routing.router")
-    compiled = router is not None and router.origin is not None and not router.origin.endswith(".py")
-    form = "compiled" if compiled else "interpreted"
-    return f"{number} ({form}, Python {platform.python_version()})"
+    click.echo(f"gmqttd {version_text()}")
+    click.echo(f"configurations, systemd unit, documentation: {shared_folder()}")
 
 
 def _settle_memory() -> None:
@@ -252,7 +241,7 @@ class Run:
                 raise error
             _settle_memory()
             if not self._stop_asked.is_set():
-                self._log.info("serving", version=_version_text(), process=os.getpid(), config=self._config_file)
+                self._log.info("serving", process=os.getpid(), config=self._config_file)
                 self._warn_of_few_files(self._settings)
                 reloading = asyncio.ensure_future(self._reload_when_asked())
                 stopped = asyncio.ensure_future(self._server.wait_stopped())

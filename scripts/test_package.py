@@ -1,0 +1,82 @@
+"""Installs the sdist with each Python that is present and prints a table. How it is called: scripts/test_package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from fresh_environment import ROOT, InstallFailed, faults, install, unpack_sdist
+
+VERSIONS: Final = ((3, 11), (3, 12), (3, 13), (3, 14))
+ASK_VERSION: Final = (
+    "import sys; print(sys.implementation.name, *sys.version_info[:3], sys.prefix == sys.base_prefix, sys.executable)"
+)
+
+
+def present_pythons() -> list[Path]:
+    """Each CPython of VERSIONS once, whatever links lead to it; virtual environments are left out."""
+    folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
+    folders += [Path("/usr/bin"), Path("/usr/local/bin"), *sorted(Path.home().glob(".pyenv/versions/*/bin"))]
+    found: dict[Path, tuple[int, ...]] = {}
+    for folder in folders:
+        for major, minor in VERSIONS:
+            described = describe(folder / f"python{major}.{minor}")
+            if described is not None:
+                found.setdefault(described[0], described[1])
+    return sorted(found, key=lambda path: found[path])
+
+
+def describe(python: Path) -> tuple[Path, tuple[int, ...]] | None:
+    """The real path and the version; None for what is no CPython, cannot run or is a virtual environment."""
+    try:
+        done = subprocess.run([str(python), "-c", ASK_VERSION], capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    name, major, minor, micro, is_base, executable = done.stdout.split(maxsplit=5)
+    if name != "cpython" or is_base != "True":
+        return None
+    return Path(executable.strip()).resolve(), (int(major), int(minor), int(micro))
+
+
+def make_sdist(folder: Path) -> Path:
+    command = "import sys; from setuptools.build_meta import build_sdist; print(build_sdist(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", command, str(folder)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return next(folder.glob("*.tar.gz"))
+
+
+def outcome(python: Path, sdist: Path) -> str:
+    """ "compiled", or what is wrong."""
+    with tempfile.TemporaryDirectory(prefix="gmqttd-package-") as name:
+        folder = Path(name)
+        try:
+            binaries = install(python, unpack_sdist(sdist, folder / "source"), folder)
+            found = faults(binaries, folder)
+        except (InstallFailed, subprocess.TimeoutExpired) as error:
+            found = [str(error)]
+    return "; ".join(found) or "compiled"
+
+
+def main() -> int:
+    pythons = [Path(name).absolute() for name in sys.argv[1:]] or present_pythons()
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="gmqttd-sdist-") as folder:
+        sdist = make_sdist(Path(folder))
+        for python in pythons:
+            described = describe(python)
+            version = ".".join(map(str, described[1])) if described is not None else "?"
+            print(f"{python} ({version}) …", file=sys.stderr, flush=True)
+            started_at = time.monotonic()
+            rows.append((version, str(python), outcome(python, sdist), f"{time.monotonic() - started_at:.0f} s"))
+    print("| Python | at | outcome | took |\n| --- | --- | --- | --- |")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+    return 0 if rows and all(row[2] == "compiled" for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
