@@ -1,4 +1,4 @@
-"""Starts the brokers that are measured, alone or as two nodes, on free loopback ports, and ends them by their pids.
+"""Start the brokers that are measured, one node or two, on free loopback ports, and end them by their process ids.
 
 Every setting that is not a default stands in the templates below with its reason.
 """
@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Final
 
 from mqtt_load import address, one_publish, open_client, read_packet, subscribe
+from rows import GMQTT, MOSQUITTO, NATS, OTHER, THIS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOOPBACK: Final = "127.0.0.1"
@@ -25,8 +26,11 @@ READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 5.0
 LOG_TAIL_LINES: Final = 10
 
+# For this broker and for the Go broker. max_queued_messages: mosquitto has no limit here either, and with the Go broker's
+# default of 1000 a queue overflows under 10 publishers. max_subscriptions_per_client: a row needs 50,000; Go has no such key.
 GMQTTD: Final = """\
 listeners: [{{address: "127.0.0.1:{mqtt}"}}]
+mqtt: {{max_queued_messages: 100000, max_subscriptions_per_client: 100000}}
 api:
   grpc: [{{address: "tcp://127.0.0.1:{grpc}"}}]
   http: [{{address: "tcp://127.0.0.1:{http}", map: "tcp://127.0.0.1:{grpc}"}}]
@@ -41,10 +45,10 @@ plugin_order: [admin, federation]
 log: {{level: warn, format: text}}
 """
 
-# max_queued_messages 0 (no limit): with 1000, the default, a bridge drops what 10 publishers have on the way.
-# persistence false: nothing of ours is on disk either. All else is mosquitto's default, set_tcp_nodelay false too: true
-# costs it 1.7 times the CPU (8.5 µs a message at QoS 0 and not 5) and wins 15 µs of its latency of 65.
-MOSQUITTO: Final = """\
+# max_queued_messages 0 (no limit): with 1000, the default, a bridge drops messages of 10 publishers.
+# persistence false: this broker writes nothing to disk either. Everything else is mosquitto's default, set_tcp_nodelay false
+# too: with true it takes 1.7 times the CPU (8.5 µs a message at QoS 0 instead of 5) and 50 µs of latency instead of 65.
+MOSQUITTO_CONFIG: Final = """\
 listener {mqtt} 127.0.0.1
 allow_anonymous true
 persistence false
@@ -53,7 +57,7 @@ log_type error
 log_type warning
 """
 
-# cleansession: nothing is kept for a bridge that is away. notifications: no $SYS messages beside the load.
+# cleansession: nothing is kept for a bridge that is disconnected. notifications: no $SYS messages beside the load.
 MOSQUITTO_BRIDGE: Final = """\
 connection first
 address 127.0.0.1:{first}
@@ -65,7 +69,7 @@ restart_timeout 1
 """
 
 # NATS demands server_name and JetStream for MQTT; a domain of its own for each server keeps MQTT's streams apart.
-NATS: Final = """\
+NATS_CONFIG: Final = """\
 server_name: {name}
 listen: "127.0.0.1:{client}"
 mqtt {{ listen: "127.0.0.1:{mqtt}" }}
@@ -77,18 +81,18 @@ NATS_LEAF: Final = 'leafnodes {{ remotes: [ {{ url: "nats-leaf://127.0.0.1:{leaf
 
 # One line for the report.
 PEER_SETTINGS: Final = (
-    "peers at their defaults, but: mosquitto with max_queued_messages 0, persistence false, bridge `topic # in 1` with "
-    "cleansession true and notifications false; NATS with JetStream in a temporary folder, a domain for each server, "
-    "two servers as hub and leaf node"
+    "defaults, but: gmqttd and the Go broker with max_queued_messages 100000; mosquitto with max_queued_messages 0, "
+    "persistence false, bridge `topic # in 1` with cleansession true and notifications false; NATS with JetStream in a "
+    "temporary folder, a domain for each server, two servers as hub and leaf node"
 )
 
 
 class BenchFailed(Exception):
-    """It could not be measured; the text says why."""
+    """A measurement is not possible; the text says why."""
 
 
 def find_program(name: str) -> str | None:
-    """Debian has brokers in /usr/sbin, which is not on everyone's path."""
+    """Its path, or None. Debian has brokers in /usr/sbin, which is not in every PATH."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
 
 
@@ -115,23 +119,26 @@ class Ports:
 
 @dataclass(frozen=True)
 class Server:
-    """One process: its command, and the port of its MQTT listener; http is 0 where there is no REST."""
+    """One process: its command and its ports; http and gossip are 0 where a broker has none."""
 
     name: str
     command: list[str]
     mqtt: int
     http: int = 0
+    gossip: int = 0
 
 
 class Cluster:
-    """One broker or two that are joined, while it runs. Publishers connect to the first node, subscribers to the last."""
+    """One broker or two while they run. Publishers connect to the first node, subscribers to the last."""
 
-    def __init__(self, kind: str, servers: list[Server], folder: Path) -> None:
-        self.kind = kind
-        self.publish_at = f"{LOOPBACK}:{servers[0].mqtt}"
-        self.subscribe_at = f"{LOOPBACK}:{servers[-1].mqtt}"
+    def __init__(self, servers: list[Server], folder: Path, joins_late: bool) -> None:
+        self.first = f"{LOOPBACK}:{servers[0].mqtt}"
+        self.last = f"{LOOPBACK}:{servers[-1].mqtt}"
+        self.http = f"{LOOPBACK}:{servers[-1].http}"  # the last node's
+        self.gossip = f"{LOOPBACK}:{servers[0].gossip}"  # the first node's
         self._servers = servers
         self._folder = folder
+        self._is_joined = len(servers) > 1 and not joins_late
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -148,7 +155,7 @@ class Cluster:
                     )
                 self._processes.append(process)
                 self._wait_until_ready(server)
-            if len(self._servers) > 1:
+            if self._is_joined:
                 self._wait_until_joined()
         except BaseException:
             self.stop()
@@ -175,6 +182,9 @@ class Cluster:
             if process.poll() is not None:
                 raise BenchFailed(f"{server.name} ended with {process.returncode}\n{self._log_tail(server)}")
 
+    def _names(self) -> str:
+        return " and ".join(server.name for server in self._servers)
+
     def _log(self, server: Server) -> Path:
         return self._folder / f"{server.name}.log"
 
@@ -194,15 +204,15 @@ class Cluster:
         raise BenchFailed(f"{server.name} is not ready after {READY_SECONDS:.0f} s\n{self._log_tail(server)}")
 
     def _wait_until_joined(self) -> None:
-        """Two nodes are joined when each lists both alive (where there is REST) and a message has come through."""
+        """Until each node lists both as ALIVE, where it has a REST API, and a message has passed."""
         until = time.monotonic() + READY_SECONDS
         while not all(count_alive(server.http) == len(self._servers) for server in self._servers if server.http):
             self.check_alive()
             if time.monotonic() > until:
-                raise BenchFailed(f"two nodes of {self.kind} do not list each other after {READY_SECONDS:.0f} s")
+                raise BenchFailed(f"{self._names()} do not list each other after {READY_SECONDS:.0f} s")
             time.sleep(0.1)
-        if not message_comes_through(self.publish_at, self.subscribe_at, until):
-            raise BenchFailed(f"no message passes between two nodes of {self.kind} after {READY_SECONDS:.0f} s")
+        if not message_comes_through(self.first, self.last, until):
+            raise BenchFailed(f"no message passes between {self._names()} after {READY_SECONDS:.0f} s")
 
 
 def count_alive(http: int) -> int:
@@ -233,10 +243,10 @@ def message_comes_through(publish_at: str, subscribe_at: str, until: float) -> b
     return False
 
 
-# --- the three kinds
+# --- the configurations
 
 
-def gmqttd_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> list[Server]:
+def gmqttd_servers(nodes: int, folder: Path, ports: Ports, command: Path, joins_late: bool) -> list[Server]:
     servers: list[Server] = []
     join = ""
     for number in range(1, nodes + 1):
@@ -244,8 +254,9 @@ def gmqttd_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> lis
         taken = {use: ports.take() for use in ("mqtt", "grpc", "http", "federation", "gossip")}
         config = folder / f"{name}.yml"
         config.write_text(GMQTTD.format(name=name, join=join, **taken))
-        join = f'"{LOOPBACK}:{taken["gossip"]}"'
-        servers.append(Server(name, [str(command), "start", "-c", str(config)], taken["mqtt"], taken["http"]))
+        join = "" if joins_late else f'"{LOOPBACK}:{taken["gossip"]}"'
+        start = [str(command), "start", "-c", str(config)]
+        servers.append(Server(name, start, taken["mqtt"], taken["http"], taken["gossip"]))
     return servers
 
 
@@ -254,7 +265,7 @@ def mosquitto_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> 
     for number in range(1, nodes + 1):
         name = f"mosquitto{number}"
         mqtt = ports.take()
-        text = MOSQUITTO.format(mqtt=mqtt)
+        text = MOSQUITTO_CONFIG.format(mqtt=mqtt)
         if servers:
             text += MOSQUITTO_BRIDGE.format(first=servers[0].mqtt)
         config = folder / f"{name}.conf"
@@ -269,7 +280,7 @@ def nats_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> list[
     for number in range(1, nodes + 1):
         name = f"nats{number}"
         mqtt = ports.take()
-        text = NATS.format(name=name, client=ports.take(), mqtt=mqtt, folder=folder / name)
+        text = NATS_CONFIG.format(name=name, client=ports.take(), mqtt=mqtt, folder=folder / name)
         if nodes > 1:
             text += (NATS_LEAF if servers else NATS_HUB).format(leaf=leaf)
         config = folder / f"{name}.conf"
@@ -278,9 +289,16 @@ def nats_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> list[
     return servers
 
 
-MAKERS: Final = {"gmqttd": gmqttd_servers, "mosquitto": mosquitto_servers, "nats": nats_servers}
-
-
-def make_cluster(kind: str, nodes: int, folder: Path, ports: Ports, command: Path) -> Cluster:
+def make_cluster(
+    participant: str, command: Path, folder: Path, ports: Ports, nodes: int, joins_late: bool = False
+) -> Cluster:
+    """Its configuration files are written; entering the cluster starts the processes."""
     folder.mkdir(parents=True)
-    return Cluster(kind, MAKERS[kind](nodes, folder, ports, command), folder)
+    if participant == MOSQUITTO:
+        servers = mosquitto_servers(nodes, folder, ports, command)
+    elif participant == NATS:
+        servers = nats_servers(nodes, folder, ports, command)
+    else:
+        assert participant in (THIS, OTHER, GMQTT)
+        servers = gmqttd_servers(nodes, folder, ports, command, joins_late)
+    return Cluster(servers, folder, joins_late)

@@ -32,8 +32,6 @@ import sys
 import time
 from typing import Any
 
-TICK = os.sysconf("SC_CLK_TCK")
-
 
 def varint(n: int) -> bytes:
     out = bytearray()
@@ -128,15 +126,14 @@ def process_tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    total = 0
+    """User and system time of all threads, from the processes' CPU clocks: exact, where /proc counts in ticks of 10 ms."""
+    total = 0.0
     for p in pids:
         try:
-            with open(f"/proc/{p}/stat") as f:
-                fields = f.read().rpartition(")")[2].split()
-            total += int(fields[11]) + int(fields[12])
+            total += time.clock_gettime(~p << 3 | 2)  # clock_getcpuclockid(3)
         except OSError:
             pass
-    return total / TICK
+    return total
 
 
 def rss_mib(pids: list[int]) -> float:

@@ -1,88 +1,116 @@
-"""What is measured, and the marks: each is a ratio ours / theirs, or bytes for the connection."""
+"""The rows of the bench. A row is data: the generator's command, what is read from its result, and the marks."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
-
-class Measure(Enum):
-    """What a load gives, with its unit."""
-
-    CPU = "CPU µs a message"
-    LATENCY = "median µs one way"
-    CONNECTION = "bytes a connection"
+# Participants. "this" is this checkout, "other" the commit of --against, "gmqtt" the Go broker.
+THIS: Final = "this"
+OTHER: Final = "other"
+MOSQUITTO: Final = "mosquitto"
+NATS: Final = "nats"
+GMQTT: Final = "gmqtt"
+PEERS: Final = (MOSQUITTO, NATS, GMQTT)
+OTHER_RATIO_MAX: Final = 1.1
 
 
 @dataclass(frozen=True)
-class Load:
-    """One load on one cluster of each kind.
+class Figure:
+    """One value of a slice.
 
-    arguments   of mqtt_load.py (mqtt_connections.py for a connection), without the count
-    count       messages published (connections opened); quick_count with --quick
-    marks       peer -> most that ours / theirs may be; None: only shown
-    bytes_max   most that our own figure may be, whatever the peers need
-    slices      so many runs of count / slices messages make a round, each of every broker in turn: a machine that is disturbed
-                for seconds disturbs all of them alike
+    key     its place in the generator's result: "a.b" is b in a; the values of several processes, "a[0]" and "a[1]", are added
+    marks   participant -> largest ratio of this checkout to it; participants without a mark are only shown
+    limit   largest value that any slice of this checkout may have
+    """
+
+    key: str
+    unit: str
+    marks: Mapping[str, float] = field(default_factory=dict)
+    limit: float = math.inf
+
+
+@dataclass(frozen=True)
+class Row:
+    """One load.
+
+    command       of the generator; {first}, {last} … are what `run_bench.places` says
+    count         {count} of the first slice, which is not counted; the next ones last as long as --seconds says. A generator
+                  whose result has no "seconds" gets the same count in every slice.
+    beside        participants that are measured in turn with this checkout
+    starts_anew   brokers start for each slice: it changes what the next one would show
+    joins_late    the second node joins the first one during the slice
+    rounds_max    most rounds, where a slice takes long and its limit holds for each
     """
 
     name: str
-    measure: Measure
-    nodes: int
-    arguments: tuple[str, ...]
+    command: str
     count: int
-    quick_count: int
-    marks: dict[str, float | None] = field(default_factory=dict)
-    bytes_max: int = 0
-    slices: int = 1
+    figures: tuple[Figure, ...]
+    beside: tuple[str, ...] = (OTHER, MOSQUITTO, GMQTT)
+    nodes: int = 1
+    starts_anew: bool = False
+    joins_late: bool = False
+    rounds_max: int = 1000
 
 
-# Counts keep the cheapest broker busy for many of the kernel's 10 ms ticks, in which its CPU is told; quick counts are for
-# a first look. A broker that works in batches is cheaper the more it finds at each read, so other work on the machine
-# flatters it: fan-out was seen from 0.04 (27 kB a read, load average 4) to 0.15 µs. Figures to quote need a quiet machine.
-LOADS: Final = (
-    Load("10 pairs, QoS 0", Measure.CPU, 1, (), 1_000_000, 300_000, {"mosquitto": 0.35, "nats": 1.5}),
-    Load("10 pairs, QoS 1", Measure.CPU, 1, ("--qos", "1"), 400_000, 100_000, {"mosquitto": 0.4}),
-    Load(
-        "fan-out 1→10, QoS 0",
-        Measure.CPU,
-        1,
-        ("--topology", "fanout"),
-        400_000,
-        150_000,
-        {"mosquitto": 0.2, "nats": 1.0},
+LOAD: Final = "mqtt_load.py --pub {first} --sub {last} --settle {settle} --messages {count} {pids}"
+CONNECTIONS: Final = "mqtt_connections.py --to {first} --connections {count} {pids}"
+STALL: Final = "mqtt_stall.py --first {first} --last {last} --http {http} --gossip {gossip} --count {count}"
+ONE_AT_A_TIME: Final = f"{LOAD} --clients 500 --window 1 --block 1"
+LATENCY: Final = f"{LOAD} --latency --clients 1"
+WITH_NATS: Final = (OTHER, MOSQUITTO, NATS, GMQTT)
+
+
+def cpu(**marks: float) -> tuple[Figure, ...]:
+    """CPU of all processes of a broker, user and system, with the largest ratio to each peer."""
+    return (Figure("cpu_us_per_msg", "CPU µs a message", {OTHER: OTHER_RATIO_MAX, **marks}),)
+
+
+def one_way(**marks: float) -> tuple[Figure, ...]:
+    """From the moment when a message is due to its arrival; the marks are of the median."""
+    return (Figure("latency_us.p50", "median µs", marks), Figure("latency_us.p99", "p99 µs"))
+
+
+def stall(name: str, case: str, count: int, joins_late: bool = False) -> Row:
+    """What one client does at the first of two nodes, and how long the PINGREQ of others wait meanwhile."""
+    figures = (
+        Figure("ping_ms.max", "PINGREQ ms, longest", limit=250),
+        Figure("ping_ms.p99", "PINGREQ ms, p99"),
+        Figure("not_alive_s", "s not ALIVE", limit=0),
+    )
+    return Row(name, f"{STALL} {case}", count, figures, (), 2, True, joins_late, rounds_max=3)
+
+
+ROWS: Final = (
+    Row("10 pairs, QoS 0", LOAD, 100_000, cpu(mosquitto=0.35, nats=1.5), WITH_NATS),
+    Row("10 pairs, QoS 1", f"{LOAD} --qos 1", 40_000, cpu(mosquitto=0.4)),
+    Row("10 pairs, QoS 0, 4 kB", f"{LOAD} --size 4096", 20_000, cpu()),
+    Row("fan-out 1→10, QoS 0", f"{LOAD} --topology fanout", 30_000, cpu(mosquitto=0.2, nats=1.0), WITH_NATS),
+    Row("fan-out 1→10, QoS 1", f"{LOAD} --topology fanout --qos 1", 5_000, cpu()),
+    Row("fan-in 10→1, QoS 0", f"{LOAD} --topology fanin", 100_000, cpu()),
+    Row("500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 10_000, cpu(mosquitto=1.6)),
+    Row("500 pairs, one at a time, QoS 1", f"{ONE_AT_A_TIME} --qos 1", 5_000, cpu()),
+    Row("two nodes, 10 pairs, QoS 0", LOAD, 50_000, cpu(mosquitto=0.4, nats=2.0), WITH_NATS, nodes=2),
+    Row("two nodes, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(mosquitto=0.5), nodes=2),
+    Row("two nodes, 500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 5_000, cpu(), nodes=2),
+    Row("latency at 2,000/s", f"{LATENCY} --rate 2000", 3_000, one_way(mosquitto=1.5)),
+    Row("two nodes, latency at 1,000/s", f"{LATENCY} --rate 1000", 1_500, one_way(mosquitto=1.15), nodes=2),
+    Row(
+        "idle connections, 1 subscription each",
+        CONNECTIONS,
+        2_000,
+        (
+            Figure("cpu_us_per_connect", "CPU µs to connect and subscribe", {OTHER: OTHER_RATIO_MAX}),
+            Figure("bytes_per_connection", "bytes", limit=6_000),
+        ),
+        starts_anew=True,
+        rounds_max=10,
     ),
-    Load(
-        "500 pairs, one message at a time",
-        Measure.CPU,
-        1,
-        ("--clients", "500", "--window", "1", "--block", "1"),
-        100_000,
-        50_000,
-        {"mosquitto": 1.6},
-    ),
-    Load("two nodes, 10 pairs, QoS 0", Measure.CPU, 2, (), 500_000, 200_000, {"mosquitto": 0.4, "nats": 2.0}),
-    Load("two nodes, 10 pairs, QoS 1", Measure.CPU, 2, ("--qos", "1"), 200_000, 50_000, {"mosquitto": 0.5}),
-    Load(
-        "latency at 2,000/s",
-        Measure.LATENCY,
-        1,
-        ("--latency", "--clients", "1", "--rate", "2000"),
-        10_000,
-        4_000,
-        {"mosquitto": 1.5},
-        slices=4,
-    ),
-    Load(
-        "two nodes, latency at 1,000/s",
-        Measure.LATENCY,
-        2,
-        ("--latency", "--clients", "1", "--rate", "1000"),
-        8_000,
-        4_000,
-        {"mosquitto": 1.0},
-        slices=4,
-    ),
-    Load("idle connection, 1 subscription", Measure.CONNECTION, 1, (), 5_000, 2_000, {"mosquitto": None}, 6_000),
+    stall("stall: 8,192 filters match each message", "filters", 8_192),
+    stall("stall: `#` with 100,000 retained messages", "retained", 100_000),
+    stall("stall: a session with 50,000 subscriptions ends", "session", 50_000),
+    stall("stall: a node joins and gets all of them", "full-state", 50_000, joins_late=True),
 )

@@ -1,0 +1,87 @@
+"""Every row against real nodes with few messages: its command is valid, nothing is lost, and its figures are there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+from brokers import ROOT, Cluster, Ports, make_cluster
+from rows import ROWS, THIS, Row
+from run_bench import run_generator, value_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.uncompiled]
+
+COUNT: Final = 1_000
+STALL_COUNT: Final = 100
+GMQTTD: Final = Path(sys.executable).with_name("gmqttd")
+STALLS: Final = [row for row in ROWS if "mqtt_stall" in row.command]
+LOADS: Final = [row for row in ROWS if row not in STALLS]
+
+
+def names(rows: list[Row]) -> list[str]:
+    return [row.name for row in rows]
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Cluster]]:
+    """By the number of nodes."""
+    folder = tmp_path_factory.mktemp("bench")
+    with ExitStack() as stack:
+        made = {nodes: make_cluster(THIS, GMQTTD, folder / str(nodes), Ports(), nodes) for nodes in (1, 2)}
+        yield {nodes: stack.enter_context(cluster) for nodes, cluster in made.items()}
+
+
+@pytest.mark.parametrize("row", LOADS, ids=names(LOADS))
+def test_load(row: Row, clusters: dict[int, Cluster]) -> None:
+    result = run_generator(row, clusters[row.nodes], COUNT)
+    assert result.get("lost", 0) == 0
+    assert result.get("delivered", result.get("connections", 0)) >= COUNT
+    for figure in row.figures:
+        assert value_of(result, figure.key) >= 0
+    if "cpu" in row.figures[0].key:
+        assert value_of(result, row.figures[0].key) > 0
+
+
+@pytest.mark.parametrize("row", STALLS, ids=names(STALLS))
+def test_stall(row: Row, tmp_path: Path) -> None:
+    small = Row(row.name, f"{row.command} --quiet 0.2", COUNT, row.figures, nodes=row.nodes, joins_late=row.joins_late)
+    with make_cluster(THIS, GMQTTD, tmp_path / "nodes", Ports(), row.nodes, row.joins_late) as cluster:
+        result = run_generator(small, cluster, STALL_COUNT)
+    assert result["lost"] == 0
+    assert result["pings"] > 0
+    assert value_of(result, "ping_ms.max") >= value_of(result, "ping_ms.p99") > 0
+    for figure in row.figures:
+        assert value_of(result, figure.key) >= 0
+
+
+def test_names_are_unique_and_described() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    for row in ROWS:
+        assert f"| {row.name} |" in page
+
+
+def test_marks_are_of_participants_of_the_row() -> None:
+    for row in ROWS:
+        for figure in row.figures:
+            assert figure.marks.keys() <= set(row.beside), row.name
+
+
+def test_command_line_says_which_rows_there_are() -> None:
+    command = [sys.executable, str(ROOT / "bench" / "run_bench.py"), "--interpreted", "--rows", "no such row"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no row has one of these in its name" in done.stderr
+    assert all(row.name in done.stderr for row in ROWS)
+
+
+def test_values_of_several_processes_are_added() -> None:
+    result = json.loads('{"cpu[0]": 1.5, "cpu[1]": 2, "latency": {"p50": 7}, "cpus": 9}')
+    assert value_of(result, "cpu") == 3.5
+    assert value_of(result, "latency.p50") == 7
