@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+from repository import ROOT, is_generated, tracked_files
+
 LINES_MAX: Final = 500
 
 # Folders and files of rules without input and output (docs/architecture.md). All else is a shell.
@@ -54,21 +54,6 @@ INPUT_AND_OUTPUT: Final = frozenset(
 )
 # The type of what a core is handed; all else in that module draws from state of its own.
 RANDOM_NAMES: Final = frozenset({"Random"})
-
-
-def tracked_files() -> list[str]:
-    """Also what is new and not ignored, so that the test speaks before the commit."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("not a git checkout: which files belong to the project is not known")
-    names = [name for name in done.stdout.decode().split("\0") if name]
-    return sorted(name for name in set(names) if (ROOT / name).is_file())
-
-
-def is_generated(path: Path) -> bool:
-    return path.stem.endswith(("_pb2", "_pb2_grpc"))
 
 
 def sources(*places: str) -> list[Path]:

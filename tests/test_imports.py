@@ -11,7 +11,8 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+from repository import ROOT
+
 PACKAGES: Final = ("broker", "federation", "bench")
 
 # Circles that stay, each with its reason: all its modules are one package that is one idea, or a figure of the bench says

@@ -28,16 +28,15 @@ Key = tuple[str, bytes]
 class RecentMessages:
     """A window of 512 Lamport times (wire-gossip 8.7 and 8.8). A message is (name, payload) or ("", query id)."""
 
-    __slots__ = ("_bytes", "_slots", "minimum")
+    __slots__ = ("_bytes", "_slots")
 
     def __init__(self) -> None:
         self._bytes = 0
         self._slots: list[tuple[int, dict[Key, None]] | None] = [None] * EVENTS_MAX
-        self.minimum = 0
 
     def add(self, time: int, key: Key, clock: int) -> int:
         """Remember a message. Gives SEEN_NEW, or why it was not remembered."""
-        if time < self.minimum or (clock > EVENTS_MAX and time < clock - EVENTS_MAX):
+        if clock > EVENTS_MAX and time < clock - EVENTS_MAX:
             return SEEN_TOO_OLD
         index = time % EVENTS_MAX
         slot = self._slots[index]

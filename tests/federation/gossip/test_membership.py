@@ -1,4 +1,4 @@
-"""The rules of section 6.6, one row at a time, and what they add up to."""
+"""The rules of incarnation and state (wire-gossip 6.6): each rule, then properties of all of them together."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from federation.gossip.suspicion import Suspicion, confirmations_wanted, suspici
 
 @pytest.mark.parametrize(("count", "timeout"), [(1, 4.0), (3, 4.0), (10, 4.0), (100, 8.0), (50, 6.792), (1000, 12.0)])
 def test_suspicion_timeout_grows_with_the_logarithm(count: int, timeout: float) -> None:
-    assert suspicion_timeout(4, count, 1.0) == pytest.approx(timeout)  # LAN; section 6.3
+    assert suspicion_timeout(4, count, 1.0) == pytest.approx(timeout)  # LAN; wire-gossip 6.3
 
 
 @pytest.mark.parametrize(("count", "wanted"), [(2, 0), (3, 0), (4, 2), (5, 2), (100, 2)])
@@ -123,7 +123,7 @@ AGENT = bytes((1, 5, 2, 2, 5, 5))
 
 @pytest.mark.parametrize(
     ("offered", "accepted"),
-    [  # section 2.1, the verified table: a cluster of DCur 4 and DCur 5
+    [  # wire-gossip 2.1, as real agents answered: a cluster of DCur 4 and DCur 5
         ((1, 5, 2, 2, 5, 5), True),
         ((1, 5, 2, 2, 5, 4), True),
         ((2, 5, 2, 2, 5, 4), True),

@@ -139,7 +139,7 @@ def padded(data: bytes) -> bytes:
 
 
 def open_sealed(keys: list[str], sealed: bytes, aad: bytes) -> bytes:
-    """Section 5.1: version, nonce, ciphertext, tag; the first key that fits."""
+    """wire-gossip 5.1: version, nonce, ciphertext, tag; the first key that fits."""
     assert sealed[0] == 1
     nonce, ciphertext, tag = sealed[1:13], sealed[13:-16], sealed[-16:]
     for key in map(bytes.fromhex, keys):

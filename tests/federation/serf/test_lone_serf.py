@@ -87,7 +87,7 @@ def test_news_is_passed_on_once() -> None:
 
 
 def test_an_exchange_during_a_leave_spreads_the_intent_itself() -> None:
-    """Reporting the full time of a leave that is under way would make the other side ignore the intent (section 8.5)."""
+    """Reporting the full time of a leave that is under way would make the other side ignore the intent (wire-gossip 7.2)."""
     serf, other = lone(), Serf(SerfConfig("n3", "10.0.0.3", 8902), Random(3), 0.0)
     for one in (serf, other):
         know(one, "n2", 2)
