@@ -23,14 +23,12 @@ EXCEPTIONS: Final[dict[frozenset[str], str]] = {}
 NOT_BROKEN_YET: Final[tuple[frozenset[str], ...]] = (
     frozenset(
         {
-            "broker.api.server",
             "broker.plugins",
             "broker.server.client_log",
             "broker.server.lifecycle",
             "broker.server.listeners",
             "broker.server.packet_dump",
             "broker.server.protocol",
-            "broker.server.turns",
         }
     ),
     frozenset({"federation.stream.batches", "federation.stream.sender"}),
