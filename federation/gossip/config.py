@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GossipConfig:
-    """The defaults are the LAN profile. All nodes of a cluster should use the same profile."""
+    """The defaults are the LAN profile of memberlist. All nodes of a cluster should use the same settings."""
 
     probe_interval: float = 1.0
     """Time between probes. Each probes one member, so a crash is noticed after about one interval in a cluster of any size.
@@ -60,25 +60,3 @@ class GossipConfig:
 
 
 LAN = GossipConfig()
-
-WAN = GossipConfig(
-    tcp_timeout=30.0,
-    suspicion_mult=6,
-    push_pull_interval=60.0,
-    probe_timeout=3.0,
-    probe_interval=5.0,
-    gossip_nodes=4,
-    gossip_interval=0.5,
-    gossip_to_the_dead_time=60.0,
-)
-
-LOCAL = GossipConfig(
-    tcp_timeout=1.0,
-    indirect_checks=1,
-    retransmit_mult=2,
-    suspicion_mult=3,
-    push_pull_interval=15.0,
-    probe_timeout=0.2,
-    gossip_interval=0.1,
-    gossip_to_the_dead_time=15.0,
-)

@@ -293,11 +293,6 @@ class PushPull:
         return b"\x06" + header + b"".join([node.encode() for node in self.nodes]) + self.user_state
 
 
-def encode_user_stream(message: bytes) -> bytes:
-    """A user message in the form of a stream (wire-gossip 4)."""
-    return b"\x08" + encode({"UserMsgLen": len(message)}) + message
-
-
 def encode_error(text: str) -> bytes:
     return b"\x0d" + encode({"Error": text})
 

@@ -35,8 +35,6 @@ USER_EVENT: Final = 3
 QUERY: Final = 4
 QUERY_RESPONSE: Final = 5
 CONFLICT_RESPONSE: Final = 6
-KEY_REQUEST: Final = 7
-KEY_RESPONSE: Final = 8
 RELAY: Final = 9
 
 FLAG_ACK: Final = 1

@@ -26,7 +26,8 @@ from federation.serf.events import (
     UserEvent,
 )
 from federation.serf.serf import Serf
-from federation.shell.gossip import GossipShell, bind_gossip
+from federation.shell.gossip import GossipShell
+from federation.shell.gossip_sockets import bind_gossip
 from mqtt_client import reached
 from node_process import gossip_address, status_becomes
 

@@ -13,7 +13,8 @@ import grpc.aio
 from federation.api.pb import federation_pb2 as pb
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
-from federation.shell.gossip import GossipShell, bind_gossip
+from federation.shell.gossip import GossipShell
+from federation.shell.gossip_sockets import bind_gossip
 
 SERVICE: Final = "gmqtt.federation.api.Federation"
 SECONDS: Final = 20.0

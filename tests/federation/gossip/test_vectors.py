@@ -16,7 +16,7 @@ import pytest
 from federation.gossip import counters as reasons
 from federation.gossip.addresses import ip_text
 from federation.gossip.counters import Counters
-from federation.gossip.lzw import compress, decompress
+from federation.gossip.lzw import decompress
 from federation.gossip.messages import (
     ACK,
     ALIVE,
@@ -55,6 +55,7 @@ from federation.serf.messages import (
     UserEventMessage,
 )
 from federation.serf.tags import decode_tags
+from lzw_encoder import compress
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "gossip-vectors.json").read_text())
 

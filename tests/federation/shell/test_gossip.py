@@ -14,7 +14,7 @@ import pytest
 
 from federation.errors import JoinFailed
 from federation.gossip import counters as reasons
-from federation.gossip.config import LOCAL, GossipConfig
+from federation.gossip.config import GossipConfig
 from federation.gossip.messages import Ping
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberLeave, NameConflict
@@ -26,7 +26,16 @@ from waiting import eventually
 
 pytestmark = pytest.mark.uncompiled
 
-FAST = replace(LOCAL, probe_interval=0.2, probe_timeout=0.1, gossip_interval=0.02, suspicion_mult=2, tcp_timeout=2.0)
+FAST = GossipConfig(
+    probe_interval=0.2,
+    probe_timeout=0.1,
+    indirect_checks=1,
+    suspicion_mult=2,
+    gossip_interval=0.02,
+    push_pull_interval=15.0,
+    gossip_to_the_dead_time=15.0,
+    tcp_timeout=2.0,
+)
 
 
 class Node:

@@ -1,0 +1,40 @@
+"""LZW: compressed bytes come back; broken and endless input is refused."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.gossip.errors import WireError
+from federation.gossip.lzw import decompress
+from lzw_encoder import compress
+
+
+@given(st.binary(max_size=3000))
+def test_lzw_gives_back_what_it_got(data: bytes) -> None:
+    assert decompress(compress(data), len(data)) == data
+
+
+@given(st.lists(st.sampled_from([b"a", b"ab", b"\x00", bytes(300)]), max_size=200))
+def test_lzw_with_much_repetition(parts: list[bytes]) -> None:
+    data = b"".join(parts)
+    assert decompress(compress(data), len(data)) == data
+
+
+def test_lzw_through_full_tables() -> None:
+    data = bytes(Random(1).choices(range(7), k=100_000))
+    assert decompress(compress(data), len(data)) == data
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x01", b"\xff\xff\xff\xff", b"\x05\x05"])
+def test_lzw_garbage(data: bytes) -> None:
+    with pytest.raises(WireError):
+        decompress(data, 1000)
+
+
+def test_lzw_bomb_is_stopped() -> None:
+    with pytest.raises(WireError, match="grows past 1000 bytes"):
+        decompress(compress(bytes(1_000_000)), 1000)

@@ -1,0 +1,139 @@
+"""Streams: messages come back from any pieces; invalid ones are refused, endless ones are stopped."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.gossip.errors import WireError
+from federation.gossip.messages import (
+    OUR_VERSIONS,
+    Alive,
+    Nack,
+    PushPull,
+    PushPullNode,
+    encode_error,
+)
+from federation.gossip.msgpack_fields import encode
+from federation.gossip.streams import STREAM_BYTES_MAX, STREAM_COMPRESSED_MAX, StreamDecoder, StreamEncrypted
+from lzw_encoder import compress
+
+NACK = Nack(5).encode()
+
+
+def compressed(message: bytes) -> bytes:
+    return b"\x09" + encode({"Algo": 0, "Buf": compress(message)})
+
+
+NODES = [PushPullNode(f"node{n}", bytes((10, 0, 0, n)), 8902, b"\xff\x80", n, n % 4, OUR_VERSIONS) for n in range(9)]
+
+
+STATE = PushPull(True, NODES, b"\x02serf")
+
+
+@given(st.lists(st.integers(1, 200), min_size=1), st.booleans())
+def test_any_cut_of_a_push_pull(cuts: list[int], packed: bool) -> None:
+    data = compressed(STATE.encode()) if packed else STATE.encode()
+    decoder = StreamDecoder()
+    index = 0
+    while index < len(data):
+        for cut in cuts:
+            assert not decoder.complete or index >= len(data)
+            decoder.receive_data(data[index : index + cut])
+            index += cut
+    assert decoder.complete
+    found = decoder.push_pull
+    assert found is not None
+    assert found.encode() == STATE.encode()
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"Name": b"\xff\xfe"},
+        {"Name": "x" * 256},
+        {"Meta": bytes(513)},
+        {"Addr": bytes(5)},
+        {"Incarnation": 1 << 32},
+        {"Port": -1},
+        {"State": 4},
+    ],
+)
+def test_one_wrong_node_does_not_cost_the_others(field: dict[str, object]) -> None:
+    node: dict[str, object] = {"Addr": bytes(4), "Incarnation": 1, "Meta": b"", "Name": "bad", "Port": 1, "State": 0}
+    encoded = [node.encode() for node in NODES]
+    encoded.insert(4, encode(node | {"Vsn": OUR_VERSIONS} | field))
+    data = b"\x06" + encode({"Join": True, "Nodes": 10, "UserStateLen": 5}) + b"".join(encoded) + b"\x02serf"
+    for stream in (data, compressed(data)):
+        decoder = StreamDecoder()
+        decoder.receive_data(stream)
+        assert decoder.push_pull is not None
+        assert decoder.push_pull.encode() == STATE.encode()
+        assert decoder.nodes_refused == 1
+
+
+def test_user_message_and_error_on_a_stream() -> None:
+    decoder = StreamDecoder()
+    decoder.receive_data(b"\x08" + encode({"UserMsgLen": 10}) + b"serf bytes" + b"and what follows")
+    assert decoder.complete
+    assert decoder.user_message == b"serf bytes"
+    decoder = StreamDecoder()
+    decoder.receive_data(compressed(encode_error("no")))
+    assert decoder.fields == {b"Error": b"no"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff",
+        b"\x04" + Alive(1, "a", bytes(4), 1, b"", OUR_VERSIONS).encode(),
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x06\xc1",
+        b"\x06" + encode({"Join": True, "Nodes": 1 << 40, "UserStateLen": 0}),
+        b"\x06" + encode({"Join": True, "Nodes": 0, "UserStateLen": 1 << 40}),
+        b"\x06" + encode({"Join": True, "Nodes": 1, "UserStateLen": 0}) + encode("node"),
+        b"\x08" + encode({"UserMsgLen": -1}),
+        compressed(compressed(NACK)),
+        compressed(STATE.encode()[:-1]),
+        b"\x06\xdd\x00\x7f\xff\xff",
+        b"\x06\xdf\x00\x3f\xff\xff",
+        b"\xf4\x01x",
+    ],
+)
+def test_bad_streams(data: bytes) -> None:
+    with pytest.raises(WireError):
+        StreamDecoder().receive_data(data)
+
+
+def test_encrypted_stream_is_named() -> None:
+    with pytest.raises(StreamEncrypted, match="no key"):
+        StreamDecoder().receive_data(b"\x0a\x00\x00\x00\x40")
+
+
+def feed(decoder: StreamDecoder, size: int) -> None:
+    for _ in range(size // 65536 + 1):
+        decoder.receive_data(bytes(65536))
+
+
+def test_endless_stream_is_stopped() -> None:
+    decoder = StreamDecoder()
+    decoder.receive_data(b"\x06" + encode({"Join": False, "Nodes": 0, "UserStateLen": STREAM_BYTES_MAX}))
+    with pytest.raises(WireError, match="longer than"):
+        feed(decoder, STREAM_BYTES_MAX)
+
+
+def test_compressed_stream_that_promises_too_much_is_stopped() -> None:
+    decoder = StreamDecoder()
+    decoder.receive_data(b"\x09\x82\xa4Algo\x00\xa3Buf\xdb\x7f\xff\xff\xff")
+    with pytest.raises(WireError, match="longer than"):
+        feed(decoder, STREAM_COMPRESSED_MAX)
+
+
+@given(st.binary(max_size=200), st.sampled_from(list(range(14))))
+def test_stream_garbage_is_a_wire_error_or_nothing(data: bytes, kind: int) -> None:
+    decoder = StreamDecoder()
+    try:
+        decoder.receive_data(bytes((kind,)) + data)
+    except WireError:
+        pass

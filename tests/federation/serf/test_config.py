@@ -1,0 +1,22 @@
+"""Settings of a Serf node."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.serf.config import SerfConfig
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("", "10.0.0.1", 8902), "node_name is empty"),
+        (("x" * 256, "10.0.0.1", 8902), "255"),
+        (("a", "somewhere", 8902), "'somewhere' is not an IP address"),
+        (("a", "10.0.0.1", 0), "port 0"),
+        (("a", "10.0.0.1", 1, {"t": "x" * 600}), "512"),
+    ],
+)
+def test_bad_configuration(arguments: tuple[str, str, int], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        SerfConfig(*arguments)

@@ -1,0 +1,436 @@
+"""Serf nodes on virtual time: joins, leaves, intents, events, queries, conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from federation.gossip import counters as reasons
+from federation.gossip.addresses import Address
+from federation.gossip.config import LAN
+from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, LEAVE_TIME_MAX, WITNESSED_TIME_MAX
+from federation.serf.config import SerfConfig
+from federation.serf.events import (
+    Event,
+    JoinResult,
+    Left,
+    MemberEvent,
+    MemberFailed,
+    MemberStatus,
+    NameConflict,
+    QueryFinished,
+    QueryReceived,
+    UserEvent,
+)
+from federation.serf.lamport import LamportClock
+from federation.serf.messages import LeaveIntent, Query, SerfState
+from federation.serf.serf import Serf
+from federation.simulator.network import Faults
+from federation.simulator.serf_process import SerfProcess
+from federation.simulator.world import Host, World
+
+
+class Cluster:
+    """Hosts n1, n2, ... at 10.0.0.1, 10.0.0.2, ...; all but the first join it."""
+
+    def __init__(
+        self,
+        count: int,
+        seed: int = 1,
+        change: Callable[[SerfConfig], SerfConfig] = lambda config: config,
+        faults: Faults | None = None,
+    ) -> None:
+        self.world = World(seed, faults)
+        self._change = change
+        self.hosts = [self.add(number) for number in range(1, count + 1)]
+        self.run(5.0)
+
+    def add(self, number: int, name: str = "", seeds: list[Address] | None = None) -> Host:
+        ip = f"10.0.0.{number}"
+        if seeds is None:
+            seeds = [("10.0.0.1", 8902)] if number > 1 else []
+        config = self._change(SerfConfig(name or f"n{number}", ip, 8902, {"fed_addr": f"{ip}:8901"}))
+        host = self.world.add_host(f"host{number}", ip, lambda host: SerfProcess(host, config, seeds))
+        host.start()
+        return host
+
+    def process(self, number: int) -> SerfProcess:
+        process = self.hosts[number - 1].process
+        assert isinstance(process, SerfProcess)
+        return process
+
+    def serf(self, number: int) -> Serf:
+        return self.process(number).serf
+
+    def run(self, seconds: float) -> None:
+        self.world.run(seconds)
+
+    def do(self, number: int, action: Callable[[Serf], object]) -> None:
+        action(self.serf(number))
+        self.hosts[number - 1].settle()
+
+    def statuses(self, number: int) -> dict[str, str]:
+        return {member.name: member.status.name for member in self.serf(number).members()}
+
+    def take(self, number: int) -> list[Event]:
+        events = self.process(number).events
+        self.process(number).events = []
+        return events
+
+
+def told(events: list[Event]) -> list[str]:
+    return [f"{type(event).__name__} {event.member.name}" for event in events if isinstance(event, MemberEvent)]
+
+
+def test_lamport_clock() -> None:
+    clock = LamportClock()
+    assert clock.increment() == 1
+    clock.witness(1)
+    assert clock.time == 2
+    clock.witness(2)
+    assert clock.time == 3
+    clock.witness(9)
+    assert clock.time == 10
+
+
+def test_all_see_all_with_tags() -> None:
+    cluster = Cluster(4)
+    for number in range(1, 5):
+        members = cluster.serf(number).members()
+        assert [member.name for member in members] == ["n1", "n2", "n3", "n4"]
+        assert all(member.status == MemberStatus.ALIVE for member in members)
+        assert members[2].tags == {"fed_addr": "10.0.0.3:8901"}
+        assert (members[2].ip, members[2].port) == ("10.0.0.3", 8902)
+    first = cluster.take(2)
+    assert told(first)[0] == "MemberJoin n2"
+    assert sorted(told(first)) == [f"MemberJoin n{number}" for number in (1, 2, 3, 4)]
+    assert JoinResult(1, 1, {}) in first
+
+
+def test_graceful_leave_is_left_and_comes_back() -> None:
+    cluster = Cluster(3)
+    cluster.take(1)
+    cluster.do(3, lambda serf: serf.leave(cluster.world.now))
+    assert cluster.serf(3).local_member.status == MemberStatus.LEAVING
+    cluster.run(4.0)
+    assert Left() in cluster.take(3)
+    assert told(cluster.take(1)) == ["MemberLeave n3"]
+    assert cluster.statuses(1)["n3"] == cluster.statuses(3)["n3"] == "LEFT"
+    cluster.do(3, lambda serf: serf.join([("10.0.0.1", 8902)], cluster.world.now))
+    cluster.run(3.0)
+    for number in (1, 2, 3):
+        assert set(cluster.statuses(number).values()) == {"ALIVE"}
+    assert told(cluster.take(1)) == ["MemberJoin n3"]
+    # the second leave must count as newer than everything before it
+    cluster.do(3, lambda serf: serf.leave(cluster.world.now))
+    cluster.run(4.0)
+    assert cluster.statuses(1)["n3"] == cluster.statuses(2)["n3"] == "LEFT"
+
+
+def test_many_leaves_and_returns_with_exchanges_between() -> None:
+    cluster = Cluster(3)
+    for _ in range(4):
+        cluster.do(2, lambda serf: serf.leave(cluster.world.now))
+        cluster.run(100.0)
+        assert cluster.statuses(1)["n2"] == cluster.statuses(3)["n2"] == "LEFT"
+        cluster.do(2, lambda serf: serf.rejoin(cluster.world.now))
+        cluster.run(100.0)
+        assert cluster.statuses(1)["n2"] == cluster.statuses(3)["n2"] == "ALIVE"
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_process_that_left_and_was_started_again_is_taken_back_at_once(moved: bool) -> None:
+    cluster = Cluster(3)
+    cluster.do(3, lambda serf: serf.leave(cluster.world.now))
+    cluster.run(4.0)
+    cluster.hosts[2].crash()
+    cluster.take(1)
+    cluster.run(10.0)
+    if moved:
+        cluster.hosts[2] = cluster.add(7, "n3")
+    else:
+        cluster.hosts[2].start()
+    cluster.run(3.0)
+    assert told(cluster.take(1)) == ["MemberJoin n3"]
+    assert cluster.statuses(2)["n3"] == cluster.statuses(3)["n3"] == "ALIVE"
+    cluster.do(3, lambda serf: serf.leave(cluster.world.now))
+    cluster.run(4.0)
+    assert cluster.statuses(1)["n3"] == cluster.statuses(2)["n3"] == "LEFT"
+
+
+def test_leaving_alone_is_immediate() -> None:
+    cluster = Cluster(1)
+    cluster.take(1)
+    cluster.do(1, lambda serf: serf.leave(cluster.world.now))
+    assert Left() in cluster.take(1)
+
+
+def test_join_while_leaving_is_refused_and_leave_twice_is_one() -> None:
+    cluster = Cluster(2)
+    cluster.do(2, lambda serf: serf.leave(cluster.world.now))
+    cluster.do(2, lambda serf: serf.leave(cluster.world.now))
+    cluster.take(2)
+    cluster.do(2, lambda serf: serf.join([("10.0.0.1", 8902)], cluster.world.now))
+    assert JoinResult(2, 0, {("10.0.0.1", 8902): "this node is leaving"}) in cluster.take(2)
+    cluster.run(5.0)
+    assert cluster.take(2).count(Left()) == 1
+
+
+def test_crash_fails_and_return_on_the_same_address_is_taken_back() -> None:
+    cluster = Cluster(3)
+    cluster.take(1)
+    cluster.hosts[2].crash()
+    cluster.run(15.0)
+    assert told(cluster.take(1)) == ["MemberFailed n3"]
+    assert cluster.statuses(2)["n3"] == "FAILED"
+    cluster.hosts[2].start()
+    cluster.run(3.0)
+    assert told(cluster.take(1)) == ["MemberJoin n3"]
+
+
+def test_a_failed_member_without_seeds_is_pulled_back_in() -> None:
+    cluster = Cluster(3)
+    cluster.hosts[0].crash()
+    cluster.run(15.0)
+    assert cluster.statuses(2)["n1"] == "FAILED"
+    cluster.hosts[0].start()  # n1 has no seeds: the others must find it
+    took = cluster.world.run_until(
+        lambda: cluster.statuses(2)["n1"] == cluster.statuses(1).get("n3") == "ALIVE", 120.0, "reconnected"
+    )
+    assert took < 120.0
+
+
+def test_return_on_another_address_after_the_table_forgot() -> None:
+    cluster = Cluster(3)
+    cluster.hosts[2].crash()
+    cluster.run(50.0)
+    cluster.take(1)
+    moved = cluster.add(7, "n3")
+    cluster.run(5.0)
+    assert told(cluster.take(1)) == ["MemberJoin n3"]
+    member = cluster.serf(1).member("n3")
+    assert member is not None
+    assert (member.ip, member.status) == ("10.0.0.7", MemberStatus.ALIVE)
+    assert isinstance(moved.process, SerfProcess)
+    assert not any(isinstance(event, NameConflict) for event in moved.process.events)
+
+
+def test_return_on_another_address_after_the_reclaim_time() -> None:
+    profile = replace(LAN, dead_node_reclaim_time=5.0)
+    cluster = Cluster(3, change=lambda config: replace(config, profile=profile))
+    cluster.hosts[2].crash()
+    cluster.world.run_until(lambda: cluster.statuses(1)["n3"] == cluster.statuses(2)["n3"] == "FAILED", 20.0, "failed")
+    cluster.run(5.5)
+    cluster.add(7, "n3")
+    cluster.run(3.0)
+    member = cluster.serf(1).member("n3")
+    assert member is not None
+    assert (member.ip, member.status) == ("10.0.0.7", MemberStatus.ALIVE)
+
+
+def test_force_leave_makes_failed_left_and_prune_forgets() -> None:
+    cluster = Cluster(4)
+    for number in (3, 4):
+        cluster.hosts[number - 1].crash()
+    cluster.run(40.0)
+    cluster.take(2)
+    cluster.do(1, lambda serf: serf.force_leave("n3", cluster.world.now))
+    cluster.do(1, lambda serf: serf.force_leave("n4", cluster.world.now, prune=True))
+    cluster.do(1, lambda serf: serf.force_leave("nobody", cluster.world.now))
+    cluster.run(2.0)
+    assert cluster.statuses(2) == {"n1": "ALIVE", "n2": "ALIVE", "n3": "LEFT"}
+    assert sorted(told(cluster.take(2))) == ["MemberLeave n3", "MemberLeave n4", "MemberReap n4"]
+
+
+def test_force_leave_of_a_living_member_is_refuted_and_of_ourselves_refused() -> None:
+    cluster = Cluster(3)
+    cluster.do(1, lambda serf: serf.force_leave("n3", cluster.world.now))
+    assert cluster.statuses(1)["n3"] == "LEAVING"
+    cluster.run(3.0)
+    for number in (1, 2, 3):
+        assert cluster.statuses(number)["n3"] == "ALIVE"
+    with pytest.raises(ValueError, match="use leave"):
+        cluster.serf(1).force_leave("n1", cluster.world.now)
+
+
+def test_tags_change_everywhere() -> None:
+    cluster = Cluster(3)
+    cluster.take(1)
+    cluster.do(2, lambda serf: serf.set_tags({"zone": "west"}, cluster.world.now))
+    cluster.run(2.0)
+    assert told(cluster.take(1)) == ["MemberUpdate n2"]
+    for number in (1, 2, 3):
+        member = cluster.serf(number).member("n2")
+        assert member is not None
+        assert member.tags == {"zone": "west"}
+    with pytest.raises(ValueError, match="512"):
+        cluster.serf(1).set_tags({"big": "x" * 512}, cluster.world.now)
+
+
+def test_a_user_event_reaches_each_member_once() -> None:
+    cluster = Cluster(5, faults=Faults(duplication=0.5))
+    cluster.do(2, lambda serf: serf.user_event("deploy", b"now", cluster.world.now))
+    cluster.run(100.0)  # exchanges repeat it
+    for number in range(1, 6):
+        events = [event for event in cluster.take(number) if isinstance(event, UserEvent)]
+        assert [(event.name, event.payload) for event in events] == [("deploy", b"now")]
+    with pytest.raises(ValueError, match="at most 512"):
+        cluster.serf(1).user_event("big", bytes(512), cluster.world.now)
+
+
+def test_a_query_is_acked_and_answered() -> None:
+    cluster = Cluster(3)
+    cluster.do(1, lambda serf: serf.query("load", b"cpu", cluster.world.now, want_acks=True))
+    cluster.run(1.0)
+    for number in (1, 2, 3):
+        (query,) = [event for event in cluster.take(number) if isinstance(event, QueryReceived)]
+        assert (query.name, query.payload) == ("load", b"cpu")
+        if number < 3:
+            answer = b"%d" % number
+            cluster.do(number, lambda serf, q=query, a=answer: serf.respond(q, a, cluster.world.now))  # type: ignore[misc]
+    cluster.run(3.0)
+    (finished,) = [event for event in cluster.take(1) if isinstance(event, QueryFinished)]
+    assert sorted(finished.acks) == ["n1", "n2", "n3"]
+    assert finished.responses == {"n1": b"1", "n2": b"2"}
+
+
+def test_internal_queries_are_answered_not_delivered() -> None:
+    cluster = Cluster(2)
+    for name in ("_serf_ping", "_serf_list-keys", "_serf_new"):
+        cluster.do(1, lambda serf, name=name: serf.query(name, b"", cluster.world.now, want_acks=True))  # type: ignore[misc]
+    cluster.run(5.0)
+    assert not any(isinstance(event, QueryReceived) for event in cluster.take(2))
+    finished = [event for event in cluster.take(1) if isinstance(event, QueryFinished)]
+    assert [sorted(event.acks) for event in finished] == [["n1", "n2"]] * 3
+    assert b"not encrypted" in finished[1].responses["n2"]
+    assert finished[2].responses == {}
+    assert cluster.serf(2).counters.dropped[reasons.UNKNOWN_QUERY] == 1
+
+
+@pytest.mark.parametrize("through", [1, 2])
+def test_a_second_node_of_one_name_is_told_to_stop(through: int) -> None:
+    cluster = Cluster(3)
+    double = cluster.add(9, "n1", [(f"10.0.0.{through}", 8902)])
+    cluster.run(10.0)
+    process = double.process
+    assert isinstance(process, SerfProcess)
+    assert NameConflict("n1", "10.0.0.1", 8902, True, True) in process.events
+    (result,) = [event for event in process.events if isinstance(event, JoinResult)]
+    assert result.joined == 0
+    assert "is taken by 10.0.0.1:8902" in result.errors[f"10.0.0.{through}", 8902]
+    # nobody took it in, and the older one stays
+    for number in (1, 2, 3):
+        events = cluster.take(number)
+        assert not any(isinstance(event, NameConflict) and event.lost for event in events)
+        member = cluster.serf(number).member("n1")
+        assert member is not None
+        assert member.ip == "10.0.0.1"
+    assert [member.name for member in process.serf.members()] == ["n1"]
+
+
+def test_the_smaller_side_of_a_healed_partition_loses_the_name() -> None:
+    cluster = Cluster(3)
+    outside = cluster.add(9, "n2", [])
+    other = cluster.add(8, "n8", [("10.0.0.9", 8902)])
+    cluster.run(2.0)
+    assert isinstance(other.process, SerfProcess)
+    other.process.serf.join([("10.0.0.1", 8902)], cluster.world.now)
+    other.settle()
+    loser = outside.process
+    assert isinstance(loser, SerfProcess)
+    cluster.world.run_until(  # the next exchanges show it
+        lambda: any(isinstance(event, NameConflict) and event.ours and event.lost for event in loser.events),
+        120.0,
+        "the smaller side loses",
+    )
+    assert not any(isinstance(event, NameConflict) and event.lost for event in cluster.take(2))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_was_told_on_one_side_of_a_partition_holds_after_it(seed: int) -> None:
+    cluster = Cluster(5, seed)
+    world = cluster.world
+    world.partition(cluster.hosts[:3], cluster.hosts[3:])
+    one_side = {"n1": "ALIVE", "n2": "ALIVE", "n3": "ALIVE", "n4": "FAILED", "n5": "FAILED"}
+    other_side = {"n1": "FAILED", "n2": "FAILED", "n3": "FAILED", "n4": "ALIVE", "n5": "ALIVE"}
+    world.run_until(
+        lambda: all(cluster.statuses(n) == (one_side if n < 4 else other_side) for n in range(1, 6)), 90.0, "two sides"
+    )
+    cluster.do(3, lambda serf: serf.leave(world.now))  # unheard there
+    cluster.run(5.0)
+    cluster.hosts[2].crash()
+    cluster.do(4, lambda serf: serf.force_leave("n2", world.now))  # wrong, and unheard here
+    cluster.run(5.0)
+    assert cluster.statuses(5)["n2"] == "LEFT"
+    world.heal()
+    whole = {"n1": "ALIVE", "n2": "ALIVE", "n3": "LEFT", "n4": "ALIVE", "n5": "ALIVE"}
+    world.run_until(lambda: all(cluster.statuses(n) == whole for n in (1, 2, 4, 5)), 300.0, "one view")
+    cluster.run(100.0)
+    assert all(cluster.statuses(n) == whole for n in (1, 2, 4, 5))
+
+
+@pytest.mark.parametrize("time", [WITNESSED_TIME_MAX, WITNESSED_TIME_MAX + 1, LEAVE_TIME_MAX, LAMPORT_TIME_MAX])
+@pytest.mark.parametrize("by_exchange", [False, True])
+def test_a_forged_leave_at_any_time_is_refuted(time: int, by_exchange: bool) -> None:
+    cluster = Cluster(3)
+    world = cluster.world
+    if by_exchange:
+        state = SerfState(1, 1, 1, {"n2": time - 1}, ["n2"], []).encode()
+        cluster.do(1, lambda serf: serf.merge_remote_state(state, False, world.now))
+    else:
+        cluster.do(1, lambda serf: serf.user_message(LeaveIntent(time, "n2", False).encode(), world.now))
+    assert cluster.statuses(1)["n2"] == ("ALIVE" if time > LEAVE_TIME_MAX and not by_exchange else "LEAVING")
+    cluster.run(60.0)
+    assert all(cluster.statuses(n)["n2"] == "ALIVE" for n in (1, 2, 3))
+    # It can still go and come back.
+    cluster.do(2, lambda serf: serf.leave(world.now))
+    cluster.run(5.0)
+    assert all(cluster.statuses(n)["n2"] == "LEFT" for n in (1, 2, 3))
+    cluster.do(2, lambda serf: serf.join([("10.0.0.1", 8902)], world.now))
+    cluster.run(5.0)
+    assert all(cluster.statuses(n)["n2"] == "ALIVE" for n in (1, 2, 3))
+
+
+def test_failed_and_left_members_are_reaped() -> None:
+    def short(config: SerfConfig) -> SerfConfig:
+        return replace(config, reconnect_timeout=60.0, tombstone_timeout=30.0)
+
+    cluster = Cluster(3, change=short)
+    cluster.do(2, lambda serf: serf.leave(cluster.world.now))
+    cluster.hosts[2].crash()
+    cluster.run(10.0)
+    cluster.hosts[1].crash()
+    cluster.take(1)
+    cluster.run(90.0)
+    events = cluster.take(1)
+    assert told(events)[-2:] == ["MemberReap n2", "MemberReap n3"]
+    assert [type(event) for event in events if isinstance(event, MemberFailed)] in ([], [MemberFailed])
+    assert cluster.statuses(1) == {"n1": "ALIVE"}
+
+
+def test_a_node_that_leaves_lets_nobody_join_through_it() -> None:
+    cluster = Cluster(2)
+    cluster.do(1, lambda serf: serf.leave(cluster.world.now))
+    cluster.run(4.0)
+    late = cluster.add(5)
+    cluster.run(1.0)
+    assert isinstance(late.process, SerfProcess)
+    (result,) = [event for event in late.process.events if isinstance(event, JoinResult)]
+    assert result.errors == {("10.0.0.1", 8902): "refused: node 'n1' has left"}
+
+
+def test_an_answer_that_is_too_long_is_counted() -> None:
+    """About a member whose name and tags are as long as they may be, by one with a long name."""
+    cluster = Cluster(2)
+    name = "n" * 255
+    config = SerfConfig(name, "10.0.0.5", 8902, {"x": "y" * 500})
+    cluster.world.add_host("h5", "10.0.0.5", lambda host: SerfProcess(host, config, [("10.0.0.1", 8902)])).start()
+    answerer = cluster.add(6, "m" * 255)
+    cluster.run(3.0)
+    process = answerer.process
+    assert isinstance(process, SerfProcess)
+    query = Query(50, 7, b"\x0a\0\0\2", 8902, "n2", [], 0, 0, 10**9, "_serf_conflict", name.encode())
+    process.serf.user_message(query.encode(), cluster.world.now)
+    assert process.serf.counters.dropped[reasons.MESSAGE_TOO_LARGE] == 1

@@ -1,0 +1,87 @@
+"""One gossip node on a clock of its own."""
+
+from __future__ import annotations
+
+from random import Random
+
+from federation.gossip.addresses import Address
+from federation.gossip.config import LAN
+from federation.gossip.counters import Counters
+from federation.gossip.delegate import GossipDelegate
+from federation.gossip.gossip import Gossip
+from federation.gossip.members import FactsPool
+from federation.gossip.messages import (
+    OUR_VERSIONS,
+    PING,
+    Alive,
+    Ping,
+)
+from federation.gossip.wire import open_packet
+
+OWN = bytes((10, 0, 0, 1))
+
+
+def address(host: int) -> Address:
+    return (f"10.0.0.{host}", 8902)
+
+
+class GossipNode:
+    """One node named "me" at 10.0.0.1 on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        pool = FactsPool()
+        facts = pool.get("me", OWN, 8902, b"", OUR_VERSIONS)
+        self.joined: list[str] = []
+        self.gossip = Gossip(facts, LAN, Random(3), Counters(), GossipDelegate(), pool, self.now)
+        self.gossip.membership.queue.take(0, 1 << 20, 1000, 1)
+
+    def know(self, *hosts: int) -> None:
+        for host in hosts:
+            alive = Alive(1, f"n{host}", bytes((10, 0, 0, host)), 8902, b"", OUR_VERSIONS)
+            self.receive(alive.encode(), host)
+        self.gossip.membership.queue.take(0, 1 << 20, 1000, 1)
+
+    def receive(self, packet: bytes, host: int) -> None:
+        self.gossip.receive_packet(packet, address(host), self.now)
+
+    def sent(self) -> list[tuple[bytes, Address]]:
+        """Single messages."""
+        return [
+            (message, destination)
+            for data, destination in self.gossip.packets_to_send()
+            for message in open_packet(data, Counters())
+        ]
+
+    def sent_of(self, kind: int) -> list[tuple[bytes, Address]]:
+        return [(message[1:], destination) for message, destination in self.sent() if message[0] == kind]
+
+    def pass_time(self, seconds: float) -> None:
+        end = self.now + seconds
+        while (deadline := self.gossip.next_timeout()) <= end:
+            self.now = max(self.now, deadline)
+            self.gossip.handle_timeout(self.now)
+        self.now = end
+
+    def wakes(self, seconds: float) -> int:
+        """How often it wants to be woken in this time."""
+        end = self.now + seconds
+        count = 0
+        while (deadline := self.gossip.next_timeout()) <= end:
+            count += 1
+            self.now = max(self.now, deadline)
+            self.gossip.handle_timeout(self.now)
+        self.now = end
+        return count
+
+    def until_probe(self) -> Ping:
+        """The next ping that it sends by itself."""
+        while True:
+            self.now = self.gossip.next_timeout()
+            self.gossip.handle_timeout(self.now)
+            pings = self.sent_of(PING)
+            if pings:
+                return Ping.decode(pings[0][0])
+
+    def state(self, host: int) -> int:
+        return self.gossip.table.nodes[f"n{host}"].state
