@@ -67,7 +67,7 @@ class FederationPlugin(Plugin):
     async def start(self) -> None:
         settings = self.settings
         bytes_max = message_bytes_max(self.server.settings.mqtt.max_packet_size)
-        # A batch that came is a turn of its own: waiting for the end of this one would only be time.
+        # What an incoming batch causes is written at once; waiting for the end of the loop turn would only add latency.
         self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, self.server.turns)
         fed_addr = settings.fed_addr
         try:
@@ -187,7 +187,7 @@ class FederationPlugin(Plugin):
         timer = self._timer
         if timer is not None:
             if self._timer_at <= at:
-                return  # it fires early and looks again: cheaper than moving it
+                return  # the timer fires early and is set again: cheaper than to move it
             timer.cancel()
             self._timer = None
         if at != NEVER:
@@ -201,10 +201,10 @@ class FederationPlugin(Plugin):
         now = self.server.now()
         self.node.handle_timeout(now)
         self._follow()
-        self.server.turns.flush_now(now)  # a deadline may bring something for receivers here, too
+        self.server.turns.flush_now(now)  # deadlines may cause output for clients of this node
 
     def _follow(self) -> None:
-        """Clients as the node's senders want them."""
+        """Open and close clients so that each sender has one, and let each do what its sender asks for."""
         for name, client in list(self._clients.items()):
             if self.node.senders.get(name) is not client.sender:
                 del self._clients[name]
@@ -219,7 +219,9 @@ class FederationPlugin(Plugin):
 
     def _members_changed(self) -> None:
         for bad in self.node.take_events():
-            self._log.warning("a member's fed_addr is no address: it gets no events", node=bad.name, fed_addr=bad.text)
+            self._log.warning(
+                "a member's fed_addr is no address, so it gets no events", node=bad.name, fed_addr=bad.text
+            )
         self._follow()
         self._arm_timer()
         if self._streams is not None:

@@ -27,7 +27,7 @@ from federation.gossip.members import (
 )
 from federation.gossip.messages import DEAD, SUSPECT, VERSION_BYTES, Accusation, Alive, Ping, PushPullNode
 from federation.gossip.msgpack_fields import ACCUSED_INCARNATION_MAX, UINT32_MAX
-from federation.gossip.suspicion import Suspicion, confirmations_wanted, suspicion_timeout
+from federation.gossip.suspicion import Suspicion, Suspicions, confirmations_wanted, suspicion_timeout
 
 
 class Membership:
@@ -36,7 +36,6 @@ class Membership:
     __slots__ = (
         "_config",
         "_counters",
-        "_deadline",
         "_delegate",
         "_leave_broadcast",
         "_pool",
@@ -65,9 +64,7 @@ class Membership:
         self._delegate = delegate
         self._pool = pool
         self.name = facts.name
-        self._suspicions: dict[str, Suspicion] = {}
-        # No suspicion ends before this time. It may be too early, never too late: a refuted suspicion leaves it as it is.
-        self._deadline: float | None = None
+        self._suspicions = Suspicions()
         self._leave_broadcast: Broadcast | None = None
         self.leaving = False
         self.awareness = Awareness(config.awareness_max_multiplier)
@@ -169,7 +166,7 @@ class Membership:
             return
         if alive.incarnation <= node.incarnation and not moved:
             return  # known already, or outdated
-        self._suspicions.pop(alive.node, None)
+        self._suspicions.end(alive.node)
         if len(encoded) > BROADCAST_BYTES_MAX:
             encoded = alive.encode()  # without the unknown fields
         self.queue.queue(encoded, alive.node)
@@ -217,8 +214,7 @@ class Membership:
                 # memberlist keeps the first incarnation; the result would depend on the order of two accusations.
                 node.incarnation = suspect.incarnation
                 suspicion.incarnation = suspect.incarnation
-            if suspicion.confirm(suspect.origin):
-                self._note_deadline(suspicion)
+            if self._suspicions.confirm(suspect.node, suspect.origin):
                 self.queue.queue(encoded, suspect.node)
             return
         if node.state != STATE_ALIVE:
@@ -241,14 +237,13 @@ class Membership:
             shortest * config.suspicion_max_timeout_mult,
             now,
         )
-        self._suspicions[suspect.node] = suspicion
-        self._note_deadline(suspicion)
+        self._suspicions.add(suspect.node, suspicion)
 
     def receive_dead(self, dead: Accusation, encoded: bytes, now: float) -> None:
         node = self.table.get(dead.node)
         if node is None or dead.incarnation < node.incarnation:
             return  # unknown, or outdated
-        self._suspicions.pop(dead.node, None)
+        self._suspicions.end(dead.node)
         if node.state >= STATE_DEAD:
             return
         if dead.node == self.name:
@@ -311,23 +306,12 @@ class Membership:
 
     # --- time
 
-    def _note_deadline(self, suspicion: Suspicion) -> None:
-        if self._deadline is None or suspicion.deadline < self._deadline:
-            self._deadline = suspicion.deadline
-
     def next_timeout(self) -> float | None:
-        return self._deadline
+        return self._suspicions.next_timeout()
 
     def handle_timeout(self, now: float) -> None:
         """Suspects whose timeout has passed are dead."""
-        if self._deadline is None or now < self._deadline:
-            return
-        expired = [name for name, suspicion in self._suspicions.items() if suspicion.deadline <= now]
-        for name in expired:
-            suspicion = self._suspicions.pop(name)
+        for name, suspicion in self._suspicions.take_expired(now):
             node = self.table.get(name)
             if node is not None and node.state == STATE_SUSPECT:
                 self._set_dead(Accusation(suspicion.incarnation, name, self.name), now)
-        self._deadline = None
-        for suspicion in self._suspicions.values():
-            self._note_deadline(suspicion)

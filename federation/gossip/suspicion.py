@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+STALE_DEADLINES_MAX: Final = 64
+"""Deadlines of ended suspicions that are kept in the heap, beside as many as there are suspicions."""
 
 
 def suspicion_timeout(mult: int, node_count: int, probe_interval: float) -> float:
@@ -43,3 +48,52 @@ class Suspicion:
         timeout = self._longest - part * (self._longest - self._shortest)
         self.deadline = self._started_at + max(self._shortest, math.floor(timeout * 1000) / 1000)
         return True
+
+
+class Suspicions:
+    """All suspicions of one node by name, the earliest deadline first."""
+
+    __slots__ = ("_by_name", "_deadlines")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Suspicion] = {}
+        # A heap. The deadline of a suspicion that ended or was confirmed stays in it until it is due or the heap is rebuilt.
+        self._deadlines: list[tuple[float, str]] = []
+
+    def get(self, name: str) -> Suspicion | None:
+        return self._by_name.get(name)
+
+    def add(self, name: str, suspicion: Suspicion) -> None:
+        self._by_name[name] = suspicion
+        self._note(name, suspicion)
+
+    def confirm(self, name: str, origin: str) -> bool:
+        """Another member suspects `name` too. False when the confirmation does not count."""
+        suspicion = self._by_name[name]
+        if not suspicion.confirm(origin):
+            return False
+        self._note(name, suspicion)
+        return True
+
+    def end(self, name: str) -> None:
+        self._by_name.pop(name, None)
+
+    def next_timeout(self) -> float | None:
+        """The earliest deadline; it may be one of a suspicion that has ended."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def take_expired(self, now: float) -> list[tuple[str, Suspicion]]:
+        expired: list[tuple[str, Suspicion]] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, name = heappop(self._deadlines)
+            suspicion = self._by_name.get(name)
+            if suspicion is not None and suspicion.deadline <= now:
+                del self._by_name[name]
+                expired.append((name, suspicion))
+        return expired
+
+    def _note(self, name: str, suspicion: Suspicion) -> None:
+        heappush(self._deadlines, (suspicion.deadline, name))
+        if len(self._deadlines) > 2 * len(self._by_name) + STALE_DEADLINES_MAX:
+            self._deadlines = [(known.deadline, name) for name, known in self._by_name.items()]
+            heapify(self._deadlines)

@@ -24,7 +24,6 @@ from federation.gossip.members import (
 from federation.gossip.membership import Membership
 from federation.gossip.messages import DEAD, OUR_VERSIONS, SUSPECT, Accusation, Alive, PushPullNode
 from federation.gossip.msgpack_fields import ACCUSED_INCARNATION_MAX, encode
-from work import executed_lines
 
 
 class Notes(GossipDelegate):
@@ -292,21 +291,6 @@ def test_two_addresses_of_ours_in_different_forms_are_no_conflict() -> None:
     alive = Alive(1, "me", bytes(10) + b"\xff\xff" + bytes((10, 0, 0, 1)), 8902, b"", OUR_VERSIONS)
     view.membership.receive_alive(alive, alive.encode(), 0.0)
     assert view.told() == []
-
-
-def test_the_next_timeout_costs_the_same_however_many_are_suspected() -> None:
-    view = View()
-    for number in range(500):
-        view.alive(f"n{number}", 1)
-        view.suspect(f"n{number}", 1, now=float(number))
-    assert executed_lines(view.membership.next_timeout) < 5
-    assert executed_lines(lambda: view.membership.handle_timeout(1.0)) < 5
-    deaths = []
-    while (deadline := view.membership.next_timeout()) is not None:
-        deaths.append(deadline)
-        view.membership.handle_timeout(deadline)
-    assert deaths == sorted(deaths)
-    assert all(view.state(f"n{number}")[1] == STATE_DEAD for number in range(500))
 
 
 # --- properties. The domain is one life of each name: after a leave or death at one incarnation only the node's own word
