@@ -26,7 +26,7 @@ from broker.codec.reason_codes import (
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 )
 from broker.codec.writer import encode_packet
-from broker.config.settings import MqttSettings
+from broker.config.settings_mqtt import MqttSettings
 from broker.context import Context
 from broker.counters import DROP_WILL_REFUSED
 from broker.errors import MqttError

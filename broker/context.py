@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from broker.codec.packets import Will
-from broker.config.settings import MqttSettings
+from broker.config.settings_mqtt import MqttSettings
 from broker.counters import Counters
 from broker.hooks import Forwarder, Peer, Tap
 from broker.publisher import Publisher

@@ -1,26 +1,21 @@
-"""Plugins: what `plugin_order` names. They are found as entry points of the group `gmqttd.plugins`.
+"""The base class of plugins, and how the one that `plugin_order` names is found.
 
-The broker knows none of them by import; a plugin knows the server and attaches itself to its seams (broker/hooks.py, the
-API). Order of the calls: prepare (all), listeners open, start (all); leave (all), stop (all, in reverse).
+The broker imports no plugin. A plugin knows the running node (broker/server/host.py) and attaches itself to the seams:
+broker/hooks.py and the API. Order of the calls: prepare (all), listeners open, start (all); leave (all), stop (all, in
+reverse).
 """
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Final
-
+from broker.config.installed import PluginFault, installed_plugins, load
+from broker.server.host import Host
 from broker.server.start_error import StartError
-
-if TYPE_CHECKING:
-    from broker.server.lifecycle import Server
-
-ENTRY_POINT_GROUP: Final = "gmqttd.plugins"
 
 
 class Plugin:
-    """Base of all plugins; each method may be left as it is."""
+    """Base of all plugins; each method may be left as it is. The plugin's keys are `server.settings.plugins.NAME`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self.server = server
 
     async def prepare(self) -> None:
@@ -30,7 +25,7 @@ class Plugin:
         """Open what is the plugin's own. Raises StartError."""
 
     async def leave(self) -> None:
-        """Say goodbye to others; listeners are closed already. Must keep to its part of the stop budget (5 s)."""
+        """Tell other nodes about the stop; listeners are closed already. Bounded by LEAVE_SECONDS_MAX."""
 
     async def stop(self) -> None:
         """Give everything back. Called also when start failed half-way."""
@@ -40,15 +35,19 @@ class Plugin:
         return {}
 
     def refused_input(self) -> dict[str, int]:
-        """Totals of what came in and was refused, by reason: for the log."""
+        """Totals of input that was refused, by reason: for the log."""
         return {}
 
 
 def load_plugin(name: str) -> type[Plugin] | None:
-    """The plugin class of that name, None when no installed distribution has one."""
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        loaded: object = entry_point.load()
-        if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
-            raise StartError(f"plugin {name!r}: {entry_point.value} is no subclass of broker.plugins.Plugin")
-        return loaded
-    return None
+    """The class of an installed plugin, None when no distribution has one of that name. Raises StartError."""
+    entry_point = installed_plugins().get(name)
+    if entry_point is None:
+        return None
+    try:
+        loaded = load(entry_point)
+    except PluginFault as fault:
+        raise StartError(f"plugin_order: {fault}") from fault
+    if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
+        raise StartError(f"plugin_order: {name} = {entry_point.value} is no subclass of broker.plugins.Plugin")
+    return loaded

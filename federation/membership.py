@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from broker.config.addresses import Address
-from broker.config.settings import FederationSettings
 from broker.server.logging import get_logger
 from federation.api.control import MembershipControl
 from federation.errors import JoinFailed, NotRunning
@@ -25,6 +24,7 @@ from federation.serf.events import (
 )
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import Serf, SerfPhase
+from federation.settings import FederationSettings
 from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import GossipSockets
 

@@ -14,7 +14,6 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.config.addresses import AddressError, parse_address
-from broker.config.settings_federation import DEFAULT_FEDERATION_PORT, FederationSettings
 from broker.message import NEVER, Message
 from federation.serf.events import (
     Event,
@@ -26,6 +25,7 @@ from federation.serf.events import (
     MemberStatus,
     MemberUpdate,
 )
+from federation.settings import DEFAULT_FEDERATION_PORT, FederationSettings
 from federation.stream.batches import Outlets
 from federation.stream.counters import StreamCounters
 from federation.stream.full_state import LocalState

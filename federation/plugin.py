@@ -20,6 +20,7 @@ from federation.membership import FederationMembership
 from federation.node import Node, own_tags
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
+from federation.settings import FederationSettings
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
 from federation.shell.grpc_client import PeerClient
 from federation.shell.grpc_options import message_bytes_max
@@ -28,7 +29,7 @@ from federation.shell.stream_server import StreamServer
 from federation.stream.state import State
 
 if TYPE_CHECKING:
-    from broker.server.lifecycle import Server
+    from broker.server.host import Host
 
 TICK_SECONDS: Final = 1.0
 """Seconds between two looks for deadlines while there are other nodes."""
@@ -40,11 +41,11 @@ DRAIN_SECONDS_MAX: Final = 0.8
 class FederationPlugin(Plugin):
     """`node` is the core; `membership` knows the other nodes; `_clients` are the event streams to them, by name."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         super().__init__(server)
         self._log = get_logger("federation")
         self._loop = asyncio.get_running_loop()
-        self.settings = server.settings.plugins.federation
+        self.settings: FederationSettings = server.settings.plugins.federation
         self.node = Node(self.settings.node_name, server.broker, self.settings, random.Random())
         self.membership = FederationMembership(
             self.node, self.settings, self._members_changed, self._before_leave, server.stop_soon, KEY

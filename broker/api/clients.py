@@ -22,14 +22,14 @@ from broker.api.pb.admin_pb2_grpc import ClientServiceServicer
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
-    from broker.server.lifecycle import Server
+    from broker.server.host import Host
     from broker.session.session import Session
 
 NANOSECONDS: Final = 1_000_000_000
 
 
 class ClientService(ClientServiceServicer):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._log = get_logger("api")
 

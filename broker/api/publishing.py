@@ -16,11 +16,11 @@ from broker.message import NEVER, Message
 from broker.routing.names import check_topic_name
 
 if TYPE_CHECKING:
-    from broker.server.lifecycle import Server
+    from broker.server.host import Host
 
 
 class PublishService(PublishServiceServicer):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
 
     async def Publish(self, request: PublishRequest, context: object) -> Empty:

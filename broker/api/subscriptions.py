@@ -30,7 +30,7 @@ from broker.routing.names import check_topic_filter, full_filter, parse_filter
 
 if TYPE_CHECKING:
     from broker.routing.subscription import Subscription
-    from broker.server.lifecycle import Server
+    from broker.server.host import Host
     from broker.session.session import Session
 
 SUBSCRIPTION_IDENTIFIER_MAX: Final = 268_435_455  # [MQTT5 3.8.2.1.2]
@@ -42,7 +42,7 @@ REFUSAL_CODES: Final = {
 
 
 class SubscriptionService(SubscriptionServiceServicer):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
 
     async def List(self, request: ListSubscriptionRequest, context: object) -> ListSubscriptionResponse:

@@ -1,4 +1,4 @@
-"""docs/configuration.md and configs/default_config.yml, written from the annotations of the settings."""
+"""docs/configuration.md and configs/default_config.yml, written from the annotations of the settings, plugins included."""
 
 from __future__ import annotations
 
@@ -27,23 +27,28 @@ COLUMNS: Final = 112
 INTRODUCTION: Final = """\
 # Configuration
 
-Written by `scripts/build_docs` from `broker/config/settings*.py`; changes belong there.
+Written by `scripts/build_docs` from `broker/config/settings*.py` and the settings of the plugins; changes belong there.
 
-A node reads one YAML file: `gmqttd start -c FILE`, by default `gmqtt.yml` in the home directory. A file of gmqttd (the
-Go broker) starts this node unchanged. `gmqttd check -c FILE` prints the effective configuration, or every fault with
-its line. An unknown key is a fault; a key whose feature is not there yet is accepted with a warning. A key without a
-value is a key that is not set.
+A node reads one YAML file: `gmqttd start -c FILE`, by default `gmqtt.yml` in the home directory, else
+`/etc/gmqtt/gmqttd.yml`, the default of the Go broker. A file of the Go broker starts this node unchanged, unless it asks
+for TLS or for the plugin `auth`. `gmqttd check -c FILE` prints the effective configuration, or every fault with its line.
+
+- An unknown key is a fault. A key without a value is a key that is not set.
+- A key whose feature is *not there yet* draws a warning, which says what happens instead. Where the feature is one of
+  security, and for any name in `plugin_order` that is not installed, the node does not start;
+  `--allow-missing` turns that fault into a warning too.
+- `plugin_order` takes any installed plugin. Its keys stand in `plugins.NAME`, are checked and printed as all others, and
+  have an effect only where `plugin_order` names it. `gmqttd defaults` prints all keys of all installed plugins.
 
 - *Durations* are written with units: `1h30m`, `20s`, `500ms`. *Sizes* are bytes, or `64KiB`, `16MiB`, `1GiB`.
 - *Addresses* are `HOST:PORT`, `:PORT` (every interface) or `[::1]:PORT`; `tcp://` in front is allowed, and
   `unix:///PATH` for the API. Port 0 takes any free port.
-- *Extension*: a key of ours that gmqttd does not know (and ignores).
-- *Not there yet*: what happens instead while the feature is missing.
+- *Extension*: a key that the Go broker does not know (and ignores).
 """
 
 DEFAULT_FILE_HEAD: Final = """\
-# Every key with its default. Lines that begin with "#" before a key are examples of keys without a default.
-# Written by scripts/build_docs from the settings; docs/configuration.md says more.
+# Every key with its default; docs/configuration.md says more. Written by `gmqttd defaults`.
+# Keys behind "#" have no default, or no effect as long as plugin_order does not name their plugin.
 """
 
 
@@ -74,7 +79,8 @@ def _meaning(key: Key) -> str:
     setting = key.setting
     parts = [setting.doc, setting.price]
     if setting.later:
-        parts.append(f"*Not there yet: {setting.later}.*")
+        refused = "a node does not start with it; with `--allow-missing` " if setting.is_security else ""
+        parts.append(f"*Not there yet: {refused}{setting.later}.*")
     parts += [f"*`{word}` is not there yet: {instead}.*" for word, instead in setting.later_words]
     parts += [f"Also written `{alias}`." for alias in setting.aliases]
     if setting.source is Source.EXTENSION:
@@ -143,30 +149,35 @@ def _yaml_value(key: Key) -> str:
 def default_yaml() -> str:
     """The text of configs/default_config.yml: it loads as `Settings()` without a warning."""
     lines = [DEFAULT_FILE_HEAD]
-    _write_section(Settings, 0, lines)
+    _write_section(Settings, "", lines)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _write_section(section: type[Any], depth: int, lines: list[str]) -> None:
+def _write_section(section: type[Any], path: str, lines: list[str]) -> None:
+    depth = path.count(".")
     indent = "  " * depth
     for key in keys_of(section):
         setting = key.setting
-        lines += [f"{indent}# {line}" for line in textwrap.wrap(_meaning(key), COLUMNS - len(indent))]
+        key_lines = [f"{indent}# {line}" for line in textwrap.wrap(_meaning(key), COLUMNS - len(indent))]
         if key.name == "listeners":
-            lines += [f"{indent}listeners:", f'{indent}  - address: ":1883"']
-            lines += [f"{indent}#    {inner.name}:" for inner in keys_of(_section_of(key))[1:]]
-        elif isinstance(setting.kind, Section) and not key.setting.default_text:
-            lines.append(f"{indent}{key.name}:")
-            _write_section(_section_of(key), depth + 1, lines)
+            key_lines += [f"{indent}listeners:", f'{indent}  - address: ":1883"']
+            key_lines += [f"{indent}#    {inner.name}:" for inner in keys_of(_section_of(key))[1:]]
+        elif isinstance(setting.kind, Section) and not setting.default_text:
+            key_lines.append(f"{indent}{key.name}:")
+            _write_section(_section_of(key), f"{path}{key.name}.", key_lines)
         elif isinstance(setting.kind, Sections):
-            lines.append(f"{indent}{key.name}: []")
+            key_lines.append(f"{indent}{key.name}: []")
             example = getattr(keys_of(_section_of(key))[0].setting.kind, "example", "")
-            lines.append(f'{indent}#  - address: "{example if key.name == "grpc" else "tcp://127.0.0.1:8083"}"')
+            key_lines.append(f'{indent}#  - address: "{example if key.name == "grpc" else "tcp://127.0.0.1:8083"}"')
         elif setting.default_text:
             example = getattr(setting.kind, "example", "")
-            lines.append(f'{indent}# {key.name}: "{example}"')
+            key_lines.append(f'{indent}# {key.name}: "{example}"')
         else:
-            lines.append(f"{indent}{key.name}: {_yaml_value(key)}")
+            # Setting a key whose feature is not there yet draws a warning.
+            key_lines.append(f"{indent}{'# ' if setting.later else ''}{key.name}: {_yaml_value(key)}")
+        if isinstance(setting.kind, Section) and (setting.later or path == "plugins."):
+            key_lines = [f"#{line}" for line in key_lines]
+        lines += key_lines
         if depth == 0:
             lines.append("")
 

@@ -14,19 +14,22 @@ from typing import Any, Final
 
 import yaml
 
+from broker.config.installed import installed_plugins, plugin_fault
+from broker.config.missing_plugins import MISSING_PLUGINS
 from broker.config.rules import check_settings
 from broker.config.schema import Key, keys_of, walk
 from broker.config.setting import Section, Sections, Sequence
 from broker.config.settings import Settings
 from broker.config.values import ValueFault, is_null, read_value, written
+from broker.config.yaml_faults import yaml_fault
 
 FILE_BYTES_MAX: Final = 2**20
 FAULTS_MAX: Final = 100  # of one file; what follows is counted in the last line
 ITEMS_MAX: Final = 1000  # of one list
 NODES_MAX: Final = 20_000  # of one section after its aliases are followed
 
-# Keys that some gmqttd files have and gmqttd itself does not use.
-UNUSED_KEYS: Final = ("gRPC", "config_dir", "mqtt.max_awaiting_rel")
+# Keys that some files of the Go broker have and that it does not use.
+UNUSED_KEYS: Final = ("gRPC", "config_dir", "mqtt.max_awaiting_rel", "plugins.admin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,11 @@ class LoadResult:
     warnings: list[Warning] = field(default_factory=list)
 
 
-def load(path: str | os.PathLike[str]) -> LoadResult:
-    """Read and check a file. Never raises for anything that a file can be."""
+def load(path: str | os.PathLike[str], allow_missing: bool = False) -> LoadResult:
+    """Read and check a file. Never raises for anything that a file can be.
+
+    allow_missing: a plugin or a security feature that the file asks for and that is not there is a warning, not a fault.
+    """
     file = os.fspath(path)
     try:
         with open(file, "rb") as stream:
@@ -72,10 +78,10 @@ def load(path: str | os.PathLike[str]) -> LoadResult:
         return _one_fault(file, "this user may not read the file")
     except (OSError, ValueError) as error:
         return _one_fault(file, f"the file cannot be read: {getattr(error, 'strerror', None) or error}")
-    return load_bytes(data, file)
+    return load_bytes(data, file, allow_missing)
 
 
-def load_bytes(data: bytes, file: str) -> LoadResult:
+def load_bytes(data: bytes, file: str, allow_missing: bool = False) -> LoadResult:
     """Check the content of a file; `file` is the name for its faults."""
     if len(data) > FILE_BYTES_MAX:
         return _one_fault(file, f"the file has more than {FILE_BYTES_MAX} bytes; that is no configuration of a node")
@@ -87,11 +93,8 @@ def load_bytes(data: bytes, file: str) -> LoadResult:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = " ".join(part for part in (error.context, error.problem) if part)
-        if "'\\t'" in problem:
-            problem = "a tab stands where YAML takes only spaces"
-        return _one_fault(file, f"this is not YAML: {problem}", mark.line + 1 if mark else 0)
+        line, what = yaml_fault(error)
+        return _one_fault(file, what, line)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         return _one_fault(file, f"this is not YAML: the character U+{error.character:04X} is not allowed", line)
@@ -103,7 +106,7 @@ def load_bytes(data: bytes, file: str) -> LoadResult:
         return _one_fault(file, "the file sets nothing; the least is \"listeners: [{address: ':1883'}]\"")
     if not isinstance(root, yaml.MappingNode):
         return _one_fault(file, "this is not a mapping of keys; for example \"listeners: [{address: ':1883'}]\"", 1)
-    return _Reading(file).run(root)
+    return _Reading(file, allow_missing).run(root)
 
 
 def _one_fault(file: str, text: str, line: int = 0) -> LoadResult:
@@ -113,8 +116,9 @@ def _one_fault(file: str, text: str, line: int = 0) -> LoadResult:
 class _Reading:
     """One walk over one file: gathers faults and warnings beside the values."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, allow_missing: bool) -> None:
         self._file = file
+        self._allow_missing = allow_missing
         self._faults: list[Fault] = []
         self._warnings: list[Warning] = []
         self._lines: dict[str, int] = {}
@@ -124,6 +128,7 @@ class _Reading:
         settings = self._read_section(Settings, root, "")
         if not self._faults:
             assert isinstance(settings, Settings)
+            self._check_plugins(settings)
             for key, text in check_settings(settings):
                 self._faults.append(Fault(self._file, self._lines.get(key, 0), key, text))
         if self._faults:
@@ -134,6 +139,37 @@ class _Reading:
             return LoadResult(None, self._faults, self._warnings)
         assert isinstance(settings, Settings)
         return LoadResult(settings, [], self._warnings)
+
+    def _check_plugins(self, settings: Settings) -> None:
+        """Every name in `plugin_order` is an installed plugin, and keys of a plugin are set for one that runs."""
+        installed = installed_plugins()
+        for index, name in enumerate(settings.plugin_order):
+            key = f"plugin_order[{index}]"
+            missing = MISSING_PLUGINS.get(name)
+            if plugin_fault(name):
+                self._faults.append(Fault(self._file, self._lines[key], key, plugin_fault(name)))
+            elif name in installed:
+                continue
+            elif missing is None:
+                near = difflib.get_close_matches(name, list(installed), n=1)
+                hint = f"the nearest is {near[0]}" if near else f"installed are {', '.join(installed) or 'none'}"
+                self._missing(self._lines[key], key, f'no plugin "{name}" is installed; {hint}', True)
+            else:
+                text = f'"{name}" is not there yet: {missing.instead}'
+                self._missing(self._lines[key], key, text, missing.is_security)
+        for name in installed:
+            path = f"plugins.{name}"
+            if path in self._lines and name not in settings.plugin_order:
+                text = f"plugin_order does not name {name}, so these keys have no effect"
+                self._warnings.append(Warning(self._file, self._lines[path], path, text))
+
+    def _missing(self, line: int, path: str, text: str, refuses: bool) -> None:
+        """The file asks for something that is not there."""
+        if refuses and not self._allow_missing:
+            text = f"{text}; --allow-missing starts without it"
+            self._faults.append(Fault(self._file, line, path, text))
+        else:
+            self._warnings.append(Warning(self._file, line, path, text))
 
     def _fault(self, node: yaml.Node, path: str, text: str) -> None:
         self._faults.append(Fault(self._file, node.start_mark.line + 1, path, text))
@@ -246,14 +282,18 @@ class _Reading:
 
     def _unknown(self, key_node: yaml.ScalarNode, path: str, keys: dict[str, Key]) -> None:
         if path in UNUSED_KEYS:
-            self._warn(key_node, path, "this key has no effect, here as in gmqttd")
+            self._warn(key_node, path, "this key has no effect, here as in the Go broker")
             return
         name = path.rpartition(".")[2]
         known = [known_path for known_path, _ in walk(Settings)]
         elsewhere = [known_path for known_path in known if known_path.rpartition(".")[2] == name]
         near = difflib.get_close_matches(name, list(keys), n=1)
         prefix = path[: len(path) - len(name)]
-        if near:
+        if path.startswith("plugins.") and path.count(".") == 1 and plugin_fault(name):
+            text = plugin_fault(name)
+        elif path.startswith("plugins.") and path.count(".") == 1 and name in installed_plugins():
+            text = f"the plugin {name} has no keys"
+        elif near:
             text = f"unknown key; the nearest known one is {prefix}{near[0]}"
         elif elsewhere:
             text = f"unknown key here; it belongs at {' or '.join(elsewhere[:3])}"
@@ -263,9 +303,9 @@ class _Reading:
 
     def _warn_of_later(self, key: Key, node: yaml.Node, path: str, value: Any) -> None:
         setting = key.setting
-        is_set = key.setting.required or value != key.default()
-        if setting.later and is_set:
-            self._warn(node, path, f"this is not there yet: {setting.later}")
+        if setting.later:
+            line = node.start_mark.line + 1
+            self._missing(line, path, f"this is not there yet: {setting.later}", setting.is_security)
         words = Counter(value if isinstance(value, tuple) else [value]) if setting.later_words else Counter()
         for word, instead in setting.later_words:
             if word in words:

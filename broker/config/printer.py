@@ -15,7 +15,8 @@ HIDDEN: Final = "***"
 
 
 def effective_yaml(settings: Settings) -> str:
-    """Every key with its value. Keys that are not set and have no default value are left out."""
+    """Every key with its value. Left out are keys without a value, and those whose feature is not there yet at their default:
+    setting them draws a warning."""
     text: str = yaml.safe_dump(to_plain(settings), sort_keys=False, allow_unicode=True, width=120)
     return text
 
@@ -25,7 +26,7 @@ def to_plain(settings: object) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for key in keys_of(type(settings)):
         value = getattr(settings, key.name)
-        if value is None:
+        if value is None or (key.setting.later and value == key.default()):
             continue
         kind = key.setting.kind
         if key.setting.secret:

@@ -1,10 +1,14 @@
-"""What keys must be to each other. Each rule gives the key to blame and what is wrong."""
+"""Rules between keys. Each gives the key to blame and what is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from broker.config.addresses import UNSPECIFIED_HOSTS, Address
+from broker.config.installed import installed_plugins
+from broker.config.schema import keys_of
+from broker.config.setting import AddressText, Section, Sections
 from broker.config.settings import Settings
 
 
@@ -20,10 +24,11 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
     for index, name in enumerate(settings.plugin_order):
         if name in settings.plugin_order[:index]:
             yield f"plugin_order[{index}]", f'"{name}" is already in the list; each plugin is loaded once'
-    if "federation" in settings.plugin_order and not settings.plugins.federation.node_name.strip():
-        yield "plugins.federation.node_name", "the name is empty; for example node1"
+    if not any(listener.is_served for listener in settings.listeners):
+        what = "none of the listeners can be opened" if settings.listeners else "the list is empty"
+        yield "listeners", f'{what}, so no client could connect; for example [{{address: ":1883"}}]'
     taken: dict[str, Address] = {}
-    for key, address in _listening(settings):
+    for key, address in _listening(settings, ""):
         for other_key, other in taken.items():
             if _collide(address, other):
                 yield key, f'"{address}" is already taken by {other_key} ("{other}"); choose another port'
@@ -31,16 +36,23 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
         taken[key] = address
 
 
-def _listening(settings: Settings) -> Iterator[tuple[str, Address]]:
+def _listening(settings: Any, prefix: str) -> Iterator[tuple[str, Address]]:
     """Every TCP address or socket file that the node opens."""
-    for index, listener in enumerate(settings.listeners):
-        yield f"listeners[{index}].address", listener.address
-    for name, api_listeners in (("grpc", settings.api.grpc), ("http", settings.api.http)):
-        for index, api_listener in enumerate(api_listeners):
-            yield f"api.{name}[{index}].address", api_listener.address
-    if "federation" in settings.plugin_order:
-        yield "plugins.federation.fed_addr", settings.plugins.federation.fed_addr
-        yield "plugins.federation.gossip_addr", settings.plugins.federation.gossip_addr
+    for key in keys_of(type(settings)):
+        value = getattr(settings, key.name)
+        path = f"{prefix}{key.name}"
+        kind = key.setting.kind
+        if path == "plugins":
+            for name in settings.plugin_order:
+                if name in installed_plugins() and hasattr(value, name):
+                    yield from _listening(getattr(value, name), f"plugins.{name}.")
+        elif isinstance(kind, Section) and value is not None:
+            yield from _listening(value, f"{path}.")
+        elif isinstance(kind, Sections):
+            for index, item in enumerate(value):
+                yield from _listening(item, f"{path}[{index}].")
+        elif isinstance(kind, AddressText) and kind.listens:
+            yield path, value
 
 
 def _collide(one: Address, other: Address) -> bool:

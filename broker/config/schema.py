@@ -19,10 +19,6 @@ class Key:
     section: type[Any] | None
     field: dataclasses.Field[Any]
 
-    @property
-    def has_default(self) -> bool:
-        return not self.setting.required
-
     def default(self) -> Any:
         """The value of a file that does not set the key. Not for a required key."""
         if self.field.default_factory is not dataclasses.MISSING:
@@ -35,17 +31,20 @@ _known: Final[dict[type[Any], tuple[Key, ...]]] = {}  # bounded by the number of
 
 
 def keys_of(settings_class: type[Any]) -> tuple[Key, ...]:
-    """The keys of a settings class in the order of its fields."""
+    """The keys of a settings class in the order of its fields. Raises TypeError for a field without a Setting."""
     if settings_class in _known:
         return _known[settings_class]
     hints = get_type_hints(settings_class, include_extras=True)
     keys: list[Key] = []
     for field in dataclasses.fields(settings_class):
         annotation = hints[field.name]
-        setting = annotation.__metadata__[0]
-        assert isinstance(setting, Setting)
+        setting = next(iter(getattr(annotation, "__metadata__", ())), None)
+        if not isinstance(setting, Setting):
+            raise TypeError(f"{settings_class.__name__}.{field.name} has no Setting in its annotation")
         section = None
-        if isinstance(setting.kind, Section | Sections):
+        if isinstance(setting.kind, Section) and setting.kind.find is not None:
+            section = setting.kind.find()
+        elif isinstance(setting.kind, Section | Sections):
             inner = annotation.__origin__
             classes = [inner, *get_args(inner)]
             section = next(item for item in classes if isinstance(item, type) and dataclasses.is_dataclass(item))

@@ -1,13 +1,15 @@
-"""What is known of one configuration key: its meaning, what values it takes, and whether its feature is there yet.
+"""The annotation of one configuration key: its meaning, the values that it takes, and whether its feature is there yet.
 
-A key is a field of a dataclass in `settings`, annotated with `Annotated[type, Setting(...)]`. The loader, the printed
-configuration and docs/configuration.md are all made from these annotations.
+A key is a field of a frozen dataclass, annotated with `Annotated[type, Setting(...)]`. The loader, the printed
+configuration and docs/configuration.md are all made from these annotations, for the keys of plugins too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 
 class Source(Enum):
@@ -57,20 +59,22 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text, at most `length_max` bytes of UTF-8, without control characters."""
+    """Any text, at most `length_max` bytes of UTF-8, without control characters. `is_name`: blanks alone are no value."""
 
     example: str
     length_max: int = 4096
+    is_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AddressText:
-    """An address as `addresses.parse_address` reads it."""
+    """An address as `addresses.parse_address` reads it. `listens`: the node opens it, so no other key may have the same."""
 
     example: str
     default_port: int | None = None
     unix_allowed: bool = False
     to_connect: bool = False  # then an empty host means this machine, and port 0 is no port
+    listens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,10 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A nested mapping: the field's type is another dataclass of settings."""
+    """A nested mapping: the field's type is another dataclass of settings, or what `find` gives where that depends on the
+    installed plugins."""
+
+    find: Callable[[], type[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +104,9 @@ Kind = Whole | Size | Duration | Flag | Choice | Text | AddressText | Sequence |
 class Setting:
     """One key. `doc` is its meaning with unit; `price` is what raising or lowering it costs.
 
-    `later` says what happens instead while the feature behind the key is not there: setting it draws a warning.
-    `later_words` are the choices that are accepted in the same way. `aliases` are other spellings of the key.
+    `later` says what happens instead while the feature behind the key is not there: setting it, to the default too, draws
+    a warning. With `is_security` it is a fault, unless the operator allows that the feature is missing. `later_words` are
+    the choices that draw such a warning. `aliases` are other spellings of the key.
     """
 
     doc: str
@@ -107,6 +115,7 @@ class Setting:
     source: Source = Source.GMQTTD
     default_text: str = ""
     later: str = ""
+    is_security: bool = False
     later_words: tuple[tuple[str, str], ...] = ()
     aliases: tuple[str, ...] = ()
     secret: bool = False

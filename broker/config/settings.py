@@ -5,38 +5,16 @@ reads a file: `loader.load` does. The annotations are the source of docs/configu
 """
 
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from broker.config.addresses import Address
+from broker.config.installed import plugins_class
 from broker.config.setting import AddressText, Choice, Duration, Flag, Section, Sections, Sequence, Setting, Text, Whole
-from broker.config.settings_federation import DEFAULT_FEDERATION_PORT, DEFAULT_GOSSIP_PORT, FederationSettings
-from broker.config.settings_mqtt import COUNT_MAX, MqttSettings
-
-__all__ = [
-    "DEFAULT_FEDERATION_PORT",
-    "DEFAULT_GOSSIP_PORT",
-    "DEFAULT_MQTT_PORT",
-    "AdminSettings",
-    "ApiListener",
-    "ApiSettings",
-    "AuthSettings",
-    "FederationSettings",
-    "ListenerSettings",
-    "LogSettings",
-    "MqttSettings",
-    "PersistenceSettings",
-    "PluginsSettings",
-    "PrometheusSettings",
-    "RedisSettings",
-    "Settings",
-    "TlsSettings",
-    "TopicAliasManagerSettings",
-    "WebsocketSettings",
-]
+from broker.config.settings_mqtt import COUNT_MAX
+from broker.config.settings_mqtt import MqttSettings as MqttSettings  # noqa: PLC0414 (exported: it is part of Settings)
 
 DEFAULT_MQTT_PORT: Final = 1883
 DEFAULT_REDIS_ADDR: Final = Address("tcp", "127.0.0.1", 6379)
-DEFAULT_METRICS_ADDR: Final = Address("tcp", "", 8082)
 NOT_SERVED: Final = "this listener is not opened"
 
 
@@ -70,11 +48,13 @@ class ListenerSettings:
         Address,
         Setting(
             "Address to listen on. An empty host means every interface.",
-            AddressText(":1883", DEFAULT_MQTT_PORT),
+            AddressText(":1883", DEFAULT_MQTT_PORT, listens=True),
             required=True,
         ),
     ]
-    tls: Annotated[TlsSettings | None, Setting("Encrypts the connections.", Section(), later=NOT_SERVED)] = None
+    tls: Annotated[
+        TlsSettings | None, Setting("Encrypts the connections.", Section(), later=NOT_SERVED, is_security=True)
+    ] = None
     websocket: Annotated[
         WebsocketSettings | None, Setting("Speaks MQTT over WebSocket.", Section(), later=NOT_SERVED)
     ] = None
@@ -94,7 +74,7 @@ class ApiListener:
         Setting(
             "Address to listen on: `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`. Everybody who can reach it "
             "can publish, disconnect clients and change the membership: keep it on a private address.",
-            AddressText("tcp://127.0.0.1:8084", unix_allowed=True),
+            AddressText("tcp://127.0.0.1:8084", unix_allowed=True, listens=True),
             required=True,
         ),
     ]
@@ -106,7 +86,9 @@ class ApiListener:
             default_text="the services of this node",
         ),
     ] = None
-    tls: Annotated[TlsSettings | None, Setting("Encrypts the connections.", Section(), later=NOT_SERVED)] = None
+    tls: Annotated[
+        TlsSettings | None, Setting("Encrypts the connections.", Section(), later=NOT_SERVED, is_security=True)
+    ] = None
 
     @property
     def is_served(self) -> bool:
@@ -163,72 +145,6 @@ class TopicAliasManagerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class PrometheusSettings:
-    """Metrics for Prometheus. Not there yet: nothing listens."""
-
-    path: Annotated[str, Setting("Path of the metrics.", Text("/metrics"), later="no metrics are served")] = "/metrics"
-    listen_address: Annotated[
-        Address, Setting("Address to listen on.", AddressText(":8082", 8082), later="no metrics are served")
-    ] = DEFAULT_METRICS_ADDR
-
-
-@dataclass(frozen=True, slots=True)
-class AuthSettings:
-    """Users and passwords. Not there yet: every client is let in."""
-
-    hash: Annotated[
-        str,
-        Setting(
-            "How passwords are kept in the file.",
-            Choice(("plain", "md5", "sha256", "bcrypt")),
-            later="every client is let in",
-        ),
-    ] = "md5"
-    password_file: Annotated[
-        str,
-        Setting(
-            "File with a YAML list of `{username, password}`; a relative path starts at the configuration file.",
-            Text("./gmqtt_password.yml"),
-            later="every client is let in",
-        ),
-    ] = "./gmqtt_password.yml"
-
-
-@dataclass(frozen=True, slots=True)
-class AdminEndpointSettings:
-    """Former keys of the admin plugin. gmqttd reads them and opens nothing: its addresses are in `api`."""
-
-    enable: Annotated[bool, Setting("Former key.", Flag(), later="use api.http and api.grpc")] = True
-    http_addr: Annotated[str, Setting("Former key.", Text("127.0.0.1:8083"), later="use api.http and api.grpc")] = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AdminSettings:
-    """The admin plugin: clients, subscriptions and publishing over the API. It has no keys of its own that matter."""
-
-    http: Annotated[AdminEndpointSettings, Setting("Former key.", Section(), later="use api.http")] = (
-        AdminEndpointSettings()
-    )
-    grpc: Annotated[AdminEndpointSettings, Setting("Former key.", Section(), later="use api.grpc")] = (
-        AdminEndpointSettings()
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class PluginsSettings:
-    """Keys of the plugins. A plugin runs only where `plugin_order` names it."""
-
-    prometheus: Annotated[PrometheusSettings, Setting("Metrics.", Section())] = PrometheusSettings()
-    auth: Annotated[AuthSettings, Setting("Users and passwords.", Section())] = AuthSettings()
-    admin: Annotated[AdminSettings, Setting("Clients, subscriptions and publishing over the API.", Section())] = (
-        AdminSettings()
-    )
-    federation: Annotated[FederationSettings, Setting("Nodes that act as one broker.", Section())] = field(
-        default_factory=FederationSettings
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class LogSettings:
     """The log, written to standard error."""
 
@@ -253,6 +169,10 @@ class LogSettings:
     ] = False
 
 
+def _plugin_defaults() -> object:
+    return plugins_class()()
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The whole file."""
@@ -268,18 +188,15 @@ class Settings:
     topic_alias_manager: Annotated[TopicAliasManagerSettings, Setting("Topic aliases towards clients.", Section())] = (
         TopicAliasManagerSettings()
     )
-    plugins: Annotated[PluginsSettings, Setting("Keys of the plugins.", Section())] = field(
-        default_factory=PluginsSettings
+    plugins: Annotated[Any, Setting("Keys of the plugins, each below its plugin's name.", Section(plugins_class))] = (
+        field(default_factory=_plugin_defaults)
     )
     plugin_order: Annotated[
         tuple[str, ...],
         Setting(
-            "The plugins that run, in the order of their loading: auth, prometheus, admin, federation.",
-            Sequence(Choice(("auth", "prometheus", "admin", "federation"))),
-            later_words=(
-                ("auth", "every client is let in without a password"),
-                ("prometheus", "no metrics are served"),
-            ),
+            "The plugins that run, in the order of their loading: names of installed plugins. Without another "
+            "distribution these are `admin` (clients, subscriptions and publishing over the API) and `federation`.",
+            Sequence(Text("admin", 100, is_name=True)),
         ),
     ] = ()
     pid_file: Annotated[

@@ -66,7 +66,7 @@ def read_value(setting: Setting, kind: Kind, node: yaml.Node) -> Any:
                 raise ValueFault(f"{shown} is not {_wanted(kind)}{hint}")
             return text
         case Text():
-            if len(text.encode()) > kind.length_max or CONTROL.search(text):
+            if len(text.encode()) > kind.length_max or CONTROL.search(text) or (kind.is_name and not text.strip()):
                 raise ValueFault(f"{shown} is not {_wanted(kind)}; for example {kind.example}")
             return text
         case AddressText():
@@ -88,7 +88,8 @@ def _wanted(kind: Kind) -> str:
         case Choice():
             return "one of " + ", ".join(kind.words)
         case Text():
-            return f"a text of at most {kind.length_max} bytes without control characters"
+            what = "a name" if kind.is_name else "a text"
+            return f"{what} of at most {kind.length_max} bytes without control characters"
         case AddressText():
             return "an address such as " + kind.example
         case _:

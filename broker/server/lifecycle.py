@@ -1,102 +1,38 @@
-"""One running node: the broker core, its listeners, the API, the plugins, and its life from start to stop."""
+"""The life of one node from start to stop: its listeners, the API, the plugins, and the lines of the log that count."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import time
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from broker.broker import Broker
-from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from broker.config.printer import changed_keys
 from broker.config.settings import Settings
 from broker.plugins import Plugin, load_plugin
 from broker.server.count_log import CountLog, CountLogs
+from broker.server.host import Host
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
-from broker.server.protocol import ClientProtocol
-from broker.server.turns import Turns
-from broker.session.connection import Connection
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to take what was written to them
 PLUGIN_STOP_SECONDS_MAX: Final = 1.0
 
 
-class Server:
-    """Made and used inside a running loop."""
+class Server(Host):
+    """Made and used inside a running loop: `start`, `wait_stopped`, `stop`."""
 
     def __init__(self, settings: Settings) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.settings = settings
-        self.log = get_logger("server")
-        self.broker = Broker(settings.mqtt, random.Random(), self.loop.time())
+        super().__init__(settings)
         self.listeners = Listeners(self)
-        self.api: Any = None  # broker.api.server.ApiServer, loaded only when the configuration asks for it
         self.plugins: list[Plugin] = []
-        self.protocols: set[ClientProtocol] = set()
-        self.turns = Turns(self.broker, self.loop, self)
-        self._wall_offset = time.time() - self.loop.time()
         self._count_logs: CountLogs | None = None
         self._started = False
-        self._stopping = False
-        self._stopped = asyncio.Event()
-        self._all_closed = asyncio.Event()
-        self.stop_reason = ""
-
-    # --- clock and flush ---
-
-    def now(self) -> float:
-        """Monotonic seconds, the `now` of every core."""
-        return self.turns.now()
-
-    def wall_time(self, monotonic: float) -> float:
-        """Unix seconds of a monotonic instant."""
-        return monotonic + self._wall_offset
-
-    def flush_soon(self) -> None:
-        """After acting on the broker: write what it wants written at the end of this loop turn, once for each receiver."""
-        self.turns.flush_soon()
-
-    # --- connections ---
-
-    def admit(self, protocol: ClientProtocol) -> bool:
-        """Whether one more connection is within `max_connections`."""
-        limit = self.settings.mqtt.max_connections
-        if self._stopping or (limit and len(self.protocols) >= limit):
-            self.broker.counters.connections_refused += 1
-            return False
-        self.protocols.add(protocol)
-        return True
-
-    def forget(self, protocol: ClientProtocol) -> None:
-        self.protocols.discard(protocol)
-        if not self.protocols:
-            self._all_closed.set()
-
-    def internal_error(self, connection: Connection, error: Exception) -> None:
-        """A fault of ours: logged with its traceback, and only this connection ends."""
-        self.log.error("fault in handling a client", client_id=connection.client_id, exc_info=error)
-        try:
-            self.broker.close_connection(connection, IMPLEMENTATION_SPECIFIC_ERROR, "internal error", self.now())
-        except Exception as second:
-            self.log.error("fault in closing a client", client_id=connection.client_id, exc_info=second)
-            cast(ClientProtocol, connection.owner).abort()
-
-    def plugin_error(self, error: Exception) -> None:
-        self.log.error("fault in a plugin", exc_info=error)
-
-    def timer_error(self, error: Exception) -> None:
-        self.log.error("fault in handling a timeout", exc_info=error)
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What nobody caught, as a line of the log instead of loose text among it."""
+        """An exception that nothing caught, as a line of the log."""
         self.log.error("fault in a callback", text=context.get("message", ""), exc_info=context.get("exception"))
-
-    # --- life ---
 
     async def start(self) -> None:
         """Open everything; raises StartError, after which `stop` gives back what was opened."""
@@ -109,7 +45,7 @@ class Server:
         for name in settings.plugin_order:
             plugin_class = load_plugin(name)
             if plugin_class is None:
-                self.log.warning("plugin is not there yet", plugin=name)
+                self.log.warning("the plugin is not there, the node runs without it", plugin=name)
                 continue
             self.plugins.append(plugin_class(self))
         for plugin in self.plugins:
@@ -152,17 +88,6 @@ class Server:
                 CountLog(self.log.info, "input refused", refused, now),
             ],
         )
-
-    async def wait_stopped(self) -> None:
-        """Until somebody inside asks for the end (`stop_soon`)."""
-        await self._stopped.wait()
-
-    def stop_soon(self, reason: str) -> None:
-        """Ask for the end of the process, with the line that it ends with."""
-        if not self.stop_reason:
-            self.stop_reason = reason
-        self.log.error("stopping", reason=reason)
-        self._stopped.set()
 
     async def stop(self) -> None:
         """Graceful end within 5 s: no new clients, those here are told, the other nodes are told, everything is closed."""

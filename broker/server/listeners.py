@@ -12,7 +12,7 @@ from broker.server.protocol import ClientProtocol
 from broker.server.start_error import bind_error
 
 if TYPE_CHECKING:
-    from broker.server.lifecycle import Server
+    from broker.server.host import Host
 
 BACKLOG: Final = 1024  # connections that the kernel keeps until we accept them
 PROBE_IDLE_SECONDS: Final = 600  # of silence, before the kernel asks whether a client is there
@@ -36,7 +36,7 @@ def _probe_silent_clients(listener: int) -> None:
 class Listeners:
     """Sockets of all `listeners` of the configuration."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._sockets: list[asyncio.Server] = []
         self.addresses: list[str] = []  # as bound: with the port that the kernel chose for port 0

@@ -10,7 +10,8 @@ import dataclasses
 import resource
 from typing import Final
 
-from broker.config.settings import MqttSettings, Settings
+from broker.config.settings import Settings
+from broker.config.settings_mqtt import MqttSettings
 
 KEPT_MIN: Final = 32  # what a node without neighbours has open
 KEPT_SHARE: Final = 4  # of what is possible, one in so many is kept for other nodes and the API

@@ -1,14 +1,15 @@
-"""The file with the process id: one living node a file, and the address of `gmqttd reload`."""
+"""The file with the process id of a node. Two living nodes cannot have the same; `gmqttd reload` finds the node by it."""
 
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 PID_TEXT_MAX: Final = 20
 COMMAND_NAME: Final = b"gmqttd"
-MODULE_NAMES: Final = (b"broker.server.cli", b"broker/server/cli.py")
+MODULE_NAME: Final = b"broker"  # python -m broker
 
 
 class PidFileError(Exception):
@@ -43,9 +44,10 @@ def write_pid(path: str) -> None:
     else:
         if pid != os.getpid():
             raise PidFileError(f"{path}: a gmqttd with process id {pid} is running with this pid_file; stop it first")
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise PidFileError(f"{path}: there is no folder {file.parent}; make it, or name another pid_file")
     try:
-        file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
         partial = file.with_name(f"{file.name}.{os.getpid()}")
         partial.write_text(f"{os.getpid()}", encoding="ascii")  # without a line end: gmqttd's reload reads it too
         partial.replace(file)
@@ -93,6 +95,4 @@ def is_living_node(pid: int) -> bool:
     if arguments == [b""]:
         return False  # a process that has ended and waits to be collected has no command line
     names = [os.path.basename(argument) for argument in arguments[:2]]
-    return COMMAND_NAME in names or any(
-        argument == name or argument.endswith(b"/" + name) for argument in arguments for name in MODULE_NAMES
-    )
+    return COMMAND_NAME in names or (b"-m", MODULE_NAME) in pairwise(arguments)

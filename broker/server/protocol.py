@@ -13,7 +13,7 @@ from broker.server.socket_writer import SocketWriter
 from broker.session.connection import Connection
 
 if TYPE_CHECKING:
-    from broker.server.lifecycle import Server
+    from broker.server.host import Host
 
 
 LINGER_SECONDS_MAX: Final = 2.0  # from our last byte to the client's end of the connection
@@ -25,7 +25,7 @@ class ClientProtocol(asyncio.Protocol):
 
     __slots__ = ("connection", "linger", "paused", "server", "transport", "turns", "writer")
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self.server = server
         self.turns = server.turns
         self.transport: asyncio.Transport | None = None

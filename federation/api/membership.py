@@ -7,7 +7,6 @@ from google.protobuf.empty_pb2 import Empty
 
 from broker.api.errors import ApiError, invalid_argument
 from broker.config.addresses import Address, AddressError, parse_address
-from broker.config.settings import DEFAULT_GOSSIP_PORT
 from federation.api.control import MembershipControl
 from federation.api.pb.federation_pb2 import (
     ForceLeaveRequest,
@@ -19,6 +18,7 @@ from federation.api.pb.federation_pb2 import (
 from federation.api.pb.federation_pb2_grpc import MembershipServicer
 from federation.errors import JoinFailed, NotRunning
 from federation.serf.joins import JOIN_ADDRESSES_MAX
+from federation.settings import DEFAULT_GOSSIP_PORT
 
 
 class MembershipService(MembershipServicer):

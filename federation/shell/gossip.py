@@ -9,12 +9,12 @@ from collections.abc import Callable, Coroutine
 from typing import Final
 
 from broker.config.addresses import parse_address
-from broker.config.settings import DEFAULT_GOSSIP_PORT
 from federation.errors import JoinFailed
 from federation.gossip.addresses import Address
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave
 from federation.serf.retry_join import RetryJoin, SeedsJoined, SeedsUnreachable
 from federation.serf.serf import Serf, SerfPhase
+from federation.settings import DEFAULT_GOSSIP_PORT
 from federation.shell.gossip_protocols import AcceptedStream, Datagrams, GossipLink, OpenedStream
 from federation.shell.gossip_sockets import TCP_BACKLOG, GossipSockets, bind_gossip
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.broker import Broker
-from broker.config.settings import MqttSettings
-from broker.config.settings_federation import FederationSettings
+from broker.config.settings_mqtt import MqttSettings
 from broker.message import NEVER
 from broker.session.connection import Connection
 from federation.gossip.addresses import Address
@@ -16,6 +15,7 @@ from federation.serf.config import SerfConfig
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave, NameConflict
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import SerfPhase
+from federation.settings import FederationSettings
 from federation.simulator.client import Client
 from federation.simulator.network import Stream
 from federation.simulator.serf_process import GOSSIP_PORT, SerfProcess

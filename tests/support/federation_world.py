@@ -23,12 +23,12 @@ from broker.codec.packets import (
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
-from broker.config.settings_federation import FederationSettings
 from broker.message import NEVER
 from broker.session.connection import Connection
 from federation.api.pb import federation_pb2 as pb
 from federation.node import Node, NotAMember, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
+from federation.settings import FederationSettings
 from federation.stream.batches import Batch
 from federation.stream.sender import PeerSender
 from federation.stream.state import State

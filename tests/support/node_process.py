@@ -106,7 +106,7 @@ class Node:
     # --- life
 
     def program(self) -> list[str]:
-        return [sys.executable, "-m", "broker.server.cli"]
+        return [sys.executable, "-m", "broker"]
 
     def spawn(self, text: str | None = None) -> None:
         """Start the process; `text` replaces the configuration."""

@@ -13,11 +13,11 @@ from broker.codec.packets import Connect, Packet, PubAck, Publish, Subscribe, Su
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
-from broker.config.settings_federation import FederationSettings
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.node import Node, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
+from federation.settings import FederationSettings
 from federation.shell.grpc_client import PeerClient
 from federation.shell.stream_server import StreamServer
 from federation.stream.frames import SUBSCRIBE, encode_interest

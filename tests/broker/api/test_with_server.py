@@ -64,6 +64,7 @@ async def test_a_client_and_the_api(server: lifecycle.Server) -> None:
     await client.receive(ConnAck)
     client.send(Subscribe(1, [SubscribeFilter(b"a/b", 1)]))
     await client.receive(SubAck)
+    assert server.api is not None
     base = f"http://{server.api.http_addresses[0]}/v1"
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{base}/clients") as response:

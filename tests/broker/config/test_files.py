@@ -1,7 +1,8 @@
-"""The files of configs/, a file of gmqttd, and the generated documentation."""
+"""The files of configs/, the default file of the Go broker, and the generated documentation."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +17,10 @@ from broker.config.settings import ApiListener, Settings
 ROOT: Final = Path(__file__).resolve().parents[3]
 CONFIGS: Final = sorted((ROOT / "configs").glob("*.yml"))
 
-# Every key of gmqttd's own default file, with its values, and the parts that it has as examples switched on.
-GMQTTD_FILE: Final = """\
+# The default file of the Go broker without its comments.
+GO_FILE: Final = """\
 listeners:
   - address: ":1883"
-    tls: {cacert: "ca", cert: "cert", key: "key"}
   - address: ":8883"
     websocket: {path: "/"}
 api:
@@ -96,6 +96,17 @@ def test_the_default_file_is_the_defaults() -> None:
     assert load(ROOT / "configs/default_config.yml").settings == Settings()
 
 
+def test_the_default_file_has_every_key_that_is_commented_out() -> None:
+    """Lines with "#" and two spaces are a part of the file that waits for a plugin or a feature."""
+    text = re.sub(r"^#(?=  )", "", default_yaml(), flags=re.MULTILINE)
+    result = load_bytes(text.encode(), "default_config.yml")
+    assert [str(fault) for fault in result.faults] == []
+    assert result.settings == Settings()
+    assert {"plugins.auth", "plugins.federation", "plugins.prometheus", "persistence.redis"} <= {
+        warning.key for warning in result.warnings
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "node_name", "mqtt", "rest", "grpc", "federation", "gossip", "joins"),
     [
@@ -121,13 +132,17 @@ def test_the_nodes_of_the_walk_through(
     assert [str(address) for address in node.retry_join] == joins
 
 
-def test_a_file_of_gmqttd_loads_with_warnings_only() -> None:
-    result = load_bytes(GMQTTD_FILE.encode(), "gmqttd.yml")
+def test_the_default_file_of_the_go_broker_loads_with_warnings_only() -> None:
+    result = load_bytes(GO_FILE.encode(), "gmqttd.yml")
     assert result.faults == []
     assert {warning.key for warning in result.warnings} == {
-        "listeners[0].tls",
         "listeners[1].websocket",
-        "plugin_order",
+        "mqtt.inflight_expiry",
+        "persistence.redis",
+        "plugins.auth",
+        "plugins.prometheus",
+        "plugins.federation.rejoin_after_leave",
+        "plugin_order[0]",
     }
     assert result.settings is not None
     assert result.settings.mqtt == Settings().mqtt

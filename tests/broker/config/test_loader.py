@@ -18,8 +18,8 @@ from broker.config.settings import ListenerSettings, LogSettings, Settings
 MINIMUM = "log: {level: info}\n"
 
 
-def read(text: str) -> LoadResult:
-    return load_bytes(text.encode(), "x.yml")
+def read(text: str, allow_missing: bool = False) -> LoadResult:
+    return load_bytes(text.encode(), "x.yml", allow_missing)
 
 
 def good(text: str) -> Settings:
@@ -35,8 +35,8 @@ def faults(text: str) -> list[str]:
     return [str(fault) for fault in result.faults]
 
 
-def warnings(text: str) -> list[str]:
-    result = read(text)
+def warnings(text: str, allow_missing: bool = False) -> list[str]:
+    result = read(text, allow_missing)
     assert result.settings is not None, result.faults
     return [str(warning) for warning in result.warnings]
 
@@ -114,11 +114,25 @@ def test_keys_without_a_value_are_not_set() -> None:
         ("plugins: {federation: {retry_join: ['a:0']}}\n", "the port 0, which nobody listens on"),
         (
             'plugins: {federation: {node_name: "a\\nb"}}\n',
-            "is not a text of at most 128 bytes without control characters",
+            "is not a name of at most 128 bytes without control characters",
         ),
+        ("plugins: {federation: {node_name: ' '}}\n", '" " is not a name of at most 128 bytes'),
         (
             "plugin_order: [admn]\n",
-            'x.yml:1: plugin_order[0]: "admn" is not one of auth, prometheus, admin, federation',
+            'x.yml:1: plugin_order[0]: no plugin "admn" is installed; the nearest is admin; --allow-missing starts without',
+        ),
+        (
+            "plugin_order:\n- zz\n",
+            'x.yml:2: plugin_order[0]: no plugin "zz" is installed; installed are admin, federation',
+        ),
+        ("plugins: {zz: {a: 1}}\n", "x.yml:1: plugins.zz: unknown key; known here are auth, federation, prometheus"),
+        (
+            "listeners: []\n",
+            'x.yml:1: listeners: the list is empty, so no client could connect; for example [{address: ":1883"}]',
+        ),
+        (
+            "listeners: [{address: ':8883', websocket: {path: /}}]\n",
+            "x.yml:1: listeners: none of the listeners can be opened, so no client could connect",
         ),
         ("plugin_order:\n- admin\n- admin\n", 'x.yml:3: plugin_order[1]: "admin" is already in the list'),
         (
@@ -153,7 +167,7 @@ def test_a_fault_names_line_key_and_what_would_be_right(text: str, fault: str) -
         (b"just text\n", "x.yml:1: this is not a mapping of keys"),
         (b"- a\n", "x.yml:1: this is not a mapping of keys"),
         (b"a: [1, 2\nb: 3\n", "x.yml:2: this is not YAML"),
-        (b"log:\n\tlevel: info\n", "x.yml:2: this is not YAML: a tab stands where YAML takes only spaces"),
+        (b"log:\n\tlevel: info\n", "x.yml:2: this is not YAML: column 1: a tab stands where YAML takes only spaces"),
         (b"a: 1\n---\nb: 2\n", "this is not YAML"),
         (b"a: *nobody\n", "x.yml:1: this is not YAML"),
         (b"a: 1\nb: \xff\n", "x.yml:2: the byte 0xff is not UTF-8 text"),
@@ -245,25 +259,29 @@ def test_both_spellings_of_the_session_timer() -> None:
     assert "already set" in faults(text)[0]
 
 
+TLS = "listeners: [{address: ':1883'}, {address: ':8883', tls: {cert: a, key: b}}]\n"
+
+
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
         (
-            "listeners: [{address: ':1883', tls: {cert: a, key: b}}]\n",
-            "x.yml:1: listeners[0].tls: this is not there yet: this listener is not opened",
+            "listeners: [{address: ':1883'}, {address: ':1', websocket: {path: /}}]\n",
+            "x.yml:1: listeners[1].websocket: this is not there yet: this listener is not opened",
         ),
-        ("listeners: [{address: ':1883', websocket: {path: /}}]\n", "listeners[0].websocket: this is not there yet"),
-        ("api: {grpc: [{address: ':1', tls: {cert: a}}]}\n", "api.grpc[0].tls: this is not there yet"),
         ("persistence: {type: redis}\n", 'persistence.type: "redis" is not there yet: everything is kept in memory'),
         ("persistence: {redis: {database: 3}}\n", "persistence.redis: this is not there yet"),
-        ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus.path: this is not there yet"),
-        ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth.hash: this is not there yet: every client is let in"),
-        ("plugins: {federation: {snapshot_path: /a}}\n", "plugins.federation.snapshot_path: this is not there yet"),
-        ("plugins: {federation: {rejoin_after_leave: true}}\n", "rejoin_after_leave: this is not there yet"),
-        ("plugin_order: [auth]\n", 'plugin_order: "auth" is not there yet: every client is let in without a password'),
-        ("plugin_order: [prometheus]\n", 'plugin_order: "prometheus" is not there yet: no metrics are served'),
-        ("config_dir: /etc/gmqtt\n", "config_dir: this key has no effect, here as in gmqttd"),
+        ("mqtt: {inflight_expiry: 1s}\n", "mqtt.inflight_expiry: this is not there yet"),
+        ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus: this is not there yet: no metrics are served"),
+        ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth: this is not there yet: every client is let in"),
+        ("plugin_order: [prometheus]\n", 'plugin_order[0]: "prometheus" is not there yet: no metrics are served'),
+        ("config_dir: /etc/gmqtt\n", "config_dir: this key has no effect, here as in the Go broker"),
         ("mqtt: {max_awaiting_rel: 100}\n", "mqtt.max_awaiting_rel: this key has no effect"),
+        ("plugins: {admin: {http: {enable: true}}}\n", "plugins.admin: this key has no effect"),
+        (
+            "plugins:\n  federation: {node_name: a}\n",
+            "x.yml:2: plugins.federation: plugin_order does not name federation, so these keys have no effect",
+        ),
     ],
 )
 def test_what_is_not_there_yet_is_accepted_with_a_warning(text: str, warning: str) -> None:
@@ -272,23 +290,58 @@ def test_what_is_not_there_yet_is_accepted_with_a_warning(text: str, warning: st
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("key", "value"),
     [
-        "plugins: {prometheus: {path: /metrics, listen_address: ':8082'}}\n",
-        "plugins: {federation: {snapshot_path: '', rejoin_after_leave: false}}\n",
-        "persistence: {type: memory, redis: {addr: '127.0.0.1:6379', idle_timeout: 240s}}\n",
+        ("plugins.prometheus", "plugins: {prometheus: {path: /metrics, listen_address: ':8082'}}\n"),
+        ("persistence.redis", "persistence: {type: memory, redis: {addr: '127.0.0.1:6379', idle_timeout: 240s}}\n"),
+        ("mqtt.inflight_expiry", "mqtt: {inflight_expiry: 30s}\n"),
+        (
+            "plugins.federation.rejoin_after_leave",
+            "plugin_order: [federation]\nplugins: {federation: {rejoin_after_leave: false}}\n",
+        ),
+        (
+            "plugins.federation.snapshot_path",
+            "plugin_order: [federation]\nplugins: {federation: {snapshot_path: ''}}\n",
+        ),
     ],
 )
-def test_defaults_of_what_is_not_there_yet_draw_no_warning(text: str) -> None:
-    assert warnings(text) == []
+def test_the_default_of_what_is_not_there_yet_draws_a_warning_too(key: str, value: str) -> None:
+    (found,) = warnings(value)
+    assert f"{key}: this is not there yet" in found
 
 
-def test_what_was_to_be_encrypted_is_not_served() -> None:
-    listener = ListenerSettings(Address("tcp", "", 1883))
-    assert listener.is_served
-    settings = good("listeners: [{address: ':1883', tls: {}}]\napi: {http: [{address: ':1', tls: {}}]}\n")
-    assert not settings.listeners[0].is_served
-    assert not settings.api.http[0].is_served
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (TLS, "x.yml:1: listeners[1].tls: this is not there yet: this listener is not opened"),
+        ("api: {grpc: [{address: ':1', tls: {cert: a}}]}\n", "api.grpc[0].tls: this is not there yet"),
+        ("api: {http: [{address: ':1', tls: {}}]}\n", "api.http[0].tls: this is not there yet"),
+        (
+            "plugin_order: [auth]\n",
+            'plugin_order[0]: "auth" is not there yet: every client is let in without a password',
+        ),
+        ("plugin_order: [acl]\n", 'plugin_order[0]: no plugin "acl" is installed'),
+    ],
+)
+def test_a_node_does_not_start_without_the_security_that_its_file_asks_for(text: str, fault: str) -> None:
+    (found,) = faults(text)
+    assert fault in found
+    assert found.endswith("; --allow-missing starts without it")
+    (warning,) = warnings(text, allow_missing=True)
+    assert fault in warning
+    assert "--allow-missing" not in warning
+
+
+def test_a_node_never_serves_nobody() -> None:
+    """Nor opens without encryption what was to be encrypted."""
+    result = read("listeners: [{address: ':8883', tls: {}}]\n", allow_missing=True)
+    assert [fault.key for fault in result.faults] == ["listeners"]
+    result = read(TLS, allow_missing=True)
+    assert result.settings is not None
+    assert [listener.is_served for listener in result.settings.listeners] == [True, False]
+    result = read("api: {http: [{address: ':1', tls: {}}]}\n", allow_missing=True)
+    assert result.settings is not None
+    assert not result.settings.api.http[0].is_served
 
 
 @given(
@@ -316,7 +369,7 @@ def test_any_bytes_are_settings_or_faults(data: bytes) -> None:
 
 def test_what_is_printed_is_read_as_the_same_settings() -> None:
     settings = good(
-        "listeners:\n- address: '[::1]:0'\n- {address: ':1884', tls: {cert: c}}\n"
+        "listeners:\n- address: '[::1]:0'\n- {address: ':1884', websocket: {path: /c}}\n"
         "api: {grpc: [{address: unix:///run/a.sock}], http: [{address: ':8083', map: 'tcp://127.0.0.1:8084'}]}\n"
         "mqtt: {session_expiry: 1.5h, publisher_hold_max: 0, max_queued_bytes: 12345}\n"
         "plugins: {federation: {node_name: 'true', retry_join: ['a:1', '[::1]:2'], advertise_fed_addr: 'x:3'}}\n"

@@ -44,12 +44,12 @@ def gone_pid() -> int:
 
 
 def test_write_and_remove(tmp_path: Path) -> None:
-    path = tmp_path / "below" / "node.pid"
+    path = tmp_path / "node.pid"
     write_pid(str(path))
     assert path.read_text() == str(os.getpid())
     write_pid(str(path))
     remove_pid(str(path))
-    assert list(path.parent.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     remove_pid(str(path))
 
 
@@ -104,5 +104,33 @@ def test_faults_of_the_file_system(tmp_path: Path) -> None:
     with pytest.raises(PidFileError, match="cannot be written"):
         write_pid(str(tmp_path))
     (tmp_path / "file").write_text("1")
-    with pytest.raises(PidFileError, match="cannot be written"):
+    with pytest.raises(PidFileError, match="there is no folder"):
         write_pid(str(tmp_path / "file" / "node.pid"))
+
+
+def test_no_folder_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "below"
+    with pytest.raises(PidFileError, match=f"there is no folder {folder}; make it, or name another pid_file"):
+        write_pid(str(folder / "node.pid"))
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_node"),
+    [
+        (["-m", "broker", "start"], True),
+        (["-X", "dev", "-m", "broker"], True),
+        (["-m", "http.server", "broker"], False),
+        (["-m", "brokers"], False),
+    ],
+)
+def test_a_node_is_known_by_its_command_line(tmp_path: Path, arguments: list[str], is_node: bool) -> None:
+    interpreter = tmp_path / "interpreter"
+    interpreter.write_text("#!/bin/sh\necho\nread line\n")
+    interpreter.chmod(0o755)
+    with subprocess.Popen(
+        ["/bin/sh", str(interpreter), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert is_living_node(process.pid) is is_node

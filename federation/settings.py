@@ -1,4 +1,4 @@
-"""The keys of `plugins.federation`: those of gmqttd, and ours."""
+"""The keys of `plugins.federation`: those of the Go broker, and extensions."""
 
 import socket
 from dataclasses import dataclass, field
@@ -16,14 +16,14 @@ OUTBOX_BYTES_MAX: Final = 2**40
 
 @dataclass(frozen=True, slots=True)
 class FederationSettings:
-    """The federation of this node with others. Only where `plugin_order` has `federation`."""
+    """The federation of this node with others."""
 
     node_name: Annotated[
         str,
         Setting(
             "Name of the node, which no other member may have. Other nodes keep what they know of this one under it: "
             "a node that comes back keeps its name.",
-            Text("node1", 128),
+            Text("node1", 128, is_name=True),
             default_text="the host name",
         ),
     ] = field(default_factory=socket.gethostname)
@@ -31,7 +31,7 @@ class FederationSettings:
         Address,
         Setting(
             "Address that the event streams of other nodes come in on (gRPC).",
-            AddressText(":8901", DEFAULT_FEDERATION_PORT),
+            AddressText(":8901", DEFAULT_FEDERATION_PORT, listens=True),
         ),
     ] = DEFAULT_FED_ADDR
     advertise_fed_addr: Annotated[
@@ -45,7 +45,7 @@ class FederationSettings:
     ] = None
     gossip_addr: Annotated[
         Address,
-        Setting("Address of the membership's gossip, UDP and TCP.", AddressText(":8902", DEFAULT_GOSSIP_PORT)),
+        Setting("Address of the gossip, UDP and TCP.", AddressText(":8902", DEFAULT_GOSSIP_PORT, listens=True)),
     ] = DEFAULT_GOSSIP_ADDR
     advertise_gossip_addr: Annotated[
         Address | None,

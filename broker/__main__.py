@@ -1,0 +1,5 @@
+"""`python -m broker` is the command `gmqttd`."""
+
+from broker.server.cli import main
+
+main()

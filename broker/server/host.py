@@ -1,0 +1,117 @@
+"""The running node as plugins, the API and the connections of clients see it. `lifecycle.Server` starts and stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING, Protocol, cast
+
+from broker.broker import Broker
+from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
+from broker.config.settings import Settings
+from broker.server.logging import get_logger
+from broker.server.turns import Turns
+from broker.session.connection import Connection
+
+if TYPE_CHECKING:
+    from broker.api.server import ApiServer
+
+
+class ClientShell(Protocol):
+    """The shell of one client's connection, as the node sees it."""
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """None before and after the connection."""
+
+    def abort(self) -> None:
+        """End the socket at once, whatever is still to be written."""
+
+
+class Host:
+    """Made and used inside a running loop.
+
+    broker     the core; after acting on it call `flush_soon`
+    settings   the configuration that is in effect; `settings.plugins.NAME` are the keys of a plugin
+    api        where a plugin registers its services; None without `api` addresses
+    turns      the ends of loop turns, for a plugin that writes at the end of each
+    protocols  the connections of clients
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.settings = settings
+        self.log = get_logger("server")
+        self.broker = Broker(settings.mqtt, random.Random(), self.loop.time())
+        self.turns = Turns(self.broker, self.loop, self)
+        self.api: ApiServer | None = None  # loaded only when the configuration asks for it
+        self.protocols: set[ClientShell] = set()
+        self.stop_reason = ""
+        self._wall_offset = time.time() - self.loop.time()
+        self._stopping = False
+        self._stopped = asyncio.Event()
+        self._all_closed = asyncio.Event()
+
+    # --- clock and flush ---
+
+    def now(self) -> float:
+        """Monotonic seconds, the `now` of every core."""
+        return self.turns.now()
+
+    def wall_time(self, monotonic: float) -> float:
+        """Unix seconds of a monotonic instant."""
+        return monotonic + self._wall_offset
+
+    def flush_soon(self) -> None:
+        """After acting on the broker: write its output at the end of this loop turn, once for each receiver."""
+        self.turns.flush_soon()
+
+    # --- connections ---
+
+    def admit(self, protocol: ClientShell) -> bool:
+        """Whether one more connection is within `max_connections`."""
+        limit = self.settings.mqtt.max_connections
+        if self._stopping or (limit and len(self.protocols) >= limit):
+            self.broker.counters.connections_refused += 1
+            return False
+        self.protocols.add(protocol)
+        return True
+
+    def forget(self, protocol: ClientShell) -> None:
+        """The connection is closed."""
+        self.protocols.discard(protocol)
+        if not self.protocols:
+            self._all_closed.set()
+
+    # --- faults of ours ---
+
+    def internal_error(self, connection: Connection, error: Exception) -> None:
+        """A fault in handling one client: logged with its traceback, and only this connection ends."""
+        self.log.error("fault in handling a client", client_id=connection.client_id, exc_info=error)
+        try:
+            self.broker.close_connection(connection, IMPLEMENTATION_SPECIFIC_ERROR, "internal error", self.now())
+        except Exception as second:
+            self.log.error("fault in closing a client", client_id=connection.client_id, exc_info=second)
+            cast(ClientShell, connection.owner).abort()
+
+    def plugin_error(self, error: Exception) -> None:
+        """A fault at the end of a turn, or for a publisher that is no client."""
+        self.log.error("fault in a plugin", exc_info=error)
+
+    def timer_error(self, error: Exception) -> None:
+        """A fault in a deadline."""
+        self.log.error("fault in handling a timeout", exc_info=error)
+
+    # --- stop ---
+
+    def stop_soon(self, reason: str) -> None:
+        """Ask for the end of the process, with the line that it ends with."""
+        if not self.stop_reason:
+            self.stop_reason = reason
+        self.log.error("stopping", reason=reason)
+        self._stopped.set()
+
+    async def wait_stopped(self) -> None:
+        """Until `stop_soon` is called."""
+        await self._stopped.wait()

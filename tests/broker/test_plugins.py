@@ -1,0 +1,232 @@
+"""Plugins of other distributions: found by their entry points, with settings that are checked, printed and described."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+TIMEOUT: Final = 30.0
+
+SETTINGS: Final = '''
+from dataclasses import dataclass
+from typing import Annotated
+
+from broker.config.addresses import Address
+from broker.config.setting import AddressText, Duration, Section, Setting, Text, Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is answered."""
+
+    text: Annotated[str, Setting("The words of the answer.", Text("hello"))] = "hello"
+    count: Annotated[int, Setting("How often they are said.", Whole(1, 9, 2))] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class GreeterSettings:
+    """Greets whoever asks. More about it."""
+
+    address: Annotated[Address, Setting("Where it listens.", AddressText(":7000", listens=True))] = Address("tcp", "", 7000)
+    delay: Annotated[float, Setting("Time before the answer.", Duration(0.0, "5s"), "Raising it is slow.")] = 5.0
+    reply: Annotated[Reply, Setting("The answer.", Section())] = Reply()
+'''
+
+IMPORTS: Final = SETTINGS.partition("\n\n\n")[0] + "\n"
+FIELD: Final = '    delay: Annotated[float, Setting("Time.", Duration(0.0, "5s"))]'
+
+PLUGIN: Final = """
+from broker.plugins import Plugin
+
+
+class Greeter(Plugin):
+    async def start(self) -> None:
+        self.server.stop_soon(f"greeter says {self.server.settings.plugins.greeter.reply.text}")
+
+
+class NoPlugin:
+    pass
+"""
+
+ENTRY_POINTS: Final = """\
+[gmqttd.plugins]
+greeter = greeter.plugin:Greeter
+[gmqttd.plugin_settings]
+greeter = greeter.settings:GreeterSettings
+"""
+
+
+class Site:
+    """A folder of installed distributions, in front of those of the tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = folder / "node.yml"
+
+    def install(
+        self, name: str, entry_points: str = ENTRY_POINTS, settings: str = SETTINGS, plugin: str = PLUGIN
+    ) -> None:
+        package = self.folder / name
+        package.mkdir()
+        (package / "__init__.py").write_text("")
+        (package / "settings.py").write_text(settings)
+        (package / "plugin.py").write_text(plugin)
+        metadata = self.folder / f"{name}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(entry_points)
+
+    def run(self, command: str, config: str = "") -> subprocess.CompletedProcess[str]:
+        """`gmqttd COMMAND` with a configuration file of this text."""
+        self.config.write_text(config)
+        arguments = ["-c", str(self.config), command] if config else [command]
+        return subprocess.run(
+            [sys.executable, "-m", "broker", *arguments],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.folder), "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_the_settings_of_an_installed_plugin_are_read_and_printed(site: Site) -> None:
+    site.install("greeter")
+    done = site.run("check", "plugin_order: [greeter]\nplugins: {greeter: {delay: 90s, reply: {count: 3}}}\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        "  greeter:\n    address: :7000\n    delay: 1m30s\n    reply:\n      text: hello\n      count: 3\n"
+        in done.stdout
+    )
+    assert "  federation:\n" in done.stdout
+
+
+def test_the_settings_of_an_installed_plugin_are_described(site: Site) -> None:
+    site.install("greeter")
+    done = site.run("defaults")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "#  # Greets whoever asks.\n#  greeter:\n#    # Where it listens.\n" in done.stdout
+    assert "#    # Time before the answer. Raising it is slow.\n#    delay: 5s\n" in done.stdout
+    assert "#      # How often they are said.\n#      count: 2\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        (
+            "plugins:\n  greeter:\n    dely: 1s\n",
+            ":3: plugins.greeter.dely: unknown key; the nearest known one is plugins.greeter.delay",
+        ),
+        (
+            "plugins:\n  greeter:\n    reply:\n      count: 10\n",
+            ':4: plugins.greeter.reply.count: "10" is not a whole number of 1..9; for example 2',
+        ),
+        (
+            "plugin_order: [greeter]\nlisteners: [{address: ':7000'}]\n",
+            ': plugins.greeter.address: ":7000" is already taken by listeners[0].address (":7000")',
+        ),
+        (
+            "plugin_order: [greeting]\n",
+            ':1: plugin_order[0]: no plugin "greeting" is installed; the nearest is greeter',
+        ),
+    ],
+)
+def test_a_fault_names_the_whole_path_of_the_key(site: Site, config: str, fault: str) -> None:
+    site.install("greeter")
+    done = site.run("check", config)
+    assert done.returncode == 2
+    assert f"{site.config}{fault}" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_plugin_runs_with_its_settings(site: Site) -> None:
+    site.install("greeter")
+    done = site.run(
+        "start",
+        "listeners: [{address: '127.0.0.1:0'}]\nplugin_order: [greeter]\nplugins: {greeter: {reply: {text: salve}}}\n",
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "gmqttd: greeter says salve"
+
+
+def test_keys_of_a_plugin_that_does_not_run_draw_a_warning(site: Site) -> None:
+    site.install("greeter")
+    done = site.run("check", "plugins: {greeter: {delay: 1s}}\n")
+    assert done.returncode == 0
+    assert "plugins.greeter: plugin_order does not name greeter, so these keys have no effect" in done.stderr
+
+
+def test_a_plugin_may_have_no_keys(site: Site) -> None:
+    site.install("greeter", "[gmqttd.plugins]\ngreeter = greeter.plugin:Greeter\n")
+    done = site.run("check", "plugin_order: [greeter]\nplugins: {greeter: {delay: 1s}}\n")
+    assert done.returncode == 2
+    assert "plugins.greeter: the plugin greeter has no keys" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ("import nothing_like_this\n", "cannot be loaded: ModuleNotFoundError: No module named 'nothing_like_this'"),
+        (
+            "GreeterSettings = 5\n",
+            "gmqttd.plugin_settings: greeter = greeter.settings:GreeterSettings is no frozen dataclass",
+        ),
+        (
+            "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass GreeterSettings:\n    delay: float = 5.0\n",
+            "GreeterSettings.delay has no Setting in its annotation",
+        ),
+        (f"{IMPORTS}@dataclass\nclass GreeterSettings:\n{FIELD} = 5.0\n", "is no frozen dataclass"),
+        (
+            f"{IMPORTS}@dataclass(frozen=True)\nclass GreeterSettings:\n{FIELD.replace('))]', '), required=True)]')}\n",
+            "GreeterSettings.delay is required; each key of a plugin has a default",
+        ),
+        (
+            f"{IMPORTS}@dataclass(frozen=True)\nclass GreeterSettings:\n{FIELD}\n",
+            "missing 1 required positional argument",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_used_are_a_fault_of_the_file_that_names_the_plugin(
+    site: Site, settings: str, fault: str
+) -> None:
+    site.install("greeter", settings=settings)
+    done = site.run("check", "plugin_order: [greeter]\n")
+    assert done.returncode == 2, done
+    assert f"{site.config}:1: plugin_order[0]: gmqttd.plugin_settings: greeter" in done.stderr
+    assert fault in done.stderr
+    assert "Traceback" not in done.stderr
+    assert site.run("check", "plugin_order: [admin]\n").returncode == 0, "nobody asked for the plugin"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "fault"),
+    [
+        ("Greeter = 5\n", "plugin_order: greeter = greeter.plugin:Greeter is no subclass of broker.plugins.Plugin"),
+        ("raise OSError('no card')\n", "greeter.plugin:Greeter cannot be loaded: OSError: no card"),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_stops_the_start(site: Site, plugin: str, fault: str) -> None:
+    site.install("greeter", plugin=plugin)
+    done = site.run("start", "listeners: [{address: '127.0.0.1:0'}]\nplugin_order: [greeter]\n")
+    assert done.returncode == 1
+    assert fault in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_of_two_plugins_with_one_name_none_is_taken(site: Site) -> None:
+    site.install("greeter")
+    site.install("other", ENTRY_POINTS.replace("= greeter.", "= other."))
+    done = site.run("check", "plugin_order: [greeter]\n")
+    assert done.returncode == 2
+    assert "is declared by greeter and other; uninstall all but one" in done.stderr
