@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from broker.counters import DROP_REASONS
-from broker.server.cli import EXIT_BAD_CONFIGURATION, EXIT_FAILED, EXIT_TIMEOUT
+from broker.server.exit_status import EXIT_BAD_CONFIGURATION, EXIT_FAILED
+from broker.server.run import EXIT_TIMEOUT
 from federation.stream.counters import REASONS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
