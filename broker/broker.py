@@ -30,6 +30,7 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.context import Context
 from broker.counters import DROP_WILL_REFUSED
 from broker.errors import MqttError
+from broker.hooks import ClientObserver
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
@@ -57,6 +58,7 @@ class Broker(Context):
         self.router = Router(self)
         self.commits = Commits()
         self.sessions: dict[str, Session] = {}
+        self.observer: ClientObserver | None = None
         self.shutting_down = False
         self.started_at = now
 
@@ -187,6 +189,10 @@ class Broker(Context):
         session.username = connection.username
         session.expiry_interval = expiry_interval
         session.attach(connection, now)
+        if self.observer is not None:
+            self.observer.client_connected(
+                client_id, connection.remote_addr, connection.version, connection.username, connection.keep_alive
+            )
         return session, present
 
     def close_connection(self, connection: Output, reason_code: int, text: str, now: float) -> None:
@@ -197,10 +203,15 @@ class Broker(Context):
         session = self.session_of(connection)
         connection.close(text)
         self.counters.connections_closed += 1
+        observer = self.observer
         if session is None:
             if reason_code != NO_REASON:  # who only looks whether the port is open was not refused
                 self.counters.connections_refused += 1
+                if observer is not None:
+                    observer.client_refused(connection.client_id, connection.remote_addr, text)
             return
+        if observer is not None:
+            observer.client_disconnected(connection.client_id, connection.remote_addr, text)
         will = connection.will
         connection.will = None
         session.detach(now)
@@ -297,7 +308,7 @@ class Broker(Context):
         try:
             self.publish(will_message(will, client_id, now), now)
         except MqttError:
-            self.counters.drop(DROP_WILL_REFUSED, 1)
+            self.counters.drop_for_client(DROP_WILL_REFUSED, 1, client_id)
         else:
             self.counters.wills_published += 1
 

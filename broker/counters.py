@@ -29,6 +29,39 @@ DROP_REASONS: Final = (
 )
 
 
+LOSERS_MAX: Final = 32
+
+
+class Losers:
+    """Who lost most messages, in bounded memory (Misra and Gries, 1982). A name that lost more than one in LOSERS_MAX + 1 of
+    all is among them. Counts are exact for up to LOSERS_MAX names, and lower bounds for more; `add` takes constant time on
+    the average."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, name: str, count: int) -> None:
+        counts = self._counts
+        if name in counts:
+            counts[name] += count
+        elif len(counts) < LOSERS_MAX:
+            counts[name] = count
+        else:
+            least = min(count, *counts.values())
+            for other in list(counts):
+                counts[other] -= least
+                if counts[other] == 0:
+                    del counts[other]
+            if count > least:
+                counts[name] = count - least
+
+    def take(self, names_max: int) -> dict[str, int]:
+        """The names that lost most since the last call, most first."""
+        counts = self._counts
+        self._counts = {}
+        return {name: counts[name] for name in sorted(counts, key=counts.__getitem__, reverse=True)[:names_max]}
+
+
 class Counters:
     """Totals since the start. Messages received and sent count by QoS: those of QoS 0, which every lone message counts, as
     plain numbers: a place in a list is an object and three calls."""
@@ -50,6 +83,8 @@ class Counters:
         self._acked_received = [0, 0, 0]  # by QoS; [0] stays 0
         self._acked_sent = [0, 0, 0]
         self.messages_dropped: dict[str, int] = dict.fromkeys(DROP_REASONS, 0)
+        self.clients_that_lost = Losers()
+        self.topics_that_lost = Losers()
         self.wills_published = 0
         self.publishers_held = 0
         self.routes_forgotten = 0
@@ -80,3 +115,11 @@ class Counters:
 
     def drop(self, reason: str, count: int) -> None:
         self.messages_dropped[reason] += count
+
+    def drop_for_client(self, reason: str, count: int, client_id: str) -> None:
+        self.messages_dropped[reason] += count
+        self.clients_that_lost.add(client_id, count)
+
+    def drop_of_topic(self, reason: str, count: int, topic: bytes) -> None:
+        self.messages_dropped[reason] += count
+        self.topics_that_lost.add(topic.decode("utf-8", "replace"), count)

@@ -108,3 +108,22 @@ class Tap:
 
     def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         """A run of QoS 0 messages of one topic."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ClientObserver:
+    """Told of clients that come and go: `Broker.observer`. Calls never wait and never fail. Not called for a connection that
+    ends before it sent anything.
+
+    addr    HOST:PORT of the client
+    reason  why the connection ended, as in the Reason String of the answer
+    """
+
+    def client_connected(self, client_id: str, addr: str, version: int, username: str, keep_alive: int) -> None:
+        """CONNECT was accepted. version is 3, 4 or 5; keep_alive is in seconds, as the server watches it."""
+
+    def client_disconnected(self, client_id: str, addr: str, reason: str) -> None:
+        """The connection of an accepted client ended."""
+
+    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
+        """The connection ended before a CONNECT was accepted. client_id is empty where none could be read."""

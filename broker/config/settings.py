@@ -9,7 +9,19 @@ from typing import Annotated, Any, Final
 
 from broker.config.addresses import Address
 from broker.config.installed import plugins_class
-from broker.config.setting import AddressText, Choice, Duration, Flag, Section, Sections, Sequence, Setting, Text, Whole
+from broker.config.setting import (
+    AddressText,
+    Choice,
+    Duration,
+    Flag,
+    Section,
+    Sections,
+    Sequence,
+    Setting,
+    Source,
+    Text,
+    Whole,
+)
 from broker.config.settings_mqtt import COUNT_MAX
 from broker.config.settings_mqtt import MqttSettings as MqttSettings  # noqa: PLC0414 (exported: it is part of Settings)
 
@@ -153,12 +165,21 @@ class LogSettings:
         Setting(
             "Lowest level that is written.",
             Choice(("debug", "info", "warn", "error")),
-            "debug tells each client that comes and goes, and why.",
+            "debug adds the packet dump, and the clients above the bound of `clients`.",
         ),
     ] = "info"
     format: Annotated[
         str, Setting("`text` for people, `json` for programs: one object a line.", Choice(("text", "json")))
     ] = "text"
+    clients: Annotated[
+        bool,
+        Setting(
+            "Whether clients that connect, disconnect or are refused are logged, at level info.",
+            Flag(),
+            "At most 100 lines a second at level info, the others are counted. A line takes some 10 µs.",
+            source=Source.EXTENSION,
+        ),
+    ] = True
     dump_packet: Annotated[
         bool,
         Setting(

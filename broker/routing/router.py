@@ -282,7 +282,7 @@ class Router:
                     gone -= 1
                     self.deliver_group(group.local, message, publisher, now)
             if gone > 0:  # the last member here went while the message was on its way
-                context.counters.drop(DROP_GROUP_GONE, gone)
+                context.counters.drop_of_topic(DROP_GROUP_GONE, gone, message.topic)
 
     def publish_block(
         self, data: bytes, version: int, publisher: Publisher | None, now: float, pos: int = 0, size: int = -1
@@ -325,7 +325,7 @@ class Router:
                     publish = decode_publish(first, data, body, end, version)
                     expiry = publish.message_expiry_interval
                     if expiry == 0:
-                        counters.drop(DROP_EXPIRED, 1)
+                        counters.drop_of_topic(DROP_EXPIRED, 1, publish.topic)
                     else:
                         message = Message(
                             publish.topic,
@@ -360,7 +360,7 @@ class Router:
         if message.payload and not retained.has_room(message):
             retained.expire(now)
             if not retained.has_room(message):
-                self.context.counters.drop(DROP_RETAINED_FULL, 1)
+                self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.topic)
         # A copy: what the router encodes for today's receivers is not kept with it.
         retained.put(
             Message(

@@ -1,44 +1,49 @@
-"""`log.level: debug`: which clients come, with what, and why they go. Other levels pay nothing for it."""
+"""`log.clients`: a line of the log for each client that connects, disconnects or is refused."""
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable
+from typing import Any, Final
 
-from broker.config.addresses import socket_name_text
+from broker.hooks import ClientObserver
 from broker.server.logging import get_logger
-from broker.server.protocol import ClientProtocol
-from broker.session.connection import Connection
+
+LINES_MAX: Final = 100  # in one second at the level info: clients that connect again and again must not fill the disk
 
 
-class LoggingProtocol(ClientProtocol):
-    """A ClientProtocol that logs the life of its connection."""
+class ClientLog(ClientObserver):
+    """Writes at most LINES_MAX lines a second, and all of them at the level debug. The next line counts the others
+    (`left_out_before`)."""
 
-    __slots__ = ("_is_told", "_log")
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def __init__(self, time: Callable[[], float], level: str) -> None:
+        self._time = time
+        self._is_bounded = level != "debug"
         self._log = get_logger("client")
-        self._is_told = False
-        super().connection_made(transport)
-        if self.connection is None:
-            self._log.debug("refused: max_connections", addr=socket_name_text(transport.get_extra_info("peername")))
+        self._second_began_at = time()
+        self._lines = 0  # in that second
+        self._left_out = 0
 
-    def carry_out(self, connection: Connection) -> None:
-        if connection.session is not None and not self._is_told:
-            self._is_told = True
-            self._log.debug(
-                "connected",
-                client_id=connection.client_id,
-                addr=connection.remote_addr,
-                version=connection.version,
-                username=connection.username,
-                keep_alive=connection.keep_alive,
-            )
-        super().carry_out(connection)
+    def client_connected(self, client_id: str, addr: str, version: int, username: str, keep_alive: int) -> None:
+        self._write(
+            "connected", client_id=client_id, addr=addr, version=version, username=username, keep_alive=keep_alive
+        )
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        connection = self.connection
-        super().connection_lost(exc)
-        if connection is not None:
-            self._log.debug(
-                "gone", client_id=connection.client_id, addr=connection.remote_addr, reason=connection.close_text
-            )
+    def client_disconnected(self, client_id: str, addr: str, reason: str) -> None:
+        self._write("disconnected", client_id=client_id, addr=addr, reason=reason)
+
+    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
+        self._write("refused", client_id=client_id, addr=addr, reason=reason)
+
+    def _write(self, event: str, **fields: Any) -> None:
+        now = self._time()
+        if now - self._second_began_at >= 1.0:
+            self._second_began_at = now
+            self._lines = 0
+        self._lines += 1
+        if self._is_bounded and self._lines > LINES_MAX:
+            self._left_out += 1
+            return
+        if self._left_out:
+            fields["left_out_before"] = self._left_out
+            self._left_out = 0
+        self._log.info(event, **fields)

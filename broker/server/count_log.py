@@ -1,6 +1,6 @@
-"""What was dropped and refused, as lines of the log: a node that loses messages says so without being asked.
+"""Lines of the log for dropped messages and refused input.
 
-One line for all reasons, soon after the first and then at most one a minute, however much it is.
+One line for all reasons: within CHECK_SECONDS of the first, then at most one in QUIET_SECONDS, however many it counts.
 """
 
 from __future__ import annotations
@@ -14,12 +14,21 @@ QUIET_SECONDS: Final = 60.0  # from one line to the next of its kind
 
 
 class CountLog:
-    """One kind of line. `totals` gives numbers that only rise, by reason."""
+    """One kind of line. `totals` gives numbers that only rise, by reason; `details` gives more fields for a line, since the
+    last one."""
 
-    def __init__(self, write: Callable[..., Any], event: str, totals: Callable[[], dict[str, int]], now: float) -> None:
+    def __init__(
+        self,
+        write: Callable[..., Any],
+        event: str,
+        totals: Callable[[], dict[str, int]],
+        now: float,
+        details: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
         self._write = write
         self._event = event
         self._totals = totals
+        self._details = details
         self._told = totals()
         self._told_at = now
         self._next_at = now
@@ -33,16 +42,16 @@ class CountLog:
             name: total - self._told.get(name, 0) for name, total in totals.items() if total > self._told.get(name, 0)
         }
         if not risen:
-            self._told = totals  # one that fell began anew
+            self._told = totals  # a total that fell began anew
             return
-        self._write(self._event, within_seconds=round(now - self._told_at), counts=risen)
+        self._write(self._event, within_seconds=round(now - self._told_at), counts=risen, **self._details())
         self._told = totals
         self._told_at = now
         self._next_at = now + QUIET_SECONDS
 
 
 class CountLogs:
-    """All kinds, on the loop."""
+    """All kinds of lines, on the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, logs: list[CountLog]) -> None:
         self._loop = loop
@@ -53,7 +62,7 @@ class CountLogs:
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
 
     def stop(self) -> None:
-        """The last lines, with what no line has told."""
+        """Write the last lines, for all that no line has told."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

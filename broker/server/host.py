@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
+from broker.config.addresses import socket_name_text
 from broker.config.settings import Settings
 from broker.server.logging import get_logger
 from broker.server.turns import Turns
@@ -74,6 +75,9 @@ class Host:
         limit = self.settings.mqtt.max_connections
         if self._stopping or (limit and len(self.protocols) >= limit):
             self.broker.counters.connections_refused += 1
+            if self.broker.observer is not None and protocol.transport is not None:
+                addr = socket_name_text(protocol.transport.get_extra_info("peername"))
+                self.broker.observer.client_refused("", addr, "as many connections as max_connections allows")
             return False
         self.protocols.add(protocol)
         return True

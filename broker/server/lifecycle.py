@@ -10,6 +10,7 @@ from typing import Any, Final
 from broker.config.printer import changed_keys
 from broker.config.settings import Settings
 from broker.plugins import Plugin, load_plugin
+from broker.server.client_log import ClientLog
 from broker.server.count_log import CountLog, CountLogs
 from broker.server.host import Host
 from broker.server.listeners import Listeners
@@ -18,6 +19,7 @@ from broker.server.logging import get_logger
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to take what was written to them
 PLUGIN_STOP_SECONDS_MAX: Final = 1.0
+LOSERS_TOLD: Final = 3  # clients and topics that lost most, in a line of the log
 
 
 class Server(Host):
@@ -38,6 +40,7 @@ class Server(Host):
         """Open everything; raises StartError, after which `stop` gives back what was opened."""
         self.loop.set_exception_handler(self._loop_fault)
         settings = self.settings
+        self._observe_clients()
         if settings.api.grpc or settings.api.http:
             from broker.api.server import ApiServer
 
@@ -61,6 +64,12 @@ class Server(Host):
         self._count_logs = self._make_count_logs()
         self._count_logs.start()
 
+    def _observe_clients(self) -> None:
+        """Clients that come and go are lines of the log, or cost nothing."""
+        log = self.settings.log
+        is_written = log.clients and log.level in ("debug", "info")
+        self.broker.observer = ClientLog(self.now, log.level) if is_written else None
+
     def _make_count_logs(self) -> CountLogs:
         counters = self.broker.counters
         now = self.now()
@@ -70,6 +79,13 @@ class Server(Host):
             for plugin in self.plugins:
                 found.update(plugin.lost_messages())
             return found
+
+        def losers() -> dict[str, Any]:
+            lost_most = {
+                "clients": counters.clients_that_lost.take(LOSERS_TOLD),
+                "topics": counters.topics_that_lost.take(LOSERS_TOLD),
+            }
+            return {name: found for name, found in lost_most.items() if found}
 
         def refused() -> dict[str, int]:
             found = {
@@ -84,7 +100,7 @@ class Server(Host):
         return CountLogs(
             self.loop,
             [
-                CountLog(self.log.warning, "messages dropped", lost, now),
+                CountLog(self.log.warning, "messages dropped", lost, now, losers),
                 CountLog(self.log.info, "input refused", refused, now),
             ],
         )
@@ -140,5 +156,6 @@ class Server(Host):
         need_restart = [key for key in changed_keys(self.settings, settings) if not key.startswith(("mqtt.", "log."))]
         # What needs the restart stays as it runs, so that the next reload names it again.
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)
+        self._observe_clients()
         self.flush_soon()
         return need_restart

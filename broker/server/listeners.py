@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import Address, socket_name_text
-from broker.server.logging import dump_packet, is_debug
+from broker.server.logging import dump_packet
 from broker.server.protocol import ClientProtocol
 from broker.server.start_error import bind_error
 
@@ -57,10 +57,6 @@ class Listeners:
             from broker.server.packet_dump import DumpingProtocol
 
             return DumpingProtocol(self._server)
-        if is_debug():
-            from broker.server.client_log import LoggingProtocol
-
-            return LoggingProtocol(self._server)
         return ClientProtocol(self._server)
 
     async def _open(self, address: Address, key: str) -> None:

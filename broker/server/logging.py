@@ -21,13 +21,12 @@ LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "error": 40}
 VALUE_CHARACTERS_MAX: Final = 2000  # of one value in a text line: what strangers send must not flood the log
 
 _dump_packet: bool = False
-_is_debug: bool = False
 _standard_error: LogOutput | None = None  # one for the whole process: it counts
 
 
 def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Write from the given level on, to standard error unless a stream is given."""
-    global _dump_packet, _is_debug, _standard_error  # noqa: PLW0603
+    global _dump_packet, _standard_error  # noqa: PLW0603
     if stream is not None:
         output = LogOutput(stream)
     else:
@@ -50,8 +49,7 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
         logger_factory=lambda *_: output,
         cache_logger_on_first_use=False,
     )
-    _is_debug = settings.level == "debug"
-    _dump_packet = settings.dump_packet and _is_debug
+    _dump_packet = settings.dump_packet and settings.level == "debug"
 
 
 def get_logger(name: str) -> Any:
@@ -62,11 +60,6 @@ def get_logger(name: str) -> Any:
 def dump_packet() -> bool:
     """Whether every MQTT packet is to be logged: asked before the text of one is made."""
     return _dump_packet
-
-
-def is_debug() -> bool:
-    """Whether lines of the level debug are written."""
-    return _is_debug
 
 
 def _add_level(_logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

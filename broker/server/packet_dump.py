@@ -1,16 +1,105 @@
-"""`log.dump_packet`: every packet of every client as a line of the log. For debugging; nothing of it is on the path of a
-node that does not dump."""
+"""`log.dump_packet`: every packet of every client as a line of the log, with its fields by name. For debugging: a node that
+does not dump has nothing of it on the way of a message."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, Final
 
+from broker.codec import packets
+from broker.codec.packets import Packet
+from broker.codec.properties import AUTHENTICATION_DATA, property_name, publish_properties_to_dict
 from broker.codec.reader import PacketReader
 from broker.errors import MqttError
-from broker.server.client_log import LoggingProtocol
 from broker.server.logging import get_logger
+from broker.server.protocol import ClientProtocol
 from broker.server.socket_writer import SocketWriter
 from broker.session.connection import Connection
+
+ACK: Final = ("packet_id", "reason_code", "properties")
+# The names of what `Packet.fields` gives, in its order.
+NAMES: Final[dict[type[Packet], tuple[str, ...]]] = {
+    packets.Connect: (
+        "client_id",
+        "protocol_version",
+        "clean_start",
+        "keep_alive",
+        "username",
+        "password",
+        "will",
+        "properties",
+    ),
+    packets.Will: (
+        "topic",
+        "payload",
+        "qos",
+        "retain",
+        "properties",
+        "message_expiry_interval",
+        "delay_interval",
+    ),
+    packets.ConnAck: ("session_present", "reason_code", "properties"),
+    packets.Publish: (
+        "topic",
+        "payload",
+        "qos",
+        "retain",
+        "dup",
+        "packet_id",
+        "properties",
+        "message_expiry_interval",
+        "topic_alias",
+        "subscription_identifiers",
+    ),
+    packets.PubAck: ACK,
+    packets.PubRec: ACK,
+    packets.PubRel: ACK,
+    packets.PubComp: ACK,
+    packets.Subscribe: ("packet_id", "filters", "properties"),
+    packets.SubscribeFilter: ("topic_filter", "qos", "no_local", "retain_as_published", "retain_handling"),
+    packets.SubAck: ("packet_id", "reason_codes", "properties"),
+    packets.Unsubscribe: ("packet_id", "topic_filters", "properties"),
+    packets.UnsubAck: ("packet_id", "reason_codes", "properties"),
+    packets.PingReq: (),
+    packets.PingResp: (),
+    packets.Disconnect: ("reason_code", "properties"),
+    packets.Auth: ("reason_code", "properties"),
+}
+ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0}
+HIDDEN: Final = "***"
+
+
+def packet_fields(packet: Packet) -> dict[str, Any]:
+    """The fields of a packet by the specification's names, without absent ones and without secrets."""
+    found: dict[str, Any] = {}
+    for name, value in zip(NAMES[type(packet)], packet.fields(), strict=True):
+        if value is None or value in (b"", "", (), [], {}) or value == ABSENT.get(name, ABSENT):
+            continue
+        if name == "password":
+            found[name] = HIDDEN
+        elif name == "properties":
+            assert isinstance(value, bytes | dict)
+            found[name] = _property_fields(publish_properties_to_dict(value) if isinstance(value, bytes) else value)
+        elif isinstance(value, Packet):
+            found[name] = packet_fields(value)
+        elif isinstance(value, list) and isinstance(value[0], Packet):
+            found[name] = [packet_fields(item) for item in value]
+        else:
+            found[name] = value
+    return found
+
+
+def _property_fields(properties: packets.Properties) -> dict[str, Any]:
+    """Properties by name; a user property as NAME=VALUE."""
+    found: dict[str, Any] = {}
+    for number, value in properties.items():
+        shown: Any = value
+        if number == AUTHENTICATION_DATA:
+            shown = HIDDEN
+        elif isinstance(value, list):
+            shown = [f"{name}={text}" for name, text in value]
+        found[property_name(number)] = shown
+    return found
 
 
 class PacketDump:
@@ -19,30 +108,33 @@ class PacketDump:
     def __init__(self, direction: str, max_packet_size: int) -> None:
         self._direction = direction
         self._reader = PacketReader(0, max_packet_size)
-        self._broken = False
+        self._is_broken = False
         self._log = get_logger("packet")
 
     def dump(self, data: bytes, connection: Connection) -> None:
-        if self._broken:
+        if self._is_broken:
             return
         if connection.version:
             self._reader.version = connection.version
         try:
             for packet in self._reader.receive_data(data):
-                self._log.debug(self._direction, client_id=connection.client_id, packet=repr(packet))
+                fields = {"packet": type(packet).__name__.upper(), **packet_fields(packet)}
+                fields.setdefault("client_id", connection.client_id)
+                self._log.debug(self._direction, **fields)
         except MqttError as error:
-            self._broken = True
+            self._is_broken = True
             self._log.debug(f"{self._direction}: no MQTT", client_id=connection.client_id, error=error.text)
 
 
-class DumpingProtocol(LoggingProtocol):
-    """A protocol that also logs what passes."""
+class DumpingProtocol(ClientProtocol):
+    """A ClientProtocol that logs the packets in both directions."""
 
     __slots__ = ("_received", "_sent")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._received = PacketDump("received", self.server.settings.mqtt.max_packet_size)
-        self._sent = PacketDump("sent", self.server.settings.mqtt.max_packet_size)
+        max_packet_size = self.server.settings.mqtt.max_packet_size
+        self._received = PacketDump("received", max_packet_size)
+        self._sent = PacketDump("sent", max_packet_size)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:

@@ -65,6 +65,7 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
     settings = broker.settings
     properties = packet.properties
     connection.version = packet.protocol_version
+    connection.client_id = packet.client_id
     connection.username = packet.username or ""
     connection.request_problem_information = props.get_int(properties, props.REQUEST_PROBLEM_INFORMATION, 1) == 1
     connection.receive_maximum = props.get_int(properties, props.RECEIVE_MAXIMUM, 65535)

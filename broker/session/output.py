@@ -39,7 +39,7 @@ CLOSED: Final = Phase.CLOSED
 
 class Output(Publisher):
     """owner            the shell's handle, opaque here
-    client_id        "" until CONNECT was accepted
+    client_id        as the client sent it, then as it was accepted; "" before CONNECT
     version          3, 4 or 5; 0 before CONNECT
     out              output of this turn, taken by Connection.take_output
     held             as of Publisher (the shell pauses reading while > 0)

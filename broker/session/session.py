@@ -299,7 +299,7 @@ class Session(Subscriber):
 
     def _drop(self, reason: str) -> None:
         self.messages_dropped += 1
-        self.context.counters.drop(reason, 1)
+        self.context.counters.drop_for_client(reason, 1, self.client_id)
 
     def pump(self, now: float) -> None:
         """Send from the queue what the connection and the in-flight window take. Call it after acks and after a drain."""
@@ -455,7 +455,7 @@ class Session(Subscriber):
         """The session state is given up; what was queued is dropped and counted."""
         self.ended = True
         if self.queue:
-            self.context.counters.drop(DROP_SESSION_ENDED, len(self.queue))
+            self.context.counters.drop_for_client(DROP_SESSION_ENDED, len(self.queue), self.client_id)
             self.messages_dropped += len(self.queue)
         self.queue = None
         self.backlog = None

@@ -64,13 +64,17 @@ async def test_reload(nodes: Nodes, clients: Clients) -> None:
 
 
 async def test_drops_and_refusals_are_told(nodes: Nodes, clients: Clients) -> None:
-    node = await nodes.start({"log": {"level": "info", "format": "json"}, "mqtt": {"max_queued_messages": 100}})
+    node = await nodes.start(
+        {"log": {"level": "info", "format": "json"}, "mqtt": {"max_queued_messages": 100, "max_retained_messages": 1}}
+    )
     away = await clients.connect(node.port, "away", version=4, clean_start=False)
     await away.subscribe("t", qos=1)
     await away.close()
     publisher = await clients.connect(node.port, "publisher")
     for _ in range(130):
         await publisher.publish("t", b"x", qos=1)
+    for topic in ("first", "second"):
+        await publisher.publish(topic, b"x", qos=1, retain=True)
     reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
     assert await reader.read(100) == b""
@@ -78,9 +82,31 @@ async def test_drops_and_refusals_are_told(nodes: Nodes, clients: Clients) -> No
     await node.stop()  # what no line has told yet is told at the end
     (line,) = events(node, "messages dropped")
     assert line["level"] == "warn"
-    assert line["counts"] == {"queue_full": 30}
+    assert line["counts"] == {"queue_full": 30, "retained_full": 1}
+    assert (line["clients"], line["topics"]) == ({"away": 30}, {"second": 1})
     (line,) = events(node, "input refused")
     assert line["counts"]["protocol_errors"] == 1
+    (line,) = events(node, "refused")
+    assert line["addr"].startswith("127.0.0.1:")
+    assert line["reason"].startswith("first packet is")
+
+
+async def test_who_connects_leaves_and_is_refused_is_told(nodes: Nodes, clients: Clients) -> None:
+    node = await nodes.start({"log": {"format": "json"}})
+    client = await clients.connect(node.port, "guest", version=4, keep_alive=60)
+    await client.close()
+    # CONNECT of the client "x" with an Authentication Method.
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+    writer.write(b"\x10\x12\x00\x04MQTT\x05\x02\x00\x00\x04\x15\x00\x01m\x00\x01x")
+    assert (await reader.read(100))[0] == 0x20  # CONNACK
+    writer.close()
+    await node.stop()
+    (connected,), (gone,), (refused,) = (events(node, name) for name in ("connected", "disconnected", "refused"))
+    assert {connected["level"], gone["level"], refused["level"]} == {"info"}
+    assert (connected["client_id"], connected["version"], connected["keep_alive"]) == ("guest", 4, 60)
+    assert (gone["client_id"], gone["reason"]) == ("guest", "client disconnected")
+    assert (refused["client_id"], refused["reason"]) == ("x", "enhanced authentication is not offered here")
+    assert refused["addr"].startswith("127.0.0.1:")
 
 
 async def test_what_the_api_changes_is_in_the_log(nodes: Nodes, clients: Clients) -> None:
@@ -129,7 +155,7 @@ async def test_a_graceful_stop_is_no_reason_for_a_warning(nodes: Nodes) -> None:
 
 async def test_a_reload_turns_on_what_one_needs_to_see_a_client(nodes: Nodes, clients: Clients) -> None:
     """Without a restart, which would lose what sessions hold: clients that come from then on are logged."""
-    node = nodes.make({"log": {"level": "info", "format": "json"}})
+    node = nodes.make({"log": {"level": "info", "format": "json", "clients": False}})
     node.config["pid_file"] = str(node.directory / "node.pid")
     await node.start()
     silent = await clients.connect(node.port, "silent")
@@ -139,8 +165,8 @@ async def test_a_reload_turns_on_what_one_needs_to_see_a_client(nodes: Nodes, cl
     await silent.publish("topic/of/another", b"x", qos=1)
     seen.send_bytes(b"\x00\x00")
     await seen.wait_closed()
-    await eventually(lambda: bool(events(node, "gone")), "the end of the client")
-    (connected,), (gone,) = events(node, "connected"), events(node, "gone")
+    await eventually(lambda: bool(events(node, "disconnected")), "the end of the client")
+    (connected,), (gone,) = events(node, "connected"), events(node, "disconnected")
     assert (connected["client_id"], connected["version"], connected["keep_alive"]) == ("seen", 4, 60)
     assert gone["client_id"] == "seen"
     assert gone["reason"]

@@ -1,9 +1,10 @@
-"""The log at level debug: who comes and is refused, and with `dump_packet` every packet of a connection, both ways."""
+"""`log.dump_packet`: every packet of a connection as a line of the log, both ways, with its fields by name."""
 
 from __future__ import annotations
 
 import asyncio
 import io
+import json
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -11,14 +12,16 @@ from typing import Any
 import pytest
 import structlog
 
+from broker.codec import packets
 from broker.codec.packets import Connect, Packet, Subscribe, SubscribeFilter
+from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_packet
-from broker.config.settings import LogSettings, MqttSettings, Settings
+from broker.config.settings import LogSettings, Settings
 from broker.message import Message
-from broker.server.client_log import LoggingProtocol
 from broker.server.lifecycle import Server
 from broker.server.logging import setup_logging
-from broker.server.packet_dump import DumpingProtocol
+from broker.server.packet_dump import NAMES, DumpingProtocol, PacketDump, packet_fields
+from broker.session.connection import Connection
 
 
 @pytest.fixture
@@ -80,23 +83,137 @@ async def test_what_is_found_while_it_is_sent_is_logged_too(log: io.StringIO) ->
     send(Connect("c", 4))
     send(Subscribe(1, [SubscribeFilter(b"#")]))
     lines = log.getvalue().splitlines()
-    assert [line.split("packet=")[1].split("(")[0].strip('"') for line in lines if " received " in line] == [
-        "Connect",
-        "Subscribe",
+    assert [line.split("packet=")[1].split(" ")[0] for line in lines if " received " in line] == [
+        "CONNECT",
+        "SUBSCRIBE",
     ]
-    sent = [line.split("packet=")[1].split("(")[0].strip('"') for line in lines if " sent " in line]
-    assert sent == ["ConnAck", "SubAck"] + ["Publish"] * count
+    sent = [line.split("packet=")[1].split(" ")[0] for line in lines if " sent " in line]
+    assert sent == ["CONNACK", "SUBACK"] + ["PUBLISH"] * count
     wire.close()
     assert wire.written > count
     server.turns.stop()
 
 
-async def test_who_is_refused_is_named(log: io.StringIO) -> None:
-    server = Server(Settings(mqtt=MqttSettings(max_connections=1)))
-    for wire in (Wire(), Wire()):
-        LoggingProtocol(server).connection_made(wire)
-        wire.socket.close()
-        wire.other_end.close()
-    (line,) = log.getvalue().splitlines()
-    assert line.endswith("client: refused: max_connections addr=[::1]:40000")
+PROPERTIES = encode_publish_properties(content_type="a", user_properties=[("k", "v")])
+VALUES: dict[str, Any] = {
+    "clean_start": False,
+    "client_id": "c",
+    "delay_interval": 11,
+    "dup": False,
+    "filters": [SubscribeFilter(b"f")],
+    "keep_alive": 12,
+    "message_expiry_interval": 13,
+    "no_local": True,
+    "packet_id": 14,
+    "password": b"p",
+    "payload": b"load",
+    "protocol_version": 5,
+    "qos": 1,
+    "reason_code": 0x80,
+    "reason_codes": [0x81],
+    "retain": True,
+    "retain_as_published": False,
+    "retain_handling": 2,
+    "session_present": True,
+    "subscription_identifiers": (15,),
+    "topic": b"t",
+    "topic_alias": 16,
+    "topic_filter": b"t/#",
+    "topic_filters": [b"u/#"],
+    "username": "u",
+    "will": packets.Will(b"w", b""),
+}
+
+
+@pytest.mark.parametrize("packet_class", list(NAMES), ids=lambda packet_class: packet_class.__name__)
+def test_the_names_are_those_of_the_packet(packet_class: type[Packet]) -> None:
+    properties = b"\x01\x01" if packet_class in (packets.Publish, packets.Will) else {0x1F: "why"}
+    values = {name: VALUES.get(name, properties) for name in NAMES[packet_class]}
+    assert list(packet_class(**values).fields()) == list(values.values())
+
+
+def test_every_packet_has_its_names() -> None:
+    classes = {item for item in vars(packets).values() if isinstance(item, type) and issubclass(item, Packet)}
+    assert classes - {Packet, packets.Ack} == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("packet", "fields"),
+    [
+        (
+            Connect("c", 5, password=b"hunter2", username="u", will=packets.Will(b"w", b"gone", 1)),
+            {
+                "client_id": "c",
+                "protocol_version": 5,
+                "clean_start": True,
+                "keep_alive": 0,
+                "username": "u",
+                "password": "***",
+                "will": {"topic": b"w", "payload": b"gone", "qos": 1, "retain": False, "delay_interval": 0},
+            },
+        ),
+        (
+            packets.Publish(b"t", b"\xff", properties=PROPERTIES),
+            {
+                "topic": b"t",
+                "payload": b"\xff",
+                "qos": 0,
+                "retain": False,
+                "dup": False,
+                "properties": {"Content Type": "a", "User Property": ["k=v"]},
+            },
+        ),
+        (
+            Subscribe(7, [SubscribeFilter(b"#", 1)]),
+            {
+                "packet_id": 7,
+                "filters": [
+                    {
+                        "topic_filter": b"#",
+                        "qos": 1,
+                        "no_local": False,
+                        "retain_as_published": False,
+                        "retain_handling": 0,
+                    }
+                ],
+            },
+        ),
+        (packets.PubAck(7), {"packet_id": 7, "reason_code": 0}),
+        (
+            packets.Auth(0x18, {0x15: "SCRAM", 0x16: b"secret"}),
+            {
+                "reason_code": 0x18,
+                "properties": {"Authentication Method": "SCRAM", "Authentication Data": "***"},
+            },
+        ),
+        (packets.PingReq(), {}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_packet_is_shown_by_its_fields_without_secrets(packet: Packet, fields: dict[str, Any]) -> None:
+    assert packet_fields(packet) == fields
+
+
+async def test_the_fields_are_those_of_a_json_line(log: io.StringIO) -> None:
+    setup_logging(LogSettings(level="debug", format="json", dump_packet=True), log)
+    dump = PacketDump("received", 1000)
+    server = Server(Settings())
+    connection = Connection(server.broker, None, "a:1", "b:2", 0.0)
+    connection.version = 5
+    dump.dump(encode_packet(packets.Publish(b"t/\xc3\xa4", b"\xff", 1, packet_id=3), 5), connection)
+    line = json.loads(log.getvalue())
+    del line["time"]
+    assert line == {
+        "level": "debug",
+        "part": "packet",
+        "event": "received",
+        "packet": "PUBLISH",
+        "client_id": "",
+        "topic": "t/ä",
+        "payload": "\\xff",
+        "qos": 1,
+        "retain": False,
+        "dup": False,
+        "packet_id": 3,
+    }
     server.turns.stop()

@@ -1,0 +1,43 @@
+"""Who lost most messages: exact for few names, and never without a name that lost a large part."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.counters import DROP_QUEUE_FULL, DROP_RETAINED_FULL, LOSERS_MAX, Counters, Losers
+
+
+def test_few_names_are_exact_and_sorted() -> None:
+    losers = Losers()
+    for name, count in (("a", 1), ("b", 5), ("a", 2), ("c", 4)):
+        losers.add(name, count)
+    assert list(losers.take(2).items()) == [("b", 5), ("c", 4)]
+    assert losers.take(2) == {}, "each line of the log begins anew"
+
+
+losses = st.lists(st.tuples(st.integers(0, 3 * LOSERS_MAX), st.integers(1, 50)), max_size=300)
+
+
+@given(losses, st.integers(1, 400))
+def test_a_name_with_a_large_part_is_found_among_any_others(others: list[tuple[int, int]], large: int) -> None:
+    losers = Losers()
+    truth: Counter[str] = Counter()
+    for number, count in [*others, (-1, large), *others[:20]]:
+        losers.add(str(number), count)
+        truth[str(number)] += count
+    found = losers.take(10_000)
+    assert len(found) <= LOSERS_MAX
+    error_max = truth.total() / (LOSERS_MAX + 1)
+    for name, count in truth.items():
+        assert count - error_max <= found.get(name, 0) <= count
+
+
+def test_a_drop_counts_for_its_reason_and_its_loser() -> None:
+    counters = Counters()
+    counters.drop_for_client(DROP_QUEUE_FULL, 2, "c")
+    counters.drop_of_topic(DROP_RETAINED_FULL, 1, b"a/b")
+    assert (counters.messages_dropped[DROP_QUEUE_FULL], counters.messages_dropped[DROP_RETAINED_FULL]) == (2, 1)
+    assert (counters.clients_that_lost.take(3), counters.topics_that_lost.take(3)) == ({"c": 2}, {"a/b": 1})
