@@ -21,8 +21,8 @@ class FederationSettings:
     node_name: Annotated[
         str,
         Setting(
-            "Name of the node, which no other member may have. Other nodes keep what they know of this one under it: "
-            "a node that comes back keeps its name.",
+            "Name of the node, which no other member may have. Other nodes keep their outbox for this node under it, so a "
+            "node that comes back keeps its name.",
             Text("node1", 128, is_name=True),
             default_text="the host name",
         ),
@@ -30,15 +30,15 @@ class FederationSettings:
     fed_addr: Annotated[
         Address,
         Setting(
-            "Address that the event streams of other nodes come in on (gRPC).",
+            "Address for the event streams of other nodes.",
             AddressText(":8901", DEFAULT_FEDERATION_PORT, listens=True),
         ),
     ] = DEFAULT_FED_ADDR
     advertise_fed_addr: Annotated[
         Address | None,
         Setting(
-            "The address that other nodes are told to use instead of fed_addr. An empty host, or 0.0.0.0, becomes the "
-            "machine's private IPv4 address.",
+            "Address that is told to other nodes instead of fed_addr. An empty host, or 0.0.0.0, becomes the machine's "
+            "private IPv4 address.",
             AddressText("192.168.0.10:8901", DEFAULT_FEDERATION_PORT),
             default_text="fed_addr",
         ),
@@ -50,7 +50,7 @@ class FederationSettings:
     advertise_gossip_addr: Annotated[
         Address | None,
         Setting(
-            "The address that other nodes are told to use instead of gossip_addr; as advertise_fed_addr.",
+            "Address that is told to other nodes instead of gossip_addr; as advertise_fed_addr.",
             AddressText("192.168.0.10:8902", DEFAULT_GOSSIP_PORT),
             default_text="gossip_addr",
         ),
@@ -65,7 +65,7 @@ class FederationSettings:
     retry_interval: Annotated[
         float,
         Setting(
-            "Time between two tries to join.",
+            "Time between two attempts to join.",
             Duration(0.001, "5s"),
             "Raising it finds the others later; lowering it sends more to hosts that do not answer.",
         ),
@@ -73,18 +73,17 @@ class FederationSettings:
     retry_timeout: Annotated[
         float,
         Setting(
-            "Time to have joined the nodes of retry_join; past it, retry_timeout_action.",
+            "Longest time to join the nodes of retry_join; then retry_timeout_action.",
             Duration(0.001, "1m"),
-            "Raising it waits longer before it is reported that a node stands alone.",
+            "Raising it reports later that a node stands alone.",
         ),
     ] = 60.0
     retry_timeout_action: Annotated[
         str,
         Setting(
-            "What happens after retry_timeout. `continue`: an error is logged and the tries go on, because a node "
-            "serves its own clients whether or not another node answers. `exit`: a node that reached none of them stops "
-            "with status 1, as "
-            "gmqttd does, for a supervisor that is to notice.",
+            "What happens after retry_timeout. `continue`: an error is logged and the attempts go on; the node serves its own "
+            "clients meanwhile. `exit`: a node that reached none of them stops with status 1, as the Go broker does, so "
+            "that a supervisor notices.",
             Choice(("continue", "exit")),
             source=Source.EXTENSION,
         ),
@@ -92,7 +91,7 @@ class FederationSettings:
     snapshot_path: Annotated[
         str,
         Setting(
-            "File that remembers the members over a restart.",
+            "File with the members, for the join after a restart.",
             Text("/var/lib/gmqtt/serf.snapshot"),
             later="only retry_join is joined at start",
         ),
@@ -100,7 +99,7 @@ class FederationSettings:
     rejoin_after_leave: Annotated[
         bool,
         Setting(
-            "Whether a node that left joins again the members that its snapshot remembers.",
+            "Whether a node that left joins the members in its snapshot again.",
             Flag(),
             later="only retry_join is joined at start",
         ),
@@ -108,16 +107,16 @@ class FederationSettings:
     outbox_bytes_max: Annotated[
         int,
         Setting(
-            "Most bytes of events that wait for one other node.",
+            "Most bytes of events in the outbox for one other node.",
             Size(65536, OUTBOX_BYTES_MAX, "64MiB"),
-            "Raising it bridges longer absences of a node and takes up to that memory for each of them.",
+            "Raising it bridges longer absences and takes up to that memory for each node.",
             source=Source.EXTENSION,
         ),
     ] = 64 * 2**20
     outbox_age_max: Annotated[
         float,
         Setting(
-            "Longest time that events wait for a node that is away; then they are dropped and counted, and it gets the "
+            "Longest time that events wait for a node that is away. Then they are dropped and counted, and the node gets the "
             "full state when it returns.",
             Duration(0.001, "5m"),
             "Raising it bridges longer absences and delivers older messages after them.",
@@ -127,7 +126,7 @@ class FederationSettings:
     outbox_policy: Annotated[
         str,
         Setting(
-            "Which messages are dropped (and counted) at outbox_bytes_max: the oldest ones or the new ones.",
+            "Which events are dropped, and counted, at outbox_bytes_max: the oldest or the new ones.",
             Choice(("drop_oldest", "drop_newest")),
             source=Source.EXTENSION,
         ),
@@ -135,7 +134,7 @@ class FederationSettings:
     batch: Annotated[
         bool,
         Setting(
-            "Whether events travel in batches to nodes that can read them. Others always get single events.",
+            "Whether events travel in batches to nodes that understand them. The Go broker always gets single events.",
             Flag(),
             "Without it an event costs about a hundred times the processor time.",
             source=Source.EXTENSION,

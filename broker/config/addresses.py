@@ -45,7 +45,7 @@ class Address:
 
 
 def socket_name_text(name: object) -> str:
-    """What a socket says of itself or of its other end, as text: HOST:PORT, [V6]:PORT, or the path of a unix socket."""
+    """The name of a socket or of its peer as text: HOST:PORT, [V6]:PORT, or the path of a unix socket."""
     if isinstance(name, tuple) and len(name) >= 2:
         return Address("tcp", str(name[0]), name[1]).host_port
     return str(name or "")
@@ -131,7 +131,7 @@ CARRIER_NETWORK: Final = ipaddress.IPv4Network("100.64.0.0/10")
 
 
 def _is_private(address: ipaddress.IPv4Address) -> bool:
-    """Private by RFC 6890, or of RFC 6598: a machine behind a carrier's NAT or in an overlay has only that one."""
+    """Private by RFC 6890, or shared by RFC 6598: the only one of a machine behind a carrier's NAT or in an overlay."""
     if address.is_loopback or address.is_link_local or address.is_unspecified:
         return False
     return address.is_private or address in CARRIER_NETWORK

@@ -18,7 +18,7 @@ NANOSECONDS: Final[dict[str, int]] = {
 }
 WRITTEN_UNITS: Final = (("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000))
 SMALL_UNITS: Final = (("ms", 1_000_000), ("us", 1_000), ("ns", 1))
-DURATION_MAX: Final = 2**63 - 1  # nanoseconds, about 292 years: what Go's type holds
+DURATION_MAX: Final = 2**63 - 1  # nanoseconds, about 292 years: the range of Go's time.Duration
 PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 
 SIZES: Final[dict[str, int]] = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

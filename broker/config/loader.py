@@ -1,7 +1,7 @@
 """A configuration file as Settings, or every fault in it with its line, key, and what would be right.
 
-The YAML is kept as a tree of nodes, because nodes know their lines and the text that was written: a node name `007`
-stays text, and `yes` is a flag only where a flag belongs.
+The YAML is read as a tree of nodes, which have their lines and the text as written: a node name `007` stays text, and `yes`
+is a flag only where a flag belongs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from broker.config.values import ValueFault, is_null, read_value, written
 from broker.config.yaml_faults import yaml_fault
 
 FILE_BYTES_MAX: Final = 2**20
-FAULTS_MAX: Final = 100  # of one file; what follows is counted in the last line
+FAULTS_MAX: Final = 100  # of one file; the last line counts the others
 ITEMS_MAX: Final = 1000  # of one list
 NODES_MAX: Final = 20_000  # of one section after its aliases are followed
 
@@ -34,7 +34,7 @@ UNUSED_KEYS: Final = ("gRPC", "config_dir", "mqtt.max_awaiting_rel", "plugins.ad
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a file. `line` counts from 1; 0 where no line is to blame, `key` is empty likewise."""
+    """Something wrong in a file. `line` counts from 1; it is 0, and `key` empty, for a fault of the whole file."""
 
     file: str
     line: int
@@ -47,7 +47,7 @@ class Fault:
 
 
 class Warning(Fault):
-    """What a file sets and the node does not do. The file is good."""
+    """Something that a file sets and the node does not do. The file is good."""
 
     __slots__ = ()
 
@@ -101,7 +101,7 @@ def load_bytes(data: bytes, file: str, allow_missing: bool = False) -> LoadResul
     except (yaml.YAMLError, ValueError) as error:
         return _one_fault(file, f"this is not YAML: {error}")
     except RecursionError:
-        return _one_fault(file, "this is nested too deeply; a configuration has at most five levels")
+        return _one_fault(file, "the file is nested too deeply; a configuration has at most five levels")
     if root is None or is_null(root):
         return _one_fault(file, "the file sets nothing; the least is \"listeners: [{address: ':1883'}]\"")
     if not isinstance(root, yaml.MappingNode):
@@ -114,7 +114,7 @@ def _one_fault(file: str, text: str, line: int = 0) -> LoadResult:
 
 
 class _Reading:
-    """One walk over one file: gathers faults and warnings beside the values."""
+    """One walk over one file, which collects faults and warnings beside the values."""
 
     def __init__(self, file: str, allow_missing: bool) -> None:
         self._file = file
@@ -215,7 +215,7 @@ class _Reading:
         return made
 
     def _pairs(self, node: yaml.MappingNode, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
-        """The pairs of a mapping with what `<<` brings in, where the mapping itself does not set it."""
+        """The pairs of a mapping, and those of `<<` that the mapping does not set itself."""
         own: list[tuple[yaml.Node, yaml.Node]] = []
         merged: list[tuple[yaml.Node, yaml.Node]] = []
         names = {key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}

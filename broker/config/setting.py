@@ -13,9 +13,9 @@ from typing import Any
 
 
 class Source(Enum):
-    """Where a key comes from."""
+    """Which broker knows the key: the Go broker, or only this one."""
 
-    GMQTTD = "gmqttd"
+    GO_BROKER = "go_broker"
     EXTENSION = "extension"
 
 
@@ -112,7 +112,7 @@ class Setting:
     doc: str
     kind: Kind
     price: str = ""
-    source: Source = Source.GMQTTD
+    source: Source = Source.GO_BROKER
     default_text: str = ""
     later: str = ""
     is_security: bool = False

@@ -32,7 +32,7 @@ NOT_SERVED: Final = "this listener is not opened"
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Files of TLS. Not there yet: a listener with `tls` is not opened, rather than opened without it."""
+    """Files of TLS. A listener with `tls` is never opened without it."""
 
     cacert: Annotated[
         str,
@@ -47,9 +47,9 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class WebsocketSettings:
-    """MQTT over WebSocket. Not there yet: such a listener is not opened."""
+    """MQTT over WebSocket."""
 
-    path: Annotated[str, Setting("Path of the URL on which MQTT is spoken.", Text("/mqtt"))] = "/"
+    path: Annotated[str, Setting("Path of the URL.", Text("/mqtt"))] = "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ListenerSettings:
 
     @property
     def is_served(self) -> bool:
-        """False while TLS and WebSocket are not there: what was to be encrypted is never opened in plain text."""
+        """False with TLS and WebSocket, which are not there yet. A listener with TLS is never opened in plain text."""
         return self.tls is None and self.websocket is None
 
 
@@ -84,8 +84,8 @@ class ApiListener:
     address: Annotated[
         Address,
         Setting(
-            "Address to listen on: `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`. Everybody who can reach it "
-            "can publish, disconnect clients and change the membership: keep it on a private address.",
+            "Address to listen on: `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`. Whoever reaches it can publish, "
+            "disconnect clients and change the membership: use a private address.",
             AddressText("tcp://127.0.0.1:8084", unix_allowed=True, listens=True),
             required=True,
         ),
@@ -104,7 +104,7 @@ class ApiListener:
 
     @property
     def is_served(self) -> bool:
-        """False while TLS is not there: what was to be encrypted is never opened in plain text."""
+        """False with TLS, which is not there yet. An address with TLS is never opened in plain text."""
         return self.tls is None
 
 
@@ -118,28 +118,28 @@ class ApiSettings:
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """The redis store. Only with `persistence.type: redis`, which is not there yet."""
+    """The redis store, for `persistence.type: redis`."""
 
     addr: Annotated[
         Address, Setting("Address of the redis server.", AddressText("127.0.0.1:6379", 6379, to_connect=True))
     ] = DEFAULT_REDIS_ADDR
-    max_idle: Annotated[int, Setting("Most idle connections to it.", Whole(0, COUNT_MAX, 1000))] = 1000
-    max_active: Annotated[int, Setting("Most connections to it. 0: no limit.", Whole(0, COUNT_MAX, 0))] = 0
+    max_idle: Annotated[int, Setting("Most idle connections.", Whole(0, COUNT_MAX, 1000))] = 1000
+    max_active: Annotated[int, Setting("Most connections. 0: no limit.", Whole(0, COUNT_MAX, 0))] = 0
     idle_timeout: Annotated[
-        float, Setting("Time after which an idle connection to it is closed. 0: never.", Duration(0.0, "240s"))
+        float, Setting("Time after which an idle connection is closed. 0: never.", Duration(0.0, "240s"))
     ] = 240.0
-    password: Annotated[str, Setting("Its password.", Text("secret"), secret=True)] = ""
-    database: Annotated[int, Setting("Number of its database.", Whole(0, COUNT_MAX, 0))] = 0
+    password: Annotated[str, Setting("Password of the redis server.", Text("secret"), secret=True)] = ""
+    database: Annotated[int, Setting("Number of the database.", Whole(0, COUNT_MAX, 0))] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PersistenceSettings:
-    """Where sessions, queues, subscriptions and retained messages are kept."""
+    """Where sessions, subscriptions, queues and retained messages are kept."""
 
     type: Annotated[
         str,
         Setting(
-            "`memory`: lost when the node ends.",
+            "`memory`: state is lost when the node ends.",
             Choice(("memory", "redis")),
             later_words=(("redis", "everything is kept in memory and lost when the node ends"),),
         ),
@@ -185,7 +185,7 @@ class LogSettings:
         Setting(
             "Whether every MQTT packet of new connections is logged, at level debug.",
             Flag(),
-            "It writes contents of messages into the log and is slow: for debugging only.",
+            "It writes payloads into the log and is slow: for debugging only.",
         ),
     ] = False
 
@@ -202,7 +202,7 @@ class Settings:
         ListenerSettings(Address("tcp", "", DEFAULT_MQTT_PORT)),
     )
     api: Annotated[ApiSettings, Setting("The API.", Section())] = ApiSettings()
-    mqtt: Annotated[MqttSettings, Setting("What clients are offered, and limits.", Section())] = field(
+    mqtt: Annotated[MqttSettings, Setting("Features that clients are offered, and limits.", Section())] = field(
         default_factory=MqttSettings
     )
     persistence: Annotated[PersistenceSettings, Setting("Where state is kept.", Section())] = PersistenceSettings()
@@ -223,7 +223,7 @@ class Settings:
     pid_file: Annotated[
         str,
         Setting(
-            "File for the process id, which `gmqttd reload` needs. Without it there is none.",
+            "File for the process id, which `gmqttd reload` needs; its folder must exist. Empty: no file.",
             Text("/run/gmqttd.pid"),
         ),
     ] = ""

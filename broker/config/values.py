@@ -30,7 +30,7 @@ def is_null(node: yaml.Node) -> bool:
 
 
 def written(node: yaml.Node) -> str:
-    """What stands in the file, short and quoted, for a fault."""
+    """The text of the file, shortened and quoted, for a fault."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):

@@ -34,7 +34,7 @@ class CountLog:
         self._next_at = now
 
     def check(self, now: float, is_last: bool = False) -> None:
-        """Write a line when there is something new and it is time for it."""
+        """Write a line for what was counted since the last one, unless that was less than QUIET_SECONDS ago."""
         if now < self._next_at and not is_last:
             return
         totals = self._totals()

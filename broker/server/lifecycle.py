@@ -106,7 +106,7 @@ class Server(Host):
         )
 
     async def stop(self) -> None:
-        """Graceful end within 5 s: no new clients, those here are told, the other nodes are told, everything is closed."""
+        """Stop gracefully within 5 s: refuse new clients, send DISCONNECT, leave the federation, close all sockets."""
         if self._stopping:
             return
         self._stopping = True
@@ -128,7 +128,7 @@ class Server(Host):
             self.log.info("stopped")
 
     async def _within(self, seconds: float, steps: list[Any], what: str) -> None:
-        """Carry out the steps side by side; none of them can hold up or break the stop."""
+        """Carry out the steps at the same time. One that fails or takes longer than `seconds` does not hold up the stop."""
         if not steps:
             return
         tasks = [asyncio.ensure_future(step) for step in steps]
@@ -142,7 +142,7 @@ class Server(Host):
                 self.log.error("failed", what=what, exc_info=result)
 
     async def _wait_closed(self) -> None:
-        """Give the sockets of clients a moment to take their last bytes, then drop them."""
+        """Wait until clients have taken their last bytes, at most CLOSE_SECONDS_MAX, then end their sockets."""
         if self.protocols:
             self._all_closed.clear()
             with contextlib.suppress(TimeoutError):
@@ -151,10 +151,10 @@ class Server(Host):
             protocol.abort()
 
     async def reload(self, settings: Settings) -> list[str]:
-        """Take over what can change while running (`mqtt`, `log`); returns the keys that need a restart."""
+        """Take over the keys of `mqtt` and `log`; returns the changed keys that need a restart."""
         self.broker.apply_settings(settings.mqtt)
         need_restart = [key for key in changed_keys(self.settings, settings) if not key.startswith(("mqtt.", "log."))]
-        # What needs the restart stays as it runs, so that the next reload names it again.
+        # The other settings stay as they run, so that the next reload names the keys again.
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)
         self._observe_clients()
         self.flush_soon()

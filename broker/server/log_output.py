@@ -1,5 +1,5 @@
-"""Where the lines of the log go. A disk that is full, a reader that is gone or a reader that reads no more costs lines of
-the log, which are counted, and nothing else: no caller gets an error, and the loop waits once, for a moment."""
+"""The output of the log. A full disk, or a reader that is gone or stands still, costs lines of the log, which are counted. No
+caller gets an error, and the loop waits for a slow reader once, WAIT_MS_MAX."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import select
 import sys
 from typing import Final, TextIO
 
-WAIT_MS_MAX: Final = 50  # for a reader that is behind; one that did not read in that time is not waited for again
-PIECE_BYTES: Final = select.PIPE_BUF  # a pipe that takes anything takes this much without blocking
+WAIT_MS_MAX: Final = 50  # for a slow reader; not again until it has read
+PIECE_BYTES: Final = select.PIPE_BUF  # a pipe that is ready takes this much without blocking
 
 
 class LogOutput:
-    """`lost`: lines that could not be written since the start. `told`: as many of them as a line of the log named."""
+    """`lost`: lines since the start that could not be written. `told`: how many of them a later line has counted."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.lost = 0
@@ -23,10 +23,10 @@ class LogOutput:
         self._fd = -1
         self._poll = select.poll()
         self._is_stuck = False
-        self._is_torn = False  # a line was begun and not ended: the next one must not stand behind it
-        is_real = standard_error is sys.__stderr__  # and not what a test put in its place
+        self._is_torn = False  # the last line has no end; the next one begins with a line end
+        is_real = standard_error is sys.__stderr__  # not a stream that a test has put in its place
         if stream is None and standard_error is not None and is_real:
-            # Past Python's buffer, which would keep what a full disk refused and fail again at the end of the process.
+            # Without Python's buffer: it keeps a line that a full disk refused, and fails again at the end of the process.
             self._fd = standard_error.fileno()
             self._poll.register(self._fd, select.POLLOUT)
 
@@ -43,7 +43,7 @@ class LogOutput:
         else:
             self.lost += 1
 
-    # What structlog calls: one method a level.
+    # structlog calls one method for each level.
     debug = info = warn = warning = error = exception = critical = write_line
 
     def _write(self, text: str) -> bool:

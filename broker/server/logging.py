@@ -18,14 +18,14 @@ from broker.config.settings import LogSettings
 from broker.server.log_output import LogOutput
 
 LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "error": 40}
-VALUE_CHARACTERS_MAX: Final = 2000  # of one value in a text line: what strangers send must not flood the log
+VALUE_CHARACTERS_MAX: Final = 2000  # of one value in a text line; clients choose the length of some values
 
 _dump_packet: bool = False
-_standard_error: LogOutput | None = None  # one for the whole process: it counts
+_standard_error: LogOutput | None = None  # one for the whole process, because it counts lost lines
 
 
 def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Write from the given level on, to standard error unless a stream is given."""
+    """Write lines of the given level and above, to standard error unless a stream is given."""
     global _dump_packet, _standard_error  # noqa: PLW0603
     if stream is not None:
         output = LogOutput(stream)
@@ -53,12 +53,12 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def get_logger(name: str) -> Any:
-    """A logger whose events carry the name of their part. Its methods take an event and keyword values."""
+    """A logger that adds the name of a part to each event. Its methods take an event and keyword values."""
     return structlog.get_logger(part=name)
 
 
 def dump_packet() -> bool:
-    """Whether every MQTT packet is to be logged: asked before the text of one is made."""
+    """Whether the packets of new connections are logged."""
     return _dump_packet
 
 
@@ -74,13 +74,13 @@ def _add_time(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mu
 
 
 def _order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Every line begins alike: people read these lines too."""
+    """Put the same keys first in every line, for people who read JSON lines."""
     first = {name: event.pop(name) for name in ("time", "level", "part", "event") if name in event}
     return first | dict(event)
 
 
 def _words(value: Any) -> str:
-    """A value in a text line: no marks of Python."""
+    """A value in a text line, without the punctuation of Python."""
     if isinstance(value, dict):
         return ", ".join(f"{_plain(name)}: {_words(inner)}" for name, inner in value.items())
     if isinstance(value, list | tuple | set | frozenset):
@@ -125,7 +125,7 @@ def _text_value(value: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Control characters as escapes: a client must not be able to write lines of its own into the log."""
+    """Control characters as escapes, so that a client cannot write lines of its own into the log."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

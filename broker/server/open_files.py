@@ -1,7 +1,7 @@
-"""How many files this process may open: raised as far as it may be, and kept in part for what is no client.
+"""The limit of open files: raised as far as the system allows, and kept in part for other nodes and the API.
 
-Where clients take the last file, nothing can be opened any more: no event stream of another node, no gossip, no call of
-the API, with which one would look what is wrong. So clients are refused, and counted, before that.
+Once clients have the last file, no event stream, no gossip and no call of the API can be opened, which an operator needs to
+find the cause. Clients are refused, and counted, before that.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from typing import Final
 from broker.config.settings import Settings
 from broker.config.settings_mqtt import MqttSettings
 
-KEPT_MIN: Final = 32  # what a node without neighbours has open
-KEPT_SHARE: Final = 4  # of what is possible, one in so many is kept for other nodes and the API
+KEPT_MIN: Final = 32  # open files of a node without clients and other nodes
+KEPT_SHARE: Final = 4  # one file in so many is kept for other nodes and the API
 KEPT_MAX: Final = 512
-FEW_FILES: Final = 4096  # below this a node without max_connections warns: it is the default of many systems
+FEW_FILES: Final = 4096  # below it a node without max_connections warns; many systems allow 1024
 
 
 def raise_file_limit() -> int:
-    """Take all that the system allows this process, as the Go broker does; how many files it may open then."""
+    """Raise the limit as far as the system allows, as the Go broker does; the number of files that may be open then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
         except (OSError, ValueError):
-            pass  # what there is must do
+            pass  # the limit stays as it is
     return 2**31 - 1 if soft == resource.RLIM_INFINITY else soft
 
 
 def connections_max(file_limit: int) -> int:
-    """Most clients for which there are files."""
+    """The number of clients that the limit has files for."""
     return max(1, file_limit - KEPT_MIN - min(KEPT_MAX, file_limit // KEPT_SHARE))
 
 
 def within_files(settings: Settings, file_limit: int) -> Settings:
-    """The settings with a `max_connections` for which there are files."""
+    """The settings with a `max_connections` that the limit has files for."""
     possible = connections_max(file_limit)
     if 0 < settings.mqtt.max_connections <= possible:
         return settings
@@ -45,7 +45,7 @@ def within_files(settings: Settings, file_limit: int) -> Settings:
 
 
 def few_files_warning(mqtt: MqttSettings, file_limit: int) -> str:
-    """What to tell the operator; empty where there are enough files."""
+    """The warning for the operator; empty where there are enough files."""
     possible = connections_max(file_limit)
     advice = "raise the limit (LimitNOFILE of systemd, ulimit -n)"
     if mqtt.max_connections > possible:

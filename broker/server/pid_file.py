@@ -13,7 +13,7 @@ MODULE_NAME: Final = b"broker"  # python -m broker
 
 
 class PidFileError(Exception):
-    """The file cannot be written, or names no node that could be told anything."""
+    """The file cannot be written, or names no living node."""
 
 
 def read_pid(path: str) -> int:
@@ -49,7 +49,7 @@ def write_pid(path: str) -> None:
         raise PidFileError(f"{path}: there is no folder {file.parent}; make it, or name another pid_file")
     try:
         partial = file.with_name(f"{file.name}.{os.getpid()}")
-        partial.write_text(f"{os.getpid()}", encoding="ascii")  # without a line end: gmqttd's reload reads it too
+        partial.write_text(f"{os.getpid()}", encoding="ascii")  # without a line end, for the reload of the Go broker
         partial.replace(file)
     except OSError as error:
         raise PidFileError(f"{path}: the pid file cannot be written: {error.strerror}") from None
@@ -67,7 +67,7 @@ def remove_pid(path: str) -> None:
 
 
 def _refuse_foreign_file(path: str) -> None:
-    """A file that holds something else than a process id was named by mistake: it is not overwritten."""
+    """Refuse to overwrite a file without a process id: it was named by mistake."""
     try:
         with open(path, "rb") as file:
             text = file.read(PID_TEXT_MAX + 1).strip()
@@ -84,7 +84,7 @@ def is_living_node(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it is there, and another user's
+        pass  # a process of another user
     except OverflowError:
         return False
     try:
@@ -93,6 +93,6 @@ def is_living_node(pid: int) -> bool:
     except OSError:
         return True
     if arguments == [b""]:
-        return False  # a process that has ended and waits to be collected has no command line
+        return False  # a zombie has no command line
     names = [os.path.basename(argument) for argument in arguments[:2]]
     return COMMAND_NAME in names or (b"-m", MODULE_NAME) in pairwise(arguments)

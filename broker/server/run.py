@@ -109,7 +109,7 @@ class Run:
                 starting.cancel()
                 await asyncio.wait((starting,), timeout=STOP_TIMEOUT)
             elif (error := starting.exception()) is not None:
-                await self._stop()  # what was opened before the fault
+                await self._stop()  # closes the listeners that were opened before the fault
                 raise error
             _settle_memory()
             if not self._stop_asked.is_set():
@@ -148,7 +148,7 @@ class Run:
         return True
 
     async def _reload_when_asked(self) -> None:
-        """The reload loop: no file and no fault in reloading ends it."""
+        """Reload whenever SIGHUP asks for it. No file and no fault in reloading ends this loop."""
         while True:
             await self._reload_asked.wait()
             self._reload_asked.clear()

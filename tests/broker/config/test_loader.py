@@ -92,7 +92,7 @@ def test_keys_without_a_value_are_not_set() -> None:
         ),
         ("node_name: a\n", "x.yml:1: node_name: unknown key here; it belongs at plugins.federation.node_name"),
         ("mqtt: 5\n", 'x.yml:1: mqtt: "5" is not a mapping; its keys are session_expiry'),
-        ("log: [a]\n", "x.yml:1: log: a list is not a mapping; its keys are level, format, dump_packet"),
+        ("log: [a]\n", "x.yml:1: log: a list is not a mapping; its keys are level, format, clients, dump_packet"),
         (
             "log:\n  level: {a: b}\n",
             "x.yml:2: log.level: a mapping stands where one of debug, info, warn, error belongs",
