@@ -18,7 +18,7 @@ from broker.config.settings import LogSettings
 from broker.server.log_output import LogOutput
 
 LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "error": 40}
-VALUE_CHARACTERS_MAX: Final = 2000  # of one value in a text line; clients choose the length of some values
+VALUE_CHARACTERS_MAX: Final = 2000  # of one value in a line; clients choose the length of some values
 
 _dump_packet: bool = False
 _standard_error: LogOutput | None = None  # one for the whole process, because it counts lost lines
@@ -74,9 +74,13 @@ def _add_time(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mu
 
 
 def _order(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Put the same keys first in every line, for people who read JSON lines."""
+    """Put the same keys first in every JSON line, for people who read them, and cut long values."""
     first = {name: event.pop(name) for name in ("time", "level", "part", "event") if name in event}
-    return first | dict(event)
+    rest = {
+        name: _cut(_plain(value)) if isinstance(value, str | bytes) and name != "exception" else value
+        for name, value in event.items()
+    }
+    return first | rest
 
 
 def _words(value: Any) -> str:
@@ -118,10 +122,14 @@ class TextRenderer:
 
 
 def _text_value(value: Any) -> str:
-    text = _one_line(_words(value))
-    if len(text) > VALUE_CHARACTERS_MAX:
-        text = f"{text[:VALUE_CHARACTERS_MAX]}… ({len(text)} characters)"
+    text = _cut(_one_line(_words(value)))
     return f'"{text}"' if text == "" or any(mark in text for mark in ' ="') else text
+
+
+def _cut(text: str) -> str:
+    if len(text) <= VALUE_CHARACTERS_MAX:
+        return text
+    return f"{text[:VALUE_CHARACTERS_MAX]}… ({len(text)} characters)"
 
 
 def _one_line(text: str) -> str:

@@ -98,9 +98,10 @@ def test_a_value_cannot_make_a_line_of_its_own() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_a_long_value_is_cut() -> None:
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_long_value_is_cut(form: str) -> None:
     stream = io.StringIO()
-    setup_logging(LogSettings(), stream)
+    setup_logging(LogSettings(format=form), stream)
     get_logger("x").info("packet", data="x" * 100_000)
     assert len(stream.getvalue()) < 2200
     assert "(100000 characters)" in stream.getvalue()
