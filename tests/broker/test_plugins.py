@@ -221,7 +221,7 @@ def test_a_plugin_that_cannot_be_loaded_stops_the_start(site: Site, plugin: str,
     done = site.run("start", "listeners: [{address: '127.0.0.1:0'}]\nplugin_order: [greeter]\n")
     assert done.returncode == 1
     assert fault in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
 
 
 def test_of_two_plugins_with_one_name_none_is_taken(site: Site) -> None:
