@@ -75,7 +75,7 @@ class Router:
         groups: dict[tuple[bytes, bytes], GroupRoute] = {}
         merged: dict[Subscriber, Receiver] = {}
         matched = self.tree.match(topic)
-        context.slices.steps += len(matched)
+        context.slices.steps += self.tree.visited + len(matched)
         for value in matched:
             entry = cast(FilterEntry, value)
             for subscription in entry.subscriptions.values():
