@@ -365,7 +365,7 @@ def encode_key_refusal(text: str) -> bytes:
     return b"\x08" + encode({"Keys": None, "Message": text, "PrimaryKey": "", "Result": False})
 
 
-class Relay:
+class RelayMessage:
     """A request to send `message` unchanged to an address (wire-gossip 8.8)."""
 
     __slots__ = ("addr", "message", "port")
@@ -376,10 +376,10 @@ class Relay:
         self.message = message
 
     @staticmethod
-    def decode(body: bytes) -> Relay:
+    def decode(body: bytes) -> RelayMessage:
         header, message = decode_prefix(body)
         destination: Fields = map_field(as_fields(header), b"DestAddr")
         addr = bytes_field(destination, b"IP")
         if len(addr) not in (4, 16):
             raise WireError("relay without an address")
-        return Relay(addr, uint_field(destination, b"Port", UINT16_MAX), message)
+        return RelayMessage(addr, uint_field(destination, b"Port", UINT16_MAX), message)

@@ -34,7 +34,7 @@ from federation.serf.messages import (
     LeaveIntent,
     Query,
     QueryResponse,
-    Relay,
+    RelayMessage,
     SerfState,
     UserEventMessage,
 )
@@ -361,7 +361,7 @@ class Serf(GossipDelegate):
         elif kind == messages.QUERY_RESPONSE:
             self._queries.receive_response(QueryResponse.decode(body), now)
         elif kind == messages.RELAY:
-            relay = Relay.decode(body)
+            relay = RelayMessage.decode(body)
             if not relay.message or relay.message[0] == messages.RELAY:
                 raise WireError("relay of nothing or of a relay")
             self.gossip.send_user_message(relay.message, (ip_text(relay.addr), relay.port))

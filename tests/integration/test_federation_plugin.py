@@ -71,7 +71,7 @@ class _Turned(TurnEnd):
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Looks after each turn of any node, and now and then: not all that gossip does makes a turn."""
+    """Looks after each turn of any node, and at intervals: some changes of gossip cause no turn."""
     turned = asyncio.Event()
     _waiting.append(turned)
     try:
@@ -201,7 +201,7 @@ async def test_what_a_deadline_delivers_waits_for_nothing_else(start_server: Sta
 
 
 async def test_a_seed_that_was_stopped_and_started_is_found_by_those_that_name_it(start_server: StartServer) -> None:
-    """It names nobody itself, and the others list it as left: nobody reconnects to one that left."""
+    """The seed names no seeds itself, and the others list it as left: no node reconnects to a member that left."""
     address = nobody()
     first = await start(start_server, "a", gossip_addr=address)
     second = await start(start_server, "b", address)

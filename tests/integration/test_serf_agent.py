@@ -189,7 +189,7 @@ async def test_agent_and_node_see_each_other_and_a_graceful_leave(we_join: bool)
 
 
 async def test_agents_probe_us_and_we_see_one_killed() -> None:
-    """Two agents, so that they also probe through each other; a whole minute passes in the test after this one."""
+    """Two agents, so that they also probe through each other."""
     async with running_agent("agent1") as first, running_agent("agent2") as second, running_node("ours") as node:
         await node.shell.join([f"127.0.0.1:{first.port}"])
         await second.command("join", f"127.0.0.1:{node.port}")
@@ -219,7 +219,7 @@ async def test_agents_probe_us_and_we_see_one_killed() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_an_agent_is_a_member_of_a_federation_and_disturbs_nothing(nodes: Nodes, clients: Clients) -> None:
-    """Nodes with all that they have: it has no fed_addr, so they send it no events, and messages pass between them."""
+    """Whole nodes. The agent has no fed_addr, so it gets no event stream, and messages pass between the nodes."""
     node1, node2 = await nodes.federation(2)
     subscriber = await clients.connect(node2.port, "subscriber")
     await subscriber.subscribe("t", qos=1)

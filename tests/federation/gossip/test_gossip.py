@@ -69,7 +69,7 @@ def test_an_unanswered_probe_goes_over_others_and_over_a_stream_and_ends_in_susp
     (stream,) = node.gossip.exchanges.take_requests()
     assert stream.address == address(int(ping.node[1:]))
     assert stream.timeout == pytest.approx(0.5)
-    # Two of three relays answer with a nack: one miss speaks against ourselves.
+    # Two of three relays send a nack; the missing one raises the node's own score.
     for _, destination in requests[:2]:
         node.receive(Nack(ping.sequence).encode(), int(destination[0][-1]))
     node.pass_time(0.51)
@@ -95,7 +95,7 @@ def test_a_late_ack_saves(over_stream: bool) -> None:
     assert node.gossip.counters.probes_failed == 0
 
 
-def test_a_suspect_hears_it_with_the_ping() -> None:
+def test_the_ping_to_a_suspect_carries_the_accusation() -> None:
     node = GossipNode()
     node.know(2)
     node.gossip.membership.suspect("n2", 1, node.now)
@@ -109,7 +109,7 @@ def test_a_suspect_hears_it_with_the_ping() -> None:
             return
 
 
-def test_silence_says_nothing_about_a_later_incarnation() -> None:
+def test_a_failed_probe_does_not_count_against_a_later_incarnation() -> None:
     node = GossipNode()
     node.know(2)
     assert node.until_probe().node == "n2"
@@ -121,7 +121,7 @@ def test_silence_says_nothing_about_a_later_incarnation() -> None:
     assert node.state(2) == STATE_ALIVE
 
 
-def test_nobody_takes_one_that_left_for_a_member() -> None:
+def test_the_pings_of_a_node_that_left_do_not_name_it() -> None:
     node = GossipNode()
     node.know(2)
     assert node.until_probe().source_node == "me"
@@ -130,10 +130,10 @@ def test_nobody_takes_one_that_left_for_a_member() -> None:
     assert (ping.node, ping.source_node, ping.source_port) == ("n2", "", 8902)
 
 
-def test_without_news_nobody_is_woken_to_gossip() -> None:
+def test_without_broadcasts_the_node_is_not_woken_to_gossip() -> None:
     node = GossipNode()
     node.gossip.membership.queue.queue(b"\x05news", "n9")
-    assert node.wakes(10.0) <= 11  # nobody is there to be told
+    assert node.wakes(10.0) <= 11  # there is no other member
     node.know(2)
     node.gossip.membership.queue.queue(b"\x05news", "n9")
     node.pass_time(LAN.gossip_interval)
@@ -142,7 +142,7 @@ def test_without_news_nobody_is_woken_to_gossip() -> None:
     assert node.wakes(10.0) <= 33  # a ping, the next step, and the end of each probe
 
 
-def test_we_ping_for_others_and_say_when_nothing_came() -> None:
+def test_an_indirect_ping_is_answered_by_an_ack_or_a_nack() -> None:
     node = GossipNode()
     request = IndirectPing(70, bytes((10, 0, 0, 3)), 8902, "n3", True, bytes((10, 0, 0, 2)), 8902, "n2")
     node.receive(request.encode(), 2)
@@ -155,7 +155,7 @@ def test_we_ping_for_others_and_say_when_nothing_came() -> None:
     assert [(Nack.decode(body).sequence, to) for body, to in node.sent_of(NACK)] == [(70, address(2))]
 
 
-def test_broadcasts_ride_on_acks_within_the_packet_size() -> None:
+def test_broadcasts_travel_with_acks_within_the_packet_size() -> None:
     node = GossipNode()
     for host in range(2, 60):
         alive = Alive(1, f"n{host}", bytes((10, 0, 0, host)), 8902, b"x" * 60, OUR_VERSIONS)
@@ -190,7 +190,7 @@ def test_each_broadcast_leaves_four_times_in_a_small_cluster() -> None:
         max_size=20,
     )
 )
-def test_garbage_only_counts_drops(parts: list[tuple[int, bytes]]) -> None:
+def test_garbage_is_dropped_and_counted(parts: list[tuple[int, bytes]]) -> None:
     node = GossipNode()
     node.know(2)
     messages = [bytes((kind,)) + body for kind, body in parts]

@@ -27,7 +27,7 @@ from federation.gossip.msgpack_fields import ACCUSED_INCARNATION_MAX, encode
 
 
 class Notes(GossipDelegate):
-    """Writes down what it is told."""
+    """Records the calls of gossip as text."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -73,7 +73,7 @@ class View:
         return node.incarnation, node.state
 
     def sent(self) -> list[bytes]:
-        """The news to be spread, which is thereby sent."""
+        """Takes all broadcasts out of the queue."""
         return self.membership.queue.take(0, 1 << 20, 1000, 1)
 
     def told(self) -> list[str]:
@@ -82,7 +82,7 @@ class View:
         return lines
 
 
-def test_a_new_member_is_news_once() -> None:
+def test_a_new_member_is_reported_and_broadcast_once() -> None:
     view = View()
     view.alive("a", 1)
     assert view.told() == ["joined a"]
@@ -154,7 +154,7 @@ def test_dead_by_itself_is_left() -> None:
 
 @pytest.mark.parametrize(("accused", "refuted"), [(1, 2), (8, 9)])
 @pytest.mark.parametrize("kind", ["suspect", "dead", "alive"])
-def test_we_refute_what_is_said_about_us(kind: str, accused: int, refuted: int) -> None:
+def test_accusations_of_this_node_are_refuted(kind: str, accused: int, refuted: int) -> None:
     view = View()
     if kind == "suspect":
         view.suspect("me", accused)
@@ -178,7 +178,7 @@ def test_the_highest_accusation_can_be_refuted() -> None:
     assert alive.incarnation == ACCUSED_INCARNATION_MAX + 1
     with pytest.raises(WireError, match="out of range"):
         Accusation.decode(Accusation(ACCUSED_INCARNATION_MAX + 1, "me", "x").encode(SUSPECT)[1:])
-    # and no push-pull brings what a message may not say
+    # nor may the node of a push-pull have a higher one
     other.alive("n", ACCUSED_INCARNATION_MAX + 1)
     for state in (STATE_SUSPECT, STATE_DEAD, STATE_LEFT):
         node = PushPullNode("n", bytes((10, 0, 0, 2)), 8902, b"", ACCUSED_INCARNATION_MAX + 1, state, OUR_VERSIONS)
@@ -196,7 +196,7 @@ def test_an_incarnation_stays_writable() -> None:
         assert Alive.decode(view.sent()[0][1:]).incarnation == 0xFFFFFFFF
 
 
-def test_what_is_passed_on_fits_into_a_packet() -> None:
+def test_broadcasts_of_messages_with_unknown_fields_fit_into_a_packet() -> None:
     view = View()
     junk = bytes(2000)
     fields = {
@@ -220,7 +220,7 @@ def test_what_is_passed_on_fits_into_a_packet() -> None:
         assert len(sent) < 100
 
 
-def test_an_echo_of_ourselves_is_nothing() -> None:
+def test_an_echo_of_this_nodes_own_message_is_ignored() -> None:
     view = View()
     view.alive("me", 1, host=1)
     view.suspect("me", 0)
@@ -228,7 +228,7 @@ def test_an_echo_of_ourselves_is_nothing() -> None:
     assert view.sent() == []
 
 
-def test_a_leave_is_final_until_we_rejoin() -> None:
+def test_a_leave_is_final_until_the_node_rejoins() -> None:
     view = View()
     broadcast = view.membership.leave(0.0)
     assert view.state("me") == (1, STATE_LEFT)
@@ -286,15 +286,15 @@ def test_alive_without_versions_that_make_sense(versions: bytes, reason: str) ->
     assert "a" not in view.membership.table.nodes
 
 
-def test_two_addresses_of_ours_in_different_forms_are_no_conflict() -> None:
+def test_two_forms_of_this_nodes_address_are_no_conflict() -> None:
     view = View()
     alive = Alive(1, "me", bytes(10) + b"\xff\xff" + bytes((10, 0, 0, 1)), 8902, b"", OUR_VERSIONS)
     view.membership.receive_alive(alive, alive.encode(), 0.0)
     assert view.told() == []
 
 
-# --- properties. The domain is one life of each name: after a leave or death at one incarnation only the node's own word
-# with a higher one brings it back, which a single push-pull of somebody who has missed that cannot say.
+# --- properties. They cover one process of each name. After a leave or death only the member's own alive message with a
+# higher incarnation brings it back, and a push-pull of a node that missed it does not carry that.
 
 ENTRIES = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 4), st.sampled_from([STATE_ALIVE, STATE_SUSPECT])), max_size=6

@@ -10,7 +10,7 @@ from federation.gossip.errors import WireError
 from federation.gossip.msgpack_fields import decode
 
 
-def test_arrays_are_not_believed_before_their_elements_are_there() -> None:
+def test_room_for_an_array_is_not_reserved_before_its_elements_arrive() -> None:
     claims = b"\xdc\xf0\x00" * 500  # 500 arrays in one another of 61,440 elements each: 246 MB of room
     body = claims + bytes(62_000 - len(claims))
     tracemalloc.start()

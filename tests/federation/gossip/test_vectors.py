@@ -50,7 +50,7 @@ from federation.serf.messages import (
     LeaveIntent,
     Query,
     QueryResponse,
-    Relay,
+    RelayMessage,
     SerfState,
     UserEventMessage,
 )
@@ -253,7 +253,7 @@ def check_serf(message: bytes, decoded: dict[str, Any]) -> None:
                 expected["Status"],
             )
     elif kind == serf_messages.RELAY:
-        relay = Relay.decode(body)
+        relay = RelayMessage.decode(body)
         destination = decoded["header"]["DestAddr"]
         assert (ip_text(relay.addr), relay.port) == (destination["IP"], destination["Port"])
         check_serf(relay.message, decoded["inner"])

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from federation.gossip.errors import WireError
 from federation.gossip.msgpack_fields import LEAVE_TIME_MAX, encode
-from federation.serf.messages import EVENTS_MAX, ConflictResponse, JoinIntent, LeaveIntent, Query, Relay, SerfState
+from federation.serf.messages import (
+    EVENTS_MAX,
+    ConflictResponse,
+    JoinIntent,
+    LeaveIntent,
+    Query,
+    RelayMessage,
+    SerfState,
+)
 from federation.serf.messages import encode_unknown_name as unknown
 
 NAMES = st.text(max_size=20)
@@ -66,7 +74,7 @@ def test_bounds() -> None:
     with pytest.raises(WireError, match="filter is not binary"):
         Query.decode(encode({"Filters": [1]}))
     with pytest.raises(WireError, match="without an address"):
-        Relay.decode(encode({"DestAddr": {"IP": bytes(3), "Port": 1}}))
+        RelayMessage.decode(encode({"DestAddr": {"IP": bytes(3), "Port": 1}}))
 
 
 def test_a_conflict_response_may_know_nobody() -> None:

@@ -53,7 +53,7 @@ def test_a_buffered_leave_intent_counts_when_the_member_appears() -> None:
     assert serf.members()[1].status == MemberStatus.ALIVE
 
 
-def test_a_members_own_word_of_its_death_is_a_leave_and_anothers_is_a_failure() -> None:
+def test_a_dead_message_of_the_member_itself_is_a_leave_and_anothers_is_a_failure() -> None:
     serf = lone()
     know(serf, "n2", 2)
     know(serf, "n3", 3)
@@ -67,7 +67,7 @@ def rebroadcasts(serf: Serf) -> list[bytes]:
     return [message[1:] for message in serf.take_broadcasts(2, 1 << 20, 100)]
 
 
-def test_news_is_passed_on_once() -> None:
+def test_new_messages_are_broadcast_once() -> None:
     serf = lone()
     know(serf, "n2", 2)
     for message in (
@@ -86,8 +86,8 @@ def test_news_is_passed_on_once() -> None:
         assert rebroadcasts(serf) == []
 
 
-def test_an_exchange_during_a_leave_spreads_the_intent_itself() -> None:
-    """Reporting the full time of a leave that is under way would make the other side ignore the intent (wire-gossip 7.2)."""
+def test_a_push_pull_during_a_leave_carries_the_intent() -> None:
+    """With the full time of the leave the other side would ignore the intent (wire-gossip 7.2)."""
     serf, other = lone(), Serf(SerfConfig("n3", "10.0.0.3", 8902), Random(3), 0.0)
     for one in (serf, other):
         know(one, "n2", 2)
@@ -105,7 +105,7 @@ def test_an_exchange_during_a_leave_spreads_the_intent_itself() -> None:
     assert state.left_members == ["n2"]
 
 
-def test_a_leave_goes_on_when_its_news_left_with_answers() -> None:
+def test_a_leave_goes_on_when_its_broadcast_was_sent_with_acks() -> None:
     serf = lone()
     know(serf, "n2", 2)
     now = 0.0
@@ -131,7 +131,7 @@ def test_relay_forwards_the_inner_message_unchanged() -> None:
     assert b"\x08" + inner in data
 
 
-def test_a_state_with_wrong_entries_is_worth_the_rest() -> None:
+def test_the_valid_entries_of_a_state_are_merged() -> None:
     serf = lone()
     know(serf, "n2", 2)
     state = {
@@ -150,7 +150,7 @@ def test_a_state_with_wrong_entries_is_worth_the_rest() -> None:
     assert serf.roster.clock.time == 5
 
 
-def test_no_clock_follows_a_time_that_can_only_be_forged() -> None:
+def test_no_clock_follows_a_forged_time() -> None:
     serf = lone()
     know(serf, "n2", 2)
     know(serf, "n3", 3)
@@ -158,7 +158,7 @@ def test_no_clock_follows_a_time_that_can_only_be_forged() -> None:
         serf.user_message(JoinIntent(time, "n2").encode(), 0.0)
         serf.user_message(UserEventMessage(time, "e", b"", False).encode(), 0.0)
     assert serf.roster.clock.time == 1
-    # The highest that is followed leaves room for all that comes after it.
+    # The highest time that clocks follow leaves room for later messages.
     serf.user_message(JoinIntent(WITNESSED_TIME_MAX, "n3").encode(), 0.0)
     serf.force_leave("n3", 0.0)
     other = lone()
@@ -168,7 +168,7 @@ def test_no_clock_follows_a_time_that_can_only_be_forged() -> None:
     assert other.counters.dropped[reasons.MALFORMED_SERF] == 0
 
 
-def test_what_fits_into_no_packet_is_not_passed_on() -> None:
+def test_messages_that_fit_into_no_packet_are_not_broadcast() -> None:
     serf = lone()
     serf.user_message(UserEventMessage(1, "short", bytes(1300), False).encode(), 0.0)
     serf.user_message(UserEventMessage(1, "long", bytes(1400), False).encode(), 0.0)

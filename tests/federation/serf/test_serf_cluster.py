@@ -272,7 +272,7 @@ def test_tags_change_everywhere() -> None:
 def test_a_user_event_reaches_each_member_once() -> None:
     cluster = Cluster(5, faults=Faults(duplication=0.5))
     cluster.do(2, lambda serf: serf.user_event("deploy", b"now", cluster.world.now))
-    cluster.run(100.0)  # exchanges repeat it
+    cluster.run(100.0)  # push-pulls carry it again
     for number in range(1, 6):
         events = [event for event in cluster.take(number) if isinstance(event, UserEvent)]
         assert [(event.name, event.payload) for event in events] == [("deploy", b"now")]
@@ -320,7 +320,7 @@ def test_a_second_node_of_one_name_is_told_to_stop(through: int) -> None:
     (result,) = [event for event in process.events if isinstance(event, JoinResult)]
     assert result.joined == 0
     assert "is taken by 10.0.0.1:8902" in result.errors[f"10.0.0.{through}", 8902]
-    # nobody took it in, and the older one stays
+    # no node took it in, and the older node stays
     for number in (1, 2, 3):
         events = cluster.take(number)
         assert not any(isinstance(event, NameConflict) and event.lost for event in events)
@@ -340,7 +340,7 @@ def test_the_smaller_side_of_a_healed_partition_loses_the_name() -> None:
     other.settle()
     loser = outside.process
     assert isinstance(loser, SerfProcess)
-    cluster.world.run_until(  # the next exchanges show it
+    cluster.world.run_until(  # the next push-pulls show it
         lambda: any(isinstance(event, NameConflict) and event.ours and event.lost for event in loser.events),
         120.0,
         "the smaller side loses",
@@ -349,7 +349,7 @@ def test_the_smaller_side_of_a_healed_partition_loses_the_name() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_was_told_on_one_side_of_a_partition_holds_after_it(seed: int) -> None:
+def test_leaves_on_one_side_of_a_partition_hold_after_it(seed: int) -> None:
     cluster = Cluster(5, seed)
     world = cluster.world
     world.partition(cluster.hosts[:3], cluster.hosts[3:])
@@ -358,10 +358,10 @@ def test_what_was_told_on_one_side_of_a_partition_holds_after_it(seed: int) -> N
     world.run_until(
         lambda: all(cluster.statuses(n) == (one_side if n < 4 else other_side) for n in range(1, 6)), 90.0, "two sides"
     )
-    cluster.do(3, lambda serf: serf.leave(world.now))  # unheard there
+    cluster.do(3, lambda serf: serf.leave(world.now))  # the other side does not get it
     cluster.run(5.0)
     cluster.hosts[2].crash()
-    cluster.do(4, lambda serf: serf.force_leave("n2", world.now))  # wrong, and unheard here
+    cluster.do(4, lambda serf: serf.force_leave("n2", world.now))  # wrong, and this side does not get it
     cluster.run(5.0)
     assert cluster.statuses(5)["n2"] == "LEFT"
     world.heal()
@@ -384,7 +384,7 @@ def test_a_forged_leave_at_any_time_is_refuted(time: int, by_exchange: bool) -> 
     assert cluster.statuses(1)["n2"] == ("ALIVE" if time > LEAVE_TIME_MAX and not by_exchange else "LEAVING")
     cluster.run(60.0)
     assert all(cluster.statuses(n)["n2"] == "ALIVE" for n in (1, 2, 3))
-    # It can still go and come back.
+    # The member can still leave and come back.
     cluster.do(2, lambda serf: serf.leave(world.now))
     cluster.run(5.0)
     assert all(cluster.statuses(n)["n2"] == "LEFT" for n in (1, 2, 3))
@@ -422,7 +422,7 @@ def test_a_node_that_leaves_lets_nobody_join_through_it() -> None:
 
 
 def test_an_answer_that_is_too_long_is_counted() -> None:
-    """About a member whose name and tags are as long as they may be, by one with a long name."""
+    """The asked member has the longest name and tags, the answering node has a long name."""
     cluster = Cluster(2)
     name = "n" * 255
     config = SerfConfig(name, "10.0.0.5", 8902, {"x": "y" * 500})

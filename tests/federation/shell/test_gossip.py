@@ -118,7 +118,7 @@ async def test_join_leave_rejoin_and_failure() -> None:
 async def test_join_names_each_host_that_did_not_answer() -> None:
     with socket.socket() as silent, socket.socket() as refusing:
         silent.bind(("127.0.0.1", 0))
-        silent.listen()  # connects, and then says nothing
+        silent.listen()  # connections are accepted and never answered
         refusing.bind(("127.0.0.1", 0))
         mute = f"127.0.0.1:{silent.getsockname()[1]}"
         closed = f"127.0.0.1:{refusing.getsockname()[1]}"
@@ -132,7 +132,7 @@ async def test_join_names_each_host_that_did_not_answer() -> None:
             assert 'the host "a b", which is neither' in errors["a b"]
             for host in errors:
                 assert host in str(raised.value)
-            # one that answers is enough, the others are still named
+            # one answer is enough; the errors name the other hosts
             assert list(await a.shell.join([closed, b.address])) == [closed]
             assert a.statuses() == {"a": "ALIVE", "b": "ALIVE"}
 
@@ -197,7 +197,7 @@ async def test_half_a_message_for_ever_is_closed() -> None:
     async with running("a") as (a,):
         reader, writer = await asyncio.open_connection("127.0.0.1", a.port)
         writer.write(b"\x06")
-        with contextlib.suppress(ConnectionResetError):  # a plain end is as good
+        with contextlib.suppress(ConnectionResetError):  # an end without a reset is right too
             assert await asyncio.wait_for(reader.read(), 5.0) == b""
         writer.close()
         assert a.serf.gossip.exchanges.incoming_streams == 0
@@ -290,7 +290,7 @@ async def test_retry_join_waits_for_nobody_and_never_gives_up() -> None:
     late = Node("late", FAST)
     try:
         async with running("early", retry=[late.address]) as (early,):
-            # bound but not served: the connection stands, nobody answers
+            # the port is bound but not served: connections open and are not answered
             assert early.statuses() == {"early": "ALIVE"}
             await early.until(lambda: any(level == "error" for level, _, _ in early.logged))
             ((_, _, details),) = [line for line in early.logged if line[0] == "error"]
