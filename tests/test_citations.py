@@ -27,7 +27,7 @@ PLANNED: Final = frozenset({"federation/links"})
 
 WIRE: Final = re.compile(r"\b(wire-[a-z]+)(?:\.md)? (\d+(?:\.\d+)*)((?:(?:,| and| to) \d+(?:\.\d+)*)*)")
 BARE_SECTION: Final = re.compile(r"\bsections? (\d+(?:\.\d+)*)", re.IGNORECASE)
-PAGE: Final = re.compile(r"(?<![\w/.-])((?:[\w-]+/)+[\w.-]+\.md)\b")
+PAGE: Final = re.compile(r"(?<![\w/.}-])((?:[\w-]+/)+[\w.-]+\.md)\b")
 DECISION: Final = re.compile(r"\bdecisions?(?:/| )(\d+)", re.IGNORECASE)
 LINK: Final = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 CODE: Final = re.compile(r"`([^`\s]+)`")
@@ -143,4 +143,4 @@ def test_citations_lead_somewhere() -> None:
         data = path.read_bytes()
         if b"\0" not in data[:8192]:
             found += [f"{name}: {fault}" for fault in faults(name, data.decode(errors="replace"))]
-    assert found == []
+    assert not found, "\n".join(found)
