@@ -145,10 +145,8 @@ async def test_joining_oneself_is_nothing() -> None:
             await a.shell.join([a.address])
 
 
-async def test_a_port_in_use_is_named() -> None:
+async def test_a_shell_that_cannot_bind_does_not_start() -> None:
     async with running("a") as (a,):
-        with pytest.raises(OSError, match=rf"gossip cannot listen on 127\.0\.0\.1:{a.port}: Address already in use"):
-            bind_gossip("127.0.0.1", a.port)
         serf = Serf(SerfConfig("b", "127.0.0.1", a.port), random.Random(1), 0.0)
         shell = GossipShell(serf, "127.0.0.1", a.port, lambda events: None)
         with pytest.raises(OSError, match="Address already in use"):
