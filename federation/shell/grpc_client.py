@@ -33,6 +33,12 @@ DIRECT_RETRY_SECONDS: Final = (
 )
 
 
+NOT_YET_JOINED: Final = "has not yet joined"
+"""End of the refusal by a node that does not know this one as a member yet (wire-federation 2)."""
+JOINING_SECONDS: Final = 5.0
+"""Time after a member appears in which this refusal is no warning: the gossip of a join takes about a second."""
+
+
 def _as_it_is(data: bytes) -> bytes:
     return data
 
@@ -56,6 +62,7 @@ class PeerClient:
         self._greeted = ""  # address that took our Hello of a direct stream and has not answered it
         self._grpc_addr = ""  # address that is no direct stream: the next attempt, if it is to there, is by gRPC
         self._told = ""  # the last reason that was logged
+        self._joining_until = self._loop.time() + JOINING_SECONDS
         self.expects_end = False  # this node leaves: the end of the stream is no fault
 
     def follow(self) -> None:
@@ -267,10 +274,15 @@ class PeerClient:
             connection.close()
 
     def _tell_lost(self, reason: str) -> None:
-        """Once for each reason, not for each try."""
-        if reason != self._told and not self.expects_end:
+        """Log a reason once, not for each attempt. The refusals of a healthy join are no warning."""
+        if reason == self._told or self.expects_end:
+            return
+        log = self._log.warning
+        if reason.endswith(NOT_YET_JOINED) and self._loop.time() < self._joining_until:
+            log = self._log.debug
+        else:
             self._told = reason
-            self._log.warning("no event stream to a node", node=self.sender.name, addr=self.sender.addr, reason=reason)
+        log("no event stream to a node", node=self.sender.name, addr=self.sender.addr, reason=reason)
 
 
 def _ignore(_event_id: int) -> None:
