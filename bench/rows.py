@@ -101,7 +101,7 @@ ROWS: Final = (
     Row(
         "idle connections, 1 subscription each",
         CONNECTIONS,
-        2_000,
+        5_000,
         (
             Figure("cpu_us_per_connect", "CPU µs to connect and subscribe", {OTHER: OTHER_RATIO_MAX}),
             Figure("bytes_per_connection", "bytes", limit=6_000),
