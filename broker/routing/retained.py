@@ -62,8 +62,8 @@ class RetainedStore:
         return len(self._messages)
 
     def put(self, message: Message) -> bool:
-        """Keep a message, or delete its topic's when the payload is empty [MQTT-3.3.1-6]. True when that changed
-        something; False for a delete of nothing and for a message that a limit refuses where there was none."""
+        """Keep a message; an empty payload deletes the topic's message [MQTT-3.3.1-6]. False when that changes nothing:
+        the topic has no message, and there is none to keep or a limit refuses it."""
         topic = message.topic
         if not message.payload:
             return self._delete(topic)
@@ -84,14 +84,14 @@ class RetainedStore:
         return True
 
     def has_room(self, message: Message) -> bool:
-        """Whether both limits take the message in place of the one that its topic has."""
+        """Whether the message fits into both limits, in place of the topic's present one."""
         known = self._messages.get(message.topic)
         if known is None:
             return len(self._messages) < self.messages_max and self.bytes + retained_bytes(message) <= self.bytes_max
         return self.bytes - retained_bytes(known) + retained_bytes(message) <= self.bytes_max
 
     def get(self, topic: bytes) -> Message | None:
-        """The topic's message, also an expired one that `expire` has not taken yet."""
+        """The topic's message, also when it has expired and `expire` has not deleted it yet."""
         return self._messages.get(topic)
 
     def match(self, topic_filter: bytes, now: float) -> list[Message]:
@@ -138,7 +138,7 @@ class RetainedStore:
         return True
 
     def _note_stale(self, message: Message) -> None:
-        """The message was replaced or deleted: its deadline means nothing any more."""
+        """The message was replaced or deleted; the heap still has its deadline. Build the heap anew when it has too many."""
         if message.expires_at == NEVER:
             return
         self._stale_bytes += _DEADLINE_BYTES + len(message.topic)
@@ -154,14 +154,14 @@ class RetainedStore:
 
 
 class RetainedWalk:
-    """The messages that a filter matches, found a few at a time: a filter with wildcards may have to look at every topic
-    there is, also when it matches none of them.
+    """Finds the messages that a filter matches, a few at a time: the search for a filter with wildcards may look at every
+    topic, also when none matches.
 
     The walk finds the messages that were there when it was made and still are. A subscriber gets later ones as any
     message. `found` is the last one, None after an `advance` that found none.
     """
 
-    __slots__ = ("_is_open", "_levels", "_nodes", "_until", "found")
+    __slots__ = ("_above", "_is_open", "_levels", "_until", "_waiting", "found")
 
     def __init__(self, store: RetainedStore, topic_filter: bytes) -> None:
         self.found: Message | None = None
@@ -171,65 +171,69 @@ class RetainedWalk:
             levels.pop()
         self._levels = levels
         self._until = store.topics.changes
-        # Nodes that the filter leads to and that are still to be looked at. A node's path never changes, so that topics
-        # may come and go meanwhile.
-        self._nodes: list[Node] = [store.topics.root]
+        # Nodes that are still to be looked at, by the node above them, up to which the filter matches. A node's path never
+        # changes, so that topics may come and go meanwhile.
+        self._above: list[Node] = [store.topics.root]
+        self._waiting: list[list[Node]] = [[store.topics.root]]
 
     def is_done(self) -> bool:
-        return not self._nodes
+        return not self._above
 
     def advance(self, limit: int) -> int:
-        """Go on to the next message, or until `limit` topics were looked at (or a few more: those below one level are
-        taken together). Returns how many it was."""
-        levels = self._levels
-        count = len(levels)
-        nodes = self._nodes
+        """Go on to the next message, or until about `limit` topics were looked at: those below one level count together.
+        Returns how many it was."""
+        count = len(self._levels)
         looked = 0
         self.found = None
-        while nodes and looked < limit:
-            node = nodes.pop()
+        while self._above and looked < limit:
             looked += 1
-            depth = node.depth
-            children = node.children
-            if depth >= count:
-                if self._is_open and children is not None:
-                    looked += len(children)
-                    self._push_children(children, node)
-                value = node.value
-                if value is not None and node.changed <= self._until:
-                    assert isinstance(value, Message)
-                    self.found = value
-                    break
-            elif children is not None:
-                if levels[depth] == b"+":
-                    looked += len(children)
-                    self._push_children(children, node)
-                else:
-                    child = children.get(levels[depth])
-                    if child is not None and self._leads_to(child, node):
-                        nodes.append(child)
+            above = self._above[-1]
+            waiting = self._waiting[-1]
+            node = waiting.pop()
+            if not waiting:
+                self._above.pop()
+                self._waiting.pop()
+            if not self._leads_to(node, above):
+                continue
+            if node.children is not None:
+                looked += self._push_children(node, node.children)
+            value = node.value
+            if node.depth >= count and value is not None and node.changed <= self._until:
+                assert isinstance(value, Message)
+                self.found = value
+                break
         return looked
 
-    def _push_children(self, children: dict[bytes, Node], node: Node) -> None:
-        """Those that the filter leads to, the oldest on top; at the root without `$` topics [MQTT-4.7.2-1]."""
-        at_root = node.depth == 0
+    def _push_children(self, node: Node, children: dict[bytes, Node]) -> int:
+        """Note the children that may lead to matching topics, the oldest on top. Returns how many there are beside one."""
+        levels = self._levels
+        depth = node.depth
         following: list[Node] = []
-        for level, child in children.items():
-            if (at_root and level.startswith(b"$")) or not self._leads_to(child, node):
-                continue
-            following.append(child)
+        if depth >= len(levels):
+            if self._is_open:
+                following = list(children.values())
+        elif levels[depth] == b"+":
+            following = list(children.values())
+        else:
+            child = children.get(levels[depth])
+            if child is not None:
+                following.append(child)
+        if not following:
+            return 0
         following.reverse()
-        self._nodes += following
+        self._above.append(node)
+        self._waiting.append(following)
+        return len(following) - 1
 
     def _leads_to(self, node: Node, above: Node) -> bool:
-        """Whether topics at or below the node may match: `above` is on the way to it and its levels were compared."""
-        depth = above.depth
-        if node.depth == depth + 1:
-            return True  # its one level was looked up, or need not be
+        """Whether topics at or below the node may match: the filter matches those levels of it that are below `above`."""
         levels = self._levels
         count = len(levels)
-        if depth >= count:
-            return True
+        depth = above.depth
+        if depth == 0 and (count == 0 or levels[0] == b"+") and node.path.startswith(b"$"):
+            return False  # [MQTT-4.7.2-1]
+        if depth >= count or node.depth <= depth + 1:
+            return True  # the filter ends above with #, or the one level was looked up or need not be
         if node.depth > count and not self._is_open:
             return False
         for level in levels_below(node, above):

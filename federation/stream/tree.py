@@ -1,4 +1,4 @@
-"""The federation tree: which other nodes have interest in which topic filters.
+"""The federation tree: which other nodes want which topic filters.
 
 It tells the router which nodes want a topic, has it forget its routes when that changes, and tells every sender which
 filters are subscribed here.
@@ -19,7 +19,7 @@ from federation.stream.counters import SKIP_FILTER, SKIP_FILTERS_FULL
 from federation.stream.retained_changes import HERE, RetainedChanges
 from federation.stream.sender import PeerSender
 
-FILTERS_MAX: Final = 1_000_000  # of one node; further ones are refused and counted
+FILTERS_MAX: Final = 1_000_000  # of one node; the tree refuses and counts further ones
 
 Interest = tuple[bytes, bytes]
 """(share_name, topic_filter); share_name b"" when not shared."""
@@ -37,13 +37,16 @@ class RemoteEntry:
 
 
 class FederationTree(Forwarder):
-    """Nodes are added before their interest; the order of nodes and filters is that of arrival."""
+    """Add a node before its interest. Nodes and filters keep the order in which they came.
+
+    members  the senders to all nodes that are added, by name
+    """
 
     def __init__(self, router: Router, changes: RetainedChanges | None = None) -> None:
         self._router = router
         self._changes = changes
         self._trie = Trie()
-        self.members: dict[str, PeerSender] = {}  # by name: nodes that are added
+        self.members: dict[str, PeerSender] = {}
         self._peers: list[Peer] = []
         self._interest: dict[str, dict[Interest, None]] = {}
 
@@ -86,7 +89,7 @@ class FederationTree(Forwarder):
         self._peers = list(self.members.values())
 
     def remove_node(self, name: str) -> None:
-        """The node and its interest."""
+        """Forget the node and its interest."""
         self.drop_interest(name)
         del self._interest[name]
         del self.members[name]
@@ -97,11 +100,11 @@ class FederationTree(Forwarder):
         return list(self._interest[name])
 
     def tell(self, name: str, message: Message, now: float) -> None:
-        """One node only, whatever it wants."""
+        """Send a message to one node, whatever it wants."""
         self.members[name].forward(message, NO_GROUPS, now)
 
     def tell_others(self, name: str, topic: bytes) -> None:
-        """What is retained of the topic, to all nodes but `name`."""
+        """Send the topic's retained message to all nodes but `name`."""
         for sender in self.members.values():
             if sender.name != name:
                 sender.tell_retained(topic)
@@ -109,7 +112,7 @@ class FederationTree(Forwarder):
     # --- interest of other nodes ---
 
     def add_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> bool:
-        """False for a filter that is refused (and counted): not valid, or more than FILTERS_MAX of that node."""
+        """False for a filter that is refused, and counted: it is not valid, or the node has FILTERS_MAX already."""
         sender = self.members[name]
         known = self._interest[name]
         key = (share_name, topic_filter)
@@ -129,7 +132,7 @@ class FederationTree(Forwarder):
         return True
 
     def remove_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> None:
-        """A filter that the node does not have is no fault: a state may have overtaken its removal."""
+        """A filter that the node does not have is no error: a full state may have removed it already."""
         known = self._interest[name]
         key = (share_name, topic_filter)
         if key not in known:
@@ -139,11 +142,11 @@ class FederationTree(Forwarder):
         self._forget(topic_filter)
 
     def replace_interest(self, name: str, wanted: dict[Interest, None]) -> None:
-        """All at once: what is not in `wanted` goes, what stays is never without its route."""
+        """Remove what is not in `wanted`, then add what is missing. A filter that stays keeps its route throughout."""
         for share_name, topic_filter in list(self._interest[name]):
             if (share_name, topic_filter) not in wanted:
                 self.remove_interest(name, share_name, topic_filter)
-        for share_name, topic_filter in wanted:  # also what had no place beside the old
+        for share_name, topic_filter in wanted:  # also filters that FILTERS_MAX refused before
             self.add_interest(name, share_name, topic_filter)
 
     def is_full(self, name: str) -> bool:
@@ -195,7 +198,7 @@ class FederationTree(Forwarder):
 
 
 def check_interest(share_name: bytes, topic_filter: bytes) -> None:
-    """Refuse what no client could subscribe to. Raises MqttError."""
+    """Raise MqttError for what no client could subscribe to."""
     if not share_name:
         check_topic_filter(topic_filter)
         return

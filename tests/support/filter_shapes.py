@@ -12,7 +12,7 @@ LEVELS: Final = 126  # the most that a filter may have behind $share/NAME/
 
 def _random_filters() -> list[bytes]:
     rng = random.Random(1)
-    return [b"/".join(rng.choices([b"+", b"a"], k=LEVELS)) for _ in range(5_000)]
+    return [b"/".join(rng.choices([b"+", b"a"], k=LEVELS)) for _ in range(10_000)]
 
 
 SHAPES: Final[dict[str, Callable[[], list[bytes]]]] = {
