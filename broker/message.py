@@ -62,5 +62,5 @@ class Message:
 
 
 def message_bytes(message: Message) -> int:
-    """What a message counts for in `max_queued_bytes` and `max_retained_bytes`."""
+    """What a message counts for in `max_queued_bytes`."""
     return len(message.payload) + len(message.topic) + len(message.properties) + ENTRY_BYTES
