@@ -147,17 +147,18 @@ class Trie:
                     following = node.plus
                     if following is not None:
                         visited += following.depth - depth
-                        if following.depth > depth + 1 and not _leads_to(following, node, levels):
+                        if following.depth > depth + 1 and not _leads_to(following, node, 1, levels):
                             following = None
             if depth == count:
                 if node.value is not None:
                     found.append(node.value)
             else:
                 children = node.children
-                child = None if children is None else children.get(levels[depth])
+                level = levels[depth]
+                child = None if children is None else children.get(level)
                 if child is not None:
                     visited += child.depth - depth
-                    if child.depth == depth + 1 or _leads_to(child, node, levels):
+                    if child.depth == depth + 1 or _leads_to(child, node, len(level), levels):
                         if following is not None:
                             others.append(following)
                         following = child
@@ -215,12 +216,15 @@ def levels_below(node: Node, above: Node) -> list[bytes]:
     return node.path[len(above.path) + 1 if above.depth else 0 :].split(b"/")
 
 
-def _leads_to(node: Node, above: Node, levels: list[bytes]) -> bool:
-    """Whether a topic of these levels, which has those of `above`, has those of the node."""
-    depth = above.depth
+def _leads_to(node: Node, above: Node, size: int, levels: list[bytes]) -> bool:
+    """Whether a topic of these levels has those of the node. It has those of `above` and the next one, of `size` bytes."""
     if node.depth > len(levels):
         return False
-    for level in levels_below(node, above):
+    depth = above.depth + 1
+    rest = node.path[len(above.path) + size + (2 if above.depth else 1) :]
+    if node.depth == depth + 1:
+        return rest == levels[depth] or rest == b"+"
+    for level in rest.split(b"/"):
         if level != levels[depth] and level != b"+":
             return False
         depth += 1
