@@ -39,11 +39,13 @@ class RemoteEntry:
 class FederationTree(Forwarder):
     """Add a node before its interest. Nodes and filters keep the order in which they came.
 
-    members  the senders to all nodes that are added, by name
+    members      the senders to all nodes that are added, by name
+    filters_max  of one node
     """
 
-    def __init__(self, router: Router, changes: RetainedChanges | None = None) -> None:
+    def __init__(self, router: Router, changes: RetainedChanges | None = None, filters_max: int = FILTERS_MAX) -> None:
         self._router = router
+        self._filters_max = filters_max
         self._changes = changes
         self._trie = Trie()
         self.members: dict[str, PeerSender] = {}
@@ -112,7 +114,7 @@ class FederationTree(Forwarder):
     # --- interest of other nodes ---
 
     def add_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> bool:
-        """False for a filter that is refused, and counted: it is not valid, or the node has FILTERS_MAX already."""
+        """False for a filter that is refused, and counted: it is not valid, or the node has `filters_max` already."""
         sender = self.members[name]
         known = self._interest[name]
         key = (share_name, topic_filter)
@@ -123,7 +125,7 @@ class FederationTree(Forwarder):
         except MqttError:
             sender.counters.drop(SKIP_FILTER, 1)
             return False
-        if len(known) >= FILTERS_MAX:
+        if len(known) >= self._filters_max:
             sender.counters.drop(SKIP_FILTERS_FULL, 1)
             return False
         known[key] = None
@@ -146,11 +148,11 @@ class FederationTree(Forwarder):
         for share_name, topic_filter in list(self._interest[name]):
             if (share_name, topic_filter) not in wanted:
                 self.remove_interest(name, share_name, topic_filter)
-        for share_name, topic_filter in wanted:  # also filters that FILTERS_MAX refused before
+        for share_name, topic_filter in wanted:  # also filters that had no room before
             self.add_interest(name, share_name, topic_filter)
 
     def is_full(self, name: str) -> bool:
-        return len(self._interest[name]) >= FILTERS_MAX
+        return len(self._interest[name]) >= self._filters_max
 
     def drop_interest(self, name: str) -> None:
         self.replace_interest(name, {})

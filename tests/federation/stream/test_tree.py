@@ -11,24 +11,23 @@ from broker.broker import Broker
 from broker.config.settings import MqttSettings
 from broker.errors import MqttError
 from broker.message import Message
-from federation.stream import tree as tree_module
 from federation.stream.batches import Outlets
 from federation.stream.counters import SKIP_FILTER, SKIP_FILTERS_FULL, StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
 from federation.stream.retained_changes import HERE, RetainedChanges
 from federation.stream.sender import PeerSender
-from federation.stream.tree import FederationTree, check_interest
+from federation.stream.tree import FILTERS_MAX, FederationTree, check_interest
 from filter_shapes import SHAPES, bound, memory_of
 
 
 class World:
     """A tree with nodes n1, n2, … in front of a broker's router."""
 
-    def __init__(self, nodes: int = 2) -> None:
+    def __init__(self, nodes: int = 2, filters_max: int = FILTERS_MAX) -> None:
         self.broker = Broker(replace(MqttSettings()), random.Random(1), 0.0)
         self.changes = RetainedChanges("this")
-        self.tree = FederationTree(self.broker.router, self.changes)
+        self.tree = FederationTree(self.broker.router, self.changes, filters_max)
         self.broker.forwarder = self.tree
         self.senders = [self.add_node(f"n{number}") for number in range(1, nodes + 1)]
 
@@ -109,8 +108,8 @@ def test_a_filter_that_no_client_could_subscribe_to_is_refused(
     assert world.tree.interest_of("n1") == []
 
 
-def test_the_filters_of_one_node_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_module, "FILTERS_MAX", 2)
+def test_the_filters_of_one_node_are_bounded() -> None:
+    world = World(filters_max=2)
     assert world.tree.add_interest("n1", b"", b"a")
     assert not world.tree.is_full("n1")
     assert world.tree.add_interest("n1", b"", b"b")
@@ -121,8 +120,8 @@ def test_the_filters_of_one_node_are_bounded(world: World, monkeypatch: pytest.M
     assert world.tree.add_interest("n2", b"", b"c")
 
 
-def test_a_replaced_interest_keeps_the_route_of_what_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_module, "FILTERS_MAX", 2)
+def test_a_replaced_interest_keeps_the_route_of_what_stays() -> None:
+    world = World(filters_max=2)
     world.tree.add_interest("n1", b"", b"goes")
     world.tree.add_interest("n1", b"g", b"stays")
     world.tree.replace_interest("n1", {(b"g", b"stays"): None, (b"", b"comes"): None})
