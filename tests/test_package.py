@@ -22,9 +22,10 @@ SMALL_PACKAGE: Final = "mypy-extensions"  # asks the package index for a depende
 # to the Go broker, and shells that are called once a connection.
 COLD_IMPORTS: Final = (
     "broker.config.",
-    "broker.server.lifecycle",
+    "broker.server.host",
     "federation.api.pb.",
     "federation.serf.events",
+    "federation.settings",
     "federation.shell.stream_server",
 )
 

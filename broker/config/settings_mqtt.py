@@ -211,8 +211,8 @@ class MqttSettings:
         int,
         Setting(
             "Most bytes of retained messages, beside max_retained_messages. A message that does not fit is not retained, and "
-            "counted; its topic does not keep an older one either. Each counts as the memory that it may take: 1 KiB, its "
-            "payload, its properties, the client id of its publisher and four times its topic.",
+            "counted; its topic does not keep an older one either. A message counts as the memory that it may take: 1 KiB, "
+            "its payload, its properties, the client id of its publisher and four times its topic.",
             Size(1024, BYTES_MAX, "1GiB"),
             "Raising it lets publishers fill more memory, on every node of the federation.",
             source=Source.EXTENSION,

@@ -47,10 +47,8 @@ class Server(Host):
             self.api = ApiServer(settings.api, get_logger("api"))
         for name in settings.plugin_order:
             plugin_class = load_plugin(name)
-            if plugin_class is None:
-                self.log.warning("the plugin is not there, the node runs without it", plugin=name)
-                continue
-            self.plugins.append(plugin_class(self))
+            if plugin_class is not None:  # the loader has warned of a missing one
+                self.plugins.append(plugin_class(self))
         for plugin in self.plugins:
             await plugin.prepare()
         if self.api is not None:

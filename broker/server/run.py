@@ -15,7 +15,6 @@ import uvloop
 from broker.config.loader import load
 from broker.config.settings import Settings
 from broker.server.exit_status import EXIT_FAILED
-from broker.server.form import version_text
 from broker.server.lifecycle import Server
 from broker.server.logging import get_logger, setup_logging
 from broker.server.open_files import few_files_warning, raise_file_limit, within_files
@@ -113,7 +112,7 @@ class Run:
                 raise error
             _settle_memory()
             if not self._stop_asked.is_set():
-                self._log.info("serving", version=version_text(), process=os.getpid(), config=self._config_file)
+                self._log.info("serving", process=os.getpid(), config=self._config_file)
                 self._warn_of_few_files(self._settings)
                 reloading = asyncio.ensure_future(self._reload_when_asked())
                 stopped = asyncio.ensure_future(self._server.wait_stopped())

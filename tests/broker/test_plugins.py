@@ -220,7 +220,8 @@ def test_a_plugin_that_cannot_be_loaded_stops_the_start(site: Site, plugin: str,
     site.install("greeter", plugin=plugin)
     done = site.run("start", "listeners: [{address: '127.0.0.1:0'}]\nplugin_order: [greeter]\n")
     assert done.returncode == 1
-    assert fault in done.stderr
+    assert fault in done.stderr.splitlines()[-1]
+    assert done.stderr.count("gmqttd: ") == 1
     assert "Traceback" not in done.stderr
 
 

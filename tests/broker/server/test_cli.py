@@ -158,10 +158,10 @@ def test_a_completion_needs_no_configuration_file() -> None:
 def test_version(arguments: str) -> None:
     result = call(arguments)
     assert result.exit_code == 0
-    first, *others = result.stdout.splitlines()
+    first, *more = result.stdout.splitlines()
     assert first == f"gmqttd {version_text()}"
     if arguments == "version":
-        folder = others[0].removeprefix("configurations, systemd unit, documentation: ")
+        folder = more[0].removeprefix("configurations, systemd unit, documentation: ")
         assert (Path(folder) / "configs" / "gmqttd.service").is_file()
 
 

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from broker.server.cli import main
-from broker.server.form import running_form, version_text
+from broker.server.form import installed_version, running_form
 from node_process import free_port
 from waiting import eventually
 
@@ -150,10 +150,11 @@ def test_a_signal_stops_the_node(start: Start, tmp_path: Path, number: int) -> N
     node.expect("stop")
     status, errors = node.finish()
     assert status == 0
+    form, reason = running_form()
+    starting = errors.splitlines()[0]
+    assert f'info  server: starting version={installed_version()} form={form} reason="{reason}"' in starting
     serving, stopping = after_start(errors)
-    assert (
-        f'info  server: serving version="{version_text()}" process={node.process.pid} config={node.config}' in serving
-    )
+    assert f"info  server: serving process={node.process.pid} config={node.config}" in serving
     assert f"info  server: stopping signal={signal.Signals(number).name}" in stopping
     assert not pid_file.exists()
 
