@@ -53,6 +53,32 @@ class NoPlugin:
     pass
 """
 
+TELLING: Final = """
+from broker.plugins import Plugin
+
+
+class First(Plugin):
+    def tell(self, call: str) -> None:
+        print(f"{type(self).__name__} {call}, {len(self.server.listeners.addresses)} addresses", flush=True)
+
+    async def prepare(self) -> None:
+        self.tell("prepare")
+
+    async def start(self) -> None:
+        self.tell("start")
+        self.server.stop_soon("the test is over")
+
+    async def leave(self) -> None:
+        self.tell("leave")
+
+    async def stop(self) -> None:
+        self.tell("stop")
+
+
+class Second(First):
+    pass
+"""
+
 ENTRY_POINTS: Final = """\
 [gmqttd.plugins]
 greeter = greeter.plugin:Greeter
@@ -231,3 +257,21 @@ def test_of_two_plugins_with_one_name_none_is_taken(site: Site) -> None:
     done = site.run("check", "plugin_order: [greeter]\n")
     assert done.returncode == 2
     assert "is declared by greeter and other; uninstall all but one" in done.stderr
+
+
+def test_the_order_of_the_calls(site: Site) -> None:
+    """All prepare before any starts; all are stopped, in reverse."""
+    entry_points = "[gmqttd.plugins]\nfirst = teller.plugin:First\nsecond = teller.plugin:Second\n"
+    site.install("teller", entry_points, plugin=TELLING)
+    done = site.run("start", "listeners: [{address: '127.0.0.1:0'}]\nplugin_order: [first, second]\n")
+    assert done.returncode == 1, done
+    assert done.stdout.split("\n")[:-1] == [
+        "First prepare, 0 addresses",
+        "Second prepare, 0 addresses",
+        "First start, 1 addresses",
+        "Second start, 1 addresses",
+        "First leave, 1 addresses",
+        "Second leave, 1 addresses",
+        "Second stop, 1 addresses",
+        "First stop, 1 addresses",
+    ]
