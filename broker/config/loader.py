@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -289,9 +288,10 @@ class _Reading:
         elsewhere = [known_path for known_path in known if known_path.rpartition(".")[2] == name]
         near = difflib.get_close_matches(name, list(keys), n=1)
         prefix = path[: len(path) - len(name)]
-        if path.startswith("plugins.") and path.count(".") == 1 and plugin_fault(name):
+        is_plugin = path == f"plugins.{name}"
+        if is_plugin and plugin_fault(name):
             text = plugin_fault(name)
-        elif path.startswith("plugins.") and path.count(".") == 1 and name in installed_plugins():
+        elif is_plugin and name in installed_plugins():
             text = f"the plugin {name} has no keys"
         elif near:
             text = f"unknown key; the nearest known one is {prefix}{near[0]}"
@@ -306,7 +306,6 @@ class _Reading:
         if setting.later:
             line = node.start_mark.line + 1
             self._missing(line, path, f"this is not there yet: {setting.later}", setting.is_security)
-        words = Counter(value if isinstance(value, tuple) else [value]) if setting.later_words else Counter()
         for word, instead in setting.later_words:
-            if word in words:
+            if value == word:
                 self._warn(node, path, f'"{word}" is not there yet: {instead}')
