@@ -59,7 +59,7 @@ def run_half(name: str, python: Path, arguments: list[str]) -> Counts:
     report = RUN / f"{name}.xml"
     report.unlink(missing_ok=True)
     # Safe path: the package comes from the environment that is tested, never from the current directory.
-    environment = {**os.environ, "PYTHONSAFEPATH": "1", "GMQTTD_FORM": name}
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     environment.pop("PYTHONPATH", None)
     command = [str(python), "-m", "pytest", f"--junit-xml={report}", "-p", "no:cacheprovider", *arguments]
     print(f"\n=== {name}: pytest {' '.join(arguments)}", flush=True)
@@ -88,7 +88,7 @@ def is_compiled(python: Path) -> bool:
 
 @contextmanager
 def building() -> Iterator[subprocess.Popen[bytes]]:
-    """The compiler at work beside the tests, which wait more than they compute; its output is kept in BUILD_LOG."""
+    """Runs scripts/build_fast beside the tests, which wait more than they compute. Its output goes to BUILD_LOG."""
     with (
         BUILD_LOG.open("wb") as log,
         subprocess.Popen(
