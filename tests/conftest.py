@@ -9,6 +9,7 @@ import pytest
 import uvloop
 
 SUPPORT = (
+    "api_calls",
     "direct_peers",
     "federation_world",
     "go_broker",

@@ -1,4 +1,4 @@
-"""ClientService: who has a session on this node."""
+"""ClientService: the clients that have a session on this node."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from broker.api.pb.admin_pb2 import (
     ListClientResponse,
 )
 from broker.api.pb.admin_pb2_grpc import ClientServiceServicer
+from broker.api.slices import Slices, Steps
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
@@ -29,15 +30,21 @@ NANOSECONDS: Final = 1_000_000_000
 
 
 class ClientService(ClientServiceServicer):
-    def __init__(self, server: Host) -> None:
+    def __init__(self, server: Host, slices: Slices) -> None:
         self._server = server
+        self._slices = slices
         self._log = get_logger("api")
 
     async def List(self, request: ListClientRequest, context: object) -> ListClientResponse:
-        offset, count = page_bounds(request.page, request.page_size)
+        return await self._slices.run(self._page(*page_bounds(request.page, request.page_size)))
+
+    def _page(self, offset: int, count: int) -> Steps[ListClientResponse]:
         sessions = self._server.broker.sessions
-        page = islice(sessions.values(), offset, offset + count)
-        return ListClientResponse(clients=[self._client(session) for session in page], total_count=len(sessions))
+        response = ListClientResponse(total_count=len(sessions))
+        for session in list(islice(sessions.values(), offset, offset + count)):
+            response.clients.append(self._client(session))
+            yield
+        return response
 
     async def Get(self, request: GetClientRequest, context: object) -> GetClientResponse:
         session = self._server.broker.sessions.get(wanted(request.client_id))

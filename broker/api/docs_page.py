@@ -1,7 +1,8 @@
-"""The OpenAPI page: Swagger UI from the installed package, so that it works without internet."""
+"""The documentation page of the REST API: Swagger UI from the installed package, so that it works without internet."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +11,13 @@ from swagger_ui_bundle import swagger_ui_path  # type: ignore[import-untyped]
 
 DOCS_PATH: Final = "/docs"
 OPENAPI_PATH: Final = "/v1/openapi.json"
-ASSETS: Final = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
+ASSETS: Final = {
+    "swagger-ui.css": "text/css",
+    "swagger-ui-bundle.js": "text/javascript",
+    "favicon-32x32.png": "image/png",
+}
 
-# The browser itself keeps the page from asking anybody else.
+# The browser keeps the page from sending requests to any other host.
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:",
     "X-Content-Type-Options": "nosniff",
@@ -34,7 +39,7 @@ PAGE: Final = f"""<!DOCTYPE html>
 </html>
 """
 
-# validatorUrl: null, or the page would show a badge from a server on the internet.
+# validatorUrl is null because the page would otherwise load a badge from a server on the internet.
 START_SCRIPT: Final = f"""window.onload = () => SwaggerUIBundle({{
   url: "{OPENAPI_PATH}",
   dom_id: "#swagger-ui",
@@ -44,27 +49,18 @@ START_SCRIPT: Final = f"""window.onload = () => SwaggerUIBundle({{
 """
 
 
-async def show_page(_request: web.Request) -> web.Response:
-    return web.Response(text=PAGE, content_type="text/html", headers=SECURITY_HEADERS)
-
-
-async def show_start_script(_request: web.Request) -> web.Response:
-    return web.Response(text=START_SCRIPT, content_type="text/javascript", headers=SECURITY_HEADERS)
-
-
-async def show_asset(request: web.Request) -> web.FileResponse:
-    return web.FileResponse(Path(str(swagger_ui_path)) / request.path.rpartition("/")[2], headers=SECURITY_HEADERS)
-
-
-async def redirect_to_docs(_request: web.Request) -> web.Response:
-    return web.Response(status=302, headers={"Location": DOCS_PATH})
-
-
-def add_docs_routes(app: web.Application) -> None:
-    """The page, its assets by name, and the redirects to it."""
-    app.router.add_get("/", redirect_to_docs)
-    app.router.add_get(f"{DOCS_PATH}/", redirect_to_docs)
-    app.router.add_get(DOCS_PATH, show_page)
-    app.router.add_get(f"{DOCS_PATH}/start.js", show_start_script)
-    for name in ASSETS:
-        app.router.add_get(f"{DOCS_PATH}/{name}", show_asset)
+async def docs_response(path: str) -> web.Response | None:
+    """The answer for a path of the page, None for any other path."""
+    if path in ("/", f"{DOCS_PATH}/"):
+        return web.Response(status=302, headers={"Location": DOCS_PATH})
+    if path == DOCS_PATH:
+        return web.Response(text=PAGE, content_type="text/html", headers=SECURITY_HEADERS)
+    if path == f"{DOCS_PATH}/start.js":
+        return web.Response(text=START_SCRIPT, content_type="text/javascript", headers=SECURITY_HEADERS)
+    content_type = ASSETS.get(path.removeprefix(f"{DOCS_PATH}/"))
+    if content_type is None:
+        return None
+    file = Path(str(swagger_ui_path)) / path.removeprefix(f"{DOCS_PATH}/")
+    return web.Response(
+        body=await asyncio.to_thread(file.read_bytes), content_type=content_type, headers=SECURITY_HEADERS
+    )

@@ -1,8 +1,12 @@
-"""The OpenAPI 3.0 description of the REST API, made from the definitions and their comments."""
+"""The OpenAPI 3.0 description of the REST API, made from the definitions and their comments.
+
+A comment that ends with `Example: ` and JSON gives its message or field that example.
+"""
 
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -16,24 +20,38 @@ Schema = dict[str, Any]
 OPENAPI_VERSION: Final = "3.0.3"
 ERROR_SCHEMA: Final = "Error"
 TIMESTAMP: Final = "google.protobuf.Timestamp"
+EXAMPLE_MARK: Final = "Example: "
 
-# Protobuf's JSON mapping: 64-bit numbers are strings, bytes are base64.
+# Protobuf's JSON mapping: 64-bit numbers are strings, bytes are base64. The documentation page fills its forms with the
+# example where there is one, and with the maximum where there is none.
 SCALARS: Final[dict[int, Schema]] = {
     FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
     FieldDescriptor.TYPE_STRING: {"type": "string"},
-    FieldDescriptor.TYPE_BYTES: {"type": "string", "format": "byte"},
+    FieldDescriptor.TYPE_BYTES: {"type": "string", "format": "byte", "example": "AA=="},
     FieldDescriptor.TYPE_DOUBLE: {"type": "number", "format": "double"},
     FieldDescriptor.TYPE_FLOAT: {"type": "number", "format": "float"},
     FieldDescriptor.TYPE_INT32: {"type": "integer", "format": "int32"},
     FieldDescriptor.TYPE_SINT32: {"type": "integer", "format": "int32"},
     FieldDescriptor.TYPE_SFIXED32: {"type": "integer", "format": "int32"},
-    FieldDescriptor.TYPE_UINT32: {"type": "integer", "format": "int64", "minimum": 0, "maximum": 2**32 - 1},
-    FieldDescriptor.TYPE_FIXED32: {"type": "integer", "format": "int64", "minimum": 0, "maximum": 2**32 - 1},
-    FieldDescriptor.TYPE_INT64: {"type": "string", "format": "int64"},
-    FieldDescriptor.TYPE_SINT64: {"type": "string", "format": "int64"},
-    FieldDescriptor.TYPE_SFIXED64: {"type": "string", "format": "int64"},
-    FieldDescriptor.TYPE_UINT64: {"type": "string", "format": "uint64"},
-    FieldDescriptor.TYPE_FIXED64: {"type": "string", "format": "uint64"},
+    FieldDescriptor.TYPE_UINT32: {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 0,
+        "maximum": 2**32 - 1,
+        "example": 0,
+    },
+    FieldDescriptor.TYPE_FIXED32: {
+        "type": "integer",
+        "format": "int64",
+        "minimum": 0,
+        "maximum": 2**32 - 1,
+        "example": 0,
+    },
+    FieldDescriptor.TYPE_INT64: {"type": "string", "format": "int64", "example": "0"},
+    FieldDescriptor.TYPE_SINT64: {"type": "string", "format": "int64", "example": "0"},
+    FieldDescriptor.TYPE_SFIXED64: {"type": "string", "format": "int64", "example": "0"},
+    FieldDescriptor.TYPE_UINT64: {"type": "string", "format": "uint64", "example": "0"},
+    FieldDescriptor.TYPE_FIXED64: {"type": "string", "format": "uint64", "example": "0"},
 }
 
 
@@ -151,9 +169,11 @@ class OpenApi:
         return self._comments.get(f"{value.type.full_name}.{value.name}", "")
 
     def _commented(self, schema: Schema, full_name: str) -> Schema:
-        comment = self._comments.get(full_name)
-        if comment:
-            schema["description"] = comment
+        description, _, example = self._comments.get(full_name, "").partition(EXAMPLE_MARK)
+        if description:
+            schema["description"] = description.rstrip()
+        if example:
+            schema["example"] = json.loads(example)
         return schema
 
 

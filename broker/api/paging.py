@@ -1,18 +1,14 @@
-"""Pages of a list: `page` counts from 1, 0 of either number is the default."""
+"""Pages of a list. `page` counts from 1; 0 stands for the default of either number."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from broker.api.errors import invalid_argument
-
 PAGE_SIZE_DEFAULT: Final = 20
-PAGE_SIZE_MAX: Final = 1000  # a page is made in one turn of the loop: this many keep it to milliseconds
+PAGE_SIZE_MAX: Final = 1000  # a larger page_size is cut to it, so that scripts for the Go broker work
 
 
 def page_bounds(page: int, page_size: int) -> tuple[int, int]:
-    """(offset, count) of the wanted page. Raises ApiError."""
-    if page_size > PAGE_SIZE_MAX:
-        raise invalid_argument(f"page_size is {page_size}, may be at most {PAGE_SIZE_MAX}")
-    size = page_size or PAGE_SIZE_DEFAULT
+    """(offset, count) of a page in the list."""
+    size = min(page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
     return (max(page, 1) - 1) * size, size

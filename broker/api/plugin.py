@@ -10,13 +10,13 @@ from broker.plugins import Plugin
 
 
 class AdminPlugin(Plugin):
-    """Registers its services; a node without `api` addresses has nothing to register them with."""
+    """Registers the services with the API of the node. A node without `api` addresses has no API."""
 
     async def prepare(self) -> None:
         api = self.server.api
         if api is None:
             return
         services = admin_pb2.DESCRIPTOR.services_by_name
-        api.register(services["ClientService"], ClientService(self.server))
-        api.register(services["SubscriptionService"], SubscriptionService(self.server))
+        api.register(services["ClientService"], ClientService(self.server, api.slices))
+        api.register(services["SubscriptionService"], SubscriptionService(self.server, api.slices))
         api.register(services["PublishService"], PublishService(self.server))

@@ -1,8 +1,8 @@
-"""PublishService: messages of the node itself, on the way of every publish."""
+"""PublishService: messages that the node publishes for a caller of the API. They take the way of every other message."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -17,6 +17,9 @@ from broker.routing.names import check_topic_name
 
 if TYPE_CHECKING:
     from broker.server.host import Host
+
+
+USER_PROPERTIES_MAX: Final = 1000  # of one message
 
 
 class PublishService(PublishServiceServicer):
@@ -35,7 +38,7 @@ class PublishService(PublishServiceServicer):
 
 
 def message_of(request: PublishRequest, now: float) -> Message:
-    """The message of a request. Raises ApiError that names the field which MQTT cannot carry."""
+    """The message of a request. Raises ApiError that names the field that MQTT cannot carry."""
     topic = request.topic_name.encode()
     try:
         check_topic_name(topic)
@@ -46,7 +49,7 @@ def message_of(request: PublishRequest, now: float) -> Message:
     if request.payload and request.payload_raw:
         raise invalid_argument("payload and payload_raw are both set; only one can be the payload")
     if request.correlation_data and request.correlation_data_raw:
-        raise invalid_argument("correlation_data and correlation_data_raw are both set; only one is possible")
+        raise invalid_argument("correlation_data and correlation_data_raw are both set; only one can be the data")
     payload = request.payload_raw or request.payload.encode()
     if request.payload_format == 1 and not is_utf8(payload):
         raise invalid_argument("payload_format is 1 (UTF-8 text) but payload_raw is not UTF-8")
@@ -55,6 +58,10 @@ def message_of(request: PublishRequest, now: float) -> Message:
 
 
 def properties_of(request: PublishRequest) -> bytes:
+    """The properties of the message as they stand in a PUBLISH packet. Raises ApiError."""
+    if len(request.user_properties) > USER_PROPERTIES_MAX:
+        text = f"user_properties has {len(request.user_properties)} pairs, may have at most {USER_PROPERTIES_MAX}"
+        raise invalid_argument(text)
     user_properties: list[tuple[str, str]] = []
     for index, pair in enumerate(request.user_properties):
         try:

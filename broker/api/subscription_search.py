@@ -1,8 +1,7 @@
-"""The search of SubscriptionService.Filter: by kind of filter and by topic, over sessions, in slices of a loop turn."""
+"""The search of SubscriptionService.Filter: by kind of filter and by topic."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from broker.api.errors import invalid_argument
@@ -15,6 +14,7 @@ from broker.api.pb.admin_pb2 import (
     SUB_MATCH_TYPE_MATCH_UNSPECIFIED,
     FilterSubscriptionRequest,
 )
+from broker.api.slices import Steps
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter, check_topic_name, full_filter
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 LIMIT_DEFAULT: Final = 20
 LIMIT_MAX: Final = 1000
-SLICE: Final = 2000  # subscriptions looked at in one turn of the loop, about 2 ms
 
 FILTER_TYPES: Final = {
     str(int(kind)): int(kind) for kind in (SUB_FILTER_TYPE_SYS, SUB_FILTER_TYPE_SHARED, SUB_FILTER_TYPE_NON_SHARED)
@@ -57,19 +56,17 @@ class Search:
             except MqttError as error:
                 raise invalid_argument(f"topic_name: {error.text}") from None
 
-    async def run(self, sessions: list[Session]) -> list[Subscription]:
-        """What fits, at most `limit`. Between slices the loop serves others; what changes meanwhile may be missed."""
+    def run(self, sessions: list[Session]) -> Steps[list[Subscription]]:
+        """The subscriptions that fit, at most `limit`. What changes between two steps may be missed."""
         found: list[Subscription] = []
-        seen = 0
         for session in sessions:
             for subscription in list(session.subscriptions.values()):
                 if self.fits(subscription):
                     found.append(subscription)
                     if len(found) == self.limit:
                         return found
-                seen += 1
-                if seen % SLICE == 0:
-                    await asyncio.sleep(0)
+                yield
+            yield
         return found
 
     def fits(self, subscription: Subscription) -> bool:
@@ -81,7 +78,7 @@ class Search:
 
 
 def parse_kinds(text: str) -> frozenset[int]:
-    """Numbers joined by commas; none is all. Raises ApiError."""
+    """The kinds that `filter_type` names: numbers joined by commas; every kind when it names none. Raises ApiError."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in FILTER_TYPES:

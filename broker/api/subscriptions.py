@@ -1,4 +1,4 @@
-"""SubscriptionService: what the clients of this node are subscribed to, and subscribing in their name."""
+"""SubscriptionService: lists and searches the subscriptions of the clients of this node, subscribes and unsubscribes them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from broker.api.pb.admin_pb2 import (
 )
 from broker.api.pb.admin_pb2 import Subscription as SubscriptionEntry
 from broker.api.pb.admin_pb2_grpc import SubscriptionServiceServicer
+from broker.api.slices import Slices, Steps
 from broker.api.subscription_search import Search
 from broker.codec.packets import SubscribeFilter
 from broker.codec.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, reason_name
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from broker.session.session import Session
 
 SUBSCRIPTION_IDENTIFIER_MAX: Final = 268_435_455  # [MQTT5 3.8.2.1.2]
-REFUSED: Final = 0x80
+FILTERS_MAX: Final = 1000  # of one request
+REFUSED: Final = 0x80  # the lowest reason code of SUBACK that refuses a subscription
 REFUSAL_CODES: Final = {
     NOT_AUTHORIZED: grpc.StatusCode.PERMISSION_DENIED,
     QUOTA_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -42,27 +44,32 @@ REFUSAL_CODES: Final = {
 
 
 class SubscriptionService(SubscriptionServiceServicer):
-    def __init__(self, server: Host) -> None:
+    def __init__(self, server: Host, slices: Slices) -> None:
         self._server = server
+        self._slices = slices
 
     async def List(self, request: ListSubscriptionRequest, context: object) -> ListSubscriptionResponse:
-        offset, count = page_bounds(request.page, request.page_size)
+        return await self._slices.run(self._page(*page_bounds(request.page, request.page_size)))
+
+    def _page(self, offset: int, count: int) -> Steps[ListSubscriptionResponse]:
         response = ListSubscriptionResponse()
         total = 0
-        for session in self._server.broker.sessions.values():
+        for session in list(self._server.broker.sessions.values()):
             held = len(session.subscriptions)
             start = max(offset - total, 0)
             missing = count - len(response.subscriptions)
             if start < held and missing:
-                page = islice(session.subscriptions.values(), start, start + missing)
-                response.subscriptions.extend(entry(subscription) for subscription in page)
+                for subscription in list(islice(session.subscriptions.values(), start, start + missing)):
+                    response.subscriptions.append(entry(subscription))
+                    yield
             total += held
+            yield
         response.total_count = total
         return response
 
     async def Filter(self, request: FilterSubscriptionRequest, context: object) -> FilterSubscriptionResponse:
         search = Search(request)
-        found = await search.run(self._searched(request.client_id))
+        found = await self._slices.run(search.run(self._searched(request.client_id)))
         return FilterSubscriptionResponse(subscriptions=[entry(subscription) for subscription in found])
 
     def _searched(self, client_id: str) -> list[Session]:
@@ -73,31 +80,35 @@ class SubscriptionService(SubscriptionServiceServicer):
         return [] if session is None else [session]
 
     async def Subscribe(self, request: SubscribeRequest, context: object) -> SubscribeResponse:
-        """All requests are checked before the first is carried out."""
+        """Subscribe a client that has a session here. All requests are checked before the first is carried out."""
         server = self._server
-        session = self._session(request.client_id)
+        session = server.broker.sessions.get(wanted(request.client_id))
+        if session is None:
+            raise not_found(unknown_client(request.client_id))
         if not request.subscriptions:
             raise invalid_argument("subscriptions is empty; it needs at least one with its topic_name")
-        filters = [self._checked(index, wish) for index, wish in enumerate(request.subscriptions)]
-        response = SubscribeResponse()
-        now = server.now()
-        try:
-            for index, (wish, subscribe_filter) in enumerate(zip(request.subscriptions, filters, strict=True)):
-                is_new = subscribe_filter.topic_filter not in session.subscriptions
-                (code,) = server.broker.subscribe(request.client_id, [subscribe_filter], wish.id, now)
-                if code >= REFUSED:
-                    text = f"subscriptions[{index}].topic_name: {wish.topic_name} is refused: {reason_name(code)}"
-                    raise ApiError(REFUSAL_CODES.get(code, grpc.StatusCode.FAILED_PRECONDITION), text)
-                response.new.append(is_new)
-        finally:
-            server.flush_soon()
-        return response
+        check_count("subscriptions", len(request.subscriptions))
+        return await self._slices.run(self._subscribe(session, request))
 
-    def _session(self, client_id: str) -> Session:
-        session = self._server.broker.sessions.get(wanted(client_id))
-        if session is None:
-            raise not_found(unknown_client(client_id))
-        return session
+    def _subscribe(self, session: Session, request: SubscribeRequest) -> Steps[SubscribeResponse]:
+        server = self._server
+        filters: list[SubscribeFilter] = []
+        for index, wish in enumerate(request.subscriptions):
+            filters.append(self._checked(index, wish))
+            yield
+        response = SubscribeResponse()
+        for index, (wish, subscribe_filter) in enumerate(zip(request.subscriptions, filters, strict=True)):
+            if server.broker.sessions.get(request.client_id) is not session:
+                raise not_found(unknown_client(request.client_id))
+            is_new = subscribe_filter.topic_filter not in session.subscriptions
+            (code,) = server.broker.subscribe(request.client_id, [subscribe_filter], wish.id, server.now())
+            server.flush_soon()
+            if code >= REFUSED:
+                text = f"subscriptions[{index}].topic_name: {wish.topic_name} is refused: {reason_name(code)}"
+                raise ApiError(REFUSAL_CODES.get(code, grpc.StatusCode.FAILED_PRECONDITION), text)
+            response.new.append(is_new)
+            yield
+        return response
 
     def _checked(self, index: int, wish: SubscriptionEntry) -> SubscribeFilter:
         place = f"subscriptions[{index}]"
@@ -115,14 +126,27 @@ class SubscriptionService(SubscriptionServiceServicer):
         return SubscribeFilter(topic_filter, wish.qos, wish.no_local, wish.retain_as_published, wish.retain_handling)
 
     async def Unsubscribe(self, request: UnsubscribeRequest, context: object) -> Empty:
-        server = self._server
-        self._session(request.client_id)
+        """Unsubscribe a client. As on the Go broker, a client without a session is no error."""
+        client_id = wanted(request.client_id)
         if not request.topics:
             raise invalid_argument("topics is empty; it needs at least one full filter")
+        check_count("topics", len(request.topics))
+        return await self._slices.run(self._unsubscribe(client_id, request))
+
+    def _unsubscribe(self, client_id: str, request: UnsubscribeRequest) -> Steps[Empty]:
+        server = self._server
         filters = [checked_filter(topic, f"topics[{index}]") for index, topic in enumerate(request.topics)]
-        server.broker.unsubscribe(request.client_id, filters, server.now())
-        server.flush_soon()
+        for topic_filter in filters:
+            if client_id in server.broker.sessions:
+                server.broker.unsubscribe(client_id, [topic_filter], server.now())
+                server.flush_soon()
+            yield
         return Empty()
+
+
+def check_count(field: str, count: int) -> None:
+    if count > FILTERS_MAX:
+        raise invalid_argument(f"{field} has {count} entries, may have at most {FILTERS_MAX}; send several requests")
 
 
 def checked_filter(text: str, place: str) -> bytes:

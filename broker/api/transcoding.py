@@ -1,13 +1,15 @@
 """Between HTTP and protobuf: a request message from path, query and JSON body; JSON from a response message.
 
 Names in the input may be those of the definition or their lowerCamelCase form; the output has those of the definition.
-Zero values and empty lists are written, as the Go broker's gateway does.
+As the Go broker's gateway does, the input may have query parameters that no field has, and the output has zero values
+and empty lists.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -15,11 +17,12 @@ from google.protobuf.message import Message
 
 from broker.api.errors import invalid_argument
 from broker.api.route import Route
+from broker.api.slices import Steps
 from broker.api.strict_json import find_field, load_object
 
-JSON_INDENT: Final = 4  # answers are read by people with curl as often as by programs
+INDENT: Final = "    "  # people read answers with curl as often as programs do
 JSON_DEPTH_MAX: Final = 32  # nested messages; the definitions need three
-ERROR_CHARACTERS_MAX: Final = 500  # protobuf quotes the value, which may be the whole body
+ERROR_CHARACTERS_MAX: Final = 500  # of an error of protobuf, which quotes the value: it may be the whole body
 PYTHON_WORDS: Final = "invalid literal for int() with base 10"
 TRUE_TEXTS: Final = ("1", "t", "true")
 FALSE_TEXTS: Final = ("0", "f", "false")
@@ -29,8 +32,6 @@ def read_request(route: Route, path_fields: dict[str, str], query: Iterable[tupl
     """The request message. Raises ApiError (INVALID_ARGUMENT) that names the field."""
     request = route.method.request_class()
     if route.has_body:
-        for name, _ in query:
-            raise invalid_argument(f'query parameter "{name}" is not possible here: the fields are JSON in the body')
         if body.strip():
             merge_json(request, route.method.descriptor.input_type, body)
     elif body.strip():
@@ -61,9 +62,7 @@ def merge_query(
     for name, text in query:
         field = find_field(descriptor, name)
         if field is None or field.name in path_fields or field.message_type is not None:
-            known = [known.name for known in query_fields(descriptor, path_fields)]
-            hint = f"known here: {', '.join(known)}" if known else "none is possible here"
-            raise invalid_argument(f'unknown query parameter "{name}"; {hint}')
+            continue
         given.setdefault(field.name, []).append(query_value(field, text))
     for name, values in given.items():
         if descriptor.fields_by_name[name].is_repeated:
@@ -98,17 +97,42 @@ def merge_value(request: Message, name: str, value: str | bool | list[str | bool
 
 
 def one_line(error: Exception) -> str:
-    """Protobuf's own words, which name the field, on one line and without Python's words."""
+    """The text of an error of protobuf, which names the field, on one line and without words of Python."""
     text = " ".join(str(error).split())
     text = text.replace(PYTHON_WORDS, "not a whole number")
     return text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]}…"
 
 
-def write_response(response: Message) -> str:
-    return json_format.MessageToJson(
-        response,
-        preserving_proto_field_name=True,
-        always_print_fields_with_no_presence=True,
-        indent=JSON_INDENT,
-        ensure_ascii=False,
+def write_response(response: Message) -> Steps[str]:
+    """The JSON of a response, in steps of one element of its lists. The lists are taken out of the response."""
+    lists: dict[str, str] = {}
+    for field in response.DESCRIPTOR.fields:
+        if field.is_repeated and field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            elements = []
+            for element in getattr(response, field.name):
+                elements.append(indented(as_json(as_values(element)), 2))
+                yield
+            lists[field.name] = f"[{','.join(elements)}\n{INDENT}]" if elements else "[]"
+            response.ClearField(field.name)
+    values = as_values(response)
+    members = [
+        f'\n{INDENT}"{field.name}": {lists.get(field.name) or indented(as_json(values[field.name]), 1).strip()}'
+        for field in response.DESCRIPTOR.fields
+        if field.name in values
+    ]
+    return f"{{{','.join(members)}\n}}" if members else "{}"
+
+
+def as_values(message: Message) -> dict[str, Any]:
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+
+
+def as_json(value: object) -> str:
+    return json.dumps(value, indent=INDENT, ensure_ascii=False)
+
+
+def indented(text: str, depth: int) -> str:
+    """A JSON text on lines of its own, `depth` levels in. Line ends within strings are escaped and stay."""
+    return ("\n" + text).replace("\n", "\n" + INDENT * depth)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from broker.config.addresses import UNSPECIFIED_HOSTS, Address
+from broker.config.addresses import HOST_NAME, UNSPECIFIED_HOSTS, Address
 from broker.config.installed import installed_plugins
 from broker.config.schema import keys_of
 from broker.config.setting import AddressText, Section, Sections
@@ -27,6 +27,10 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
     if not any(listener.is_served for listener in settings.listeners):
         what = "none of the listeners can be opened" if settings.listeners else "the list is empty"
         yield "listeners", f'{what}, so no client could connect; for example [{{address: ":1883"}}]'
+    for index, api_listener in enumerate(settings.api.http):
+        for name in api_listener.allowed_hosts:
+            if not HOST_NAME.fullmatch(name):
+                yield f"api.http[{index}].allowed_hosts", f'"{name}" is no host name; for example gmqttd.example.com'
     taken: dict[str, Address] = {}
     for key, address in _listening(settings, ""):
         for other_key, other in taken.items():

@@ -101,6 +101,16 @@ class ApiListener:
     tls: Annotated[
         TlsSettings | None, Setting("Encrypts the connections.", Section(), later=NOT_SERVED, is_security=True)
     ] = None
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Setting(
+            "For `api.http` only: host names, without port, under which browsers and programs may call the API beside "
+            "`localhost` and IP addresses. A listener on a loopback address refuses all others (DNS rebinding); any "
+            "other listener does when this list is set.",
+            Sequence(Text("gmqttd.example.com")),
+            source=Source.EXTENSION,
+        ),
+    ] = ()
 
     @property
     def is_served(self) -> bool:

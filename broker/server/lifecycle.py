@@ -91,6 +91,8 @@ class Server(Host):
                 "protocol_errors": counters.protocol_errors,
                 "subscriptions_refused": counters.subscriptions_refused,
             }
+            if self.api is not None:
+                found.update(self.api.refused_input())
             for plugin in self.plugins:
                 found.update(plugin.refused_input())
             return found

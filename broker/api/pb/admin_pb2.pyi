@@ -32,9 +32,9 @@ class _SubFilterTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SubFilt
     SUB_FILTER_TYPE_SYS: _SubFilterType.ValueType  # 1
     """The filter begins with $ and is not shared."""
     SUB_FILTER_TYPE_SHARED: _SubFilterType.ValueType  # 2
-    """$share/NAME/FILTER."""
+    """The filter is $share/NAME/FILTER."""
     SUB_FILTER_TYPE_NON_SHARED: _SubFilterType.ValueType  # 3
-    """Neither."""
+    """The filter does not begin with $."""
 
 class SubFilterType(_SubFilterType, metaclass=_SubFilterTypeEnumTypeWrapper):
     """The kinds of topic filters: numbers for filter_type of FilterSubscriptionRequest."""
@@ -43,9 +43,9 @@ SUB_FILTER_TYPE_SYS_UNSPECIFIED: SubFilterType.ValueType  # 0
 SUB_FILTER_TYPE_SYS: SubFilterType.ValueType  # 1
 """The filter begins with $ and is not shared."""
 SUB_FILTER_TYPE_SHARED: SubFilterType.ValueType  # 2
-"""$share/NAME/FILTER."""
+"""The filter is $share/NAME/FILTER."""
 SUB_FILTER_TYPE_NON_SHARED: SubFilterType.ValueType  # 3
-"""Neither."""
+"""The filter does not begin with $."""
 Global___SubFilterType: _TypeAlias = SubFilterType  # noqa: Y015
 
 class _SubMatchType:
@@ -77,9 +77,9 @@ class ListClientRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many to answer at most; 0 is 20, more than 1000 is refused."""
+    """Largest number of entries of a page. 0 stands for 20; more than 1000 stands for 1000."""
     page: _builtins.int
-    """Which page; 0 and 1 are the first."""
+    """Which page. 0 and 1 are the first."""
     def __init__(
         self,
         *,
@@ -101,7 +101,7 @@ class ListClientResponse(_message.Message):
     CLIENTS_FIELD_NUMBER: _builtins.int
     TOTAL_COUNT_FIELD_NUMBER: _builtins.int
     total_count: _builtins.int
-    """All clients with a session, whatever the page."""
+    """Number of all clients with a session, whatever the page."""
     @_builtins.property
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___Client]: ...
     def __init__(
@@ -165,7 +165,7 @@ class DeleteClientRequest(_message.Message):
     CLEAN_SESSION_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     clean_session: _builtins.bool
-    """Also end the session: its subscriptions and queued messages are gone."""
+    """Also ends the session: its subscriptions and queued messages are deleted."""
     def __init__(
         self,
         *,
@@ -209,39 +209,39 @@ class Client(_message.Message):
     client_id: _builtins.str
     username: _builtins.str
     keep_alive: _builtins.int
-    """Seconds; 0 is none."""
+    """Keep alive interval of CONNECT, in seconds; 0 is none."""
     version: _builtins.int
     """Protocol level of CONNECT: 3 is MQTT 3.1, 4 is 3.1.1, 5 is 5.0."""
     remote_addr: _builtins.str
     """HOST:PORT of the client."""
     local_addr: _builtins.str
-    """HOST:PORT of the listener's end."""
+    """HOST:PORT of the node's end of the connection."""
     session_expiry: _builtins.int
-    """Seconds that the session outlives its connection; 4294967295 is for ever."""
+    """Seconds that the session stays after its connection ends; 4294967295 is for ever."""
     max_inflight: _builtins.int
-    """Most QoS 1 and 2 messages on the way to the client at once."""
+    """Largest number of QoS 1 and 2 messages that are sent to the client and not acknowledged."""
     inflight_len: _builtins.int
-    """QoS 1 and 2 messages on the way to the client now."""
+    """QoS 1 and 2 messages that are sent to the client and not acknowledged now."""
     max_queue: _builtins.int
-    """Most messages that wait for the client."""
+    """Largest number of messages that wait for the client."""
     queue_len: _builtins.int
     """Messages that wait for the client now."""
     subscriptions_current: _builtins.int
     subscriptions_total: _builtins.int
-    """Every subscription ever made in this session."""
+    """Number of subscriptions that were made in this session, ended ones included."""
     packets_received_bytes: _builtins.int
     packets_received_nums: _builtins.int
     packets_send_bytes: _builtins.int
     packets_send_nums: _builtins.int
     message_dropped: _builtins.int
-    """Messages for this client that were dropped, for any reason."""
+    """Number of messages for this client that were dropped, for any reason."""
     @_builtins.property
     def connected_at(self) -> _timestamp_pb2.Timestamp:
         """When the last connection was accepted."""
 
     @_builtins.property
     def disconnected_at(self) -> _timestamp_pb2.Timestamp:
-        """When the last connection ended; absent while the client is connected."""
+        """When the last connection ended. Absent while the client is connected."""
 
     def __init__(
         self,
@@ -282,9 +282,9 @@ class ListSubscriptionRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """How many to answer at most; 0 is 20, more than 1000 is refused."""
+    """Largest number of entries of a page. 0 stands for 20; more than 1000 stands for 1000."""
     page: _builtins.int
-    """Which page; 0 and 1 are the first."""
+    """Which page. 0 and 1 are the first."""
     def __init__(
         self,
         *,
@@ -306,7 +306,7 @@ class ListSubscriptionResponse(_message.Message):
     SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
     TOTAL_COUNT_FIELD_NUMBER: _builtins.int
     total_count: _builtins.int
-    """All subscriptions, whatever the page."""
+    """Number of all subscriptions, whatever the page."""
     @_builtins.property
     def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Subscription]: ...
     def __init__(
@@ -333,15 +333,15 @@ class FilterSubscriptionRequest(_message.Message):
     TOPIC_NAME_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
-    """Only this client's subscriptions; empty is every client's."""
+    """Searches the subscriptions of this client only. Empty stands for every client."""
     filter_type: _builtins.str
-    """Numbers of SubFilterType joined by commas ("1,2"); empty is every kind."""
+    """Numbers of SubFilterType joined by commas ("1,2"). Empty stands for every kind."""
     match_type: Global___SubMatchType.ValueType
-    """How topic_name chooses; must be set exactly when topic_name is."""
+    """How topic_name chooses. Must be set exactly when topic_name is set."""
     topic_name: _builtins.str
     """A filter (match_type 1) or a topic name (match_type 2)."""
     limit: _builtins.int
-    """How many to answer at most; 0 is 20, more than 1000 is refused."""
+    """Largest number of subscriptions in the answer. 0 stands for 20; more than 1000 is refused."""
     def __init__(
         self,
         *,
@@ -381,6 +381,8 @@ Global___FilterSubscriptionResponse: _TypeAlias = FilterSubscriptionResponse  # 
 
 @_typing.final
 class SubscribeRequest(_message.Message):
+    """Example: {"client_id": "client1", "subscriptions": [{"topic_name": "sensors/#", "qos": 1}]}"""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_ID_FIELD_NUMBER: _builtins.int
@@ -409,7 +411,7 @@ class SubscribeResponse(_message.Message):
     NEW_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def new(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
-        """For each requested subscription in its order: true when it is new, false when it replaced one of the same filter."""
+        """One value for each requested subscription, in their order: true when it is new, false when it replaces one with the same filter."""
 
     def __init__(
         self,
@@ -426,6 +428,8 @@ Global___SubscribeResponse: _TypeAlias = SubscribeResponse  # noqa: Y015
 
 @_typing.final
 class UnsubscribeRequest(_message.Message):
+    """Example: {"client_id": "client1", "topics": ["sensors/#"]}"""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_ID_FIELD_NUMBER: _builtins.int
@@ -433,7 +437,7 @@ class UnsubscribeRequest(_message.Message):
     client_id: _builtins.str
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Full filters, with $share/NAME/ in front where shared."""
+        """Topic filters; shared ones with $share/NAME/ in front."""
 
     def __init__(
         self,
@@ -461,16 +465,16 @@ class Subscription(_message.Message):
     RETAIN_HANDLING_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     topic_name: _builtins.str
-    """The full filter, with $share/NAME/ in front where shared."""
+    """The topic filter; a shared one with $share/NAME/ in front."""
     id: _builtins.int
     """Subscription identifier; 0 is none."""
     qos: _builtins.int
     no_local: _builtins.bool
     retain_as_published: _builtins.bool
     retain_handling: _builtins.int
-    """0 send retained messages, 1 only for a new subscription, 2 never."""
+    """0: retained messages are sent. 1: they are sent for a new subscription only. 2: they are not sent."""
     client_id: _builtins.str
-    """Whose subscription it is; ignored in requests."""
+    """The client that is subscribed. Requests need not set it."""
     def __init__(
         self,
         *,
@@ -492,6 +496,8 @@ Global___Subscription: _TypeAlias = Subscription  # noqa: Y015
 
 @_typing.final
 class PublishRequest(_message.Message):
+    """Example: {"topic_name": "sensors/1", "payload": "21.5", "qos": 1, "retained": false}"""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPIC_NAME_FIELD_NUMBER: _builtins.int
@@ -508,21 +514,21 @@ class PublishRequest(_message.Message):
     CORRELATION_DATA_RAW_FIELD_NUMBER: _builtins.int
     topic_name: _builtins.str
     payload: _builtins.str
-    """The payload as text. Other bytes go into payload_raw."""
+    """The payload as text. Bytes that are no text are given in payload_raw."""
     qos: _builtins.int
     retained: _builtins.bool
     content_type: _builtins.str
     correlation_data: _builtins.str
-    """Correlation data as text. Other bytes go into correlation_data_raw."""
+    """Correlation data as text. Bytes that are no text are given in correlation_data_raw."""
     message_expiry: _builtins.int
-    """Seconds; 0 is none."""
+    """Message Expiry Interval, in seconds; 0 is none."""
     payload_format: _builtins.int
     """1: the payload is UTF-8 text; 0: unspecified bytes."""
     response_topic: _builtins.str
     payload_raw: _builtins.bytes
-    """The payload as bytes, in place of payload."""
+    """The payload as bytes. Takes the place of payload."""
     correlation_data_raw: _builtins.bytes
-    """Correlation data as bytes, in place of correlation_data."""
+    """Correlation data as bytes. Takes the place of correlation_data."""
     @_builtins.property
     def user_properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserProperties]: ...
     def __init__(

@@ -58,21 +58,21 @@ class ClientServiceServicer:
     """
 
     def List(self, request, context):
-        """Clients with a session on this node, connected or not, in the order of their sessions' creation.
+        """List the clients with a session on this node, connected or not, in the order of their sessions' creation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Get(self, request, context):
-        """One client. NOT_FOUND when it has no session here.
+        """Show one client. NOT_FOUND when it has no session on this node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Delete(self, request, context):
-        """Disconnect a client. It is no error when it has no session here.
+        """Disconnect a client. A client without a session on this node is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,28 +227,28 @@ class SubscriptionServiceServicer:
     """
 
     def List(self, request, context):
-        """Every subscription of every client on this node.
+        """List every subscription of every client on this node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Filter(self, request, context):
-        """Search subscriptions by client, kind and topic; without pages.
+        """Search subscriptions by client, kind and topic. The answer has no pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Subscribe(self, request, context):
-        """Subscribe in the name of a client with a session on this node.
+        """Subscribe a client that has a session on this node. At most 1000 subscriptions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Unsubscribe(self, request, context):
-        """Unsubscribe in the name of a client with a session on this node.
+        """Unsubscribe a client. A client without a session on this node is no error. At most 1000 topics.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -399,7 +399,7 @@ class SubscriptionService:
 
 
 class PublishServiceStub:
-    """Messages that the node itself publishes.
+    """Publishes messages as the node.
     """
 
     def __init__(self, channel):
@@ -416,11 +416,11 @@ class PublishServiceStub:
 
 
 class PublishServiceServicer:
-    """Messages that the node itself publishes.
+    """Publishes messages as the node.
     """
 
     def Publish(self, request, context):
-        """Publish a message as the node; it reaches subscribers on every node.
+        """Publish a message as the node. It reaches subscribers on every node of the federation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -443,7 +443,7 @@ def add_PublishServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PublishService:
-    """Messages that the node itself publishes.
+    """Publishes messages as the node.
     """
 
     @staticmethod

@@ -40,11 +40,11 @@ class ClientServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClientServiceAsyncStub: ...
     List: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListClientRequest, _admin_pb2.ListClientResponse]
-    """Clients with a session on this node, connected or not, in the order of their sessions' creation."""
+    """List the clients with a session on this node, connected or not, in the order of their sessions' creation."""
     Get: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetClientRequest, _admin_pb2.GetClientResponse]
-    """One client. NOT_FOUND when it has no session here."""
+    """Show one client. NOT_FOUND when it has no session on this node."""
     Delete: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteClientRequest, _empty_pb2.Empty]
-    """Disconnect a client. It is no error when it has no session here."""
+    """Disconnect a client. A client without a session on this node is no error."""
 
 @_typing.type_check_only
 class ClientServiceAsyncStub(ClientServiceStub):
@@ -52,11 +52,11 @@ class ClientServiceAsyncStub(ClientServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     List: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListClientRequest, _admin_pb2.ListClientResponse]  # type: ignore[assignment]
-    """Clients with a session on this node, connected or not, in the order of their sessions' creation."""
+    """List the clients with a session on this node, connected or not, in the order of their sessions' creation."""
     Get: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetClientRequest, _admin_pb2.GetClientResponse]  # type: ignore[assignment]
-    """One client. NOT_FOUND when it has no session here."""
+    """Show one client. NOT_FOUND when it has no session on this node."""
     Delete: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteClientRequest, _empty_pb2.Empty]  # type: ignore[assignment]
-    """Disconnect a client. It is no error when it has no session here."""
+    """Disconnect a client. A client without a session on this node is no error."""
 
 class ClientServiceServicer(metaclass=_abc_1.ABCMeta):
     """The clients of this node."""
@@ -67,7 +67,7 @@ class ClientServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListClientRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListClientResponse, _abc.Awaitable[_admin_pb2.ListClientResponse]]:
-        """Clients with a session on this node, connected or not, in the order of their sessions' creation."""
+        """List the clients with a session on this node, connected or not, in the order of their sessions' creation."""
 
     @_abc_1.abstractmethod
     def Get(
@@ -75,7 +75,7 @@ class ClientServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetClientRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetClientResponse, _abc.Awaitable[_admin_pb2.GetClientResponse]]:
-        """One client. NOT_FOUND when it has no session here."""
+        """Show one client. NOT_FOUND when it has no session on this node."""
 
     @_abc_1.abstractmethod
     def Delete(
@@ -83,7 +83,7 @@ class ClientServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.DeleteClientRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
-        """Disconnect a client. It is no error when it has no session here."""
+        """Disconnect a client. A client without a session on this node is no error."""
 
 def add_ClientServiceServicer_to_server(servicer: ClientServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
@@ -95,13 +95,13 @@ class SubscriptionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SubscriptionServiceAsyncStub: ...
     List: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListSubscriptionRequest, _admin_pb2.ListSubscriptionResponse]
-    """Every subscription of every client on this node."""
+    """List every subscription of every client on this node."""
     Filter: _grpc.UnaryUnaryMultiCallable[_admin_pb2.FilterSubscriptionRequest, _admin_pb2.FilterSubscriptionResponse]
-    """Search subscriptions by client, kind and topic; without pages."""
+    """Search subscriptions by client, kind and topic. The answer has no pages."""
     Subscribe: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SubscribeRequest, _admin_pb2.SubscribeResponse]
-    """Subscribe in the name of a client with a session on this node."""
+    """Subscribe a client that has a session on this node. At most 1000 subscriptions."""
     Unsubscribe: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnsubscribeRequest, _empty_pb2.Empty]
-    """Unsubscribe in the name of a client with a session on this node."""
+    """Unsubscribe a client. A client without a session on this node is no error. At most 1000 topics."""
 
 @_typing.type_check_only
 class SubscriptionServiceAsyncStub(SubscriptionServiceStub):
@@ -109,13 +109,13 @@ class SubscriptionServiceAsyncStub(SubscriptionServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     List: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListSubscriptionRequest, _admin_pb2.ListSubscriptionResponse]  # type: ignore[assignment]
-    """Every subscription of every client on this node."""
+    """List every subscription of every client on this node."""
     Filter: _aio.UnaryUnaryMultiCallable[_admin_pb2.FilterSubscriptionRequest, _admin_pb2.FilterSubscriptionResponse]  # type: ignore[assignment]
-    """Search subscriptions by client, kind and topic; without pages."""
+    """Search subscriptions by client, kind and topic. The answer has no pages."""
     Subscribe: _aio.UnaryUnaryMultiCallable[_admin_pb2.SubscribeRequest, _admin_pb2.SubscribeResponse]  # type: ignore[assignment]
-    """Subscribe in the name of a client with a session on this node."""
+    """Subscribe a client that has a session on this node. At most 1000 subscriptions."""
     Unsubscribe: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnsubscribeRequest, _empty_pb2.Empty]  # type: ignore[assignment]
-    """Unsubscribe in the name of a client with a session on this node."""
+    """Unsubscribe a client. A client without a session on this node is no error. At most 1000 topics."""
 
 class SubscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
     """The subscriptions of this node's clients."""
@@ -126,7 +126,7 @@ class SubscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListSubscriptionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListSubscriptionResponse, _abc.Awaitable[_admin_pb2.ListSubscriptionResponse]]:
-        """Every subscription of every client on this node."""
+        """List every subscription of every client on this node."""
 
     @_abc_1.abstractmethod
     def Filter(
@@ -134,7 +134,7 @@ class SubscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.FilterSubscriptionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.FilterSubscriptionResponse, _abc.Awaitable[_admin_pb2.FilterSubscriptionResponse]]:
-        """Search subscriptions by client, kind and topic; without pages."""
+        """Search subscriptions by client, kind and topic. The answer has no pages."""
 
     @_abc_1.abstractmethod
     def Subscribe(
@@ -142,7 +142,7 @@ class SubscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.SubscribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.SubscribeResponse, _abc.Awaitable[_admin_pb2.SubscribeResponse]]:
-        """Subscribe in the name of a client with a session on this node."""
+        """Subscribe a client that has a session on this node. At most 1000 subscriptions."""
 
     @_abc_1.abstractmethod
     def Unsubscribe(
@@ -150,30 +150,30 @@ class SubscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.UnsubscribeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
-        """Unsubscribe in the name of a client with a session on this node."""
+        """Unsubscribe a client. A client without a session on this node is no error. At most 1000 topics."""
 
 def add_SubscriptionServiceServicer_to_server(servicer: SubscriptionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class PublishServiceStub:
-    """Messages that the node itself publishes."""
+    """Publishes messages as the node."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PublishServiceAsyncStub: ...
     Publish: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PublishRequest, _empty_pb2.Empty]
-    """Publish a message as the node; it reaches subscribers on every node."""
+    """Publish a message as the node. It reaches subscribers on every node of the federation."""
 
 @_typing.type_check_only
 class PublishServiceAsyncStub(PublishServiceStub):
-    """Messages that the node itself publishes."""
+    """Publishes messages as the node."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Publish: _aio.UnaryUnaryMultiCallable[_admin_pb2.PublishRequest, _empty_pb2.Empty]  # type: ignore[assignment]
-    """Publish a message as the node; it reaches subscribers on every node."""
+    """Publish a message as the node. It reaches subscribers on every node of the federation."""
 
 class PublishServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Messages that the node itself publishes."""
+    """Publishes messages as the node."""
 
     @_abc_1.abstractmethod
     def Publish(
@@ -181,6 +181,6 @@ class PublishServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.PublishRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
-        """Publish a message as the node; it reaches subscribers on every node."""
+        """Publish a message as the node. It reaches subscribers on every node of the federation."""
 
 def add_PublishServiceServicer_to_server(servicer: PublishServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

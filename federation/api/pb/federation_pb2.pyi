@@ -341,6 +341,8 @@ Global___Member: _TypeAlias = Member  # noqa: Y015
 
 @_typing.final
 class JoinRequest(_message.Message):
+    """Example: {"hosts": ["192.0.2.1:8902"]}"""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     HOSTS_FIELD_NUMBER: _builtins.int
@@ -363,6 +365,8 @@ Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
 
 @_typing.final
 class ForceLeaveRequest(_message.Message):
+    """Example: {"node_name": "node2"}"""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_NAME_FIELD_NUMBER: _builtins.int

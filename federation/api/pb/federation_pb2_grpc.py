@@ -242,7 +242,7 @@ class MembershipServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ForceLeave(self, request, context):
-        """Turn a failed node into one that has left. NOT_FOUND when there is no such member.
+        """Turn a failed node into one that has left. A name that no member has is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -101,7 +101,7 @@ class MembershipStub:
     Leave: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _empty_pb2.Empty]
     """Leave the federation gracefully; the node goes on serving its own clients."""
     ForceLeave: _grpc.UnaryUnaryMultiCallable[_federation_pb2.ForceLeaveRequest, _empty_pb2.Empty]
-    """Turn a failed node into one that has left. NOT_FOUND when there is no such member."""
+    """Turn a failed node into one that has left. A name that no member has is no error."""
     ListMembers: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListMembersResponse]
     """Every member that this node knows, itself included."""
 
@@ -117,7 +117,7 @@ class MembershipAsyncStub(MembershipStub):
     Leave: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _empty_pb2.Empty]  # type: ignore[assignment]
     """Leave the federation gracefully; the node goes on serving its own clients."""
     ForceLeave: _aio.UnaryUnaryMultiCallable[_federation_pb2.ForceLeaveRequest, _empty_pb2.Empty]  # type: ignore[assignment]
-    """Turn a failed node into one that has left. NOT_FOUND when there is no such member."""
+    """Turn a failed node into one that has left. A name that no member has is no error."""
     ListMembers: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListMembersResponse]  # type: ignore[assignment]
     """Every member that this node knows, itself included."""
 
@@ -148,7 +148,7 @@ class MembershipServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.ForceLeaveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
-        """Turn a failed node into one that has left. NOT_FOUND when there is no such member."""
+        """Turn a failed node into one that has left. A name that no member has is no error."""
 
     @_abc_1.abstractmethod
     def ListMembers(

@@ -1,4 +1,4 @@
-"""A node as the API sees it: the real broker in virtual time, with the real API on a free port of loopback."""
+"""A node as the API sees it: the real broker in virtual time, with the real API on free ports of loopback."""
 
 from __future__ import annotations
 
@@ -9,24 +9,16 @@ from typing import Any
 import aiohttp
 import grpc.aio
 import pytest
-from yarl import URL
 
+from api_calls import PUBLISH, Rest, Service, api_settings
 from broker.api.plugin import AdminPlugin
 from broker.api.server import ApiServer
-from broker.config.addresses import parse_address
-from broker.config.settings import ApiListener, ApiSettings, Settings
+from broker.config.settings import Settings
 from broker.server.logging import get_logger
 
 
-def api_settings(grpc_addresses: list[str], http_addresses: list[str]) -> ApiSettings:
-    return ApiSettings(
-        grpc=tuple(ApiListener(parse_address(text)) for text in grpc_addresses),
-        http=tuple(ApiListener(parse_address(text)) for text in http_addresses),
-    )
-
-
 class Node:
-    """What the services need of broker.server.lifecycle.Server."""
+    """The part of broker.server.lifecycle.Server that the services need."""
 
     def __init__(self, world: Any, settings: Settings) -> None:
         self.world = world
@@ -44,35 +36,6 @@ class Node:
     def flush_soon(self) -> None:
         self.flushes += 1
         self.world.flush()
-
-
-class Rest:
-    """REST calls to one address; each gives status and decoded JSON."""
-
-    def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
-        self.session = session
-        self.base = base
-
-    async def call(self, method: str, path: str, body: Any = None, **options: Any) -> tuple[int, Any]:
-        data = body if body is None or isinstance(body, bytes | str) else aiohttp.JsonPayload(body)
-        url = URL(self.base + path, encoded=True)
-        async with self.session.request(method, url, data=data, allow_redirects=False, **options) as response:
-            return response.status, await response.json()
-
-    async def get(self, path: str) -> Any:
-        status, answer = await self.call("GET", path)
-        assert status == 200, answer
-        return answer
-
-    async def post(self, path: str, body: Any) -> Any:
-        status, answer = await self.call("POST", path, body)
-        assert status == 200, answer
-        return answer
-
-
-@pytest.fixture
-def make_api_settings() -> Callable[[list[str], list[str]], ApiSettings]:
-    return api_settings
 
 
 @pytest.fixture
@@ -98,3 +61,24 @@ async def rest(node: Node) -> AsyncIterator[Rest]:
 async def channel(node: Node) -> AsyncIterator[grpc.aio.Channel]:
     async with grpc.aio.insecure_channel(node.api.grpc_addresses[0]) as channel:
         yield channel
+
+
+@pytest.fixture
+async def make_api() -> AsyncIterator[Callable[..., tuple[ApiServer, Service]]]:
+    """An API with the test's own PublishService; the addresses of each protocol are given. The test starts it."""
+    made: list[ApiServer] = []
+
+    def make(
+        grpc_addresses: list[str], http_addresses: list[str], allowed_hosts: tuple[str, ...] = ()
+    ) -> tuple[ApiServer, Service]:
+        settings = api_settings(grpc_addresses, http_addresses)
+        settings = replace(settings, http=tuple(replace(one, allowed_hosts=allowed_hosts) for one in settings.http))
+        api = ApiServer(settings, get_logger("api"))
+        service = Service()
+        api.register(PUBLISH, service)
+        made.append(api)
+        return api, service
+
+    yield make
+    for api in made:
+        await api.stop()

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from api_calls import api_settings
 from broker.api.plugin import AdminPlugin
 from broker.codec.packets import ConnAck, Connect, Disconnect, Packet, Publish, SubAck, Subscribe, SubscribeFilter
 from broker.codec.reader import PacketReader
@@ -44,11 +45,11 @@ class MqttClient:
 
 
 @pytest.fixture
-async def server(monkeypatch: pytest.MonkeyPatch, make_api_settings: Any) -> AsyncIterator[lifecycle.Server]:
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[lifecycle.Server]:
     monkeypatch.setattr(lifecycle, "load_plugin", {"admin": AdminPlugin}.get)
     settings = Settings(
         listeners=(ListenerSettings(Address("tcp", "127.0.0.1", 0)),),
-        api=make_api_settings(["127.0.0.1:0"], ["127.0.0.1:0"]),
+        api=api_settings(["127.0.0.1:0"], ["127.0.0.1:0"]),
         plugin_order=("admin",),
     )
     server = lifecycle.Server(settings)

@@ -1,4 +1,4 @@
-"""The same services over gRPC: results and status codes."""
+"""Methods of the services over gRPC and REST: results, faults, status codes, the wire."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from api_calls import publish_grpc, publish_rest
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import ClientServiceStub, PublishServiceStub, SubscriptionServiceStub
 from broker.codec.properties import publish_properties_to_dict
@@ -51,7 +52,7 @@ async def test_subscribe_publish_unsubscribe(node: Any, channel: grpc.aio.Channe
         (ClientServiceStub, "Get", pb.GetClientRequest(), grpc.StatusCode.INVALID_ARGUMENT, "client_id is empty"),
         (PublishServiceStub, "Publish", pb.PublishRequest(), grpc.StatusCode.INVALID_ARGUMENT, "topic_name"),
         (
-            *(SubscriptionServiceStub, "Unsubscribe", pb.UnsubscribeRequest(client_id="x", topics=["a"])),
+            *(SubscriptionServiceStub, "Subscribe", pb.SubscribeRequest(client_id="x")),
             *(grpc.StatusCode.NOT_FOUND, "no session"),
         ),
     ],
@@ -63,17 +64,6 @@ async def test_errors(
         await getattr(stub_class(channel), method)(request_message)
     assert caught.value.code() == code
     assert words in (caught.value.details() or "")
-
-
-async def test_an_unknown_service_and_an_oversized_request(channel: grpc.aio.Channel) -> None:
-    unknown: Any = channel.unary_unary("/gmqtt.admin.api.NoService/Get")
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await unknown(b"")
-    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
-    publisher: Any = PublishServiceStub(channel)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await publisher.Publish(pb.PublishRequest(topic_name="a", payload_raw=bytes(5_000_000)))
-    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x02\xff\xff", b"\x0a\x7fshort"])
@@ -110,3 +100,30 @@ def test_the_wire_is_that_of_the_go_broker() -> None:
     assert (
         bytes(pb.PublishRequest(topic_name="a", payload="b", qos=1).SerializeToString()) == b"\n\x01a\x12\x01b\x18\x01"
     )
+
+
+async def test_a_fault_of_a_servicer_is_internal_and_tells_nothing(make_api: Any) -> None:
+    def fail(context: Any) -> None:
+        raise RuntimeError("secret")
+
+    api, service = make_api(["127.0.0.1:0"], ["127.0.0.1:0"])
+    await api.start()
+    service.behave = fail
+    status, text = await publish_rest(api.http_addresses[0])
+    assert (status, '"code": 13' in text, "secret" in text) == (500, True, False)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await publish_grpc(api.grpc_addresses[0])
+    assert (caught.value.code(), "secret" in (caught.value.details() or "")) == (grpc.StatusCode.INTERNAL, False)
+    service.behave = lambda context: None
+    assert (await publish_rest(api.http_addresses[0]))[0] == 200
+
+
+async def test_abort_of_the_context_means_the_same_over_both(make_api: Any) -> None:
+    api, service = make_api(["127.0.0.1:0"], ["127.0.0.1:0"])
+    await api.start()
+    service.behave = lambda context: context.abort(grpc.StatusCode.ALREADY_EXISTS, "ünder that name")
+    status, text = await publish_rest(api.http_addresses[0])
+    assert (status, text) == (409, '{"code": 6, "message": "\\u00fcnder that name", "details": []}')
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await publish_grpc(api.grpc_addresses[0])
+    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ALREADY_EXISTS, "ünder that name")

@@ -1,0 +1,243 @@
+"""The REST side of the API: listeners, the bounds of their connections, bodies that arrive, answers that leave.
+
+A connection whose client sends or takes nothing costs its place only while no other one needs it: at CONNECTIONS_MAX
+connections, or BODIES_BYTES_MAX bytes of bodies that arrive, the oldest connection that runs no call is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import logging
+import socket
+from typing import Any, Final
+
+import grpc
+from aiohttp import hdrs, web
+
+from broker.api.browser_guard import BrowserGuard
+from broker.api.docs_page import OPENAPI_PATH, docs_response
+from broker.api.errors import ApiError, invalid_argument
+from broker.api.gateway import REQUEST_BYTES_MAX, Gateway, MethodNotAllowed
+from broker.api.socket_files import check_socket_path, remove_socket_files
+from broker.api.transcoding import one_line
+from broker.config.addresses import Address
+from broker.config.settings import ApiListener
+from broker.server.start_error import bind_error
+
+CONNECTIONS_MAX: Final = 256  # over REST, of all listeners together
+BODIES_BYTES_MAX: Final = 64 * 1024 * 1024  # of all bodies that are arriving
+KEEP_ALIVE_SECONDS: Final = 75.0  # for the next header of a connection to arrive whole
+BODY_SECONDS_MAX: Final = 30.0  # for a body to arrive
+ANSWER_SECONDS_MAX: Final = 30.0  # for the client to take an answer
+STOP_SECONDS_MAX: Final = 0.5  # for calls that run when the node stops; its whole stop has 5 s
+BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
+
+HTTP_CONTENT_TOO_LARGE: Final = 413
+HTTP_CLIENT_CLOSED_REQUEST: Final = 499  # nobody reads it
+
+
+class BadRequests(logging.Handler):
+    """The log of aiohttp. Any stranger can cause its lines with bytes that are no HTTP: one line at debug, no traceback.
+
+    Faults of a call never come here, the gateway logs them.
+    """
+
+    def __init__(self, log: Any) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._log.debug("bad HTTP request", text=record.getMessage(), error=repr(error))
+
+
+class HttpServer:
+    """All `api.http` listeners of a node. `addresses` are known after `open`, with real ports."""
+
+    def __init__(self, gateway: Gateway, log: Any) -> None:
+        self.addresses: list[str] = []
+        self.connections_dropped = 0
+        self.web_pages_refused = 0
+        self._gateway = gateway
+        self._log = log
+        self._socket_paths: list[str] = []
+        self._listening: list[asyncio.Server] = []
+        self._servers: list[BoundedServer] = []
+        self._open: dict[web.RequestHandler, None] = {}  # in the order of their opening
+        self._calling: set[web.RequestHandler] = set()
+        self._arriving: dict[web.RequestHandler, int] = {}  # bytes of each body that is arriving
+        self._http_log = logging.Logger("http")  # of its own: it has no parent that would print
+        self._http_log.addHandler(BadRequests(log))
+
+    async def open(self, key: str, listener: ApiListener) -> None:
+        """Open one listener; raises StartError that names `key`, the address and the fault."""
+        loop = asyncio.get_running_loop()
+        address = listener.address
+        server = BoundedServer(self, self._http_log)
+        try:
+            if address.is_unix:
+                check_socket_path(key, address)
+                listening = await loop.create_unix_server(server, address.path, backlog=BACKLOG)
+                self._socket_paths.append(address.path)
+            else:
+                listening = await loop.create_server(server, address.host or None, address.port, backlog=BACKLOG)
+        except OSError as error:
+            raise bind_error(error, str(address), key) from error
+        server.guard = BrowserGuard(listener.allowed_hosts, all(is_loopback(sock) for sock in listening.sockets))
+        self._listening.append(listening)
+        self._servers.append(server)
+        port = 0 if address.is_unix else listening.sockets[0].getsockname()[1]
+        self.addresses.append(str(bound_address(address, port)))
+
+    async def close(self) -> None:
+        """Take no new connections; calls that run have STOP_SECONDS_MAX. May be called twice."""
+        for listening in self._listening:
+            listening.close()
+        await asyncio.sleep(0)  # what has arrived begins
+        for server in self._servers:
+            server.pre_shutdown()
+        await asyncio.gather(*(server.shutdown(STOP_SECONDS_MAX) for server in self._servers))
+        self._listening.clear()
+        self._servers.clear()
+        self.addresses.clear()
+        remove_socket_files(self._socket_paths)
+
+    # --- bounds ---
+
+    def connection_opened(self, handler: web.RequestHandler) -> None:
+        self._open[handler] = None
+        if len(self._open) > CONNECTIONS_MAX:
+            self._drop_oldest()
+
+    def connection_closed(self, handler: web.RequestHandler) -> None:
+        self._open.pop(handler, None)
+
+    def _drop_oldest(self) -> None:
+        """Close the oldest connection that runs no call. The newest one runs none yet, so there is always one."""
+        self._drop(next(handler for handler in self._open if handler not in self._calling))
+
+    def _drop(self, handler: web.RequestHandler) -> None:
+        self.connections_dropped += 1
+        self._open.pop(handler, None)
+        self._arriving.pop(handler, None)
+        if handler.transport is not None:
+            handler.transport.abort()
+
+    # --- one request ---
+
+    async def handle(self, guard: BrowserGuard, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, within bounds of time for its body and for the answer."""
+        try:
+            response = await self._answer(guard, request)
+        except ApiError as error:
+            response = error_response(error)
+        except ConnectionError:
+            return web.Response(status=HTTP_CLIENT_CLOSED_REQUEST)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            self._drop(request.protocol)
+        return response
+
+    async def _answer(self, guard: BrowserGuard, request: web.BaseRequest) -> web.Response:
+        headers = request.headers
+        refusal = guard.refusal(
+            headers.getall(hdrs.HOST, []), headers.getall(hdrs.ORIGIN, []), headers.getall("Sec-Fetch-Site", [])
+        )
+        if refusal:
+            self.web_pages_refused += 1
+            raise ApiError(grpc.StatusCode.PERMISSION_DENIED, refusal)
+        if request.method == hdrs.METH_GET:
+            if request.path == OPENAPI_PATH:
+                return json_response(self._gateway.openapi())
+            page = await docs_response(request.path)
+            if page is not None:
+                return page
+        route, path_fields = self._gateway.find(request.method, request.rel_url.raw_path)
+        body = await self._read_body(request)
+        self._calling.add(request.protocol)
+        try:
+            return json_response(await self._gateway.call(route, path_fields, list(request.query.items()), body))
+        finally:
+            self._calling.discard(request.protocol)
+
+    async def _read_body(self, request: web.BaseRequest) -> bytes:
+        """The whole body. Raises ApiError for one that is late, too large or wrong, ConnectionError when its client goes."""
+        if not request.can_read_body:
+            return b""
+        if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
+        body = bytearray()
+        self._arriving[request.protocol] = 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS_MAX):
+                while chunk := await request.content.readany():
+                    body += chunk
+                    if len(body) > REQUEST_BYTES_MAX:
+                        text = f"the body is larger than {REQUEST_BYTES_MAX} bytes"
+                        raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, HTTP_CONTENT_TOO_LARGE)
+                    self._arriving[request.protocol] = len(body)
+                    self._bound_bodies()
+        except TimeoutError:
+            text = f"the body did not arrive within {BODY_SECONDS_MAX:.0f} s"
+            raise ApiError(grpc.StatusCode.DEADLINE_EXCEEDED, text) from None
+        except (ApiError, ConnectionError):
+            raise
+        except Exception as error:  # only the client can cause it: a broken encoding
+            raise invalid_argument(f"the body cannot be read: {one_line(error)}") from None
+        finally:
+            self._arriving.pop(request.protocol, None)
+        return bytes(body)
+
+    def _bound_bodies(self) -> None:
+        while sum(self._arriving.values()) > BODIES_BYTES_MAX:
+            self._drop(next(iter(self._arriving)))
+
+
+class BoundedServer(web.Server):
+    """aiohttp's server of one listener; it tells the HttpServer which connections come and go."""
+
+    def __init__(self, owner: HttpServer, log: logging.Logger) -> None:
+        super().__init__(self._handle, access_log=None, logger=log, keepalive_timeout=KEEP_ALIVE_SECONDS)
+        self.guard = BrowserGuard((), True)
+        self._owner = owner
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        return await self._owner.handle(self.guard, request)
+
+    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._owner.connection_opened(handler)
+
+    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self._owner.connection_closed(handler)
+
+
+def is_loopback(sock: socket.socket) -> bool:
+    """Whether only programs of this machine reach a TCP socket; browsers reach no unix socket."""
+    name = sock.getsockname()
+    with contextlib.suppress(ValueError):
+        return isinstance(name, tuple) and ipaddress.ip_address(name[0]).is_loopback
+    return False
+
+
+def bound_address(address: Address, port: int) -> Address:
+    return address if address.is_unix else Address("tcp", address.host, port)
+
+
+def json_response(text: str, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(body=text.encode(), status=status, headers=headers, content_type="application/json")
+
+
+def error_response(error: ApiError) -> web.Response:
+    # ASCII only: the text may quote a lone surrogate of the request's JSON, which UTF-8 cannot carry.
+    text = json.dumps({"code": error.number, "message": error.text, "details": []})
+    headers = {"Allow": ", ".join(error.allowed)} if isinstance(error, MethodNotAllowed) else None
+    return json_response(text, error.http_status, headers)

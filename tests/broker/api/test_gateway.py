@@ -1,0 +1,89 @@
+"""Paths and verbs: which method answers, and what the error says when none does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from api_calls import ErrorCase, publish_rest
+from broker.api import gateway
+from broker.api.errors import ApiError
+from broker.api.gateway import PLUGINS, Gateway
+from broker.api.method import ApiMethod, service_methods
+from broker.api.pb import admin_pb2 as pb
+from broker.api.slices import Slices
+from federation.api.pb import federation_pb2
+
+
+class Nobody:
+    """A servicer whose methods are never called."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.call
+
+    async def call(self, request: Any, context: Any) -> Any:
+        raise AssertionError("called")
+
+
+def test_a_path_is_taken_once() -> None:
+    gateway = Gateway(Slices(), None)
+    method = ApiMethod(pb.DESCRIPTOR.services_by_name["ClientService"].methods_by_name["List"], Nobody(), None)
+    gateway.add(method)
+    with pytest.raises(ValueError, match=r"GET /v1/clients is taken by gmqtt\.admin\.api\.ClientService\.List"):
+        gateway.add(method)
+
+
+def first_names(routes: Gateway) -> set[str]:
+    return {route.segments[1] for route in routes.routes}
+
+
+def test_each_path_of_a_plugin_that_is_not_loaded_names_it() -> None:
+    for plugin, services in (
+        ("admin", pb.DESCRIPTOR.services_by_name.values()),
+        ("federation", [federation_pb2.DESCRIPTOR.services_by_name["Membership"]]),
+    ):
+        loaded = Gateway(Slices(), None)
+        for service in services:
+            for method in service_methods(service, Nobody(), None):
+                loaded.add(method)
+        assert first_names(loaded) == {name for name, owner in PLUGINS.items() if owner == plugin}
+        empty = Gateway(Slices(), None)
+        for route in loaded.routes:
+            with pytest.raises(ApiError, match=f'the plugin "{plugin}" serves it and is not loaded') as caught:
+                empty.find(route.verb, route.template)
+            assert (caught.value.http_status, "plugin_order" in caught.value.text) == (404, True)
+            with pytest.raises(ApiError, match="lists all paths"):
+                loaded.find(route.verb, f"{route.template}/more/and/more")
+
+
+async def test_too_many_calls_at_once(make_api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "CALLS_MAX", 1)
+    api, service = make_api([], ["127.0.0.1:0"])
+    await api.start()
+    service.release.clear()
+    first = asyncio.create_task(publish_rest(api.http_addresses[0]))
+    await service.entered.wait()
+    status, text = await publish_rest(api.http_addresses[0])
+    assert (status, '"code": 8' in text, api.gateway.calls_refused) == (429, True, 1)
+    service.release.set()
+    assert (await first)[0] == 200
+
+
+ERRORS: list[ErrorCase] = [
+    # method, path, body, HTTP status, gRPC code, words of the message
+    ("GET", "/v1/nothing", None, 404, 5, "there is no /v1/nothing"),
+    ("GET", "/v1/clients/", None, 404, 5, "there is no /v1/clients/"),
+    ("GET", "/v1/clients/a/b", None, 404, 5, "there is no /v1/clients/a/b"),
+    ("GET", "//v1/clients", None, 404, 5, "there is no"),
+    ("GET", "/v1/a%0Ab", None, 404, 5, "there is no /v1/a%0Ab"),
+    ("POST", "/v1/clients", "{}", 405, 12, "only GET"),
+    ("PUT", "/v1/clients/c1", "{}", 405, 12, "only GET, DELETE"),
+    ("GET", "/v1/publish", None, 405, 12, "only POST"),
+]
+
+
+@pytest.mark.parametrize("case", ERRORS, ids=[f"{case[0]} {case[1]} {case[5]}"[:70] for case in ERRORS])
+async def test_errors(node: Any, rest: Any, case: ErrorCase) -> None:
+    await rest.fails(case)

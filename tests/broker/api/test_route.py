@@ -1,0 +1,34 @@
+"""google.api.http options as routes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.api.method import ApiMethod
+from broker.api.pb import admin_pb2 as pb
+from broker.api.route import Route
+
+
+class Servicer:
+    async def List(self, request: Any, context: Any) -> Any:
+        raise AssertionError("called")
+
+
+@pytest.mark.parametrize(
+    ("template", "body", "words"),
+    [
+        ("/v1/{page}", "", "{page} of /v1/{page} is no text field"),
+        ("/v1/{nothing}", "", "{nothing} of"),
+        ("/v1/{name=a/*}", "", "is no name and no {field}"),
+        ("/v1/**", "", "is no name"),
+        ("/v1//a", "", "is no name"),
+        ("/v1/a", "page", 'body "page" is not possible'),
+    ],
+)
+def test_templates_that_are_not_understood_are_refused_at_once(template: str, body: str, words: str) -> None:
+    method = pb.DESCRIPTOR.services_by_name["ClientService"].methods_by_name["List"]
+    with pytest.raises(ValueError) as caught:
+        Route(ApiMethod(method, Servicer(), None), "GET", template, body)
+    assert words in str(caught.value)
