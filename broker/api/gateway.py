@@ -17,7 +17,6 @@ from broker.api.slices import Slices
 from broker.api.transcoding import read_request, write_response
 
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024  # of one request over gRPC (whose own default this is) and over REST
-CALLS_MAX: Final = 128  # that run at once, over gRPC and over REST each; more are refused with RESOURCE_EXHAUSTED
 
 HTTP_METHOD_NOT_ALLOWED: Final = 405
 
@@ -39,9 +38,7 @@ class Gateway:
 
     def __init__(self, slices: Slices, log: Any) -> None:
         self.routes: list[Route] = []
-        self.calls_refused = 0
         self._slices = slices
-        self._calls = 0
         self._log = log
         self._openapi = ""
 
@@ -89,10 +86,6 @@ class Gateway:
         self, route: Route, path_fields: dict[str, str], query: Iterable[tuple[str, str]], body: bytes
     ) -> str:
         """The JSON of the answer. Raises ApiError."""
-        if self._calls >= CALLS_MAX:
-            self.calls_refused += 1
-            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{CALLS_MAX} calls are running already")
-        self._calls += 1
         try:
             response = await route.method.call(read_request(route, path_fields, query, body), CallContext())
             return await self._slices.run(write_response(response))
@@ -101,8 +94,6 @@ class Gateway:
         except Exception as error:
             self._log.error("request failed", path=route.template, exc_info=error)
             raise ApiError(grpc.StatusCode.INTERNAL, INTERNAL_TEXT) from error
-        finally:
-            self._calls -= 1
 
 
 class MethodNotAllowed(ApiError):

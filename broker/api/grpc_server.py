@@ -1,15 +1,21 @@
-"""The gRPC side of the API: its addresses and its calls."""
+"""The gRPC side of the API: its addresses, and the bounds of requests that arrive.
+
+The C core bounds neither the time nor the number of calls whose request is not there yet. To bound them here, each unary
+method is served as one with a stream of requests, of which the first is taken: on the wire both are the same.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
-from broker.api.gateway import CALLS_MAX, REQUEST_BYTES_MAX
+from broker.api.errors import ApiError
+from broker.api.gateway import REQUEST_BYTES_MAX
 from broker.api.http_server import STOP_SECONDS_MAX, bound_address
 from broker.api.method import ApiMethod
 from broker.api.socket_files import check_socket_path, remove_socket_files, try_socket_path
@@ -19,7 +25,11 @@ from broker.server.start_error import StartError, bind_error
 OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # or a second process would share the port instead of being refused
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 300_000),
 )
+REQUESTS_MAX: Final = 256  # calls whose request is arriving; the oldest of them gives way to a new one
+REQUEST_SECONDS_MAX: Final = 30.0  # for a request to arrive
 
 
 class GrpcServer:
@@ -28,9 +38,11 @@ class GrpcServer:
     def __init__(self, services: Mapping[str, list[ApiMethod]]) -> None:
         self.addresses: list[str] = []
         self._socket_paths: list[str] = []
-        self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        self.requests_dropped = 0
+        self._arriving: dict[asyncio.Timeout, None] = {}  # in the order of their beginning
+        self._server = grpc.aio.server(options=OPTIONS)
         for name, methods in services.items():
-            handlers = {method.descriptor.name: method.grpc_handler() for method in methods}
+            handlers = {method.descriptor.name: self._handler(method) for method in methods}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
 
     async def open(self, key: str, address: Address) -> None:
@@ -51,6 +63,36 @@ class GrpcServer:
         """Take no new calls; those that run have STOP_SECONDS_MAX."""
         await self._server.stop(STOP_SECONDS_MAX)
         remove_socket_files(self._socket_paths)
+
+    def _handler(self, method: ApiMethod) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+            try:
+                # Decoded here: the answer of grpc.aio to a wrong request is UNKNOWN.
+                return await method.call(method.read_request(await self._receive(requests)), context)
+            except ApiError as error:
+                await context.abort(error.code, error.text)
+
+        return grpc.stream_unary_rpc_method_handler(serve, response_serializer=method.response_class.SerializeToString)
+
+    async def _receive(self, requests: AsyncIterator[bytes]) -> bytes:
+        """The request of a call. Raises ApiError when it does not come in time, or while REQUESTS_MAX newer ones come."""
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS_MAX) as arriving:
+                self._arriving[arriving] = None
+                try:
+                    if len(self._arriving) > REQUESTS_MAX:
+                        self._drop_oldest()
+                    return await anext(aiter(requests), b"")
+                finally:
+                    self._arriving.pop(arriving, None)
+        except TimeoutError:
+            raise ApiError(grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not arrive in time") from None
+
+    def _drop_oldest(self) -> None:
+        oldest = next(iter(self._arriving))
+        del self._arriving[oldest]
+        oldest.reschedule(asyncio.get_running_loop().time())
+        self.requests_dropped += 1
 
 
 async def check_free(key: str, address: Address) -> None:

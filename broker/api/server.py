@@ -18,7 +18,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from broker.api.gateway import Gateway
 from broker.api.grpc_server import GrpcServer
 from broker.api.http_server import HttpServer
-from broker.api.method import ApiMethod, service_methods
+from broker.api.method import ApiMethod, Calls, service_methods
 from broker.api.slices import Slices
 from broker.config.settings import ApiListener, ApiSettings
 
@@ -29,6 +29,7 @@ class ApiServer:
     def __init__(self, settings: ApiSettings, log: Any) -> None:
         self.settings = settings
         self.slices = Slices()
+        self.calls = Calls()
         self.gateway = Gateway(self.slices, log)
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}
@@ -52,7 +53,7 @@ class ApiServer:
         assert self._grpc is None
         if service.full_name in self._services:
             raise ValueError(f"{service.full_name} is registered already")
-        methods = service_methods(service, servicer, self._log)
+        methods = service_methods(service, servicer, self.calls, self._log)
         for method in methods:
             self.gateway.add(method)
         self._services[service.full_name] = methods
@@ -60,8 +61,9 @@ class ApiServer:
     def refused_input(self) -> dict[str, int]:
         """Totals of what was refused, by reason: for the log."""
         return {
-            "api_calls_refused": self.gateway.calls_refused,
+            "api_calls_refused": self.calls.refused,
             "api_connections_dropped": self._http.connections_dropped,
+            "api_requests_dropped": self._grpc.requests_dropped if self._grpc else 0,
             "api_web_pages_refused": self._http.web_pages_refused,
         }
 

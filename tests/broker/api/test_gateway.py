@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from api_calls import ErrorCase, publish_rest
-from broker.api import gateway
+from api_calls import ErrorCase
 from broker.api.errors import ApiError
 from broker.api.gateway import PLUGINS, Gateway
-from broker.api.method import ApiMethod, service_methods
+from broker.api.method import ApiMethod, Calls, service_methods
 from broker.api.pb import admin_pb2 as pb
 from broker.api.slices import Slices
 from federation.api.pb import federation_pb2
@@ -29,7 +27,7 @@ class Nobody:
 
 def test_a_path_is_taken_once() -> None:
     gateway = Gateway(Slices(), None)
-    method = ApiMethod(pb.DESCRIPTOR.services_by_name["ClientService"].methods_by_name["List"], Nobody(), None)
+    method = ApiMethod(pb.DESCRIPTOR.services_by_name["ClientService"].methods_by_name["List"], Nobody(), Calls(), None)
     gateway.add(method)
     with pytest.raises(ValueError, match=r"GET /v1/clients is taken by gmqtt\.admin\.api\.ClientService\.List"):
         gateway.add(method)
@@ -46,7 +44,7 @@ def test_each_path_of_a_plugin_that_is_not_loaded_names_it() -> None:
     ):
         loaded = Gateway(Slices(), None)
         for service in services:
-            for method in service_methods(service, Nobody(), None):
+            for method in service_methods(service, Nobody(), Calls(), None):
                 loaded.add(method)
         assert first_names(loaded) == {name for name, owner in PLUGINS.items() if owner == plugin}
         empty = Gateway(Slices(), None)
@@ -56,19 +54,6 @@ def test_each_path_of_a_plugin_that_is_not_loaded_names_it() -> None:
             assert (caught.value.http_status, "plugin_order" in caught.value.text) == (404, True)
             with pytest.raises(ApiError, match="lists all paths"):
                 loaded.find(route.verb, f"{route.template}/more/and/more")
-
-
-async def test_too_many_calls_at_once(make_api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway, "CALLS_MAX", 1)
-    api, service = make_api([], ["127.0.0.1:0"])
-    await api.start()
-    service.release.clear()
-    first = asyncio.create_task(publish_rest(api.http_addresses[0]))
-    await service.entered.wait()
-    status, text = await publish_rest(api.http_addresses[0])
-    assert (status, '"code": 8' in text, api.gateway.calls_refused) == (429, True, 1)
-    service.release.set()
-    assert (await first)[0] == 200
 
 
 ERRORS: list[ErrorCase] = [

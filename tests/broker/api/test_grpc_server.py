@@ -1,13 +1,18 @@
-"""The gRPC side of the API: requests that no servicer gets."""
+"""The gRPC side of the API: requests that no servicer gets, and requests that do not arrive."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
+from structlog.testing import capture_logs
 
+from api_calls import REQUEST, publish_grpc
+from broker.api import grpc_server
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import PublishServiceStub
 
@@ -21,3 +26,65 @@ async def test_an_unknown_service_and_an_oversized_request(channel: grpc.aio.Cha
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await publisher.Publish(pb.PublishRequest(topic_name="a", payload_raw=bytes(5_000_000)))
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.fixture
+async def half_call() -> AsyncIterator[Callable[[str], Any]]:
+    """Begin a call of Publish on an address and send no request; the call is what is returned."""
+    never = asyncio.Event()
+    channels: list[grpc.aio.Channel] = []
+
+    async def requests() -> AsyncIterator[bytes]:
+        await never.wait()
+        yield b""
+
+    def begin(address: str) -> Any:
+        channels.append(grpc.aio.insecure_channel(address))
+        stub: Any = channels[-1].stream_unary("/gmqtt.admin.api.PublishService/Publish")
+        return stub(requests())
+
+    yield begin
+    for channel in channels:
+        await channel.close()
+
+
+async def test_a_request_that_does_not_arrive_ends_in_time(
+    make_api: Any, half_call: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "REQUEST_SECONDS_MAX", 0.05)
+    api, service = make_api(["127.0.0.1:0"], [])
+    await api.start()
+    assert await half_call(api.grpc_addresses[0]).code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert service.requests == []
+
+
+async def test_requests_that_do_not_arrive_keep_nobody_out(
+    make_api: Any, half_call: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "REQUESTS_MAX", 2)
+    api, service = make_api(["127.0.0.1:0"], [])
+    await api.start()
+    calls = [half_call(api.grpc_addresses[0]) for _ in range(5)]
+    ends = asyncio.as_completed([call.code() for call in calls])
+    for _ in range(3):
+        assert await next(ends) == grpc.StatusCode.DEADLINE_EXCEEDED
+    await publish_grpc(api.grpc_addresses[0])
+    assert service.requests == [REQUEST]
+    assert api.refused_input()["api_requests_dropped"] >= 3
+    for call in calls:
+        call.cancel()
+
+
+async def test_a_client_that_goes_before_its_request_leaves_no_line(
+    make_api: Any, half_call: Callable[[str], Any]
+) -> None:
+    api, service = make_api(["127.0.0.1:0"], [])
+    await api.start()
+    with capture_logs() as lines:
+        call = half_call(api.grpc_addresses[0])
+        await call.wait_for_connection()
+        call.cancel()
+        await publish_grpc(api.grpc_addresses[0])
+        await api.stop()
+    assert service.requests == [REQUEST]
+    assert [line for line in lines if line["log_level"] != "debug"] == []

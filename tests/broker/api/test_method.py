@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -9,6 +10,7 @@ import grpc.aio
 import pytest
 
 from api_calls import publish_grpc, publish_rest
+from broker.api import method
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import ClientServiceStub, PublishServiceStub, SubscriptionServiceStub
 from broker.codec.properties import publish_properties_to_dict
@@ -127,3 +129,20 @@ async def test_abort_of_the_context_means_the_same_over_both(make_api: Any) -> N
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await publish_grpc(api.grpc_addresses[0])
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ALREADY_EXISTS, "ünder that name")
+
+
+async def test_too_many_calls_at_once_over_both(make_api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(method, "CALLS_MAX", 1)
+    api, service = make_api(["127.0.0.1:0"], ["127.0.0.1:0"])
+    await api.start()
+    service.release.clear()
+    first = asyncio.create_task(publish_rest(api.http_addresses[0]))
+    await service.entered.wait()
+    status, text = await publish_rest(api.http_addresses[0])
+    assert (status, '"code": 8' in text) == (429, True)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await publish_grpc(api.grpc_addresses[0])
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert api.refused_input()["api_calls_refused"] == 2
+    service.release.set()
+    assert (await first)[0] == 200

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.api.method import ApiMethod
+from broker.api.method import ApiMethod, Calls
 from broker.api.pb import admin_pb2 as pb
 from broker.api.route import Route
 
@@ -30,5 +30,5 @@ class Servicer:
 def test_templates_that_are_not_understood_are_refused_at_once(template: str, body: str, words: str) -> None:
     method = pb.DESCRIPTOR.services_by_name["ClientService"].methods_by_name["List"]
     with pytest.raises(ValueError) as caught:
-        Route(ApiMethod(method, Servicer(), None), "GET", template, body)
+        Route(ApiMethod(method, Servicer(), Calls(), None), "GET", template, body)
     assert words in str(caught.value)
