@@ -1,4 +1,4 @@
-"""What a call of the API may answer instead of a result: a gRPC status code and a text, and the HTTP status for it."""
+"""Errors of the API: a gRPC status code, a text, and the HTTP status that belongs to the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import grpc
 
-# The same statuses that grpc-gateway gives; 499 (the client went away) has no name in HTTP.
+# The statuses of grpc-gateway. 499, the client closed the request, has no name in HTTP.
 HTTP_STATUSES: Final[dict[grpc.StatusCode, int]] = {
     grpc.StatusCode.OK: HTTPStatus.OK,
     grpc.StatusCode.CANCELLED: 499,
@@ -30,7 +30,7 @@ HTTP_STATUSES: Final[dict[grpc.StatusCode, int]] = {
 
 
 class ApiError(Exception):
-    """A servicer raises it; gRPC answers `code` and `text`, REST the same in JSON with `http_status`."""
+    """The error of a call. gRPC answers `code` and `text`; REST answers the same in JSON, with `http_status`."""
 
     def __init__(self, code: grpc.StatusCode, text: str, http_status: int = 0) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ class ApiError(Exception):
 
 
 def invalid_argument(text: str) -> ApiError:
-    """The request itself is wrong; the text names the field and says what would be right."""
+    """The error of a wrong request. The text names the field and says what would be right."""
     return ApiError(grpc.StatusCode.INVALID_ARGUMENT, text)
 
 

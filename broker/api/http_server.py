@@ -36,13 +36,13 @@ STOP_SECONDS_MAX: Final = 0.5  # for calls that run when the node stops; its who
 BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
 
 HTTP_CONTENT_TOO_LARGE: Final = 413
-HTTP_CLIENT_CLOSED_REQUEST: Final = 499  # nobody reads it
+HTTP_CLIENT_CLOSED_REQUEST: Final = 499
 
 
 class BadRequests(logging.Handler):
-    """The log of aiohttp. Any stranger can cause its lines with bytes that are no HTTP: one line at debug, no traceback.
+    """The handler of aiohttp's log. Any stranger causes its lines with bytes that are no HTTP: one line at debug, no traceback.
 
-    Faults of a call never come here, the gateway logs them.
+    Faults of calls are logged by the methods and the gateway.
     """
 
     def __init__(self, log: Any) -> None:
@@ -69,7 +69,7 @@ class HttpServer:
         self._open: dict[web.RequestHandler, None] = {}  # in the order of their opening
         self._calling: set[web.RequestHandler] = set()
         self._arriving: dict[web.RequestHandler, int] = {}  # bytes of each body that is arriving
-        self._http_log = logging.Logger("http")  # of its own: it has no parent that would print
+        self._http_log = logging.Logger("http")  # without a parent that would print its lines
         self._http_log.addHandler(BadRequests(log))
 
     async def open(self, key: str, listener: ApiListener) -> None:
@@ -96,7 +96,7 @@ class HttpServer:
         """Take no new connections; calls that run have STOP_SECONDS_MAX. May be called twice."""
         for listening in self._listening:
             listening.close()
-        await asyncio.sleep(0)  # what has arrived begins
+        await asyncio.sleep(0)  # requests that have arrived begin
         for server in self._servers:
             server.pre_shutdown()
         await asyncio.gather(*(server.shutdown(STOP_SECONDS_MAX) for server in self._servers))
@@ -189,7 +189,7 @@ class HttpServer:
             raise ApiError(grpc.StatusCode.DEADLINE_EXCEEDED, text) from None
         except (ApiError, ConnectionError):
             raise
-        except Exception as error:  # only the client can cause it: a broken encoding
+        except Exception as error:  # a broken encoding: only the client causes it
             raise invalid_argument(f"the body cannot be read: {one_line(error)}") from None
         finally:
             self._arriving.pop(request.protocol, None)

@@ -56,7 +56,7 @@ SCALARS: Final[dict[int, Schema]] = {
 
 
 class OpenApi:
-    """Collects the schemas that the operations refer to."""
+    """One description. It collects the schemas that the operations refer to."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -82,14 +82,14 @@ class OpenApi:
         }
 
     def _read_comments(self, file_name: str) -> None:
-        """The build of a definition leaves its comments beside the generated code (scripts/build_proto)."""
+        """Read the comments of a definition, which scripts/build_proto writes beside the generated code."""
         if file_name in self._files:
             return
         self._files.add(file_name)
         try:
             module = importlib.import_module(f"{file_name.removesuffix('.proto').replace('/', '.')}_comments")
         except ModuleNotFoundError:
-            return  # a definition of somebody else's plugin: described without comments
+            return  # the plugin of another distribution: its definition is described without comments
         self._comments.update(module.COMMENTS)
 
     def _operation(self, route: Route) -> Schema:
@@ -140,7 +140,7 @@ class OpenApi:
             return {"type": "string", "format": "date-time"}
         name = descriptor.full_name
         if name not in self._schemas:
-            self._schemas[name] = {}  # first, so that a message within itself ends
+            self._schemas[name] = {}  # entered first: a message may contain itself
             properties = {field.name: self._property(field) for field in descriptor.fields}
             self._schemas[name] = self._commented({"type": "object", "properties": properties}, name)
         return {"$ref": f"#/components/schemas/{name}"}
@@ -148,7 +148,7 @@ class OpenApi:
     def _property(self, field: FieldDescriptor) -> Schema:
         schema = self._field(field)
         if "$ref" in schema and field.full_name in self._comments:
-            schema = {"allOf": [schema]}  # beside $ref a description would be ignored
+            schema = {"allOf": [schema]}  # a description beside $ref is ignored
         return self._commented(schema, field.full_name)
 
     def _enum(self, descriptor: EnumDescriptor) -> Schema:

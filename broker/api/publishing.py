@@ -1,4 +1,4 @@
-"""PublishService: messages that the node publishes for a caller of the API. They take the way of every other message."""
+"""PublishService: messages that the node publishes for a caller of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The google.api.http option of a method as a route: HTTP method, path template, and where the fields come from."""
+"""The google.api.http option of a method as a route: the HTTP method, the path template, the place of the fields."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LITERAL_SEGMENT: Final = re.compile(r"[A-Za-z0-9._~-]+")
 class Route:
     """One HTTP method and path template of an API method.
 
-    template  as written: `/v1/clients/{client_id}`; a field stands for one segment, %2F in it is a slash of the value
-    has_body  `body: "*"`: all other fields are one JSON object in the body; otherwise they are query parameters
+    template  as in the definition: `/v1/clients/{client_id}`. A field is one segment; %2F in it is a slash of the value
+    has_body  `body: "*"`. All other fields are one JSON object in the body; otherwise they are query parameters
     """
 
     __slots__ = ("has_body", "method", "segments", "template", "verb")
@@ -47,7 +47,7 @@ class Route:
         return [name for segment in self.segments if (name := field_name(segment))]
 
     def match(self, segments: list[str]) -> dict[str, str] | None:
-        """The fields that percent-encoded path segments carry, None when it is another path."""
+        """The fields in the segments of a percent-encoded path, None when the path is another one."""
         if len(segments) != len(self.segments):
             return None
         values: dict[str, str] = {}
@@ -78,7 +78,7 @@ def decoded(segment: str, name: str) -> str:
 
 
 def method_routes(method: ApiMethod) -> list[Route]:
-    """The routes of a method's option, none when it has no option. Raises ValueError for what is not understood."""
+    """The routes of a method's option, none without the option. Raises ValueError for an option that has no route here."""
     options = method.descriptor.GetOptions()
     if not options.HasExtension(annotations_pb2.http):
         return []

@@ -15,7 +15,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from broker.api.errors import invalid_argument
 
-VALUES_MAX: Final = 4096  # in one body: with them it is read within some 10 ms; text within strings does not count
+VALUES_MAX: Final = 4096  # of one body, so that it is read within some 10 ms
 WELL_KNOWN: Final = "google.protobuf."  # messages with a JSON form of their own: protobuf checks them
 URL_ALPHABET: Final = str.maketrans("-_", "+/")
 
@@ -34,7 +34,7 @@ def load_object(text: str, descriptor: Descriptor) -> dict[str, Any]:
 
 
 def count_values(text: str) -> int:
-    """About how many values and names a JSON text has, without reading it: at least as many as the parser would make."""
+    """An upper bound of the number of values in a JSON text, without parsing it. Text within strings does not count."""
     unescaped = text.replace("\\\\", "").replace('\\"', "")
     quotes = unescaped.count('"')
     if quotes > 4 * VALUES_MAX:
@@ -77,7 +77,7 @@ def check_object(value: object, descriptor: Descriptor, place: str) -> dict[str,
 def check_field(value: object, field: FieldDescriptor, place: str) -> None:
     is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
     if is_map:
-        return  # a map of requests would have scalars only, which protobuf checks
+        return  # the values of a map are scalars, which protobuf checks
     if not field.is_repeated:
         check_element(value, field, place)
         return
@@ -96,7 +96,7 @@ def check_element(value: object, field: FieldDescriptor, place: str) -> None:
 
 
 def is_base64(value: object) -> bool:
-    """Either alphabet, with or without padding."""
+    """Whether a value is text in base64, of either alphabet, with or without padding."""
     if not isinstance(value, str):
         return False
     text = value.rstrip("=").translate(URL_ALPHABET)

@@ -31,7 +31,7 @@ FILTER_TYPES: Final = {
 
 
 class Search:
-    """A checked request. Raises ApiError for a wrong one."""
+    """One search, made of a request. Raises ApiError for a wrong request."""
 
     def __init__(self, request: FilterSubscriptionRequest) -> None:
         self.kinds = parse_kinds(request.filter_type)
