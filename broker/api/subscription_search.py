@@ -34,6 +34,7 @@ class Search:
     """One search, made of a request. Raises ApiError for a wrong request."""
 
     def __init__(self, request: FilterSubscriptionRequest) -> None:
+        self.client_id = request.client_id
         self.kinds = parse_kinds(request.filter_type)
         self.match_type = request.match_type
         self.topic = request.topic_name.encode()
@@ -56,10 +57,15 @@ class Search:
             except MqttError as error:
                 raise invalid_argument(f"topic_name: {error.text}") from None
 
-    def run(self, sessions: list[Session]) -> Steps[list[Subscription]]:
-        """The subscriptions that fit, at most `limit`. What changes between two steps may be missed."""
+    def run(self, sessions: dict[str, Session]) -> Steps[list[Subscription]]:
+        """The subscriptions that fit, at most `limit`. Changes between two steps may be missed."""
         found: list[Subscription] = []
-        for session in sessions:
+        if self.client_id:
+            session = sessions.get(self.client_id)
+            searched = [] if session is None else [session]
+        else:
+            searched = list(sessions.values())
+        for session in searched:
             for subscription in list(session.subscriptions.values()):
                 if self.fits(subscription):
                     found.append(subscription)

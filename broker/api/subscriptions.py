@@ -68,16 +68,8 @@ class SubscriptionService(SubscriptionServiceServicer):
         return response
 
     async def Filter(self, request: FilterSubscriptionRequest, context: object) -> FilterSubscriptionResponse:
-        search = Search(request)
-        found = await self._slices.run(search.run(self._searched(request.client_id)))
+        found = await self._slices.run(Search(request).run(self._server.broker.sessions))
         return FilterSubscriptionResponse(subscriptions=[entry(subscription) for subscription in found])
-
-    def _searched(self, client_id: str) -> list[Session]:
-        sessions = self._server.broker.sessions
-        if not client_id:
-            return list(sessions.values())
-        session = sessions.get(client_id)
-        return [] if session is None else [session]
 
     async def Subscribe(self, request: SubscribeRequest, context: object) -> SubscribeResponse:
         """Subscribe a client that has a session here. All requests are checked before the first is carried out."""
