@@ -1,8 +1,8 @@
 """One federated node without I/O: a broker, its place in the membership, and the event streams with each other node.
 
 What the simulator runs and what the plugin puts shells around. Serf's events come in through `member_events`; streams
-through the senders (`senders`, `outlets`) and receivers (`hello`, `receivers`); time through `next_timeout` and
-`handle_timeout`. After every call the broker may have output, and `outlets` senders with batches.
+through the senders (`senders`, `outlets`) and `receivers`; time through `next_timeout` and `handle_timeout`. After every call
+the broker may have output, and `outlets` senders with blocks.
 """
 
 from __future__ import annotations
@@ -26,23 +26,19 @@ from federation.serf.events import (
     MemberUpdate,
 )
 from federation.settings import DEFAULT_FEDERATION_PORT, FederationSettings
-from federation.stream.batches import Outlets
 from federation.stream.counters import StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
-from federation.stream.receiver import PeerReceiver
+from federation.stream.receiver import MISSING_SECONDS_MAX, PeerReceiver
+from federation.stream.receivers import Receivers
 from federation.stream.retained_changes import RetainedChanges
-from federation.stream.sender import PeerSender
+from federation.stream.sender import Outlets, PeerSender
+from federation.stream.state import State
 from federation.stream.tree import FederationTree
 
 TAG_ADDR: Final = "fed_addr"  # HOST:PORT of the member's stream server
-TAG_EXTENSIONS: Final = "fed_ext"  # what it can read beyond the plain stream, joined by commas
-EXTENSION_BATCH: Final = "batch1"
-EXTENSION_DIRECT: Final = "direct1"
-
-
-class NotAMember(Exception):
-    """Hello from a name that is not in the federation (yet)."""
+TAG_EXTENSIONS: Final = "fed_ext"  # what it reads beyond the Go broker's stream, joined by commas
+EXTENSION_DIRECT: Final = "direct2"  # the direct stream, and our fields of the Go broker's events
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +49,24 @@ class BadAddress:
     text: str
 
 
-def own_tags(advertised: str, batch: bool) -> dict[str, str]:
-    """Serf tags of a node whose stream server others reach at `advertised` (HOST:PORT)."""
+@dataclass(frozen=True, slots=True)
+class SendsNothing:
+    """A Go broker that is reached has no stream to this node."""
+
+    name: str
+    seconds: float
+
+
+def own_tags(advertised: str, direct: bool) -> dict[str, str]:
+    """Serf tags of a node whose stream server others reach at `advertised` (HOST:PORT). `direct`: it takes direct streams."""
     tags = {TAG_ADDR: advertised}
-    if batch:
-        tags[TAG_EXTENSIONS] = f"{EXTENSION_BATCH},{EXTENSION_DIRECT}"
+    if direct:
+        tags[TAG_EXTENSIONS] = EXTENSION_DIRECT
     return tags
 
 
 class BrokerState(LocalState):
-    """The full state of a broker."""
+    """The broker behind the senders."""
 
     def __init__(self, broker: Broker, changes: RetainedChanges) -> None:
         self._broker = broker
@@ -72,16 +76,21 @@ class BrokerState(LocalState):
         return self._broker.local_interest()
 
     def retained(self) -> list[Message]:
+        return self._broker.retained.messages()
+
+    def deleted(self) -> list[bytes]:
         retained = self._broker.retained
-        deleted = [topic for topic in self._changes.written_here() if retained.get(topic) is None]
-        return retained.messages() + [Message(topic, b"", 0, True) for topic in deleted]
+        return [topic for topic in self._changes.written_here() if retained.get(topic) is None]
 
     def retained_message(self, topic: bytes) -> Message | None:
         return self._broker.retained.get(topic)
 
+    def outbox_has_room(self, now: float) -> None:
+        self._broker.handle_timeout(now)
+
 
 class Node:
-    """`senders`, `receivers` and `counters` are by the name of the other node; `counters` stay until it is reaped."""
+    """`senders` and `counters` are by the name of the other node; `counters` stay until it is reaped."""
 
     def __init__(self, name: str, broker: Broker, settings: FederationSettings, rng: random.Random) -> None:
         self.name = name
@@ -91,13 +100,13 @@ class Node:
         self.tree = FederationTree(broker.router, self._changes)
         self.outlets = Outlets()
         self.senders: dict[str, PeerSender] = {}
-        self.receivers: dict[str, PeerReceiver] = {}
+        self.receivers = Receivers()
         self.counters: dict[str, StreamCounters] = {}
         self.has_left = False
         self._rng = rng
         self._state = BrokerState(broker, self._changes)
         self._given_up_at: dict[str, float] = {}  # failed members: when their outbox is dropped
-        self._events: list[BadAddress] = []
+        self._events: list[BadAddress | SendsNothing] = []
         broker.forwarder = self.tree
 
     # --- membership ---
@@ -145,17 +154,16 @@ class Node:
             # A member of the gossip only, such as a serf agent.
             self._remove(name, "it takes no event streams")
             return
-        extensions = member.tags.get(TAG_EXTENSIONS, "").split(",")
-        batched = self.settings.batch and EXTENSION_BATCH in extensions
+        extended = self.settings.batch and EXTENSION_DIRECT in member.tags.get(TAG_EXTENSIONS, "").split(",")
         self._given_up_at.pop(name, None)
         sender = self.senders.get(name)
         if sender is None:
-            sender = self._add(name, batched, now)
-        sender.set_batched(batched)
-        sender.direct = batched and EXTENSION_DIRECT in extensions
+            sender = self._add(name, extended, now)
+        sender.set_extended(extended)
+        self.receivers.by_name[name].extended = extended
         sender.connect(addr, now)
 
-    def _add(self, name: str, batched: bool, now: float) -> PeerSender:
+    def _add(self, name: str, extended: bool, now: float) -> PeerSender:
         counters = self.counters.get(name)
         if counters is None:
             counters = self.counters[name] = StreamCounters()
@@ -163,10 +171,10 @@ class Node:
         outbox = Outbox(
             settings.outbox_bytes_max, settings.outbox_age_max, settings.outbox_policy == "drop_oldest", counters
         )
-        sender = PeerSender(name, batched, self._state, self.outlets, outbox, self._changes, self._rng)
+        sender = PeerSender(name, extended, self._state, self.outlets, outbox, self._changes, self._rng)
         self.senders[name] = sender
         self.tree.add_node(sender)
-        self.receivers[name] = PeerReceiver(name, self.tree, self.broker.router, counters, self._changes, now)
+        self.receivers.by_name[name] = PeerReceiver(name, self.tree, self.broker.router, counters, self._changes, now)
         return sender
 
     def _remove(self, name: str, reason: str) -> None:
@@ -177,53 +185,35 @@ class Node:
         sender.stop(reason)
         sender.forget()
         self.tree.remove_node(name)
-        self.receivers.pop(name).end(self.broker.now)
-
-    # --- streams of other nodes ---
-
-    def hello(self, name: str, session_id: str) -> tuple[bool, int]:
-        """(clean_start, next_event_id) for a Hello of the node `name`. Raises NotAMember, StreamError."""
-        return self.receiver(name).hello(session_id)
-
-    def receiver(self, name: str) -> PeerReceiver:
-        """Raises NotAMember."""
-        receiver = self.receivers.get(name)
-        if receiver is None:
-            raise NotAMember(f"{name} has not yet joined")
-        return receiver
-
-    def ack(self, sender: PeerSender, attempt: int, event_id: int, now: float) -> None:
-        """An acknowledgement came; publishers that were held for this node may go on."""
-        was_congested = sender.congested
-        sender.ack(attempt, event_id, now)
-        if was_congested and not sender.congested:
-            self.broker.handle_timeout(now)
+        self.receivers.by_name.pop(name).end(self.broker.now)
 
     # --- time and events ---
 
     def next_timeout(self) -> float:
         """When to call handle_timeout; NEVER for not at all. The broker has its own."""
-        at = NEVER
+        at = 0.0 if self.outlets.ready else NEVER
         for sender in self.senders.values():
             at = min(at, sender.next_timeout())
-        for receiver in self.receivers.values():
+        for receiver in self.receivers.by_name.values():
             at = min(at, receiver.next_timeout())
         for given_up_at in self._given_up_at.values():
             at = min(at, given_up_at)
         return at
 
     def handle_timeout(self, now: float) -> None:
-        """It is that late; harmless when early. Senders that may have batches now stand in `outlets`."""
+        """It is that late; harmless when early. Senders that may have blocks now stand in `outlets`."""
         for name in [name for name, at in self._given_up_at.items() if at <= now]:
             self._remove(name, f"it was away for more than {self.settings.outbox_age_max:g} s")
         for sender in self.senders.values():
             if sender.next_timeout() <= now:
                 sender.handle_timeout(now)
                 sender.want_attention()
-        for receiver in self.receivers.values():
+        for name, receiver in self.receivers.by_name.items():
             receiver.handle_timeout(now)
+            if receiver.take_missing(now) and self.senders[name].state is State.STREAMING:
+                self._events.append(SendsNothing(name, MISSING_SECONDS_MAX))
 
-    def take_events(self) -> list[BadAddress]:
+    def take_events(self) -> list[BadAddress | SendsNothing]:
         """What should be logged."""
         events = self._events
         if events:

@@ -15,16 +15,16 @@ from broker.server.logging import get_logger
 from broker.server.start_error import StartError, bind_error
 from federation import counts
 from federation.api.membership import MembershipService
-from federation.api.pb.federation_pb2 import DESCRIPTOR
 from federation.membership import FederationMembership
-from federation.node import Node, own_tags
+from federation.node import BadAddress, Node, own_tags
+from federation.pb.federation_pb2 import DESCRIPTOR
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
 from federation.settings import FederationSettings
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
-from federation.shell.grpc_client import PeerClient
 from federation.shell.grpc_options import message_bytes_max
 from federation.shell.outflow import Outflow
+from federation.shell.peer_client import PeerClient
 from federation.shell.stream_server import StreamServer
 from federation.stream.state import State
 
@@ -181,6 +181,12 @@ class FederationPlugin(Plugin):
                 break
         self.server.flush_soon()
 
+    def _acked(self) -> None:
+        """An acknowledgement came on a direct stream. It seldom changes anything here."""
+        broker = self.server.broker
+        if broker.reading_changes or broker.dirty:
+            self.server.flush_soon()
+
     def _arm_timer(self) -> None:
         at = self.node.next_timeout()
         if self.node.senders:
@@ -201,6 +207,7 @@ class FederationPlugin(Plugin):
         self._outflow.is_watched = False
         now = self.server.now()
         self.node.handle_timeout(now)
+        self._log_node_events()
         self._follow()
         self.server.turns.flush_now(now)  # deadlines may cause output for clients of this node
 
@@ -214,17 +221,27 @@ class FederationPlugin(Plugin):
         for name, sender in self.node.senders.items():
             found = self._clients.get(name)
             if found is None:
-                found = self._clients[name] = PeerClient(self.node, sender, self._changed, self._log)
+                found = self._clients[name] = PeerClient(self.node.name, sender, self._changed, self._acked, self._log)
                 sender.outlet = found.writer
             found.follow()
 
     def _members_changed(self) -> None:
-        for bad in self.node.take_events():
-            self._log.warning(
-                "a member's fed_addr is no address, so it gets no events", node=bad.name, fed_addr=bad.text
-            )
+        self._log_node_events()
         self._follow()
         self._arm_timer()
         if self._streams is not None:
-            self._streams.members_changed()
+            self._streams.carry_out()
         self.server.flush_soon()
+
+    def _log_node_events(self) -> None:
+        for event in self.node.take_events():
+            if isinstance(event, BadAddress):
+                self._log.warning(
+                    "a member's fed_addr is no address, so it gets no events", node=event.name, fed_addr=event.text
+                )
+            else:
+                self._log.warning(
+                    "a node that is alive sends no events; restart it, or let this node leave and join by the API",
+                    node=event.name,
+                    seconds=event.seconds,
+                )

@@ -8,15 +8,15 @@ from google.protobuf.empty_pb2 import Empty
 from broker.api.errors import ApiError, invalid_argument
 from broker.config.addresses import Address, AddressError, parse_address
 from federation.api.control import MembershipControl
-from federation.api.pb.federation_pb2 import (
+from federation.errors import JoinFailed, NotRunning
+from federation.pb.federation_pb2 import (
     ForceLeaveRequest,
     JoinRequest,
     ListMembersResponse,
     Member,
     Status,
 )
-from federation.api.pb.federation_pb2_grpc import MembershipServicer
-from federation.errors import JoinFailed, NotRunning
+from federation.pb.federation_pb2_grpc import MembershipServicer
 from federation.serf.joins import JOIN_ADDRESSES_MAX
 from federation.settings import DEFAULT_GOSSIP_PORT
 

@@ -13,17 +13,16 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from broker.server.listeners import BACKLOG
 from broker.server.start_error import StartError
 from broker.server.turns import Turns
 from federation.node import Node
 from federation.shell.direct_server import DirectServerProtocol
-from federation.shell.grpc_server import GrpcStreams
-from federation.stream.direct import PREFACE
-from federation.stream.receiver import PeerReceiver
-from federation.stream.state import State
+from federation.shell.go_server import GoStreams
+from federation.shell.stream_host import StreamHost
+from federation.stream.direct_wire import PREFACE
 
 GRPC_PREFACE: Final = b"PRI * HTTP/2.0"
 PASS_BYTES_MAX: Final = 1 << 20  # of one connection of gRPC, waiting on either side
@@ -31,46 +30,21 @@ CONNECTIONS_MAX: Final = 1024  # at one time; further ones are closed and counte
 PREFACE_SECONDS_MAX: Final = 5.0
 STOP_TURNS_MAX: Final = 10
 CLOSE_SECONDS_MAX: Final = 2.0  # for one half of a connection of gRPC to take what the other one left
-MISSING_SECONDS_MAX: Final = 30.0  # a gmqttd connects again within 2 s
 SOCKET_PATH_BYTES_MAX: Final = 107  # of a unix socket
 
 
-class OpenStream(Protocol):
-    """An event stream of either kind, as far as others end it."""
-
-    receiver: PeerReceiver | None
-
-    def end(self, text: str, malformed: bool = False) -> None: ...
-
-
-class StreamServer:
-    """`changed` is called after each event that may have changed the broker. Where there are `turns`, the batches of a direct
-    stream are one: what they brought for receivers here is written at once. `bind`, then `start`, then `stop`."""
+class StreamServer(StreamHost):
+    """`bind`, then `start`, then `stop`."""
 
     def __init__(
-        self,
-        node: Node,
-        bytes_max: int,
-        changed: Callable[[], None],
-        log: Any,
-        turns: Turns | None = None,
+        self, node: Node, bytes_max: int, changed: Callable[[], None], log: Any, turns: Turns | None = None
     ) -> None:
-        self.node = node
-        self.bytes_max = bytes_max
-        self.changed = changed
-        self.turns = turns
-        self.log = log
-        self.loop = asyncio.get_running_loop()
-        self.connections: set[asyncio.BaseTransport] = set()
-        self.connections_refused = 0
+        super().__init__(node, bytes_max, changed, log, turns)
         self.grpc_path = ""
-        self._streams: dict[str, OpenStream] = {}
-        self._missing: dict[str, asyncio.TimerHandle] = {}  # plain members whose stream ended
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._folder = ""
-        self._is_stopping = False
-        self._grpc = GrpcStreams(self)
+        self._grpc = GoStreams(self)
 
     def bind(self, host: str, port: int) -> int:
         """Take the port (0: a free one) and return it; OSError with the reason when it cannot be had."""
@@ -101,18 +75,14 @@ class StreamServer:
             )
         await self._grpc.start(self.grpc_path)
         for bound in self._sockets:
-            self._servers.append(await self.loop.create_server(lambda: _Front(self), sock=bound, backlog=BACKLOG))
+            self._servers.append(await self.loop.create_server(lambda: Front(self), sock=bound, backlog=BACKLOG))
 
     async def stop(self) -> None:
-        self._is_stopping = True
-        for timer in self._missing.values():
-            timer.cancel()
         for server in self._servers:
             server.close()
         for bound in self._sockets:
             bound.close()
-        for stream in list(self._streams.values()):
-            stream.end("this node is stopping")
+        self.end_streams()
         await self._grpc.stop()
         for transport in list(self.connections):
             cast(asyncio.Transport, transport).abort()
@@ -123,60 +93,17 @@ class StreamServer:
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    # --- streams of both kinds
-
-    def stream_opened(self, name: str, stream: OpenStream) -> None:
-        """A stream of this node begins and replaces an older one."""
-        missing = self._missing.pop(name, None)
-        if missing is not None:
-            missing.cancel()
-        older = self._streams.get(name)
-        self._streams[name] = stream
-        if older is not None:
-            older.end("replaced by a newer stream of this node")
-        self.changed()
-
-    def stream_closed(self, name: str, stream: OpenStream) -> None:
-        if self._streams.get(name) is not stream:
-            return
-        del self._streams[name]
-        sender = self.node.senders.get(name)
-        if sender is not None and not sender.batched and not self._is_stopping:
-            self._missing[name] = self.loop.call_later(MISSING_SECONDS_MAX, self._is_missing, name)
-
-    def _is_missing(self, name: str) -> None:
-        """A gmqttd may give its stream up for good when a connection breaks under load, and looks alive all the same."""
-        del self._missing[name]
-        sender = self.node.senders.get(name)
-        if sender is not None and sender.state is State.STREAMING:
-            self.log.warning(
-                "a node that is alive sends no events; restart it, or let this node leave and join by the API",
-                node=name,
-                seconds=MISSING_SECONDS_MAX,
-            )
-
-    def members_changed(self) -> None:
-        """End the streams of nodes that are no members any more."""
-        for name, stream in list(self._streams.items()):
-            if self.node.receivers.get(name) is not stream.receiver:
-                stream.end(f"{name} is not a member any more")
-
     def admits(self) -> bool:
         """Whether there may be one connection more."""
-        if self._is_stopping:
+        if self.is_stopping:
             return False
         if len(self.connections) >= CONNECTIONS_MAX:
             self.refused(f"more than {CONNECTIONS_MAX} connections")
             return False
         return True
 
-    def refused(self, reason: str) -> None:
-        """A connection that is no event stream: counted, and told to those who look closely."""
-        self.connections_refused += 1
-        self.log.debug("connection is no event stream", reason=reason)
 
-
-class _Front(asyncio.Protocol):
+class Front(asyncio.Protocol):
     """A connection of which nobody knows yet what it is."""
 
     def __init__(self, server: StreamServer) -> None:
@@ -212,7 +139,7 @@ class _Front(asyncio.Protocol):
             transport.set_protocol(direct)
             direct.data_received(data)
         else:
-            passing = _Passing(server)
+            passing = Passing(server)
             passing.connection_made(transport)
             transport.set_protocol(passing)
             passing.begin(data)
@@ -234,13 +161,13 @@ class _Front(asyncio.Protocol):
             self._transport = None
 
 
-class _Passing(asyncio.Protocol):
+class Passing(asyncio.Protocol):
     """A connection of gRPC, or its other half towards the unix socket: each stops reading while the other is full."""
 
     def __init__(self, server: StreamServer) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._other: _Passing | None = None
+        self._other: Passing | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing_timer: asyncio.TimerHandle | None = None
 
@@ -257,7 +184,7 @@ class _Passing(asyncio.Protocol):
 
     async def _connect(self, data: bytes) -> None:
         server = self._server
-        other = self._other = _Passing(server)
+        other = self._other = Passing(server)
         other._other = self  # before it is connected: the server speaks first
         try:
             await server.loop.create_unix_connection(lambda: other, server.grpc_path)

@@ -30,9 +30,16 @@ class Federation:
     for every other seed."""
 
     def __init__(
-        self, seed: int, count: int, seeds: list[int] | None = None, faults: Faults = LOSSY, **options: Any
+        self,
+        seed: int,
+        count: int,
+        seeds: list[int] | None = None,
+        faults: Faults = LOSSY,
+        direct_block: str = "",
+        **options: Any,
     ) -> None:
         self.world = World(seed, faults if seed % 2 else None)
+        self.world.direct_block = direct_block
         self.options = options  # further ones of each node, by their names in NodeOptions
         self.rng = self.world.schedule_rng
         self.hosts: list[Host] = []

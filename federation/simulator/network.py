@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from federation.gossip.addresses import Address
-
-if TYPE_CHECKING:
-    from federation.simulator.world import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +26,18 @@ class Faults:
 
 
 class Stream:
-    """One end of a connection; `peer` is the other end. `token` belongs to the process.
+    """One end of a connection, as a process sees it. `port` is the one that the accepting side listens on; `token` belongs to
+    the process."""
 
-    A host that cannot be reached any more is not noticed: data waits for ever, as with a pulled cable; what follows it on
-    that stream waits behind it. A crashed host resets the streams that it had.
-    """
+    __slots__ = ("port", "remote", "token")
 
-    __slots__ = ("arrives_at", "closed", "cut", "host", "host_life", "peer", "port", "remote", "token")
-
-    def __init__(self, host: Host, port: int, remote: Address) -> None:
-        self.host = host
-        self.host_life = host.life
+    def __init__(self, port: int, remote: Address) -> None:
         self.port = port
-        """The port that the accepting side listens on."""
         self.remote = remote
-        self.peer: Stream | None = None
-        self.closed = False
-        self.cut = False
-        """Something sent from this end waits for ever."""
         self.token = 0
-        self.arrives_at = 0.0
-        """When the last thing sent from this end arrives: nothing later may overtake it."""
 
     def write(self, data: bytes) -> None:
-        self.host.world.stream_write(self, data)
+        raise AssertionError("a stream without a network")
 
     def close(self) -> None:
-        self.host.world.stream_close(self)
+        raise AssertionError("a stream without a network")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from federation.gossip.addresses import Address
+from federation.simulator.network import Stream
 
-if TYPE_CHECKING:
-    from federation.simulator.network import Stream
-    from federation.simulator.world import Host
+
+class Machine:
+    """What a process may do on its host."""
+
+    def send_packet(self, data: bytes, source_port: int, destination: Address) -> None:
+        raise AssertionError("a machine without a network")
+
+    def open_stream(self, destination: Address) -> Stream:
+        """An end that may be written to at once."""
+        raise AssertionError("a machine without a network")
+
+    def log(self, line: str) -> None:
+        raise AssertionError("a machine without a log")
 
 
 class Process:
@@ -36,5 +45,5 @@ class Process:
     def handle_timeout(self, now: float) -> None:
         """It is that late."""
 
-    def flush(self, host: Host, now: float) -> None:
+    def flush(self, host: Machine, now: float) -> None:
         """Send packets and open streams through `host`; write what happened with `host.log`."""

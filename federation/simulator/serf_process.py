@@ -10,7 +10,7 @@ from federation.serf.config import SerfConfig
 from federation.serf.events import Event, JoinResult, Left, MemberEvent, NameConflict
 from federation.serf.serf import Serf
 from federation.simulator.network import Stream
-from federation.simulator.process import Process
+from federation.simulator.process import Machine, Process
 from federation.simulator.world import Host
 
 GOSSIP_PORT: Final = 8902
@@ -74,7 +74,7 @@ class SerfProcess(Process):
                 self._drop_incoming(stream)
         self.serf.handle_timeout(now)
 
-    def flush(self, host: Host, now: float) -> None:
+    def flush(self, host: Machine, now: float) -> None:
         events = self.serf.take_events()
         while events:
             for event in events:
@@ -87,7 +87,7 @@ class SerfProcess(Process):
     def handle_events(self, events: list[Event], now: float) -> None:
         """For a process that builds on this one."""
 
-    def _send(self, host: Host, now: float) -> None:
+    def _send(self, host: Machine, now: float) -> None:
         for data, address in self.serf.packets_to_send():
             host.send_packet(data, self.serf.config.advertise_port, address)
         for request in self.serf.take_stream_requests():

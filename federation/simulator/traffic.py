@@ -1,7 +1,8 @@
 """Schedules with messages on their way all the time, and the oracle for them.
 
 Each node publishes to topics of its own: m/NODE for ordinary subscribers on every node, g/NODE for a shared group whose
-members are on several nodes, r/NODE/... retained. What a topic brought to one subscriber must be what was published, in
+members are on several nodes, b/NODE for both (so that every node gets the message, and one of them for the group), r/NODE/...
+retained. What a topic brought to one subscriber must be what was published, in
 order; a group gets one copy; retained messages are the same everywhere in the end.
 """
 
@@ -18,6 +19,7 @@ from federation.stream.counters import DROP_OUTBOX_FULL, DROP_TOO_LARGE
 
 RETAINED_TOPICS: Final = 3  # of each node
 LARGE_BYTES: Final = 100_000
+DIRECT_BLOCKS: Final = ("closed", "silent", "http2")
 
 
 class Station:
@@ -37,6 +39,7 @@ class Station:
         ] = {}  # how many messages of a topic there were before the reader's interest was known
         self.reads = False
         self.reader.subscribe("m/#", now)
+        self.reader.subscribe("b/#", now)
         self.reader.subscribe("r/#", now)
         host.settle()
 
@@ -58,10 +61,12 @@ class Traffic:
         self.world = federation.world
         self.rng = federation.rng
         self.stations: list[Station] = []
+        self.kinds = "mmmgbr"
         for host in federation.hosts:
             self.add(host)
         for station in self.stations[:3]:
             station.member.subscribe("$share/s/g/#", self.world.now)
+            station.member.subscribe("$share/t/b/#", self.world.now)
             station.host.settle()
         self.begin()
 
@@ -85,7 +90,7 @@ class Traffic:
         stations = [station for station in self.living if not station.host.is_still]
         for _ in range(count if stations else 0):
             station = self.rng.choice(stations)
-            self.publish_by(station, self.rng.choice("mmmgr"))
+            self.publish_by(station, self.rng.choice(self.kinds))
 
     def publish_by(self, station: Station, kind: str) -> None:
         topic = f"{kind}/{station.name}"
@@ -150,7 +155,7 @@ class Traffic:
             return found
         for origin in living:
             for topic, sent in origin.sent.items():
-                if topic.startswith(b"g"):
+                if topic.startswith((b"g", b"b")):
                     missing += sum(copies[(topic, payload)] == 0 for payload in sent)
         if complete and missing != lost:
             return f"{missing} messages are missing, {lost} were dropped and counted"
@@ -202,9 +207,9 @@ def _pair(traffic: Traffic) -> tuple[Host, Host]:
     return first, second
 
 
-def streams_break(seed: int) -> None:
+def streams_break(seed: int, direct_block: str = "") -> None:
     """Connections between living nodes break, with what is on them; one end or none may notice."""
-    federation = Federation(seed, 4, faults=ROUGH)
+    federation = Federation(seed, 4, faults=ROUGH, direct_block=direct_block)
     traffic = Traffic(federation)
     for _ in range(15):
         traffic.run(traffic.rng.random() * 4.0, 100.0)
@@ -215,9 +220,9 @@ def streams_break(seed: int) -> None:
     traffic.check()
 
 
-def nodes_stand_still(seed: int) -> None:
+def nodes_stand_still(seed: int, direct_block: str = "") -> None:
     """Up to a minute, so that others take them for failed; what happened before and meanwhile arrives once."""
-    federation = Federation(seed, 4, faults=ROUGH)
+    federation = Federation(seed, 4, faults=ROUGH, direct_block=direct_block)
     traffic = Traffic(federation)
     for _ in range(4):
         traffic.run(traffic.rng.random() * 4.0, 40.0)
@@ -231,8 +236,8 @@ def nodes_stand_still(seed: int) -> None:
     traffic.check()
 
 
-def splits_with_traffic(seed: int) -> None:
-    federation = Federation(seed, 4, [1, 2], faults=ROUGH)
+def splits_with_traffic(seed: int, direct_block: str = "") -> None:
+    federation = Federation(seed, 4, [1, 2], faults=ROUGH, direct_block=direct_block)
     traffic = Traffic(federation)
     for _ in range(3):
         federation.world.partition(traffic.rng.sample(federation.hosts, 2))
@@ -242,9 +247,9 @@ def splits_with_traffic(seed: int) -> None:
     traffic.check()
 
 
-def kills_with_traffic(seed: int) -> None:
+def kills_with_traffic(seed: int, direct_block: str = "") -> None:
     """Among the others nothing is lost; of a killed node's messages nothing is doubled."""
-    federation = Federation(seed, 5, faults=ROUGH)
+    federation = Federation(seed, 5, faults=ROUGH, direct_block=direct_block)
     traffic = Traffic(federation)
     for _ in range(3):
         traffic.run(traffic.rng.random() * 5.0, 60.0)
@@ -262,9 +267,9 @@ def kills_with_traffic(seed: int) -> None:
     traffic.check()
 
 
-def slow_readers(seed: int) -> None:
+def slow_readers(seed: int, direct_block: str = "") -> None:
     """Readers pause for less than `publisher_hold_max` while bursts come: publishers wait, nothing is lost."""
-    federation = Federation(seed, 3, faults=ROUGH)
+    federation = Federation(seed, 3, faults=ROUGH, direct_block=direct_block)
     traffic = Traffic(federation)
     for _ in range(10):
         station = traffic.rng.choice(traffic.stations)
@@ -282,11 +287,14 @@ def slow_readers(seed: int) -> None:
     traffic.check()
 
 
-def outboxes_overflow(seed: int) -> None:
+def outboxes_overflow(seed: int, direct_block: str = "") -> None:
     """What an outbox drops is counted, to the message; retained messages are the same everywhere afterwards all the same."""
     policy = ("drop_oldest", "drop_newest")[seed % 4 // 2]
-    federation = Federation(seed, 3, faults=ROUGH, outbox_bytes_max=30_000, outbox_policy=policy)
+    federation = Federation(
+        seed, 3, faults=ROUGH, direct_block=direct_block, outbox_bytes_max=30_000, outbox_policy=policy
+    )
     traffic = Traffic(federation)
+    traffic.kinds = "mmmgr"  # one message of b that is dropped may be missing twice
     for _ in range(3):
         lone, _ = _pair(traffic)
         federation.world.partition([lone])
@@ -304,10 +312,10 @@ def outboxes_overflow(seed: int) -> None:
     traffic.check(dropped)
 
 
-def nodes_are_given_up(seed: int) -> None:
+def nodes_are_given_up(seed: int, direct_block: str = "") -> None:
     """Nodes are apart for longer than `outbox_age_max`, on one side or on both: what was dropped is lost, retained messages
     are not."""
-    federation = Federation(seed, 3, faults=ROUGH, outbox_age_max=10.0 + seed % 3 * 10.0)
+    federation = Federation(seed, 3, faults=ROUGH, direct_block=direct_block, outbox_age_max=10.0 + seed % 3 * 10.0)
     traffic = Traffic(federation)
     for _ in range(3):
         lone, other = _pair(traffic)
@@ -323,7 +331,32 @@ def nodes_are_given_up(seed: int) -> None:
     traffic.check(None, complete=False)
 
 
-TRAFFIC_SCHEDULES: Final = (
+def direct_streams_are_blocked_and_freed(seed: int) -> None:
+    """In the middle of sessions, which go on over the other kind of stream: each group gets one copy all the same."""
+    federation = Federation(seed, 4, faults=ROUGH)
+    traffic = Traffic(federation)
+    for _ in range(8):
+        traffic.run(traffic.rng.random() * 4.0, 100.0)
+        federation.world.direct_block = traffic.rng.choice(("", *DIRECT_BLOCKS))
+        for _ in range(3):
+            first, second = _pair(traffic)
+            federation.world.break_streams(first, second, traffic.rng.choice(([first, second], [first], [])))
+        # So long that a probe may find the way free again.
+        traffic.run(traffic.rng.choice((1.0, 40.0)) * traffic.rng.random(), 30.0)
+    traffic.check()
+
+
+def over_grpc(schedule: Callable[[int, str], None]) -> Callable[[int], None]:
+    """The schedule where no direct stream gets through from the start."""
+
+    def run(seed: int) -> None:
+        schedule(seed, DIRECT_BLOCKS[seed % len(DIRECT_BLOCKS)])
+
+    run.__name__ = f"{schedule.__name__}_over_grpc"
+    return run
+
+
+_BOTH_STREAMS: Final = (
     streams_break,
     nodes_stand_still,
     splits_with_traffic,
@@ -331,4 +364,9 @@ TRAFFIC_SCHEDULES: Final = (
     slow_readers,
     outboxes_overflow,
     nodes_are_given_up,
+)
+TRAFFIC_SCHEDULES: Final[tuple[Callable[[int], None], ...]] = (
+    *_BOTH_STREAMS,
+    *(over_grpc(schedule) for schedule in _BOTH_STREAMS),
+    direct_streams_are_blocked_and_freed,
 )

@@ -11,13 +11,40 @@ from typing import Final
 from federation.gossip.addresses import Address
 from federation.gossip.members import FactsPool
 from federation.simulator.network import Faults, Stream
-from federation.simulator.process import Process
+from federation.simulator.process import Machine, Process
 
 EPHEMERAL_PORT: Final = 50_000
 CONDITION_INTERVAL: Final = 0.1
 
 
-class Host:
+class Connection(Stream):
+    """One end of a connection; `peer` is the other end.
+
+    A host that cannot be reached any more is not noticed: data waits for ever, as with a pulled cable; what follows it on
+    that stream waits behind it. A crashed host resets the streams that it had.
+    """
+
+    __slots__ = ("arrives_at", "closed", "cut", "host", "host_life", "peer")
+
+    def __init__(self, host: Host, port: int, remote: Address) -> None:
+        super().__init__(port, remote)
+        self.host = host
+        self.host_life = host.life
+        self.peer: Connection | None = None
+        self.closed = False
+        self.cut = False
+        """Something sent from this end waits for ever."""
+        self.arrives_at = 0.0
+        """When the last thing sent from this end arrives: nothing later may overtake it."""
+
+    def write(self, data: bytes) -> None:
+        self.host.world.stream_write(self, data)
+
+    def close(self) -> None:
+        self.host.world.stream_close(self)
+
+
+class Host(Machine):
     """A machine with one IP address. It runs a process, or is down."""
 
     def __init__(self, world: World, name: str, ip: str, make_process: Callable[[Host], Process]) -> None:
@@ -29,7 +56,7 @@ class Host:
         self.life = 0
         """Counts starts: what was meant for an earlier life is not delivered."""
         self.rng = Random()
-        self.streams: dict[Stream, None] = {}
+        self.streams: dict[Connection, None] = {}
         self.still_until = 0.0
         """Until then the process stands still, as with SIGSTOP: what comes in waits."""
         self._timer_at = -1.0
@@ -39,7 +66,7 @@ class Host:
     def send_packet(self, data: bytes, source_port: int, destination: Address) -> None:
         self.world.send_packet(self, data, (self.ip, source_port), destination)
 
-    def open_stream(self, destination: Address) -> Stream:
+    def open_stream(self, destination: Address) -> Connection:
         """An end that may be written to at once."""
         return self.world.open_stream(self, destination)
 
@@ -109,6 +136,9 @@ class World:
         self.seed = seed
         self.now = 0.0
         self.faults = faults if faults is not None else Faults()
+        self.direct_block = ""
+        """What happens to the Hello of a direct stream, because something between speaks gRPC only: "closed", "silent", or
+        "http2" (an answer of HTTP/2); "" for none of it."""
         self.hosts: dict[str, Host] = {}
         self.log_lines: list[str] = []
         self.facts_pool = FactsPool()
@@ -198,7 +228,7 @@ class World:
                     self._tell_broken(end)
         self.log(f"streams of {host.name} and {other.name} break, seen by {len(seen_by)}")
 
-    def _tell_broken(self, end: Stream) -> None:
+    def _tell_broken(self, end: Connection) -> None:
         self._to_process(end, lambda process: process.stream_closed(end, "connection reset", self.now))
 
     def _delay(self) -> float:
@@ -233,14 +263,14 @@ class World:
 
     # --- streams
 
-    def open_stream(self, host: Host, destination: Address) -> Stream:
-        near = Stream(host, destination[1], destination)
+    def open_stream(self, host: Host, destination: Address) -> Connection:
+        near = Connection(host, destination[1], destination)
         host.streams[near] = None
         near.arrives_at = self.now + self._delay()
         self.at(near.arrives_at, lambda: self._connect(near, destination))
         return near
 
-    def _connect(self, near: Stream, destination: Address) -> None:
+    def _connect(self, near: Connection, destination: Address) -> None:
         if near.closed or not self._is_alive(near):
             return
         if not self.reaches(near.host.ip, destination[0]):
@@ -254,7 +284,7 @@ class World:
         if host.is_still:
             self.at(host.still_until, lambda: self._connect(near, destination))
             return
-        far = Stream(host, destination[1], (near.host.ip, EPHEMERAL_PORT))
+        far = Connection(host, destination[1], (near.host.ip, EPHEMERAL_PORT))
         far.peer = near
         near.peer = far
         far.arrives_at = self.now
@@ -263,7 +293,7 @@ class World:
         host.settle()
         self._send(far, lambda: self._to_process(near, lambda process: process.stream_opened(near, self.now)))
 
-    def stream_write(self, stream: Stream, data: bytes) -> None:
+    def stream_write(self, stream: Connection, data: bytes) -> None:
         if not stream.closed and data:
             if self.faults.pieces and len(data) > 1 and self._rng.random() < self.faults.pieces:
                 cut = self._rng.randrange(1, len(data))
@@ -272,18 +302,18 @@ class World:
                 self._send(stream, lambda: self._arrive(stream, first))
             self._send(stream, lambda: self._arrive(stream, data))
 
-    def stream_close(self, stream: Stream, error: str = "") -> None:
+    def stream_close(self, stream: Connection, error: str = "") -> None:
         if stream.closed:
             return
         stream.closed = True
         stream.host.streams.pop(stream, None)
         self._send(stream, lambda: self._arrive_close(stream, error))
 
-    def _send(self, stream: Stream, action: Callable[[], None]) -> None:
+    def _send(self, stream: Connection, action: Callable[[], None]) -> None:
         stream.arrives_at = max(stream.arrives_at, self.now + self._delay())
         self.at(stream.arrives_at, action)
 
-    def _arrive(self, stream: Stream, data: bytes) -> None:
+    def _arrive(self, stream: Connection, data: bytes) -> None:
         peer = stream.peer
         if not self._gets_through(stream, peer):
             return
@@ -292,7 +322,7 @@ class World:
         self._hash.update(data)
         self._to_process(peer, lambda process: process.stream_received(peer, data, self.now))
 
-    def _arrive_close(self, stream: Stream, error: str) -> None:
+    def _arrive_close(self, stream: Connection, error: str) -> None:
         peer = stream.peer
         if not self._gets_through(stream, peer):
             return
@@ -301,16 +331,16 @@ class World:
         peer.host.streams.pop(peer, None)
         self._to_process(peer, lambda process: process.stream_closed(peer, error, self.now))
 
-    def _gets_through(self, stream: Stream, peer: Stream | None) -> bool:
+    def _gets_through(self, stream: Connection, peer: Connection | None) -> bool:
         if peer is None or peer.closed or stream.cut:
             return False
         stream.cut = not self.reaches(stream.host.ip, peer.host.ip)
         return not stream.cut
 
-    def _is_alive(self, stream: Stream) -> bool:
+    def _is_alive(self, stream: Connection) -> bool:
         return stream.host.process is not None and stream.host.life == stream.host_life
 
-    def _to_process(self, stream: Stream, call: Callable[[Process], None]) -> None:
+    def _to_process(self, stream: Connection, call: Callable[[Process], None]) -> None:
         host = stream.host
         process = host.process
         if process is not None and self._is_alive(stream):

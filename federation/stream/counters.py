@@ -13,6 +13,7 @@ DROP_REFUSED: Final = "refused_by_peer"
 DROP_EXPIRED: Final = "expired"
 DROP_PEER_GONE: Final = "peer_gone"
 DROP_NOT_REPRESENTABLE: Final = "not_representable"
+DROP_RETAINED_DELETIONS: Final = "retained_deletions"  # more topics than the outbox keeps; they may stay different
 # Events that came from the other node and were skipped (and acknowledged).
 SKIP_UNKNOWN: Final = "unknown_event"
 SKIP_MALFORMED: Final = "malformed_event"
@@ -31,6 +32,7 @@ REASONS: Final = (
     DROP_EXPIRED,
     DROP_PEER_GONE,
     DROP_NOT_REPRESENTABLE,
+    DROP_RETAINED_DELETIONS,
     SKIP_UNKNOWN,
     SKIP_MALFORMED,
     SKIP_DUPLICATE,
@@ -59,7 +61,6 @@ class StreamCounters:
         "losses",
         "messages_queued",
         "retained_mended",
-        "retained_not_mended",
         "streams_replaced",
     )
 
@@ -75,7 +76,6 @@ class StreamCounters:
         self.connects = 0
         self.losses = 0
         self.retained_mended = 0
-        self.retained_not_mended = 0
         self.events_acked = 0
         self.full_states_sent = 0
         self.full_states_received = 0

@@ -1,6 +1,7 @@
-"""Frames: the events inside a batch of the batched stream (docs/protocol-extensions.md).
+"""Frames: the events inside a batch of the direct stream (docs/protocol-extensions.md).
 
-One frame is one event and has one event id. It knows nothing of ids, nodes and queues.
+A PUBLISH_BLOCK holds as many events as it has packets, every other frame holds one. The module knows nothing of event ids,
+nodes and queues.
 
     kind u8 | flags u8 | length u32 | body          integers are big endian
 """
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, write_i32_be
+from librt.strings import BytesWriter, read_i32_be, write_i32_be
 
 from broker.codec.reader import decode_publish
-from broker.codec.wire import decode_varint, encode_varint
+from broker.codec.wire import decode_varint
+from broker.codec.writer import encode_publish
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 
@@ -27,11 +29,17 @@ STATE_BEGIN: Final = 6
 STATE_END: Final = 7
 
 HAS_EXTENSIONS: Final = 0x01  # the body begins with an extension area
-IS_WRITTEN_THERE: Final = 0x04  # of RETAINED: clients of the sending node published it, nobody changed it since
-IS_NEWS: Final = 0x02  # of RETAINED: the value of a topic whose message an outbox has dropped, not one of long ago
+# Of RETAINED.
+IS_NEWS: Final = 0x02  # the present value of a topic whose message an outbox has dropped
+IS_WRITTEN_THERE: Final = 0x04  # clients of the sending node changed the topic last
+IS_MENDED: Final = (
+    0x08  # an outbox has dropped messages of unknown topics, and it is not known who changed this one last
+)
 MUST_UNDERSTAND: Final = 0xF0  # a reader that does not know one of these flags skips the frame
 
-BLOCK_HEADER_SIZE: Final = HEADER_SIZE + 5
+BLOCK_HEAD_SIZE: Final = 5  # of a PUBLISH_BLOCK's body: version u8, count u32
+BLOCK_HEADER_SIZE: Final = HEADER_SIZE + BLOCK_HEAD_SIZE
+EXPIRY_PROPERTY: Final = b"\x02\0\0\0\0"  # Message Expiry Interval, its four bytes to be filled in
 GROUPS_MAX: Final = 65_535
 
 
@@ -61,36 +69,30 @@ def encode_block_header(version: int, count: int, size: int) -> bytes:
 
 def encode_packet(message: Message, version: int) -> bytes:
     """The message as a PUBLISH (packet id 1) without its expiry: version 4 only for one without properties."""
-    topic = message.topic
-    payload = message.payload
-    first = 0x30 | message.qos << 1
-    if message.retain:
-        first |= 1
-    topic_size = len(topic)
-    tail = b""
-    if message.qos:
-        tail = b"\0\1"
-    if version == 5:
-        properties = message.properties
-        tail += encode_varint(len(properties)) + properties if properties else b"\0"
-    size = 2 + topic_size + len(tail) + len(payload)
-    if size < 128:
-        header = bytes((first, size, topic_size >> 8, topic_size & 255))
-    else:
-        header = bytes((first,)) + encode_varint(size) + topic_size.to_bytes(2, "big")
-    return b"".join((header, topic, tail, payload))
+    return encode_publish(
+        version,
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        False,
+        1 if message.qos else 0,
+        message.properties,
+    )
 
 
 def encode_expiring_packet(message: Message) -> bytes:
     """As encode_packet, version 5, with a Message Expiry Interval to be filled in: see expiry_offset."""
-    properties = b"\x02\0\0\0\0" + message.properties
-    tail = b"\0\1" if message.qos else b""
-    tail += encode_varint(len(properties)) + properties
-    topic = message.topic
-    size = 2 + len(topic) + len(tail) + len(message.payload)
-    first = 0x30 | message.qos << 1 | (1 if message.retain else 0)
-    header = bytes((first,)) + encode_varint(size) + len(topic).to_bytes(2, "big")
-    return b"".join((header, topic, tail, message.payload))
+    return encode_publish(
+        5,
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        False,
+        1 if message.qos else 0,
+        EXPIRY_PROPERTY + message.properties,
+    )
 
 
 def expiry_offset(message: Message) -> int:
@@ -143,14 +145,35 @@ def decode_interest(data: bytes, start: int, end: int) -> tuple[bytes, bytes]:
     return data[start + 2 : share_end], data[share_end:end]
 
 
-def decode_block_header(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """(version, count) of a PUBLISH_BLOCK; its packets follow at start + 5."""
-    if start + 5 > end:
-        raise FrameError(f"publish block of {end - start} bytes, has at least 5")
+def count_events(data: bytes, kind: int, flags: int, start: int, end: int) -> int:
+    """How many event ids the frame takes whose body is data[start:end]. Also of one that must be skipped."""
+    if kind != PUBLISH_BLOCK:
+        return 1
+    if flags & HAS_EXTENSIONS:
+        start = body_start(data, flags, start, end)
+    if start + BLOCK_HEAD_SIZE > end:
+        raise FrameError(f"publish block of {end - start} bytes, has at least {BLOCK_HEAD_SIZE}")
+    count: int = read_i32_be(data, start + 1)
+    if count <= 0:
+        raise FrameError("publish block without packets")
+    return count
+
+
+def decode_block_version(data: bytes, start: int) -> int:
+    """MQTT level of the packets of a PUBLISH_BLOCK that count_events has seen; they follow at start + BLOCK_HEAD_SIZE."""
     version = data[start]
     if version not in (4, 5):
         raise FrameError(f"publish block of MQTT level {version}, may be 4 or 5")
-    return version, data[start + 1] << 24 | data[start + 2] << 16 | data[start + 3] << 8 | data[start + 4]
+    return version
+
+
+def skip_packets(data: bytes, pos: int, end: int, count: int) -> int:
+    """The position after `count` packets; `end` where fewer are left. Raises FrameError."""
+    while count > 0 and pos < end:
+        size, start = _packet_size(data, pos, end)
+        pos = start + size
+        count -= 1
+    return pos
 
 
 def decode_groups(data: bytes, start: int, end: int) -> tuple[tuple[tuple[bytes, bytes], ...], int]:
@@ -179,14 +202,23 @@ def _decode_string(data: bytes, pos: int, end: int) -> tuple[bytes, int]:
     return data[start:stop], stop
 
 
-def decode_packet(data: bytes, pos: int, end: int, version: int, now: float) -> tuple[Message, int]:
-    """(message, position after its packet) of the PUBLISH at `pos`. Raises FrameError."""
+def _packet_size(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    """(size, start) of the body of the PUBLISH at `pos`. Raises FrameError."""
     if pos + 2 > end or data[pos] >> 4 != 3:
         raise FrameError("publish frame without a PUBLISH packet")
     try:
         size, start = decode_varint(data, pos + 1, end)
-        if size < 0 or start + size > end:
-            raise FrameError(f"PUBLISH packet is longer than its frame, {end - pos} bytes are left")
+    except MqttError as error:
+        raise FrameError(error.text) from None
+    if size < 0 or start + size > end:
+        raise FrameError(f"PUBLISH packet is longer than its frame, {end - pos} bytes are left")
+    return size, start
+
+
+def decode_packet(data: bytes, pos: int, end: int, version: int, now: float) -> tuple[Message, int]:
+    """(message, position after its packet) of the PUBLISH at `pos`. Raises FrameError."""
+    size, start = _packet_size(data, pos, end)
+    try:
         publish = decode_publish(data[pos], data, start, start + size, version)
     except MqttError as error:
         raise FrameError(error.text) from None

@@ -1,14 +1,21 @@
 """What another node is told of this one beside messages: its full state after a clean start, and each change of interest.
 
-It gives blocks of the usual size, in order: filters, what changed in them since, retained messages; then single changes.
+It gives blocks of the usual size, in order: filters, what changed in them since, retained messages; then single changes. The
+value of a retained message is looked up when its block is made. So a message that is published meanwhile, and that the other
+node may get before or after that block, is never replaced by an older one.
 """
 
 from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from broker.message import Message
 from federation.stream.frames import (
+    IS_MENDED,
+    IS_NEWS,
     IS_WRITTEN_THERE,
     RETAINED,
     STATE_BEGIN,
@@ -19,55 +26,92 @@ from federation.stream.frames import (
     encode_interest,
 )
 from federation.stream.outbox import BLOCK_BYTES_MAX, Block
-from federation.stream.retained_changes import RetainedChanges
+from federation.stream.retained_changes import HERE, RetainedChanges
+
+TOPICS_MAX: Final = 8_192  # retained topics looked up for one block; those without a message add nothing to it
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LocalState:
-    """What a full state is made of. This base class is a node without any."""
+    """The node behind a sender: what a full state is made of, and who waits for its outbox. This base class is a node without
+    any."""
 
     def interest(self) -> list[tuple[bytes, bytes]]:
         """(share_name, topic_filter) of every local subscription, each once."""
         return []
 
     def retained(self) -> list[Message]:
-        """Every retained message, and an empty one for each topic that clients here deleted lately."""
+        """Every retained message."""
+        return []
+
+    def deleted(self) -> list[bytes]:
+        """Topics without a retained message that clients here deleted lately."""
         return []
 
     def retained_message(self, topic: bytes) -> Message | None:
-        """What one topic holds."""
+        """The retained message of one topic."""
         return None
+
+    def outbox_has_room(self, now: float) -> None:
+        """A congested outbox has room again: publishers that were held for it may go on."""
 
 
 class FullState:
     """Of one sender. `interest` are the changes to tell, by (share_name, topic_filter): whether it is wanted now."""
 
-    __slots__ = ("_at", "_changes", "_filters", "_given_up", "_is_refused", "_local", "_retained", "interest")
+    __slots__ = (
+        "_at",
+        "_changes",
+        "_deleted",
+        "_filters",
+        "_given_up",
+        "_is_mending",
+        "_is_refused",
+        "_local",
+        "_retained",
+        "interest",
+    )
 
     def __init__(self, local: LocalState, changes: RetainedChanges) -> None:
         self._local = local
         self._changes = changes
-        self.interest: dict[tuple[bytes, bytes], bool] = {}
-        # On their way out: filters, then retained messages; the position in them.
+        self.interest: OrderedDict[tuple[bytes, bytes], bool] = OrderedDict()
+        # Still to be told: filters, then retained messages, then deletions; the position in the first one of these.
         self._filters: list[tuple[bytes, bytes]] | None = None
         self._retained: list[Message] = []
+        self._deleted: list[bytes] = []
         self._at = 0
+        self._is_mending = False
         self._given_up: set[bytes] = set()  # topics of retained messages that the other node refuses to read
         self._is_refused = False  # the next state follows a refusal
 
-    def begin(self) -> None:
-        """The other node knows nothing of this one (any more)."""
+    def begin(self) -> bool:
+        """The other node knows nothing of this one, or nothing any more. True when that ended a mending state before its
+        end."""
+        was_mending = self._is_mending
         if not self._is_refused:
             self._given_up.clear()  # it may be another process, with other bounds
         self._is_refused = False
         self.interest.clear()
         self._filters = self._local.interest()
-        self._retained = [message for message in self._local.retained() if message.topic not in self._given_up]
+        self._begin_retained(False)
+        self._deleted = self._local.deleted()
+        return was_mending
+
+    def begin_mending(self) -> None:
+        """Retained messages of unknown topics were dropped: all are told again."""
+        self._begin_retained(True)
+
+    def _begin_retained(self, is_mending: bool) -> None:
+        self._is_mending = is_mending
+        self._retained = self._local.retained()
+        self._deleted = []
         self._at = 0
 
-    def give_up(self, topics: list[bytes]) -> None:
+    def give_up(self, topics: list[tuple[bytes, bool]]) -> None:
         """A batch with the retained messages of these topics was refused: the state that follows goes without them."""
-        self._given_up.update(topics)
+        for topic, _ in topics:
+            self._given_up.add(topic)
         self._is_refused = True
 
     def change(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> bool:
@@ -81,23 +125,32 @@ class FullState:
         return True
 
     def has_more(self) -> bool:
-        return self._filters is not None or bool(self.interest) or bool(self._retained)
+        return self._filters is not None or bool(self.interest) or self.has_retained()
 
-    def next_block(self, batched: bool, now: float) -> Block | None:
-        """`batched`: the end of the filters is marked, and deletions are told."""
+    def has_retained(self) -> bool:
+        return bool(self._retained) or bool(self._deleted)
+
+    def next_block(self, extended: bool, now: float) -> Block | None:
+        """None when there is nothing more. `extended`: the begin and end of the filters are marked, and deletions are told."""
         filters = self._filters
         if filters is not None:
-            return self._next_filters(filters, batched, now)
+            return self._next_filters(filters, extended, now)
         if self.interest:
             return self._next_changes(now)
-        if self._retained:
-            return self._next_retained(self._retained, batched, now)
+        while self._retained:
+            block = self._next_retained(self._retained, now)
+            if block.count:
+                return block
+        while self._deleted:
+            block = self._next_deleted(self._deleted, extended, now)
+            if block.count:
+                return block
         return None
 
-    def _next_filters(self, filters: list[tuple[bytes, bytes]], batched: bool, now: float) -> Block:
+    def _next_filters(self, filters: list[tuple[bytes, bytes]], extended: bool, now: float) -> Block:
         block = Block(True, now)
         at = self._at
-        if at == 0 and batched:
+        if at == 0 and extended:
             block.append_frame(encode_frame(STATE_BEGIN, b""))
         while at < len(filters) and block.size < BLOCK_BYTES_MAX:
             share_name, topic_filter = filters[at]
@@ -107,35 +160,60 @@ class FullState:
         if at == len(filters):
             self._filters = None
             self._at = 0
-            if batched:
+            if extended:
                 block.append_frame(encode_frame(STATE_END, b""))
         return block
 
     def _next_changes(self, now: float) -> Block:
         block = Block(True, now)
-        told: list[tuple[bytes, bytes]] = []
-        for key, wanted in self.interest.items():
-            if block.size >= BLOCK_BYTES_MAX:
-                break
-            told.append(key)
+        interest = self.interest
+        while interest and block.size < BLOCK_BYTES_MAX:
+            key, wanted = interest.popitem(last=False)
             block.append_frame(encode_interest(SUBSCRIBE if wanted else UNSUBSCRIBE, key[0], key[1]))
-        for key in told:
-            del self.interest[key]
         return block
 
-    def _next_retained(self, messages: list[Message], batched: bool, now: float) -> Block | None:
-        block = Block(True, now)
+    def _next_retained(self, messages: list[Message], now: float) -> Block:
+        # A mending block is kept as a message is: after a clean start it comes again, behind the new full state.
+        block = Block(not self._is_mending, now)
         at = self._at
-        while at < len(messages) and block.size < BLOCK_BYTES_MAX:
-            message = messages[at]
-            if block.frames and len(message.payload) > BLOCK_BYTES_MAX:
-                break  # it travels alone: where the other node refuses it, nothing else goes with it
+        stop = min(len(messages), at + TOPICS_MAX)
+        while at < stop and block.size < BLOCK_BYTES_MAX:
+            message = self._local.retained_message(messages[at].topic)
+            if message is not None and message.expires_at > now and message.topic not in self._given_up:
+                flags = self._flags(message.topic)
+                if flags >= 0:
+                    if block.count and len(message.payload) > BLOCK_BYTES_MAX:
+                        break  # a block of its own: where the other node refuses it, nothing else is lost
+                    block.append_message(RETAINED, message, (), flags)
             at += 1
-            if message.expires_at > now and (message.payload or batched):
-                flags = IS_WRITTEN_THERE if self._changes.is_written_here(message.topic) else 0
-                block.append_message(RETAINED, message, (), flags)
-                block.note_retained(message.topic)
         self._at = at
         if at == len(messages):
             self._retained = []
-        return block if block.frames else None
+            self._is_mending = False
+            self._at = 0
+        return block
+
+    def _flags(self, topic: bytes) -> int:
+        """Of a RETAINED frame; -1 where another node tells the topic."""
+        changed_by = self._changes.changed_by(topic)
+        if not self._is_mending:
+            return IS_WRITTEN_THERE if changed_by == HERE else 0
+        if changed_by is None:
+            return IS_MENDED
+        return IS_NEWS if changed_by == HERE else -1
+
+    def _next_deleted(self, topics: list[bytes], extended: bool, now: float) -> Block:
+        block = Block(True, now)
+        at = self._at
+        stop = min(len(topics), at + TOPICS_MAX) if extended else len(topics)
+        while extended and at < stop and block.size < BLOCK_BYTES_MAX:
+            topic = topics[at]
+            at += 1
+            if self._local.retained_message(topic) is None and topic not in self._given_up:
+                flags = IS_WRITTEN_THERE if self._changes.is_written_here(topic) else 0
+                block.append_message(RETAINED, Message(topic, b"", 0, True), (), flags)
+        self._at = at
+        if at == len(topics) or not extended:
+            self._deleted = []
+            self._at = 0
+        return block

@@ -1,17 +1,19 @@
 """What waits for one other node: messages not sent yet, and events sent but not acknowledged.
 
-Messages gather in blocks; one block travels as one batch. Event ids are given when a block is sent first, so what is
-dropped before that leaves no gap in them. A block that has ids is kept until it is acknowledged, whatever its age: the
-sender's window bounds how many there are. A durable outbox is another class with the same methods as this one.
+Messages gather in blocks. A block travels as one batch of a direct stream, or as single events of the Go broker's stream.
+Event ids are given when a block is sent for the first time, so a message that is dropped before leaves no gap in them. A block
+that has ids is kept until it is acknowledged, whatever its age: the sender's window bounds how many there are. A durable outbox
+is another class with the same methods as this one.
 
 Bounds: bytes (waiting and unacknowledged together) and age (waiting only). Policy: the oldest blocks or the new messages
-are dropped. Every dropped message is counted. Of dropped retained messages the topics are kept, so that the other node can
-be told at least what holds now.
+are dropped. Every dropped message is counted. The topics of dropped retained messages are kept, so that the other node can
+be told their present values. Past the bound on those topics the whole retained state is due; only deletions are kept then,
+because that state cannot tell them.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final
 
 from broker.codec.wire import VARINT_MAX
@@ -20,12 +22,14 @@ from federation.stream.counters import (
     DROP_NOT_REPRESENTABLE,
     DROP_OUTBOX_AGE,
     DROP_OUTBOX_FULL,
+    DROP_RETAINED_DELETIONS,
     DROP_TOO_LARGE,
     StreamCounters,
 )
 from federation.stream.frames import (
     BLOCK_HEADER_SIZE,
     GROUPS_MAX,
+    IS_MENDED,
     IS_NEWS,
     PUBLISH,
     RETAINED,
@@ -43,7 +47,7 @@ BLOCK_MESSAGES_MAX: Final = 2_048
 BLOCK_SECONDS_MAX: Final = 1.0  # so that dropping by age is no coarser
 CHUNK_OVERHEAD: Final = 48  # memory of a bytes object and its place in a list, beside its bytes
 PACKET_OVERHEAD_MAX: Final = 32  # of a PUBLISH beside topic, properties and payload
-LOST_TOPICS_MAX: Final = 65_536  # topics of dropped retained messages; further ones are counted and not mended
+LOST_TOPICS_MAX: Final = 65_536  # topics of dropped retained messages; past it the whole retained state is due
 
 UNNUMBERED: Final = -1
 
@@ -52,23 +56,22 @@ class Block:
     """Events that travel together.
 
     first_id    event id of the first one, UNNUMBERED before it is sent for the first time
-    frames      how many events it has
-    events      how many ids it takes on the stream on which it is sent (one a frame, or one a message on a plain stream)
+    count       how many events its frames hold
+    events      how many event ids it takes: `count`, or fewer towards a Go broker, which is not sent all of them
     messages    how many application messages it has
     expiring    (index in chunks, offset from the chunk's end, expires_at): where to fill in the seconds that are left
     is_state    interest or retained state: a full state replaces it
-    retained    topics of its retained messages, None for none
-    converted   the same as single events of the plain stream, made when it was sent first
+    retained    (topic, whether it is a deletion) of its retained messages, None for none
+    converted   the same as events of the Go broker's stream, made by its codec
     """
 
     __slots__ = (
         "chunks",
         "converted",
-        "converted_at",
+        "count",
         "events",
         "expiring",
         "first_id",
-        "frames",
         "is_state",
         "messages",
         "opened_at",
@@ -80,40 +83,37 @@ class Block:
         self.chunks: list[bytes] = []
         self.expiring: list[tuple[int, int, float]] | None = None
         self.first_id = UNNUMBERED
-        self.frames = 0
+        self.count = 0
         self.events = 0
         self.messages = 0
         self.size = 0
         self.is_state = is_state
         self.opened_at = now
-        self.retained: list[bytes] | None = None
+        self.retained: list[tuple[bytes, bool]] | None = None
         self.converted: object | None = None
-        self.converted_at = now
 
     def append_frame(self, frame: bytes) -> None:
         """One event without an expiry."""
         self.chunks.append(frame)
-        self.frames += 1
+        self.count += 1
         self.size += len(frame) + CHUNK_OVERHEAD
 
     def append_message(
         self, kind: int, message: Message, groups: tuple[tuple[bytes, bytes], ...], flags: int = 0
     ) -> None:
-        """One message as a frame of its own (PUBLISH with its groups, or RETAINED without)."""
+        """One message as a frame of its own: PUBLISH with its groups, or RETAINED without."""
         prefix = encode_groups(groups) if kind == PUBLISH else b""
         if message.expires_at == NEVER:
             self.append_frame(encode_frame(kind, prefix + encode_packet(message, 5), flags))
         else:
             self.append_frame(encode_frame(kind, prefix + encode_expiring_packet(message), flags))
             self.note_expiry(message)
-        if not flags & IS_NEWS:  # in place of one that was counted
+        if not flags & (IS_NEWS | IS_MENDED):  # they stand for messages that were counted
             self.messages += 1
-
-    def note_retained(self, topic: bytes) -> None:
-        """It says what this topic holds."""
-        if self.retained is None:
-            self.retained = []
-        self.retained.append(topic)
+        if message.retain:
+            if self.retained is None:
+                self.retained = []
+            self.retained.append((message.topic, not message.payload))
 
     def note_expiry(self, message: Message) -> None:
         """The last chunk ends with encode_expiring_packet(message)."""
@@ -145,6 +145,7 @@ class Outbox:
         "bytes_max",
         "counters",
         "drop_oldest",
+        "is_retained_state_due",
         "lost_topics",
         "lost_topics_max",
         "on_way",
@@ -157,7 +158,10 @@ class Outbox:
         # What each message touches comes first (see Connection).
         self._open: Block | None = None
         self.waiting: deque[Block] = deque()  # closed blocks without ids
-        self.lost_topics: dict[bytes, None] = {}  # whose present retained message the other node is to be told
+        # Whose present retained message the other node is to be told: topic -> whether it was deleted. Taken from the front,
+        # which a dict does by walking over what it deleted before.
+        self.lost_topics: OrderedDict[bytes, bool] = OrderedDict()
+        self.is_retained_state_due = False
         self.on_way: list[Block] = []  # with ids, not acknowledged: no more than the sender's window
         self.on_way_size = 0
         self.size = 0
@@ -182,11 +186,12 @@ class Outbox:
         if self.size + size > self.bytes_max and not self._make_room(size, count):
             return False
         if size > BLOCK_BYTES_MAX:
-            self.close_block()  # it travels alone: where the other node refuses it, nothing else goes with it
+            self.close_block()  # a block of its own: where the other node refuses it, nothing else is lost
         block = self._open
         if block is None or self._run_version != version or now > self._open_until:
             block = self._begin_run(version, now)
         block.chunks.append(data)
+        block.count += count
         block.messages += count
         block.size += size
         self._count += count
@@ -210,7 +215,7 @@ class Outbox:
             return self._append_plain(message, now)
         if self.size + size + CHUNK_OVERHEAD > self.bytes_max and not self._make_room(size + CHUNK_OVERHEAD, 1):
             if message.retain:
-                self.note_lost(message.topic)
+                self.note_lost(message.topic, not message.payload)
             return False
         if len(groups) > GROUPS_MAX:
             self.counters.drop(DROP_NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
@@ -222,7 +227,6 @@ class Outbox:
         before = block.size
         block.append_message(PUBLISH, message, groups)
         if message.retain:
-            block.note_retained(message.topic)
             self.lost_topics.pop(message.topic, None)
         self.size += block.size - before
         return self._close_full(block)
@@ -235,7 +239,6 @@ class Outbox:
         block = self._open_block(now)
         before = block.size
         block.append_message(RETAINED, message, (), IS_NEWS)
-        block.note_retained(message.topic)
         self.size += block.size - before
         self._close_full(block)
 
@@ -254,8 +257,7 @@ class Outbox:
         block = self._open_block(now)
         self._run_version = version
         self._run_at = len(block.chunks)
-        block.chunks.append(b"")  # the header, once the run has ended
-        block.frames += 1
+        block.chunks.append(b"")  # replaced by the header when the run ends
         block.size += BLOCK_HEADER_SIZE + CHUNK_OVERHEAD
         self.size += BLOCK_HEADER_SIZE + CHUNK_OVERHEAD
         return block
@@ -375,21 +377,31 @@ class Outbox:
         while self.waiting:
             self._drop_first_waiting(reason)
         self.lost_topics.clear()
+        self.is_retained_state_due = False
 
     def _drop_first_waiting(self, reason: str) -> None:
         block = self.waiting.popleft()
         self.size -= block.size
         self.counters.drop(reason, block.messages)
         if block.retained is not None:
-            for topic in block.retained:
-                self.note_lost(topic)
+            for topic, is_deletion in block.retained:
+                self.note_lost(topic, is_deletion)
 
-    def note_lost(self, topic: bytes) -> None:
+    def note_lost(self, topic: bytes, is_deletion: bool) -> None:
         """A retained message of the topic did not reach the other node, or not as the last one."""
-        if len(self.lost_topics) < self.lost_topics_max:
-            self.lost_topics[topic] = None
-        elif topic not in self.lost_topics:
-            self.counters.retained_not_mended += 1
+        lost = self.lost_topics
+        if topic in lost:
+            lost[topic] = is_deletion
+            return
+        if len(lost) >= self.lost_topics_max and not self.is_retained_state_due:
+            self.is_retained_state_due = True
+            self.lost_topics = lost = OrderedDict((name, True) for name, is_deleted in lost.items() if is_deleted)
+        if not is_deletion and self.is_retained_state_due:
+            return
+        if len(lost) < self.lost_topics_max:
+            lost[topic] = is_deletion
+        else:
+            self.counters.drop(DROP_RETAINED_DELETIONS, 1)
 
     def _make_room(self, size: int, count: int) -> bool:
         """By the policy: True when `size` bytes fit afterwards, else the `count` new messages are counted as dropped."""

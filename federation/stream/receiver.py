@@ -1,7 +1,8 @@
-"""The server's side of the event stream from one other node: sessions, duplicates, and what the events do here.
+"""The server's side of the event stream from one other node, whichever stream that is: sessions, duplicates, and what the
+events do here.
 
 An event is done once: ids below `next_event_id` are acknowledged again and not applied. What cannot be read is skipped,
-acknowledged and counted, so that a newer node can speak to an older one. It knows nothing of gRPC.
+acknowledged and counted, so that a newer node can speak to an older one.
 """
 
 from __future__ import annotations
@@ -9,76 +10,76 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import read_i32_be
+from mypy_extensions import mypyc_attr
 
 from broker.errors import MqttError
 from broker.message import NEVER, Message
-from broker.publisher import Publisher
 from broker.routing.router import Router
-from federation.api.pb import federation_pb2 as pb
 from federation.stream.counters import (
     SKIP_DUPLICATE,
-    SKIP_EXPIRED,
     SKIP_MALFORMED,
-    SKIP_RETAINED_OLDER,
     SKIP_UNKNOWN,
     StreamCounters,
 )
+from federation.stream.effects import EventEffects
 from federation.stream.frames import (
+    BLOCK_HEAD_SIZE,
     HAS_EXTENSIONS,
     HEADER_SIZE,
-    IS_NEWS,
-    IS_WRITTEN_THERE,
     MUST_UNDERSTAND,
     PUBLISH,
     PUBLISH_BLOCK,
     RETAINED,
-    STATE_BEGIN,
-    STATE_END,
     SUBSCRIBE,
     UNSUBSCRIBE,
     FrameError,
     body_start,
-    decode_block_header,
+    count_events,
+    decode_block_version,
     decode_groups,
     decode_interest,
     decode_packet,
+    skip_packets,
 )
-from federation.stream.plain import interest_from_event, message_from_event
+from federation.stream.go_state import GoState
 from federation.stream.retained_changes import LONG_AGO, RetainedChanges
-from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
+from federation.stream.tree import FederationTree
 from federation.stream.waiting import StreamError, WaitingBatch, WaitingBatches
 
-CONFIRM_SECONDS: Final = 1.0  # a plain stream that is quiet so long after its start has told all its interest
-STATE_TOPICS_MAX: Final = 1_000_000  # retained messages of a plain stream that are taken for its state
 SESSION_ID_CHARS_MAX: Final = 256
+MISSING_SECONDS_MAX: Final = 30.0  # without a stream; a Go broker connects again within 2 s
 
 
-class PeerReceiver:
-    """Doors: hello, open_stream, receive_batch, receive_event, close_stream; next_timeout, handle_timeout.
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OpenStream:
+    """The server's end of an event stream, as far as its receiver ends it."""
 
-    stream  number of the stream that counts; a shell that serves an older one ends it
+    def end(self, text: str, malformed: bool = False) -> None:
+        """Tell the other node why, and close."""
+        raise AssertionError("a stream that cannot be ended")
+
+
+class PeerReceiver(EventEffects):
+    """Doors: hello, open_stream, receive_batch, accept_event with receive_event, resume, close_stream, end; next_timeout,
+    handle_timeout.
+
+    extended   the node marks its full state and names groups on both streams (its Serf tag says so)
+    stream     the stream that counts, None while there is none
     """
 
     __slots__ = (
         "_block",
-        "_changes",
-        "_confirm_at",
-        "_confirmed",
-        "_fresh",
+        "_block_at",
+        "_block_end",
+        "_block_version",
         "_gaps",
-        "_known_since",
-        "_router",
-        "_sessions",
-        "_state_topics",
-        "_tree",
+        "_go_state",
+        "_quiet_since",
         "_waiting",
-        "counters",
-        "name",
+        "extended",
         "next_event_id",
-        "publisher",
         "session_id",
         "stream",
-        "streaming",
     )
 
     def __init__(
@@ -90,28 +91,21 @@ class PeerReceiver:
         changes: RetainedChanges,
         now: float,
     ) -> None:
-        # What each message touches comes first (see Connection).
-        self.stream = 0
-        self.streaming = False
+        super().__init__(name, tree, router, counters, changes, now)
+        self.stream: OpenStream | None = None
         self.next_event_id = 0
         self._gaps = 0
-        self.counters = counters
-        self._router = router
-        self.publisher = Publisher(None)  # what full receivers ask to wait
-        self._block: tuple[bytes, int] | None = None  # rest of a PUBLISH_BLOCK, and its version
-        # Because the publisher is held. What is forgotten of it comes again on the next stream; the rest of a block is
-        # counted as done and stays.
+        # The rest of a PUBLISH_BLOCK, which is counted as done, and the batches behind it, which are not: they come again on
+        # the next stream where this one ends.
+        self._block: bytes | None = None
+        self._block_version = 0
+        self._block_at = 0
+        self._block_end = 0
         self._waiting = WaitingBatches()
-        self.name = name
+        self.extended = False
         self.session_id = ""
-        self._tree = tree
-        self._changes = changes
-        self._known_since = now
-        self._fresh: dict[Interest, None] | None = None  # between STATE_BEGIN and STATE_END
-        self._confirmed: dict[Interest, None] | None = None  # what a plain stream has told since its clean start
-        self._state_topics: set[bytes] | None = None  # of retained messages in the state of a plain stream
-        self._confirm_at = NEVER
-        self._sessions = 0
+        self._go_state: GoState | None = None
+        self._quiet_since = NEVER  # without a stream
 
     # --- sessions and streams ---
 
@@ -123,56 +117,63 @@ class PeerReceiver:
         if session_id == self.session_id:
             return False, self.next_event_id
         self.session_id = session_id
-        if self.streaming:
-            # What still comes on the stream of the session before this one has other ids.
-            self.stream += 1
-            self.streaming = False
-            self.counters.streams_replaced += 1
+        self._replace(None)  # what still comes on the stream of the session before has other ids
         self.next_event_id = 0
         self._gaps = 0
-        self._fresh = None
-        self._confirmed = {}
-        self._state_topics = set()
-        self._confirm_at = NEVER
-        self._sessions += 1
-        self.counters.full_states_received += 1
+        self.begin_session()
+        self._go_state = None if self.extended else GoState()
         return True, 0
 
-    def open_stream(self, batched: bool, now: float) -> int:
-        """A stream of the session begins and replaces an older one; its number goes with everything that it brings."""
+    def open_stream(self, stream: OpenStream, now: float) -> None:
+        """A stream of the session begins and replaces an older one; it goes with everything that it brings."""
         if not self.session_id:
             raise StreamError("event stream without Hello: say Hello first", False)
-        if self.streaming:
-            self.counters.streams_replaced += 1
+        self._replace(stream)
         self._waiting.clear()
-        self.stream += 1
-        self.streaming = True
-        self._confirm_at = NEVER
-        if batched:
-            self._confirmed = None  # it marks the end of its state
-            self._state_topics = None
-        elif self._state_topics is not None:
-            self._confirm_at = now + CONFIRM_SECONDS
-        return self.stream
+        if self._go_state is not None:
+            self._go_state.stream_began(now)
 
-    def close_stream(self, stream: int) -> None:
+    def take_missing(self, now: float) -> bool:
+        """Whether a Go broker has had no stream for MISSING_SECONDS_MAX, once. It may give its stream up for good when a
+        connection breaks under load, and look alive all the same. Ask now and then."""
+        if self.stream is not None or self.extended or not self.session_id:
+            self._quiet_since = NEVER
+        elif self._quiet_since == NEVER:
+            self._quiet_since = now
+        elif self._quiet_since >= 0 and now - self._quiet_since >= MISSING_SECONDS_MAX:
+            self._quiet_since = LONG_AGO
+            return True
+        return False
+
+    def _replace(self, stream: OpenStream | None) -> None:
+        older = self.stream
+        self.stream = stream
+        if older is not None:
+            self.counters.streams_replaced += 1
+            older.end("replaced by a newer stream of this node")
+
+    def close_stream(self, stream: OpenStream) -> None:
         """The stream ended; nothing to do when another one has replaced it."""
-        if stream == self.stream:
-            self.streaming = False
-            self._confirm_at = NEVER
+        if stream is self.stream:
+            self.stream = None
             self._waiting.clear()
+            if self._go_state is not None:
+                self._go_state.stream_ended()
 
     def end(self, now: float) -> None:
         """The node is no member any more. The rest of a block that was begun is acknowledged and does not come again:
         receivers get it now, and those that are full lose by their own bounds."""
-        self.close_stream(self.stream)
-        if self._block is not None:
-            data, version = self._block
+        stream = self.stream
+        if stream is not None:
+            self.close_stream(stream)
+            stream.end(f"{self.name} is not a member any more")
+        data = self._block
+        if data is not None:
             self._block = None
-            self._router.publish_block(data, version, None, now)
+            self._router.publish_block(data, self._block_version, None, now, self._block_at, self._block_end)
 
-    def _check(self, stream: int, first_id: int) -> None:
-        if stream != self.stream or not self.streaming:
+    def _check(self, stream: OpenStream, first_id: int) -> None:
+        if stream is not self.stream:
             raise StreamError("replaced by a newer stream of this node", False)
         if first_id > self.next_event_id:
             self._gaps += 1
@@ -181,23 +182,23 @@ class PeerReceiver:
                 self.session_id = ""
             raise StreamError(f"event {first_id} came, {self.next_event_id} is the next: say Hello and resume", False)
 
-    # --- the batched stream ---
+    # --- batches of frames: the direct stream ---
 
     def receive_batch(
-        self, stream: int, first_id: int, count: int, data: bytes, now: float, start: int = 0, stop: int = -1
+        self, stream: OpenStream, first_id: int, count: int, data: bytes, now: float, start: int = 0, stop: int = -1
     ) -> int:
-        """Apply `count` frames with ids from first_id, data[start:stop] or all of data; the event id to acknowledge, -1
-        for none (yet). Raises StreamError for frames that cannot be told apart, after everything in front of them was
-        applied.
+        """Apply `count` events with ids from first_id, whose frames are data[start:stop] or all of data; the event id to
+        acknowledge, -1 for none (yet). Raises StreamError for frames that cannot be told apart, after everything in front of
+        them was applied.
 
         While `publisher.held` is above zero batches wait; the shell should not read then, and call `resume` afterwards.
         """
         if stop < 0:
             stop = len(data)
         if self.publisher.held or self._block is not None or not self._waiting.is_empty():
-            if stream != self.stream or not self.streaming:
+            if stream is not self.stream:
                 raise StreamError("replaced by a newer stream of this node", False)
-            self._waiting.append(WaitingBatch(first_id, count, 0, data[start:stop]))
+            self._waiting.append(WaitingBatch(first_id, count, 0, data[start:stop], 0))
             return self.resume(now)
         self._check(stream, first_id)
         self._router.context.slices.begin()
@@ -208,21 +209,22 @@ class PeerReceiver:
         Raises StreamError as receive_batch."""
         self._router.context.slices.begin()
         ack = -1
-        if self._block is not None:
-            data, version = self._block
+        data = self._block
+        if data is not None:
             self._block = None
-            self._publish_block(data, version, 0, len(data), now)
+            self._publish_block(data, self._block_version, self._block_at, self._block_end, now)
         while not self._waiting.is_empty() and not self.publisher.held and self._block is None:
             batch = self._waiting.take()
-            if batch.number == 0:
+            if batch.done == 0 and self.stream is not None:
                 self._check(self.stream, batch.first_id)
-            ack = max(ack, self._apply(batch.first_id, batch.count, batch.number, batch.data, 0, len(batch.data), now))
+            data = batch.data
+            ack = max(ack, self._apply(batch.first_id, batch.count, batch.done, data, batch.pos, len(data), now))
         return ack
 
-    def _apply(self, first_id: int, count: int, number: int, data: bytes, pos: int, end: int, now: float) -> int:
-        """`number` frames of the batch are passed, the others are data[pos:end]."""
+    def _apply(self, first_id: int, count: int, done: int, data: bytes, pos: int, end: int, now: float) -> int:
+        """`done` events of the batch are passed, the frames of the others are data[pos:end]."""
         counters = self.counters
-        if number == 0:
+        if done == 0:
             counters.batches_received += 1
             counters.bytes_received += end - pos
             if first_id < self.next_event_id:
@@ -234,30 +236,38 @@ class PeerReceiver:
                 context.rest(self.publisher)
             slices.steps += 1
             if self.publisher.held or self._block is not None:
-                self._waiting.put_back(WaitingBatch(first_id, count, number, data[pos:end]))
+                self._waiting.put_back(WaitingBatch(first_id, count, done, data[:end], pos))
                 return -1
             start = pos + HEADER_SIZE
             if start > end:
-                raise StreamError(f"batch ends inside the header of its frame {number}", True)
+                raise StreamError(f"batch ends inside a frame header, behind {done} events", True)
             size: int = read_i32_be(data, pos + 2)
             if size < 0:
                 size += 1 << 32
             stop = start + size
             if stop > end:
                 raise StreamError(
-                    f"frame {number} has a body of {stop - start} bytes, the batch has {end - start} left", True
+                    f"frame behind {done} events has a body of {stop - start} bytes, the batch has {end - start} left",
+                    True,
                 )
-            if number >= count:
-                raise StreamError(f"batch of {count} events has more frames", True)
-            if first_id + number >= self.next_event_id:
+            kind = data[pos]
+            flags = data[pos + 1]
+            try:
+                events = count_events(data, kind, flags, start, stop)
+            except FrameError as error:
+                raise StreamError(str(error), True) from None
+            done += events
+            if done > count:
+                raise StreamError(f"batch of {count} events has more", True)
+            new = first_id + done - self.next_event_id
+            if new > 0:
                 # Counted as done before it is done: whatever is wrong with it, it does not come again.
-                self.next_event_id += 1
-                counters.events_received += 1
-                self._apply_frame(data, data[pos], data[pos + 1], start, stop, now)
+                self.next_event_id += new
+                counters.events_received += new
+                self._apply_frame(data, kind, flags, start, stop, events - new, now)
             pos = stop
-            number += 1
-        if number < count:
-            raise StreamError(f"batch of {count} events has {number} frames", True)
+        if done < count:
+            raise StreamError(f"batch of {count} events has {done}", True)
         self._gaps = 0
         return first_id + count - 1
 
@@ -265,9 +275,13 @@ class PeerReceiver:
         """data[pos:end] to receivers here, until one of them is full: then the rest waits."""
         pos = self._router.publish_block(data, version, self.publisher, now, pos, end)
         if pos < end:
-            self._block = (data[pos:end], version)
+            self._block = data
+            self._block_version = version
+            self._block_at = pos
+            self._block_end = end
 
-    def _apply_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, now: float) -> None:
+    def _apply_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, done: int, now: float) -> None:
+        """`done` events of a PUBLISH_BLOCK came before, on another stream."""
         if flags & MUST_UNDERSTAND:
             self.counters.drop(SKIP_UNKNOWN, 1)
             return
@@ -275,185 +289,99 @@ class PeerReceiver:
             if flags & HAS_EXTENSIONS:
                 start = body_start(data, flags, start, end)
             if kind == PUBLISH_BLOCK:
-                version, _ = decode_block_header(data, start, end)
-                self._publish_block(data, version, start + 5, end, now)
+                version = decode_block_version(data, start)
+                start += BLOCK_HEAD_SIZE
+                if done:
+                    start = skip_packets(data, start, end, done)
+                self._publish_block(data, version, start, end, now)
             elif kind == PUBLISH:
                 groups, start = decode_groups(data, start, end)
                 message, start = decode_packet(data, start, end, 5, now)
-                self._publish(message, groups, now)
-            elif kind == SUBSCRIBE:
+                self.publish(message, groups, now)
+            elif kind in (SUBSCRIBE, UNSUBSCRIBE):
                 share_name, topic_filter = decode_interest(data, start, end)
-                # At once also in a state: all of a large one at its end would be a long pause for everybody here.
-                is_there = self._tree.add_interest(self.name, share_name, topic_filter)
-                fresh = self._fresh
-                if fresh is not None and len(fresh) < FILTERS_MAX and (is_there or self._tree.is_full(self.name)):
-                    fresh[(share_name, topic_filter)] = None
-            elif kind == UNSUBSCRIBE:
-                share_name, topic_filter = decode_interest(data, start, end)
-                if self._fresh is not None:
-                    self._fresh.pop((share_name, topic_filter), None)
-                else:
-                    self._tree.remove_interest(self.name, share_name, topic_filter)
+                self.change_interest(kind == SUBSCRIBE, share_name, topic_filter)
             elif kind == RETAINED:
                 message, start = decode_packet(data, start, end, 5, now)
-                if flags & IS_NEWS:
-                    self._store_news(message, now)
-                else:
-                    self._store_state(message, flags & IS_WRITTEN_THERE != 0, now)
-            elif kind == STATE_BEGIN:
-                self._fresh = {}
-            elif kind == STATE_END:
-                if self._fresh is not None:
-                    self._tree.replace_interest(self.name, self._fresh)
-                    self._fresh = None
+                self.store(message, flags, now)
             else:
-                self.counters.drop(SKIP_UNKNOWN, 1)
+                self.mark_state(kind)
         except (FrameError, MqttError):
             self.counters.drop(SKIP_MALFORMED, 1)
 
-    def _store_news(self, message: Message, now: float) -> None:
-        """As a message that was published there and is not delivered: those before it were dropped on the way."""
-        if message.expires_at <= now:
-            message = Message(message.topic, b"", 0, True)
-        self._changes.note(message.topic, now, self.name)
-        self._router.store_retained(message, now)
+    # --- single events: the Go broker's stream ---
 
-    def _store_state(self, message: Message, is_written_there: bool, now: float) -> None:
-        if message.expires_at <= now:
-            self.counters.drop(SKIP_EXPIRED, 1)
-            return
-        held = self._router.context.retained.get(message.topic)
-        changes = self._changes
-        if changes.takes_state(message, held, self.name, self._known_since, is_written_there, self._tree.members):
-            self._router.store_retained(message, now)
-            if is_written_there:
-                changes.note(message.topic, LONG_AGO, self.name)
-        else:
-            self.counters.drop(SKIP_RETAINED_OLDER, 1)
-            topic = message.topic
-            if (
-                is_written_there
-                and changes.is_written_here(topic)
-                and not changes.changed_since(topic, self._known_since)
-            ):
-                # Of two nodes that wrote this one keeps its value, and that node takes it; a third one may hold theirs.
-                self._tree.tell_others(self.name, topic)
-
-    def _publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...] | None, now: float) -> None:
-        if message.expires_at <= now:
-            self.counters.drop(SKIP_EXPIRED, 1)
-            if message.retain:  # it was the topic's, and so nothing is now
-                self._changes.note(message.topic, now, self.name)
-                self._router.store_retained(Message(message.topic, b"", 0, True), now)
-            return
-        if message.retain:
-            self._changes.note(message.topic, now, self.name)
-        self._router.publish_remote(message, groups, self.publisher, now)
-
-    # --- the plain stream ---
-
-    def receive_event(self, stream: int, event: pb.Event, now: float) -> int:
-        """Apply one event; the event id to acknowledge."""
-        event_id = event.id
+    def accept_event(self, stream: OpenStream, event_id: int) -> bool:
+        """One event comes; False when it was done before. It is acknowledged in any case. Raises StreamError."""
         self._check(stream, event_id)
         if event_id < self.next_event_id:
             self.counters.drop(SKIP_DUPLICATE, 1)
-            return event_id
+            return False
         self.next_event_id = event_id + 1
         self._gaps = 0
         self.counters.events_received += 1
-        kind = event.WhichOneof("Event")
-        is_state = self._state_topics is not None and self._is_state(event, kind, now)
-        try:
-            if kind == "message":
-                message = message_from_event(event.message, now)
-                if is_state:
-                    self._take_plain_state(message, now)
-                else:
-                    self._publish(message, None, now)
-            elif kind == "Subscribe":
-                share_name, topic_filter = interest_from_event(event)
-                if self._tree.add_interest(self.name, share_name, topic_filter) and self._confirmed is not None:
-                    self._confirmed[(share_name, topic_filter)] = None
-            elif kind == "unsubscribe":
-                share_name, topic_filter = interest_from_event(event)
-                self._tree.remove_interest(self.name, share_name, topic_filter)
-            else:
-                self.counters.drop(SKIP_UNKNOWN, 1)
-        except (FrameError, MqttError):
-            self.counters.drop(SKIP_MALFORMED, 1)
-        return event_id
+        return True
 
-    def _is_state(self, event: pb.Event, kind: str | None, now: float) -> bool:
-        """Whether an event after the clean start of a plain stream may belong to its state: filters first, then retained
-        messages, each topic once. Nothing marks the end."""
-        topics = self._state_topics
-        assert topics is not None
-        if kind == "Subscribe" and self._confirmed is not None:
-            self._confirm_at = now + CONFIRM_SECONDS
-            return True
-        if kind == "message" and event.message.retained and len(topics) < STATE_TOPICS_MAX:
-            topic = event.message.topic_name.encode()
-            if topic not in topics:
-                self._confirm()
-                topics.add(topic)
-                self._confirm_at = now + CONFIRM_SECONDS
-                return True
-        self._end_state()
-        return False
+    def receive_interest(self, wanted: bool, share_name: bytes, topic_filter: bytes, now: float) -> None:
+        """A Subscribe or Unsubscribe event that was accepted."""
+        state = self._go_state
+        if state is None:
+            self.change_interest(wanted, share_name, topic_filter)
+            return
+        if wanted and state.is_filter(now):
+            if self._tree.add_interest(self.name, share_name, topic_filter) and state.told is not None:
+                state.told[(share_name, topic_filter)] = None
+            return
+        self._end_go_state()
+        self.change_interest(wanted, share_name, topic_filter)
 
-    def _confirm(self) -> None:
-        """A plain stream has told all its interest: what it has not told by now is gone."""
-        confirmed = self._confirmed
-        if confirmed is not None:
-            self._confirmed = None
-            self._tree.replace_interest(self.name, confirmed)
-
-    def _end_state(self) -> None:
-        self._confirm()
-        self._state_topics = None
-        self._confirm_at = NEVER
-
-    def _take_plain_state(self, message: Message, now: float) -> None:
-        """A retained message that is the state of a plain member, or may be a fresh one: it has no versions and takes
-        whatever it is sent. So which value stays is decided here, and where the two differ that value is sent back.
-
-        What was changed here since the node is known is newer. Without such a change its value is, unless this is the
-        first session since it became a member: then nobody knows, and the value here stays on both."""
-        held = self._router.context.retained.get(message.topic)
-        if held is None:
-            if not message.payload:
-                self.counters.drop(SKIP_DUPLICATE, 1)  # a gmqttd keeps what others deleted as a message without payload
-            elif self._is_ours(message.topic):
-                self.counters.drop(SKIP_RETAINED_OLDER, 1)  # deleted here
-                self._tree.tell(self.name, Message(message.topic, b"", 0, True), now)
-            else:
-                self._publish(message, None, now)
-        elif held.payload == message.payload and held.properties == message.properties:
-            self.counters.drop(SKIP_DUPLICATE, 1)  # receivers here had it
-        elif self._sessions == 1 or self._is_ours(message.topic):
-            self.counters.drop(SKIP_RETAINED_OLDER, 1)
-            self._changes.touch(message.topic, now)
-            self._tree.tell(self.name, held, now)
+    def receive_message(
+        self, message: Message, groups: tuple[tuple[bytes, bytes], ...] | None, state_flags: int, now: float
+    ) -> None:
+        """A message event that was accepted. groups None: the node names none. state_flags: as of a RETAINED frame, -1 for
+        none. Raises MqttError for a bad topic."""
+        state = self._go_state
+        if state_flags >= 0:
+            self.store(message, state_flags, now)
+        elif state is None:
+            self.publish(message, groups, now)
+        elif message.retain and state.is_retained(message.topic, now):
+            self._confirm_go_interest()
+            self.take_go_state(message, now)
         else:
-            self._publish(message, None, now)
-            self._tree.tell(self.name, message, now)
+            self._end_go_state()
+            self.publish(message, groups, now)
 
-    def _is_ours(self, topic: bytes) -> bool:
-        since = LONG_AGO if self._sessions == 1 else self._known_since
-        return self._changes.changed_since(topic, since)
+    def receive_mark(self, kind: int) -> None:
+        """STATE_BEGIN, STATE_END, or an event of an unknown kind, that was accepted."""
+        self._end_go_state()
+        self.mark_state(kind)
+
+    # --- the full state of a Go broker ---
+
+    def _confirm_go_interest(self) -> None:
+        """All its filters have come: old interest that was not told again goes."""
+        state = self._go_state
+        if state is not None and state.told is not None:
+            told = state.told
+            state.told = None
+            self._tree.replace_interest(self.name, told)
+
+    def _end_go_state(self) -> None:
+        self._confirm_go_interest()
+        self._go_state = None
 
     # --- time ---
 
     def next_timeout(self) -> float:
         """When to call handle_timeout; NEVER for not at all."""
-        if self._block is not None and not self.streaming and not self.publisher.held:
+        if self._block is not None and self.stream is None and not self.publisher.held:
             return 0.0
-        return self._confirm_at
+        return NEVER if self._go_state is None else self._go_state.end_at
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early."""
-        if now >= self._confirm_at:
-            self._end_state()
-        if self._block is not None and not self.streaming:
+        if self._go_state is not None and now >= self._go_state.end_at:
+            self._end_go_state()
+        if self._block is not None and self.stream is None:
             self.resume(now)  # nobody reads for it any more

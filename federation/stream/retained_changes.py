@@ -67,6 +67,11 @@ class RetainedChanges:
         known = self._changes.get(topic)
         return known is not None and known[1] == HERE
 
+    def changed_by(self, topic: bytes) -> str | None:
+        """The node whose clients changed the topic last, HERE for this one; None when that is not known."""
+        known = self._changes.get(topic)
+        return None if known is None else known[1]
+
     def written_here(self) -> list[bytes]:
         """Topics that clients here changed last, the oldest change first."""
         return [topic for topic, change in self._changes.items() if change[1] == HERE]

@@ -1,7 +1,9 @@
-"""The client's side of the event stream to one other node: sessions, ids, acknowledgements, reconnects, batches.
+"""The client's side of the event stream to one other node, whichever stream that is: sessions, event ids, acknowledgements,
+windows, reconnects.
 
-The shell acts for one `attempt` at a time and gives its number back with what happened; news of an older attempt is
-ignored. Event ids and resume: docs/protocol-extensions.md. It knows nothing of gRPC.
+The shell acts for one `attempt` at a time and gives its number back with what happened; news of an older attempt is ignored.
+The event ids of a block are the same on both streams, so that a session goes on when the stream changes
+(docs/protocol-extensions.md).
 """
 
 from __future__ import annotations
@@ -9,24 +11,28 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from broker.hooks import Peer
 from broker.message import NEVER, Message
-from federation.stream.batches import Batch, Outlet, Outlets
 from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
-from federation.stream.direct import BATCH_HEADER_SIZE, encode_batch_of
 from federation.stream.full_state import FullState, LocalState
 from federation.stream.outbox import Block, Outbox
-from federation.stream.plain import PlainEvents, convert_block
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.state import MOVES, State
+from federation.stream.stream_choice import StreamChoice
 
-WINDOW_BLOCKS_MAX: Final = 64  # unacknowledged batches
-WINDOW_BYTES_MAX: Final = 4 * 2**20  # and their bytes; one larger batch may travel alone
-LINGER_SECONDS: Final = 0.001  # a batch gathers so long while others are on the way
-# So many small batches may be on the way before the next one gathers. With 1, 523 of 868 profile samples in writes were of
-# batches that an acknowledgement had released, at 1,000 a second over two nodes. The median delay moved within the noise.
+WINDOW_BLOCKS_MAX: Final = 64  # unacknowledged blocks
+WINDOW_BYTES_MAX: Final = 4 * 2**20  # and their bytes; one larger block may be on the way by itself
+STATE_BLOCKS_MAX: Final = (
+    8  # of a full state in one call; the next ones follow an acknowledgement, others are served between
+)
+MENDED_TOPICS_MAX: Final = 4_096  # retained messages that are looked up in one call in place of dropped ones
+LINGER_SECONDS: Final = 0.001  # a block gathers so long while EAGER_BLOCKS or more are on the way
+# So many small blocks may be on the way before the next one gathers. With 1, 523 of 868 profile samples in writes were of
+# blocks that an acknowledgement had released, at 1,000 a second over two nodes. The median delay moved within the noise.
 EAGER_BLOCKS: Final = 32
-BULK_MESSAGES: Final = 32  # after a batch of so many the next one gathers in any case: round trips would cost more
+BULK_MESSAGES: Final = 32  # after a block of so many the next one gathers in any case: round trips would cost more
 BULK_SECONDS: Final = 0.005  # unless that was so long ago
 HELLO_SECONDS_MAX: Final = 5.0
 ACK_SECONDS_MAX: Final = 30.0  # without an acknowledgement while some is due, and for what is on the way:
@@ -36,35 +42,55 @@ BACKOFF_SECONDS_MAX: Final = 5.0
 STABLE_SECONDS: Final = 5.0  # a stream that lived so long was no failed try
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Outlet:
+    """The shell of one sender."""
+
+    def flush_at(self, now: float) -> None:
+        """Write what the sender wants sent."""
+        raise AssertionError("an outlet that writes nothing")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BlockConverter:
+    """A stream on which a node is not sent every event. It decides before the block has its event ids."""
+
+    def convert(self, block: Block, now: float) -> int:
+        """How many events of the block are sent."""
+        raise AssertionError("a converter that converts nothing")
+
+
 class PeerSender(Peer):
-    """Doors: connect, connect_anew, hello_reply, ack, connection_lost, refused, stop; take_batches or take_bytes;
+    """Doors: connect, connect_anew, hello_sent, hello_reply, hello_refused, ack, connection_lost, refused, stop; take_blocks;
     next_timeout, handle_timeout.
 
-    batched     the other node reads batches (its Serf tag says so)
+    extended    the other node takes direct streams and reads our fields of the Go broker's events (its Serf tag says so)
     addr        HOST:PORT of its stream server
     backoff_seconds_min, backoff_seconds_max
                 bound the wait before the next try: it doubles from one to the other
     session_id  ours towards it; a new one begins when we cannot go on with the old one
+    resume_id   events below it are done there, and a stream that resumes need not send them
     outlet      the shell's, that writes to it; None while there is none
     attempt     number of the connection that the shell should have while the state is HELLO or STREAMING
+    choice      which kind of stream that is
     """
 
     def __init__(
         self,
         name: str,
-        batched: bool,
+        extended: bool,
         local: LocalState,
         outlets: Outlets,
         outbox: Outbox,
         changes: RetainedChanges,
         rng: random.Random,
     ) -> None:
-        super().__init__(name, batched)
+        super().__init__(name, extended)
         # What each message touches comes first (see Connection).
         self.reachable = False
-        self.batched = batched
+        self.extended = extended
         self._quiet = True  # nothing that comes in now needs the shell
-        self._queued = False  # it stands in outlets.ready
+        self.is_queued = False  # it stands in outlets.ready
         self._resending = False
         self.state = State.STOPPED
         self.outbox = outbox
@@ -76,9 +102,9 @@ class PeerSender(Peer):
         self._last_sent_at = 0.0
         self._progress_at = 0.0
         self._half = outbox.bytes_max // 2
-        self.direct = False  # it takes direct streams (docs/protocol-extensions.md)
         self.addr = ""
         self.attempt = 0
+        self.choice = StreamChoice()
         self.reason = ""  # why it is not connected
         self._local = local
         self.outlets = outlets
@@ -86,7 +112,7 @@ class PeerSender(Peer):
         self.session_id = ""
         self._new_session()
         self._quarter = outbox.bytes_max // 4
-        self._resume_id = 0  # where a resumed stream goes on
+        self.resume_id = 0
         self._is_refused = False
         self._deadline = NEVER  # of HELLO and BACKOFF
         self._streaming_since = 0.0
@@ -123,15 +149,15 @@ class PeerSender(Peer):
 
     def tell_retained(self, topic: bytes) -> None:
         """The other node should hold what this one does."""
-        self.outbox.note_lost(topic)
+        self.outbox.note_lost(topic, self._local.retained_message(topic) is None)
         if self.reachable:
             self.want_attention()
 
     def want_attention(self) -> None:
-        """Ask the shell to call take_batches at the end of this turn."""
+        """Ask the shell to call take_blocks at the end of this turn."""
         self._quiet = True
-        if not self._queued:
-            self._queued = True
+        if not self.is_queued:
+            self.is_queued = True
             self.outlets.ready.append(self)
 
     # --- connecting ---
@@ -146,16 +172,16 @@ class PeerSender(Peer):
         self._say_hello(now)
 
     def connect_anew(self, attempt: int, now: float) -> None:
-        """There is a better way to the node than this stream: the session goes on there."""
+        """A direct stream gets through by now: the session goes on there."""
         if attempt == self.attempt and self.state is State.STREAMING:
             self._lose_stream()
             self._say_hello(now)
 
-    def set_batched(self, batched: bool) -> None:
+    def set_extended(self, extended: bool) -> None:
         """Its tags say what it reads. When that changes it is another program, and the session a new one."""
-        if batched != self.batched:
-            self.batched = batched
-            self.names_groups = batched
+        if extended != self.extended:
+            self.extended = extended
+            self.names_groups = extended
             self.addr = ""
             self._new_session()
 
@@ -176,11 +202,24 @@ class PeerSender(Peer):
         self._move(State.HELLO)
         self.attempt += 1
         self._deadline = now + HELLO_SECONDS_MAX
+        self.choice.begin(self.extended, self.addr)
 
-    def hello_reply(self, attempt: int, clean_start: bool, next_event_id: int, now: float) -> None:
-        """The other node answered Hello. After it, `take_batches`."""
+    def hello_sent(self, attempt: int) -> None:
+        """The connection of a direct stream took the Hello."""
+        if attempt == self.attempt and self.state is State.HELLO:
+            self.choice.hello_sent()
+
+    def hello_refused(self, attempt: int, reason: str, now: float) -> None:
+        """The other node answered Hello, but not with a stream."""
+        if attempt == self.attempt and self.state is State.HELLO:
+            self.choice.hello_answered()
+            self.connection_lost(attempt, reason, now)
+
+    def hello_reply(self, attempt: int, clean_start: bool, next_event_id: int, now: float) -> bool:
+        """The other node answered Hello. True when the stream begins: then `take_blocks`."""
         if attempt != self.attempt or self.state is not State.HELLO:
-            return
+            return False
+        self.choice.hello_answered()
         outbox = self.outbox
         is_refused = self._is_refused
         self._is_refused = False
@@ -192,22 +231,24 @@ class PeerSender(Peer):
                 # It wants what we have forgotten, or never had: only a full state helps.
                 self._new_session()
                 self.connection_lost(attempt, f"it asks for event {next_event_id}, which is not kept", now)
-                return
+                return False
             outbox.acknowledge(next_event_id - 1)
             if is_refused and outbox.on_way:
                 self._give_up_first()
                 self._new_session()
                 self.connection_lost(attempt, "a batch was refused: it is given up", now)
-                return
+                return False
             self._resending = bool(outbox.on_way)
-            self._resume_id = next_event_id
+            self.resume_id = next_event_id
         else:
             if is_refused:
                 self._give_up_first()
             outbox.rewind()
             self._next_id = 0
+            self.resume_id = 0
             self._resending = False
-            self.full_state.begin()
+            if self.full_state.begin():
+                outbox.is_retained_state_due = True
             self.counters.full_states_sent += 1
         self._move(State.STREAMING)
         self.reachable = True
@@ -217,7 +258,9 @@ class PeerSender(Peer):
         self._streaming_since = now
         self._last_messages = 0
         self.counters.connects += 1
+        self.choice.stream_began(self.extended, now)
         self.want_attention()
+        return True
 
     def connection_lost(self, attempt: int, reason: str, now: float) -> None:
         """The connection of this attempt failed or ended."""
@@ -228,6 +271,7 @@ class PeerSender(Peer):
             if now - self._streaming_since >= STABLE_SECONDS:
                 self._tries = 0
         self.reason = reason
+        self.choice.attempt_ended()
         self._lose_stream()
         self._move(State.BACKOFF)
         ceiling = min(self.backoff_seconds_max, self.backoff_seconds_min * float(1 << min(self._tries, 10)))
@@ -260,10 +304,10 @@ class PeerSender(Peer):
         assert state in MOVES[self.state] or state is self.state, f"{self.state} to {state}"
         self.state = state
 
-    # --- batches ---
+    # --- blocks ---
 
     def ack(self, attempt: int, event_id: int, now: float) -> None:
-        """Events up to event_id were handled. After it, `take_batches`."""
+        """Events up to event_id were handled. After it, `take_blocks`."""
         if attempt != self.attempt or self.state is not State.STREAMING:
             return
         if event_id >= self._next_id:
@@ -274,22 +318,11 @@ class PeerSender(Peer):
         self.counters.events_acked += self.outbox.acknowledge(event_id)
         if self.congested and self.outbox.size < self._quarter:
             self.congested = False
+            self._local.outbox_has_room(now)
 
-    def take_batches(self, now: float) -> list[Batch]:
-        """What must be written now, in order."""
-        is_resumed = self._resending
-        batches = [self._encode(block, now) for block in self._take_blocks(now)]
-        if is_resumed and batches:
-            batches[0].leave_out(self._resume_id)
-        return batches
-
-    def take_bytes(self, now: float) -> bytes:
-        """As take_batches, as the bytes of a direct stream."""
-        return b"".join([self._encode_bytes(block, now) for block in self._take_blocks(now)])
-
-    def _take_blocks(self, now: float) -> list[Block]:
-        """With their ids. On a resumed stream those that are on the way come first, again."""
-        self._queued = False
+    def take_blocks(self, now: float, converter: BlockConverter | None = None) -> list[Block]:
+        """What must be sent now, in order and with event ids. Blocks that are on the way come first, again, when the stream
+        resumes. `converter`: where not every event is sent."""
         blocks: list[Block] = []
         if self.state is not State.STREAMING:
             return blocks
@@ -299,86 +332,64 @@ class PeerSender(Peer):
             blocks.extend(outbox.on_way)
         if not outbox.on_way:
             self._progress_at = now
-        if outbox.lost_topics and outbox.size <= self._quarter:
+        if (outbox.lost_topics or outbox.is_retained_state_due) and outbox.size <= self._quarter:
             self._mend_retained(now)
-        has_state = self.full_state.has_more()
+        state_blocks = STATE_BLOCKS_MAX if self.full_state.has_more() else 0
         while outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
             next_block = None
-            if has_state:
-                next_block = self.full_state.next_block(self.batched, now)
-                has_state = next_block is not None
+            if state_blocks:
+                next_block = self.full_state.next_block(self.extended, now)
+                state_blocks = 0 if next_block is None else state_blocks - 1
             if next_block is None:
                 next_block = self._next_message_block(now)
                 if next_block is None:
                     break
                 self._last_messages = next_block.messages
                 self._last_sent_at = now
-            if self._number(next_block, now):
+            if self._number(next_block, now, converter):
                 blocks.append(next_block)
-            if not has_state and outbox.is_empty():
+            if not state_blocks and outbox.is_empty():
                 break
         # A block that gathers has its timer, a full window waits for an acknowledgement: only the first message into
         # nothing needs the shell.
         self._quiet = not outbox.is_empty()
+        if not outbox.on_way and self.full_state.has_more():
+            self.want_attention()  # no acknowledgement will come that goes on with it
+        counters = self.counters
+        counters.batches_sent += len(blocks)
+        for block in blocks:
+            counters.events_sent += block.events
         return blocks
 
     def gathers(self) -> bool:
-        """Whether a batch is open that leaves by time: `next_timeout` is near."""
+        """Whether a block is open that leaves by time: `next_timeout` is near."""
         return self.state is State.STREAMING and self.outbox.open_since() != NEVER
 
     def _mend_retained(self, now: float) -> None:
-        """Retained messages were dropped: when there is room again, the other node learns what their topics hold now."""
+        """Retained messages were dropped, and there is room again: tell the present values of their topics."""
         outbox = self.outbox
-        told: list[bytes] = []
-        for topic in outbox.lost_topics:
+        if outbox.is_retained_state_due and not self.full_state.has_retained():
+            outbox.is_retained_state_due = False
+            self.full_state.begin_mending()
+        for _ in range(min(MENDED_TOPICS_MAX, len(outbox.lost_topics))):
             if outbox.size > self._quarter:
                 break
-            told.append(topic)
+            topic, _is_deletion = outbox.lost_topics.popitem(last=False)
             message = self._local.retained_message(topic)
             if message is None or message.expires_at <= now:
                 message = Message(topic, b"", 0, True)
             outbox.append_lost(message, now)
-        for topic in told:
-            del outbox.lost_topics[topic]
-        self.counters.retained_mended += len(told)
+            self.counters.retained_mended += 1
 
-    def _number(self, block: Block, now: float) -> bool:
-        """Give ids; False for a block in which nothing is left to send."""
+    def _number(self, block: Block, now: float, converter: BlockConverter | None) -> bool:
+        """Give event ids; False for a block in which nothing is left to send."""
         block.first_id = self._next_id
-        if not self.batched:
-            converted = convert_block(b"".join(block.encode(now)), now, self.counters)
-            block.converted = converted
-            block.converted_at = now
-            block.events = len(converted.events)
-            if block.events == 0:
-                return False
-        else:
-            block.events = block.frames
+        block.events = block.count if converter is None else converter.convert(block, now)
+        if block.events == 0:
+            return False
         self._next_id += block.events
         self.outbox.sent(block)
         return True
-
-    def _encode(self, block: Block, now: float) -> Batch:
-        if self.batched:
-            events = b"".join(block.encode(now))
-            self._count_sent(block.events, len(events))
-            return Batch(block.first_id, block.events, events, None)
-        converted = block.converted
-        assert isinstance(converted, PlainEvents)
-        single = converted.encode(block.first_id, now - block.converted_at)
-        self._count_sent(block.events, block.size)
-        return Batch(block.first_id, block.events, b"", single)
-
-    def _encode_bytes(self, block: Block, now: float) -> bytes:
-        data = encode_batch_of(block.first_id, block.events, block.encode(now))
-        self._count_sent(block.events, len(data) - BATCH_HEADER_SIZE)
-        return data
-
-    def _count_sent(self, events: int, size: int) -> None:
-        counters = self.counters
-        counters.batches_sent += 1
-        counters.events_sent += events
-        counters.bytes_sent += size
 
     def _next_message_block(self, now: float) -> Block | None:
         outbox = self.outbox
@@ -402,6 +413,7 @@ class PeerSender(Peer):
         at = min(self._deadline, self.outbox.next_age_out())
         if self.state is State.STREAMING:
             outbox = self.outbox
+            at = min(at, self.choice.next_timeout())
             if outbox.on_way:
                 at = min(at, self._ack_due_at())
             if outbox.on_way_size < WINDOW_BYTES_MAX and len(outbox.on_way) < WINDOW_BLOCKS_MAX:
@@ -412,9 +424,10 @@ class PeerSender(Peer):
         return self._progress_at + ACK_SECONDS_MAX + self.outbox.on_way_size // ACK_RATE_MIN
 
     def handle_timeout(self, now: float) -> None:
-        """It is that late; harmless when early. After it, `take_batches`."""
+        """It is that late; harmless when early. After it, `take_blocks`."""
         self.outbox.drop_old(now)
         if self.state is State.STREAMING:
+            self.choice.handle_timeout(now)
             if self.outbox.on_way and now >= self._ack_due_at():
                 silence = now - self._progress_at
                 self.connection_lost(self.attempt, f"no acknowledgement for {silence:.0f} s", now)
@@ -423,3 +436,20 @@ class PeerSender(Peer):
                 self.connection_lost(self.attempt, f"no answer to Hello for {HELLO_SECONDS_MAX:g} s", now)
             elif self.state is State.BACKOFF:
                 self._say_hello(now)
+
+
+class Outlets:
+    """The senders that want to be asked for blocks at the end of this turn, each once."""
+
+    __slots__ = ("ready",)
+
+    def __init__(self) -> None:
+        self.ready: list[PeerSender] = []
+
+    def take_ready(self) -> list[PeerSender]:
+        ready = self.ready
+        if ready:
+            self.ready = []
+            for sender in ready:
+                sender.is_queued = False
+        return ready

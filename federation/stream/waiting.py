@@ -9,7 +9,7 @@ WAITING_BYTES_MAX: Final = 16 * 2**20  # the sender's window is smaller
 
 
 class StreamError(Exception):
-    """The stream must end; the text tells the other node why. `malformed`: it would be no better another time."""
+    """The stream must end; the text tells the other node why. `malformed`: the same would happen another time."""
 
     def __init__(self, text: str, malformed: bool) -> None:
         super().__init__(text)
@@ -18,15 +18,17 @@ class StreamError(Exception):
 
 
 class WaitingBatch:
-    """A batch that is not applied, or only in part: `data` is what is left after `number` frames."""
+    """A batch that is not applied, or only in part. Its frames from `pos` on are left; the next one of them has the event id
+    first_id + done. They are not cut out, which would copy the rest of a large batch at each stop."""
 
-    __slots__ = ("count", "data", "first_id", "number")
+    __slots__ = ("count", "data", "done", "first_id", "pos")
 
-    def __init__(self, first_id: int, count: int, number: int, data: bytes) -> None:
+    def __init__(self, first_id: int, count: int, done: int, data: bytes, pos: int) -> None:
         self.first_id = first_id
         self.count = count
-        self.number = number
+        self.done = done
         self.data = data
+        self.pos = pos
 
 
 class WaitingBatches:

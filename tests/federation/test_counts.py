@@ -16,6 +16,7 @@ LOST: Final = {
     "expired",
     "peer_gone",
     "not_representable",
+    "retained_deletions",
     "received_expired",
 }
 REFUSED: Final = {"unknown_event", "malformed_event", "invalid_filter", "too_many_filters"}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from broker.codec.packets import (
     Publish,
 )
-from federation.stream import receiver as receiver_module
+from federation.stream import effects
 from federation.stream import tree as tree_module
 from federation.stream.state import State
 from federation_world import World, numbers
@@ -207,7 +207,7 @@ def test_interest_is_never_without_its_route_while_the_state_comes_anew() -> Non
 @pytest.mark.interpreted
 def test_a_full_tree_makes_room_for_the_state_that_replaces_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree_module, "FILTERS_MAX", 10)
-    monkeypatch.setattr(receiver_module, "FILTERS_MAX", 10)
+    monkeypatch.setattr(effects, "FILTERS_MAX", 10)
     world = World(2)
     client = world.client("n2", "s")
     client.subscribe(*[f"old/{number}" for number in range(8)])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from federation.node import NotAMember
+from federation.node import SendsNothing
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
+from federation.stream import receiver
 from federation.stream.counters import (
     DROP_OUTBOX_AGE,
     DROP_PEER_GONE,
 )
+from federation.stream.receivers import NotAMember
 from federation.stream.state import State
 from federation_world import World
 
@@ -57,7 +59,7 @@ def test_a_node_that_left_is_dropped_at_once_and_may_come_back() -> None:
     node.member_events([MemberLeave(world.member("n2"))], world.now)
     assert node.broker.router.lookup(b"t").peers == []
     with pytest.raises(NotAMember, match="n2 has not yet joined"):
-        node.hello("n2", "session")
+        node.receivers.get("n2")
     node.member_events([MemberJoin(world.member("n2"))], world.now)
     world.run(10)
     assert [peer.name for peer in node.broker.router.lookup(b"t").peers] == ["n2"]
@@ -113,3 +115,19 @@ def test_a_member_that_takes_no_streams_is_ignored(tags: dict[str, str]) -> None
     node.member_events([MemberJoin(Member("agent", "127.0.0.1", 1, tags, MemberStatus.ALIVE))], world.now)
     assert node.senders == {}
     assert len(node.take_events()) == (1 if "fed_addr" in tags else 0)
+
+
+def test_a_go_broker_without_a_stream_is_named_once() -> None:
+    """Its own stream was there, ended, and does not come back, while it is reached."""
+    world = World(2, plain=("n2",))
+    world.run(1)
+    node = world.nodes["n1"]
+    link = world.links[("n2", "n1")]
+    node.take_events()
+    assert node.receivers.get("n2").stream is link
+    node.receivers.get("n2").close_stream(link)
+    told = []
+    for seconds in range(100):
+        node.handle_timeout(world.now + seconds)
+        told += [(seconds, event) for event in node.take_events()]
+    assert told == [(30, SendsNothing("n2", receiver.MISSING_SECONDS_MAX))]

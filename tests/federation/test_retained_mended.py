@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from federation.stream.counters import DROP_OUTBOX_AGE, DROP_OUTBOX_FULL
+from broker.message import Message
+from federation.counts import lost_messages
+from federation.stream import retained_changes
+from federation.stream.counters import DROP_OUTBOX_AGE, DROP_OUTBOX_FULL, DROP_RETAINED_DELETIONS
 from federation.stream.outbox import BLOCK_BYTES_MAX
 from federation_world import World
 
@@ -83,20 +86,79 @@ def test_a_large_value_is_mended_alone() -> None:
     for number, size in enumerate(sizes):
         publisher.publish(f"r/{number}", b"x" * size, retain=True)
     world.run(1)
-    sender.outbox.lost_topics = dict.fromkeys((b"r/0", b"r/1", b"r/2"))
-    assert [batch.count for batch in sender.take_batches(world.now)] == [1, 1, 1]
+    for topic in (b"r/0", b"r/1", b"r/2"):
+        sender.tell_retained(topic)
+    assert [block.events for block in sender.take_blocks(world.now)] == [1, 1, 1]
 
 
-def test_topics_beyond_the_bound_are_counted() -> None:
+@pytest.mark.parametrize("writer", ["n1", "n2"], ids=["the first name writes", "the second name writes"])
+@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_past_the_bound_the_whole_retained_state_follows(
+    writer: str, forgets: bool, restarts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is long forgotten who wrote what, and where the session begins anew in the middle."""
+    if forgets:
+        monkeypatch.setattr(retained_changes, "CHANGES_MAX", 20)
+    topics = 400
+    names = {"n1": "n2", "n2": "n1"}
+    world = World(0, outbox_bytes_max=20_000)
+    for name in names:
+        world.start(name)
+    world.introduce("n1")
+    other = names[writer]
+    # The other node holds older values of some, which clients of the writer wrote, and one of its own.
+    publisher = world.client(writer, "p")
+    for number in range(0, topics, 2):
+        publisher.publish(f"r/{number}", b"old", retain=True)
+    world.client(other, "q").publish("own", b"own", retain=True)
+    world.run(5)
+    assert len(retained(world, other)) == topics // 2 + 1
+    sender = world.nodes[writer].senders[other]
+    sender.outbox.lost_topics_max = topics // 2
+    world.cut("n1", "n2")
+    for number in range(topics):
+        publisher.publish(f"r/{number}", b"new %d" % number + b"-" * 500, retain=True)
+    for number in range(0, topics, 3):
+        publisher.publish(f"r/{number}", b"", retain=True)
+    assert sender.outbox.is_retained_state_due
+    world.heal()
+    if restarts:
+        world.run(0.05)
+        world.nodes[other].receivers.get(writer).session_id = ""
+        world.break_links("n1", "n2")
+    world.run(30)
+    assert sender.counters.full_states_sent == 1 + restarts
+    assert len(retained(world, writer)) == topics - len(range(0, topics, 3)) + 1
+    assert retained(world, other) == retained(world, writer)
+    assert world.dropped(DROP_RETAINED_DELETIONS) == 0
+
+
+def test_the_whole_state_leaves_out_what_other_nodes_wrote() -> None:
+    """Their nodes tell it. A value of this node may be older than theirs."""
+    world = World(3)
+    world.run(1)
+    world.client("n3", "c").publish("t", b"of n3", retain=True)
+    world.run(1)
+    world.nodes["n1"].broker.retained.put(Message(b"t", b"stale", 1, True))
+    world.nodes["n1"].senders["n2"].full_state.begin_mending()
+    world.client("n1", "p").publish("other", b"x", retain=True)
+    world.run(5)
+    assert retained(world, "n2") == {b"t": b"of n3", b"other": b"x"}
+
+
+def test_deletions_beyond_the_bound_are_counted_by_name() -> None:
     world = World(2, outbox_bytes_max=2_000, outbox_policy="drop_newest")
+    publisher = world.client("n1", "p")
+    for number in range(40):
+        publisher.publish(f"r/{number}", b"x", retain=True)
     world.run(1)
     world.nodes["n1"].senders["n2"].outbox.lost_topics_max = 10
     world.cut("n1", "n2")
-    publisher = world.client("n1", "p")
     for number in range(40):
-        publisher.publish(f"r/{number}", b"x" * 100, retain=True)
+        publisher.publish(f"r/{number}", b"", retain=True)
     world.heal()
     world.run(10)
-    counters = world.nodes["n1"].counters["n2"]
-    assert counters.retained_mended == 10
-    assert len(retained(world, "n2")) + counters.retained_not_mended == 40
+    left = len(retained(world, "n2"))
+    assert left > 0
+    assert lost_messages(world.nodes["n1"].counters)["n2.retained_deletions"] == left

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,6 +17,8 @@ from federation.errors import JoinFailed, NotRunning
 from federation.node import own_tags
 from federation.plugin import TICK_SECONDS, FederationPlugin
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, NameConflict
+from federation.stream.frames import encode_block_header
+from federation.stream.receiver import OpenStream
 from federation.stream.state import State
 from mqtt_client import MqttClient
 from waiting import DEADLINE, POLL_SECONDS
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from broker.server.lifecycle import Server
 
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
+
+MESSAGES: Final = 2_000  # more than a session queues
 
 pytestmark = pytest.mark.uncompiled
 
@@ -188,15 +192,24 @@ async def test_what_a_deadline_delivers_waits_for_nothing_else(start_server: Sta
     """The rest of a block whose stream ended while receivers were full."""
     node = await start(start_server, "a")
     client = await MqttClient.connect(int(node.server.listeners.addresses[0].rpartition(":")[2]))
-    await client.subscribe("t")
+    await client.subscribe("t", qos=1)
     member = Member("gone", "127.0.0.1", 1, own_tags(nobody(), True), MemberStatus.ALIVE)
     node.plugin.membership.receive_events([MemberJoin(member)])
     sender = node.plugin.node.senders["gone"]
     sender.backoff_seconds_min = sender.backoff_seconds_max = 1000.0  # a new try would be a turn
     await until(lambda: sender.state is State.BACKOFF)
-    receiver = node.plugin.node.receivers["gone"]
-    receiver._block = (encode_publish(4, b"t", b"rest", 0, False, False, 0, b""), 4)
-    assert (await client.message(3 * TICK_SECONDS)).payload == b"rest"
+    receiver = node.plugin.node.receivers.get("gone")
+    receiver.hello("session")
+    stream = OpenStream()
+    receiver.open_stream(stream, node.server.now())
+    packets = b"".join(encode_publish(4, b"t", b"%d" % number, 1, False, False, 1, b"") for number in range(MESSAGES))
+    block = encode_block_header(4, MESSAGES, len(packets)) + packets
+    assert receiver.receive_batch(stream, 0, MESSAGES, block, node.server.now()) == MESSAGES - 1
+    assert receiver.publisher.held, "the queue is full"
+    receiver.close_stream(stream)
+    node.server.flush_soon()
+    for number in range(MESSAGES):
+        assert (await client.message(3 * TICK_SECONDS)).payload == b"%d" % number
     await client.close()
 
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from federation.stream.direct import (
+from federation.stream.direct_wire import (
     PREFACE,
     Answers,
     ClientReader,

@@ -25,11 +25,13 @@ from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.message import NEVER
 from broker.session.connection import Connection
-from federation.api.pb import federation_pb2 as pb
-from federation.node import Node, NotAMember, own_tags
+from federation.node import Node, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
 from federation.settings import FederationSettings
-from federation.stream.batches import Batch
+from federation.stream.go_client import GoClient
+from federation.stream.go_events import receive_event
+from federation.stream.receiver import OpenStream
+from federation.stream.receivers import NotAMember
 from federation.stream.sender import PeerSender
 from federation.stream.state import State
 from federation.stream.waiting import StreamError
@@ -85,15 +87,17 @@ class Client:
         return [publish.payload for publish in self.received]
 
 
-class Link:
-    """One connection from a sender to a receiver, for one attempt."""
+class Link(OpenStream):
+    """One connection from a sender to a receiver, for one attempt: blocks go over whole, events one by one."""
 
     def __init__(self, world: World, sender: PeerSender, client: str) -> None:
+        super().__init__()
         self.world = world
         self.sender = sender
         self.client = client
         self.attempt = sender.attempt
-        self.stream = 0
+        self.go = None if sender.extended else GoClient(sender)
+        self.began = False
         self.open = True
         world.after(LATENCY, self.hello)
 
@@ -104,7 +108,7 @@ class Link:
             self.lost("unreachable")
             return
         try:
-            clean_start, next_event_id = server.hello(self.client, self.sender.session_id)
+            clean_start, next_event_id = server.receivers.get(self.client).hello(self.sender.session_id)
         except (NotAMember, StreamError) as error:
             self.lost(str(error))
             return
@@ -115,14 +119,23 @@ class Link:
             return self.lost("gone")
         self.sender.hello_reply(self.attempt, clean_start, next_event_id, self.world.now)
         if self.sender.state is State.STREAMING:
-            receiver = self.world.nodes[self.sender.name].receiver(self.client)
-            self.stream = receiver.open_stream(self.sender.batched, self.world.now)
+            self.began = True
+            self.world.nodes[self.sender.name].receivers.get(self.client).open_stream(self, self.world.now)
         return None
 
-    def write(self, batch: Batch) -> None:
-        self.world.after(LATENCY, lambda: self.deliver(batch))
+    def flush(self) -> bool:
+        """What the sender wants sent; whether there was anything."""
+        now = self.world.now
+        if self.go is not None:
+            sent = [(-1, 1, event) for event in self.go.take_events(now)]
+        else:
+            blocks = self.sender.take_blocks(now)
+            sent = [(block.first_id, block.events, b"".join(block.encode(now))) for block in blocks]
+        for first_id, count, data in sent:
+            self.world.after(LATENCY, lambda item=(first_id, count, data): self.deliver(*item))  # type: ignore[misc]
+        return bool(sent)
 
-    def deliver(self, batch: Batch) -> None:
+    def deliver(self, first_id: int, count: int, data: bytes) -> None:
         world = self.world
         if not self.open:
             return
@@ -130,12 +143,11 @@ class Link:
             self.lost("unreachable")
             return
         try:
-            receiver = world.nodes[self.sender.name].receiver(self.client)
-            if batch.single is None:
-                ack = receiver.receive_batch(self.stream, batch.first_id, batch.count, batch.events, world.now)
+            receiver = world.nodes[self.sender.name].receivers.get(self.client)
+            if first_id >= 0:
+                ack = receiver.receive_batch(self, first_id, count, data, world.now)
             else:
-                for single in batch.single:
-                    ack = receiver.receive_event(self.stream, pb.Event.FromString(single), world.now)
+                ack = receive_event(receiver, self, data, world.now)
         except (NotAMember, StreamError) as error:
             text = str(error)
             malformed = isinstance(error, StreamError) and error.malformed
@@ -143,17 +155,14 @@ class Link:
             return
         world.after(LATENCY, lambda: self.ack(ack))
 
-    def check(self) -> None:
-        """A server ends a stream that it does not serve any more."""
-        server = self.world.nodes.get(self.sender.name)
-        receiver = None if server is None else server.receivers.get(self.client)
-        if receiver is None or receiver.stream != self.stream:
-            self.lost("ended by the server")
+    def end(self, text: str, malformed: bool = False) -> None:
+        """The server does not serve the stream any more."""
+        self.world.after(0.0, lambda: self.lost(text, malformed))
 
     def ack(self, event_id: int) -> None:
         node = self.world.nodes.get(self.client)
         if self.open and node is not None:
-            node.ack(self.sender, self.attempt, event_id, self.world.now)
+            self.sender.ack(self.attempt, event_id, self.world.now)
             self.sender.want_attention()
 
     def lost(self, reason: str, malformed: bool = False) -> None:
@@ -264,12 +273,10 @@ class World:
                         if link is not None:
                             link.open = False
                         self.links[(name, sender.name)] = Link(self, sender, name)
-                    elif link is not None and link.stream:
-                        link.check()
                 for sender in node.outlets.take_ready():
-                    for batch in sender.take_batches(self.now):
-                        self.links[(name, sender.name)].write(batch)
-                        busy = True
+                    link = self.links.get((name, sender.name))
+                    if link is not None and link.began:
+                        busy = link.flush() or busy
             if not busy and not any(client.connection.dirty for client in self.clients):
                 return
         raise AssertionError("no rest within a turn")

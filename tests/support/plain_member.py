@@ -10,7 +10,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from federation.api.pb import federation_pb2 as pb
+from federation.pb import federation_pb2 as pb
 from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
 from federation.shell.gossip import GossipShell

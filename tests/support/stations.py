@@ -18,7 +18,7 @@ from broker.session.connection import Connection
 from federation.node import Node, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
 from federation.settings import FederationSettings
-from federation.shell.grpc_client import PeerClient
+from federation.shell.peer_client import PeerClient
 from federation.shell.stream_server import StreamServer
 from federation.stream.frames import SUBSCRIBE, encode_interest
 from federation.stream.state import State
@@ -126,7 +126,7 @@ class Station:
         """The other node's tags as gossip tells them."""
         tags = own_tags(addr, True)
         if not direct:
-            tags["fed_ext"] = "batch1"
+            del tags["fed_ext"]
         member = Member(name, "127.0.0.1", 7946, tags, MemberStatus.ALIVE)
         event = MemberUpdate(member) if name in self.node.senders else MemberJoin(member)
         self.node.member_events([event], self.now())
@@ -134,14 +134,14 @@ class Station:
         sender.backoff_seconds_min = BACKOFF_SECONDS_MIN
         sender.backoff_seconds_max = BACKOFF_SECONDS_MAX
         self.follow()
-        self.streams.members_changed()
+        self.streams.carry_out()
         self.changed()
 
     def part(self, name: str) -> None:
         member = Member(name, "127.0.0.1", 7946, {}, MemberStatus.LEFT)
         self.node.member_events([MemberLeave(member)], self.now())
         self.follow()
-        self.streams.members_changed()
+        self.streams.carry_out()
         self.changed()
 
     def changed(self) -> None:
@@ -157,7 +157,7 @@ class Station:
         for name, sender in self.node.senders.items():
             found = self.clients.get(name)
             if found is None:
-                found = self.clients[name] = PeerClient(self.node, sender, self.changed, self.log)
+                found = self.clients[name] = PeerClient(self.name, sender, self.changed, self.changed, self.log)
             found.follow()
 
     def turn(self) -> None:
@@ -178,7 +178,7 @@ class Station:
         for sender in self.node.outlets.take_ready():
             client = self.clients.get(sender.name)
             if client is not None and client.sender is sender:
-                client.writer.flush()
+                client.writer.flush_at(self.now())
         if self._timer is not None:
             self._timer.cancel()
         at = min(self.node.next_timeout(), self.broker.next_timeout() or self.now() + 60.0, self.now() + 60.0)

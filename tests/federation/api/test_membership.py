@@ -17,9 +17,9 @@ from broker.config.settings import ApiListener, ApiSettings
 from broker.server.logging import get_logger
 from federation.api.control import MembershipControl
 from federation.api.membership import MembershipService
-from federation.api.pb import federation_pb2 as pb
-from federation.api.pb.federation_pb2_grpc import MembershipStub
 from federation.errors import JoinFailed, NotRunning
+from federation.pb import federation_pb2 as pb
+from federation.pb.federation_pb2_grpc import MembershipStub
 from federation.serf.events import Member, MemberStatus
 from federation.serf.joins import JOIN_ADDRESSES_MAX
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest_asyncio
 
 from direct_peers import Proxy
-from federation.shell import stream_server
 from federation.shell.direct_client import DirectConnection
+from federation.shell.direct_probe import ProbeConnection
 from federation.shell.direct_server import DirectServerProtocol
+from federation.shell.stream_server import Front, Passing
 from stations import BYTES_MAX, StartStation, Station
 
 
@@ -40,7 +41,7 @@ async def start_station() -> AsyncIterator[StartStation]:
     left = [
         found
         for found in gc.get_objects()
-        if isinstance(found, (DirectServerProtocol, DirectConnection, stream_server._Front, stream_server._Passing))
+        if isinstance(found, (DirectServerProtocol, DirectConnection, ProbeConnection, Front, Passing))
     ]
     assert left == [], "a timer or a task keeps a connection"
 

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from direct_peers import Raw, Script, read_batches
-from federation.shell import direct_client
-from federation.stream.direct import (
+from federation.stream import direct_client
+from federation.stream.direct_wire import (
     ACK_PONG,
     STATUS_NOT_A_MEMBER,
     STATUS_OK,
@@ -92,7 +92,7 @@ async def test_the_answer_to_the_first_hello_gets_lost(start_station: StartStati
 async def test_a_server_without_a_sign_of_life(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked, and given up when it does not answer; one that answers is not."""
     monkeypatch.setattr(direct_client, "PING_SECONDS", 0.05)
-    monkeypatch.setattr(direct_client, "SILENCE_SECONDS_MAX", 0.15)
+    monkeypatch.setattr(direct_client, "PONG_SECONDS_MAX", 0.1)
     pings: list[int] = []
 
     async def serve(peer: Raw, reader: ServerReader) -> None:
@@ -113,14 +113,14 @@ async def test_a_server_without_a_sign_of_life(start_station: StartStation, monk
     n1.meet("n2", script.addr)
     await n1.until(lambda: len(script.hellos) >= 3, "tries")
     assert pings[:2] == [6, 0]
-    assert n1.reasons()[0] == "no sign of life for 0.15 s"
+    assert n1.reasons()[0] == "no answer to a ping for 0.1 s"
     await n1.stop()
     script.server.close()
 
 
 async def test_a_stream_that_begins_while_receivers_are_full_waits(start_station: StartStation) -> None:
     n1 = await lone(start_station)
-    publisher = n1.node.receivers["peer"].publisher
+    publisher = n1.node.receivers.get("peer").publisher
     n1.broker.hold(publisher)
     n1.changed()
     peer = await Raw.connect(n1.port)

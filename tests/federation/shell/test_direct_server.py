@@ -14,10 +14,12 @@ import pytest
 from broker.codec.packets import Publish
 from broker.server.start_error import StartError
 from direct_peers import Raw
-from federation.shell import direct_server, stream_server
+from federation.shell import direct_server as direct_server_shell
+from federation.shell import stream_server
 from federation.shell.stream_server import GRPC_PREFACE
+from federation.stream import direct_server, served_stream
 from federation.stream.counters import DROP_REFUSED
-from federation.stream.direct import (
+from federation.stream.direct_wire import (
     ACK_PONG,
     PING,
     PREFACE,
@@ -49,12 +51,12 @@ async def test_hello_batch_and_ping_in_pieces(start_station: StartStation, piece
     assert answers.ack == 1
     assert sorted(n1.node.tree.interest_of("peer")) == [(b"", b"a"), (b"", b"b")]
     peer.writer.transport.abort()
-    await n1.until(lambda: not n1.node.receivers["peer"].streaming, "the end")
+    await n1.until(lambda: not n1.node.receivers.get("peer").stream, "the end")
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"x", b"GMQE", b"GMQD\x02", b"PRI * HTTP/1", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01", b"\0" * 9],
+    [b"x", b"GMQE", b"GMQD\x01", b"PRI * HTTP/1", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01", b"\0" * 9],
 )
 async def test_wrong_prefaces_are_closed_and_counted(start_station: StartStation, data: bytes) -> None:
     n1 = await lone(start_station)
@@ -99,7 +101,7 @@ async def test_a_hello_that_is_refused_says_why(
     assert (reply.status, reply.text) == (status, text)
     assert await peer.rest() == b""
     assert not n1.streams.connections
-    assert not n1.node.receivers["peer"].streaming
+    assert not n1.node.receivers.get("peer").stream
 
 
 async def test_a_second_stream_replaces_the_first(start_station: StartStation) -> None:
@@ -114,7 +116,7 @@ async def test_a_second_stream_replaces_the_first(start_station: StartStation) -
     assert await first.end() == (False, "replaced by a newer stream of this node")
     second.writer.write(encode_batch(1, 1, interest(b"b")))
     await second.until(lambda found: found.ack == 1)
-    assert n1.node.receivers["peer"].streaming
+    assert n1.node.receivers.get("peer").stream
     assert n1.node.counters["peer"].streams_replaced == 1
     n1.part("peer")
     assert await second.end() == (False, "peer is not a member any more")
@@ -199,6 +201,7 @@ async def test_while_a_large_batch_comes_the_client_hears_of_us(
 ) -> None:
     """It cannot be asked: a ping would wait behind the batch."""
     monkeypatch.setattr(direct_server, "HELD_SECONDS", 0.05)
+    monkeypatch.setattr(served_stream, "HELD_SECONDS", 0.05)
     n1 = await lone(start_station)
     peer = await Raw.connect(n1.port)
     await peer.hello()
@@ -227,7 +230,7 @@ async def test_a_silent_client_is_closed(start_station: StartStation, monkeypatc
     peer = await Raw.connect(n1.port)
     await peer.hello()
     assert await peer.end() == (False, "nothing for 0.1 s")
-    assert not n1.node.receivers["peer"].streaming
+    assert not n1.node.receivers.get("peer").stream
 
 
 async def clog(n1: Station, peer: Raw) -> None:
@@ -251,7 +254,7 @@ async def small_peer(port: int) -> Raw:
 async def test_a_client_that_never_reads_its_answers_is_aborted(
     start_station: StartStation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct_server, "ANSWERS_BYTES_MAX", 2000)
+    monkeypatch.setattr(direct_server_shell, "ANSWERS_BYTES_MAX", 2000)
     n1 = await lone(start_station)
     peer = await small_peer(n1.port)
     await connections_become(n1, 1)
@@ -261,14 +264,14 @@ async def test_a_client_that_never_reads_its_answers_is_aborted(
             peer.writer.write(PING)
             await asyncio.sleep(0)
     assert n1.log.values("ended an event stream", "reason") == ["it does not read what we answer"]
-    assert not n1.node.receivers["peer"].streaming
+    assert not n1.node.receivers.get("peer").stream
     peer.writer.transport.abort()
 
 
 @pytest.mark.interpreted
 async def test_the_end_waits_for_nobody(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers are stuck: that it was told the reason is not waited for."""
-    monkeypatch.setattr(direct_server, "CLOSE_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(direct_server_shell, "CLOSE_SECONDS_MAX", 0.05)
     n1 = await lone(start_station)
     peer = await small_peer(n1.port)
     await connections_become(n1, 1)

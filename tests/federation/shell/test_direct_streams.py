@@ -12,10 +12,11 @@ from typing import Any, Final
 import pytest
 
 from direct_peers import Raw
-from federation.shell import direct_client, direct_server, grpc_client, grpc_options, grpc_server
+from federation.shell import grpc_options
 from federation.shell.stream_server import GRPC_PREFACE
+from federation.stream import direct_client, direct_server, served_stream, stream_choice
 from federation.stream import sender as sender_module
-from federation.stream.direct import (
+from federation.stream.direct_wire import (
     PREFACE,
 )
 from stations import Client, StartStation, connections_become, two_nodes
@@ -46,11 +47,7 @@ async def test_messages_pass_both_ways(start_station: StartStation, host: str) -
     assert n1.kinds() == n2.kinds() == ["direct"]
     assert len(readers[0].payloads) == len(readers[1].payloads) == 400
     for station in (n1, n2):
-        connection = next(iter(station.clients.values())).writer.direct
-        assert connection is not None
-        transports = [connection._transport, *station.streams.connections]
-        for transport in transports:
-            assert transport is not None
+        for transport in station.streams.connections:
             assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
@@ -137,7 +134,7 @@ async def test_returns_from_grpc_as_soon_as_a_direct_stream_gets_through(
     start_station: StartStation, start_proxy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing breaks, nothing is lost or doubled, and it is asked for without a session."""
-    monkeypatch.setattr(grpc_client, "DIRECT_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(stream_choice, "PROBE_SECONDS", 0.05)
     n1, n2 = await two_nodes(start_station)
     proxy = await start_proxy(n2.port, "gRPC")
     reader, writer = Client(n2, "r"), Client(n1, "w")
@@ -171,24 +168,25 @@ async def test_returns_from_grpc_as_soon_as_a_direct_stream_gets_through(
 @pytest.mark.parametrize("kind", ["direct", "gRPC"])
 @pytest.mark.interpreted
 async def test_full_receivers_do_not_end_a_stream(
-    start_station: StartStation, monkeypatch: pytest.MonkeyPatch, kind: str
+    start_station: StartStation, start_proxy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """While nothing is read, the other node hears that we live: the acknowledgement is said again."""
     monkeypatch.setattr(direct_client, "PING_SECONDS", 0.1)
-    monkeypatch.setattr(direct_client, "SILENCE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(direct_client, "PONG_SECONDS_MAX", 0.2)
     monkeypatch.setattr(direct_server, "SILENCE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(served_stream, "HELD_SECONDS", 0.05)
     monkeypatch.setattr(direct_server, "HELD_SECONDS", 0.05)
-    monkeypatch.setattr(grpc_server, "HELD_SECONDS", 0.05)
     monkeypatch.setattr(sender_module, "ACK_SECONDS_MAX", 0.4)
     n1, n2 = await two_nodes(start_station)
     reader, writer = Client(n2, "r"), Client(n1, "w")
     reader.subscribe("t")
-    n1.meet("n2", n2.addr, direct=kind == "direct")
-    n2.meet("n1", n1.addr, direct=kind == "direct")
+    proxy = await start_proxy(n2.port, "pass" if kind == "direct" else "gRPC")
+    n1.meet("n2", proxy.addr)
+    n2.meet("n1", n1.addr)
     await n1.until(lambda: n1.node.tree.interest_of("n2"), "interest")
     writer.publish("t", b"0")
     await n2.until(lambda: reader.payloads, "message")
-    publisher = n2.node.receivers["n1"].publisher
+    publisher = n2.node.receivers.get("n1").publisher
     n2.broker.hold(publisher)
     n2.changed()
     held_until = n1.now() + 1.2

@@ -12,7 +12,7 @@ from stations import StartStation, two_nodes
 async def test_a_refusal_during_the_join_is_no_warning(
     start_station: StartStation, monkeypatch: pytest.MonkeyPatch, joining_seconds: float, level: str, direct: bool
 ) -> None:
-    monkeypatch.setattr("federation.shell.grpc_client.JOINING_SECONDS", joining_seconds)
+    monkeypatch.setattr("federation.shell.peer_client.JOINING_SECONDS", joining_seconds)
     n1, n2 = await two_nodes(start_station)
     n1.meet("n2", n2.addr, direct)
     await n1.until(n1.reasons, "a refusal")

@@ -12,10 +12,12 @@ from broker.message import NEVER, Message
 from federation.stream.frames import (
     HEADER_SIZE,
     PUBLISH,
+    PUBLISH_BLOCK,
     SUBSCRIBE,
     FrameError,
     body_start,
-    decode_block_header,
+    count_events,
+    decode_block_version,
     decode_groups,
     decode_interest,
     decode_packet,
@@ -27,6 +29,7 @@ from federation.stream.frames import (
     encode_packet,
     expiry_offset,
     fill_expiry,
+    skip_packets,
 )
 
 TOPICS = st.sampled_from([b"a", b"a/b", b"\xc3\xa4/b", b"x" * 200])
@@ -95,25 +98,41 @@ def test_a_cut_frame_is_a_frame_error(message: Message, groups: list[tuple[bytes
 
 @given(st.binary(max_size=60))
 def test_garbage_is_a_frame_error_or_a_frame(data: bytes) -> None:
-    for decode in (decode_interest, decode_block_header, decode_groups):
+    for decode in (decode_interest, decode_groups):
         with contextlib.suppress(FrameError):
             decode(data, 0, len(data))
+    with contextlib.suppress(FrameError):
+        count_events(data, PUBLISH_BLOCK, len(data) & 1, 0, len(data))
+    with contextlib.suppress(FrameError):
+        skip_packets(data, 0, len(data), 5)
     for version in (4, 5):
         with contextlib.suppress(FrameError):
             decode_packet(data, 0, len(data), version, 0.0)
 
 
 def test_block_header() -> None:
-    header = encode_block_header(4, 70_000, 300)
-    assert len(header) == HEADER_SIZE + 5
-    assert int.from_bytes(header[2:6], "big") == 305
-    assert decode_block_header(header, HEADER_SIZE, len(header)) == (4, 70_000)
     for version in (4, 5):
-        for count in (1, 2, 0x7FFF_FFFF):
+        for count in (1, 2, 70_000, 0x7FFF_FFFF):
             header = encode_block_header(version, count, 70)
             assert header == b"\3\0\0\0\0\x4b" + bytes((version,)) + count.to_bytes(4, "big")
+            assert count_events(header, PUBLISH_BLOCK, 0, HEADER_SIZE, len(header)) == count
+            assert decode_block_version(header, HEADER_SIZE) == version
     with pytest.raises(FrameError, match="level 3, may be 4 or 5"):
-        decode_block_header(b"\3\0\0\0\0", 0, 5)
+        decode_block_version(b"\3\0\0\0\0", 0)
+
+
+def test_every_frame_but_a_block_is_one_event() -> None:
+    for kind in (0, PUBLISH, SUBSCRIBE, 99):
+        assert count_events(b"", kind, 0, 0, 0) == 1
+    block = b"\0\3abc" + encode_block_header(5, 7, 0)[HEADER_SIZE:]
+    assert count_events(block, PUBLISH_BLOCK, 1, 0, len(block)) == 7
+
+
+@given(st.lists(MESSAGES, max_size=6), st.integers(0, 8))
+def test_packets_are_skipped_whole(messages: list[Message], count: int) -> None:
+    packets = [encode_packet(message, 5) for message in messages]
+    data = b"??" + b"".join(packets)
+    assert skip_packets(data, 2, len(data), count) == 2 + sum(len(packet) for packet in packets[:count])
 
 
 def test_extensions_are_stepped_over() -> None:

@@ -7,11 +7,10 @@ import random
 import pytest
 
 from broker.message import NEVER, Message
-from federation.stream.batches import Outlets
 from federation.stream.counters import DROP_OUTBOX_AGE, DROP_REFUSED, DROP_TOO_LARGE, StreamCounters
 from federation.stream.frames import HEADER_SIZE, PUBLISH, PUBLISH_BLOCK, STATE_BEGIN, STATE_END, SUBSCRIBE, UNSUBSCRIBE
 from federation.stream.full_state import LocalState
-from federation.stream.outbox import BLOCK_BYTES_MAX, Outbox
+from federation.stream.outbox import BLOCK_BYTES_MAX, Block, Outbox
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import (
     ACK_RATE_MIN,
@@ -20,7 +19,9 @@ from federation.stream.sender import (
     EAGER_BLOCKS,
     HELLO_SECONDS_MAX,
     LINGER_SECONDS,
+    STATE_BLOCKS_MAX,
     WINDOW_BLOCKS_MAX,
+    Outlets,
     PeerSender,
 )
 from federation.stream.state import State
@@ -49,17 +50,21 @@ def streaming(now: float = 0.0) -> PeerSender:
 
 
 def kinds(sender: PeerSender, now: float) -> list[tuple[int, list[int]]]:
-    """First id and frame kinds of each batch that leaves now."""
+    """First id and frame kinds of each block that leaves now."""
     found = []
-    for batch in sender.take_batches(now):
+    for block in sender.take_blocks(now):
+        data = frames_of(block, now)
         frames = []
         pos = 0
-        while pos < len(batch.events):
-            frames.append(batch.events[pos])
-            pos += HEADER_SIZE + int.from_bytes(batch.events[pos + 2 : pos + HEADER_SIZE], "big")
-        assert len(frames) == batch.count
-        found.append((batch.first_id, frames))
+        while pos < len(data):
+            frames.append(data[pos])
+            pos += HEADER_SIZE + int.from_bytes(data[pos + 2 : pos + HEADER_SIZE], "big")
+        found.append((block.first_id, frames))
     return found
+
+
+def frames_of(block: Block, now: float = 0.0) -> bytes:
+    return b"".join(block.encode(now))
 
 
 def test_states_from_start_to_stop() -> None:
@@ -129,7 +134,7 @@ def test_a_node_that_asks_for_what_is_not_kept_gets_a_new_session(next_event_id:
     sender = streaming()
     session_id = sender.session_id
     sender.forward_run(PACKET, 1, 4, 0.0)
-    sender.take_batches(0.0)
+    sender.take_blocks(0.0)
     sender.connection_lost(1, "reset", 0.0)
     sender.handle_timeout(1.0)
     sender.hello_reply(2, False, next_event_id, 1.0)
@@ -144,7 +149,7 @@ def test_resume_sends_what_is_not_acknowledged() -> None:
     sender = streaming()
     for number in range(3):
         sender.forward(Message(b"t", b"%d" % number, 1, True), (), 0.0)
-        sender.take_batches(LINGER_SECONDS * 2)
+        sender.take_blocks(LINGER_SECONDS * 2)
     sender.ack(1, 2, 0.0)
     sender.connection_lost(1, "reset", 0.0)
     sender.handle_timeout(1.0)
@@ -173,11 +178,11 @@ def test_a_batch_leaves_at_once_while_few_are_on_the_way_else_it_gathers() -> No
     assert kinds(sender, LINGER_SECONDS) == [(next_id, [PUBLISH_BLOCK, PUBLISH_BLOCK])], "a frame for each version"
     sender.forward_run(PACKET, 1, 4, 0.002)
     assert kinds(sender, 0.002) == []
-    sender.ack(1, next_id + 1, 0.002)
-    assert kinds(sender, 0.002) == [(next_id + 2, [PUBLISH_BLOCK])]
+    sender.ack(1, next_id + 3, 0.002)
+    assert kinds(sender, 0.002) == [(next_id + 4, [PUBLISH_BLOCK])], "an id for each message"
     big = b"\x30" * BLOCK_BYTES_MAX
     sender.forward_run(big, 1, 4, 0.002)
-    assert kinds(sender, 0.002) == [(next_id + 3, [PUBLISH_BLOCK])], "full"
+    assert kinds(sender, 0.002) == [(next_id + 5, [PUBLISH_BLOCK])], "full"
 
 
 def test_the_shell_is_asked_once_a_block() -> None:
@@ -187,7 +192,7 @@ def test_the_shell_is_asked_once_a_block() -> None:
     for _ in range(10):
         sender.forward_run(PACKET, 1, 4, 0.0)
     assert outlets.take_ready() == [sender]
-    sender.take_batches(0.0)
+    sender.take_blocks(0.0)
     sender.forward_run(PACKET, 1, 4, 0.0)
     assert outlets.take_ready() == [], "it gathers, and has its timer"
 
@@ -196,11 +201,11 @@ def test_the_window_is_bounded() -> None:
     sender = streaming()
     for _ in range(WINDOW_BLOCKS_MAX + 20):
         sender.forward_run(b"\x30" * BLOCK_BYTES_MAX, 1, 4, 0.0)
-    sent = len(sender.take_batches(0.0))
+    sent = len(sender.take_blocks(0.0))
     assert sent <= WINDOW_BLOCKS_MAX
-    assert sender.take_batches(0.1) == []
+    assert sender.take_blocks(0.1) == []
     sender.ack(1, 2, 0.1)
-    assert len(sender.take_batches(0.1)) == 1
+    assert len(sender.take_blocks(0.1)) == 1
 
 
 def test_congestion_is_set_past_the_half_and_cleared_below_the_quarter() -> None:
@@ -213,7 +218,7 @@ def test_congestion_is_set_past_the_half_and_cleared_below_the_quarter() -> None
     assert (sender.congested, sender.outbox.size < 500_000) == (False, True)
     sender.forward_run(run, 1, 4, 0.0)
     assert sender.congested
-    sender.take_batches(0.0)
+    sender.take_blocks(0.0)
     sender.ack(1, 5, 0.0)
     assert sender.congested
     sender.ack(1, 7, 0.0)
@@ -243,17 +248,60 @@ def test_many_changes_of_interest_are_batches_of_the_usual_size() -> None:
     sender = streaming()
     for number in range(5000):
         sender.interest_changed(b"", b"some/filter/of/a/usual/length/%d" % number, True)
-    batches = sender.take_batches(0.0)
-    assert sum(batch.count for batch in batches) == 5000
-    assert len(batches) > 5
-    assert max(len(batch.events) for batch in batches) < BLOCK_BYTES_MAX
-    assert sender.take_batches(0.0) == []
+    blocks = sender.take_blocks(0.0)
+    assert sum(block.events for block in blocks) == 5000
+    assert len(blocks) > 5
+    assert max(len(frames_of(block)) for block in blocks) < BLOCK_BYTES_MAX
+    assert sender.take_blocks(0.0) == []
+
+
+class Retained(LocalState):
+    """A node with many retained messages."""
+
+    def __init__(self, count: int) -> None:
+        self.messages = {b"r/%d" % number: Message(b"r/%d" % number, bytes(200), 1, True) for number in range(count)}
+
+    def retained(self) -> list[Message]:
+        return list(self.messages.values())
+
+    def retained_message(self, topic: bytes) -> Message | None:
+        return self.messages.get(topic)
+
+
+def test_a_full_state_comes_in_slices_and_messages_pass_between() -> None:
+    local = Retained(20_000)
+    outbox = Outbox(2**26, 300.0, True, StreamCounters())
+    sender = PeerSender("other", True, local, Outlets(), outbox, RetainedChanges("this"), random.Random(1))
+    sender.connect("host:1", 0.0)
+    sender.hello_reply(1, True, 0, 0.0)
+    told: set[bytes] = set()
+    calls = 0
+    message_at = 0
+    changed = False
+    while len(told) < 19_999:
+        blocks = sender.take_blocks(calls * 1.0)
+        assert 0 < len(blocks) <= STATE_BLOCKS_MAX + 1
+        for block in blocks:
+            told.update(topic for topic, _ in block.retained or [])
+            if b"live" in frames_of(block):
+                message_at = calls
+        sender.ack(1, blocks[-1].first_id + blocks[-1].events - 1, calls * 1.0)
+        calls += 1
+        if calls == 1:
+            sender.forward_run(b"\x30\x07\x00\x01tlive", 1, 4, calls * 1.0)
+        if not changed:  # it goes before its place in the state has come
+            changed = True
+            del local.messages[b"r/19999"]
+    assert b"r/19999" not in told
+    assert calls > 4
+    assert message_at == 1, "no message waits for the end of the state"
+    assert not sender.full_state.has_more()
 
 
 def test_a_large_message_on_a_slow_line_has_its_time() -> None:
     sender = streaming()
     sender.forward(Message(b"t", b"x" * 100 * ACK_RATE_MIN, 1, False), (), 0.0)
-    sender.take_batches(0.0)
+    sender.take_blocks(0.0)
     assert sender.next_timeout() == pytest.approx(ACK_SECONDS_MAX + 100, abs=1.0)
     sender.handle_timeout(ACK_SECONDS_MAX + 98.0)
     assert state(sender) is State.STREAMING
@@ -268,17 +316,17 @@ def test_a_large_message_travels_alone(retain: bool) -> None:
     sender.forward(Message(b"t", b"before", 1, False), (), 0.0)
     sender.forward(Message(b"t", b"x" * BLOCK_BYTES_MAX, 1, retain), (), 0.0)
     sender.forward(Message(b"t", b"after", 1, False), (), 0.0)
-    batches = sender.take_batches(1.0)
-    assert [b"before" in batch.events for batch in batches] == [True, False, False]
-    assert [batch.count for batch in batches] == [1, 1, 1]
-    assert len(batches[1].events) < BLOCK_BYTES_MAX + 100
+    blocks = sender.take_blocks(1.0)
+    assert [b"before" in frames_of(block) for block in blocks] == [True, False, False]
+    assert [block.events for block in blocks] == [1, 1, 1]
+    assert len(frames_of(blocks[1])) < BLOCK_BYTES_MAX + 100
 
 
 def test_a_refused_batch_is_the_one_that_the_next_hello_tells() -> None:
     sender = streaming()
     for number in range(3):
         sender.forward(Message(b"t", b"%d" % number, 1, True), (), 0.0)
-        sender.take_batches(1.0)
+        sender.take_blocks(1.0)
     session_id = sender.session_id
     sender.refused(1, "too large", 1.0)
     sender.handle_timeout(2.0)
@@ -288,8 +336,8 @@ def test_a_refused_batch_is_the_one_that_the_next_hello_tells() -> None:
     assert sender.counters.dropped[DROP_REFUSED] == 1
     sender.handle_timeout(10.0)
     sender.hello_reply(3, True, 0, 10.0)
-    batches = sender.take_batches(10.0)
-    assert [batch.events[-1:] for batch in batches[1:]] == [b"2"], "0 had arrived, 1 was refused"
+    blocks = sender.take_blocks(10.0)
+    assert [frames_of(block)[-1:] for block in blocks[1:]] == [b"2"], "0 had arrived, 1 was refused"
 
 
 def test_what_is_larger_than_the_outbox_is_dropped_and_counted() -> None:
@@ -305,7 +353,7 @@ def test_what_waits_too_long_is_dropped_but_not_what_has_an_id() -> None:
     sender.connect("host:1", 0.0)
     sender.hello_reply(1, True, 0, 0.0)
     sender.forward_run(PACKET * 3, 3, 4, 0.0)
-    sender.take_batches(1.0)
+    sender.take_blocks(1.0)
     sender.connection_lost(1, "reset", 1.0)
     sender.forward_run(PACKET * 2, 2, 4, 5.0)
     sender.forward_run(PACKET, 1, 4, 14.0)

@@ -11,12 +11,11 @@ from broker.broker import Broker
 from broker.config.settings import MqttSettings
 from broker.errors import MqttError
 from broker.message import Message
-from federation.stream.batches import Outlets
 from federation.stream.counters import SKIP_FILTER, SKIP_FILTERS_FULL, StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
 from federation.stream.retained_changes import HERE, RetainedChanges
-from federation.stream.sender import PeerSender
+from federation.stream.sender import Outlets, PeerSender
 from federation.stream.tree import FILTERS_MAX, FederationTree, check_interest
 from filter_shapes import SHAPES, bound, memory_of
 

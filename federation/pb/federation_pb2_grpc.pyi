@@ -9,7 +9,7 @@ and are ignored by it (docs/protocol-extensions.md).
 """
 
 from collections import abc as _abc
-from federation.api.pb import federation_pb2 as _federation_pb2
+from federation.pb import federation_pb2 as _federation_pb2
 from google.protobuf import empty_pb2 as _empty_pb2
 from grpc import aio as _aio
 import abc as _abc_1
@@ -43,8 +43,6 @@ class FederationStub:
     """Before each EventStream: whether the server knows this session, and from which event on."""
     EventStream: _grpc.StreamStreamMultiCallable[_federation_pb2.Event, _federation_pb2.Ack]
     """Events one by one: what every node of the federation speaks."""
-    BatchStream: _grpc.StreamStreamMultiCallable[_federation_pb2.EventBatch, _federation_pb2.Ack]
-    """Between nodes that announce it in their Serf tags (tag fed_ext)."""
 
 @_typing.type_check_only
 class FederationAsyncStub(FederationStub):
@@ -55,8 +53,6 @@ class FederationAsyncStub(FederationStub):
     """Before each EventStream: whether the server knows this session, and from which event on."""
     EventStream: _aio.StreamStreamMultiCallable[_federation_pb2.Event, _federation_pb2.Ack]  # type: ignore[assignment]
     """Events one by one: what every node of the federation speaks."""
-    BatchStream: _aio.StreamStreamMultiCallable[_federation_pb2.EventBatch, _federation_pb2.Ack]  # type: ignore[assignment]
-    """Between nodes that announce it in their Serf tags (tag fed_ext)."""
 
 class FederationServicer(metaclass=_abc_1.ABCMeta):
     """Between nodes, on fed_addr. Request metadata node_name is the caller's Serf name."""
@@ -76,14 +72,6 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_pb2.Ack], _abc.AsyncIterator[_federation_pb2.Ack]]:
         """Events one by one: what every node of the federation speaks."""
-
-    @_abc_1.abstractmethod
-    def BatchStream(
-        self,
-        request_iterator: _MaybeAsyncIterator[_federation_pb2.EventBatch],
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_federation_pb2.Ack], _abc.AsyncIterator[_federation_pb2.Ack]]:
-        """Between nodes that announce it in their Serf tags (tag fed_ext)."""
 
 def add_FederationServicer_to_server(servicer: FederationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 
-PREFACE: Final = b"GMQD\x01"  # tells the connection from one of gRPC, which begins with "PRI * HTTP/2.0"
+PREFACE: Final = b"GMQD\x02"  # tells the connection from one of gRPC, which begins with "PRI * HTTP/2.0"
 NAME_BYTES_MAX: Final = 1024
 TEXT_BYTES_MAX: Final = 1024
 BATCH_HEADER_SIZE: Final = 16  # length u32 (of all that follows it), first_event_id u64, event_count u32

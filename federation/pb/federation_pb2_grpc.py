@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from federation.api.pb import federation_pb2 as federation_dot_api_dot_pb_dot_federation__pb2
+from federation.pb import federation_pb2 as federation_dot_pb_dot_federation__pb2
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -19,7 +19,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in federation/api/pb/federation_pb2_grpc.py depends on'
+        + ' but the generated code in federation/pb/federation_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -38,18 +38,13 @@ class FederationStub:
         """
         self.Hello = channel.unary_unary(
                 '/gmqtt.federation.api.Federation/Hello',
-                request_serializer=federation_dot_api_dot_pb_dot_federation__pb2.ClientHello.SerializeToString,
-                response_deserializer=federation_dot_api_dot_pb_dot_federation__pb2.ServerHello.FromString,
+                request_serializer=federation_dot_pb_dot_federation__pb2.ClientHello.SerializeToString,
+                response_deserializer=federation_dot_pb_dot_federation__pb2.ServerHello.FromString,
                 _registered_method=True)
         self.EventStream = channel.stream_stream(
                 '/gmqtt.federation.api.Federation/EventStream',
-                request_serializer=federation_dot_api_dot_pb_dot_federation__pb2.Event.SerializeToString,
-                response_deserializer=federation_dot_api_dot_pb_dot_federation__pb2.Ack.FromString,
-                _registered_method=True)
-        self.BatchStream = channel.stream_stream(
-                '/gmqtt.federation.api.Federation/BatchStream',
-                request_serializer=federation_dot_api_dot_pb_dot_federation__pb2.EventBatch.SerializeToString,
-                response_deserializer=federation_dot_api_dot_pb_dot_federation__pb2.Ack.FromString,
+                request_serializer=federation_dot_pb_dot_federation__pb2.Event.SerializeToString,
+                response_deserializer=federation_dot_pb_dot_federation__pb2.Ack.FromString,
                 _registered_method=True)
 
 
@@ -71,30 +66,18 @@ class FederationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def BatchStream(self, request_iterator, context):
-        """Between nodes that announce it in their Serf tags (tag fed_ext).
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_FederationServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Hello': grpc.unary_unary_rpc_method_handler(
                     servicer.Hello,
-                    request_deserializer=federation_dot_api_dot_pb_dot_federation__pb2.ClientHello.FromString,
-                    response_serializer=federation_dot_api_dot_pb_dot_federation__pb2.ServerHello.SerializeToString,
+                    request_deserializer=federation_dot_pb_dot_federation__pb2.ClientHello.FromString,
+                    response_serializer=federation_dot_pb_dot_federation__pb2.ServerHello.SerializeToString,
             ),
             'EventStream': grpc.stream_stream_rpc_method_handler(
                     servicer.EventStream,
-                    request_deserializer=federation_dot_api_dot_pb_dot_federation__pb2.Event.FromString,
-                    response_serializer=federation_dot_api_dot_pb_dot_federation__pb2.Ack.SerializeToString,
-            ),
-            'BatchStream': grpc.stream_stream_rpc_method_handler(
-                    servicer.BatchStream,
-                    request_deserializer=federation_dot_api_dot_pb_dot_federation__pb2.EventBatch.FromString,
-                    response_serializer=federation_dot_api_dot_pb_dot_federation__pb2.Ack.SerializeToString,
+                    request_deserializer=federation_dot_pb_dot_federation__pb2.Event.FromString,
+                    response_serializer=federation_dot_pb_dot_federation__pb2.Ack.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -123,8 +106,8 @@ class Federation:
             request,
             target,
             '/gmqtt.federation.api.Federation/Hello',
-            federation_dot_api_dot_pb_dot_federation__pb2.ClientHello.SerializeToString,
-            federation_dot_api_dot_pb_dot_federation__pb2.ServerHello.FromString,
+            federation_dot_pb_dot_federation__pb2.ClientHello.SerializeToString,
+            federation_dot_pb_dot_federation__pb2.ServerHello.FromString,
             options,
             channel_credentials,
             insecure,
@@ -150,35 +133,8 @@ class Federation:
             request_iterator,
             target,
             '/gmqtt.federation.api.Federation/EventStream',
-            federation_dot_api_dot_pb_dot_federation__pb2.Event.SerializeToString,
-            federation_dot_api_dot_pb_dot_federation__pb2.Ack.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def BatchStream(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
-            target,
-            '/gmqtt.federation.api.Federation/BatchStream',
-            federation_dot_api_dot_pb_dot_federation__pb2.EventBatch.SerializeToString,
-            federation_dot_api_dot_pb_dot_federation__pb2.Ack.FromString,
+            federation_dot_pb_dot_federation__pb2.Event.SerializeToString,
+            federation_dot_pb_dot_federation__pb2.Ack.FromString,
             options,
             channel_credentials,
             insecure,
@@ -202,7 +158,7 @@ class MembershipStub:
         """
         self.Join = channel.unary_unary(
                 '/gmqtt.federation.api.Membership/Join',
-                request_serializer=federation_dot_api_dot_pb_dot_federation__pb2.JoinRequest.SerializeToString,
+                request_serializer=federation_dot_pb_dot_federation__pb2.JoinRequest.SerializeToString,
                 response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                 _registered_method=True)
         self.Leave = channel.unary_unary(
@@ -212,13 +168,13 @@ class MembershipStub:
                 _registered_method=True)
         self.ForceLeave = channel.unary_unary(
                 '/gmqtt.federation.api.Membership/ForceLeave',
-                request_serializer=federation_dot_api_dot_pb_dot_federation__pb2.ForceLeaveRequest.SerializeToString,
+                request_serializer=federation_dot_pb_dot_federation__pb2.ForceLeaveRequest.SerializeToString,
                 response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                 _registered_method=True)
         self.ListMembers = channel.unary_unary(
                 '/gmqtt.federation.api.Membership/ListMembers',
                 request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
-                response_deserializer=federation_dot_api_dot_pb_dot_federation__pb2.ListMembersResponse.FromString,
+                response_deserializer=federation_dot_pb_dot_federation__pb2.ListMembersResponse.FromString,
                 _registered_method=True)
 
 
@@ -260,7 +216,7 @@ def add_MembershipServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Join': grpc.unary_unary_rpc_method_handler(
                     servicer.Join,
-                    request_deserializer=federation_dot_api_dot_pb_dot_federation__pb2.JoinRequest.FromString,
+                    request_deserializer=federation_dot_pb_dot_federation__pb2.JoinRequest.FromString,
                     response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
             ),
             'Leave': grpc.unary_unary_rpc_method_handler(
@@ -270,13 +226,13 @@ def add_MembershipServicer_to_server(servicer, server):
             ),
             'ForceLeave': grpc.unary_unary_rpc_method_handler(
                     servicer.ForceLeave,
-                    request_deserializer=federation_dot_api_dot_pb_dot_federation__pb2.ForceLeaveRequest.FromString,
+                    request_deserializer=federation_dot_pb_dot_federation__pb2.ForceLeaveRequest.FromString,
                     response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
             ),
             'ListMembers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListMembers,
                     request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
-                    response_serializer=federation_dot_api_dot_pb_dot_federation__pb2.ListMembersResponse.SerializeToString,
+                    response_serializer=federation_dot_pb_dot_federation__pb2.ListMembersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -305,7 +261,7 @@ class Membership:
             request,
             target,
             '/gmqtt.federation.api.Membership/Join',
-            federation_dot_api_dot_pb_dot_federation__pb2.JoinRequest.SerializeToString,
+            federation_dot_pb_dot_federation__pb2.JoinRequest.SerializeToString,
             google_dot_protobuf_dot_empty__pb2.Empty.FromString,
             options,
             channel_credentials,
@@ -359,7 +315,7 @@ class Membership:
             request,
             target,
             '/gmqtt.federation.api.Membership/ForceLeave',
-            federation_dot_api_dot_pb_dot_federation__pb2.ForceLeaveRequest.SerializeToString,
+            federation_dot_pb_dot_federation__pb2.ForceLeaveRequest.SerializeToString,
             google_dot_protobuf_dot_empty__pb2.Empty.FromString,
             options,
             channel_credentials,
@@ -387,7 +343,7 @@ class Membership:
             target,
             '/gmqtt.federation.api.Membership/ListMembers',
             google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
-            federation_dot_api_dot_pb_dot_federation__pb2.ListMembersResponse.FromString,
+            federation_dot_pb_dot_federation__pb2.ListMembersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,6 +21,24 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _StateMark:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StateMarkEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateMark.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STATE_MARK_UNSPECIFIED: _StateMark.ValueType  # 0
+    STATE_MARK_BEGIN: _StateMark.ValueType  # 1
+    STATE_MARK_END: _StateMark.ValueType  # 2
+
+class StateMark(_StateMark, metaclass=_StateMarkEnumTypeWrapper):
+    """The events between BEGIN and END are the whole interest of the sending node."""
+
+STATE_MARK_UNSPECIFIED: StateMark.ValueType  # 0
+STATE_MARK_BEGIN: StateMark.ValueType  # 1
+STATE_MARK_END: StateMark.ValueType  # 2
+Global___StateMark: _TypeAlias = StateMark  # noqa: Y015
+
 class _Status:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -56,7 +74,10 @@ class Event(_message.Message):
     SUBSCRIBE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     UNSUBSCRIBE_FIELD_NUMBER: _builtins.int
+    STATE_MARK_FIELD_NUMBER: _builtins.int
     id: _builtins.int
+    state_mark: Global___StateMark.ValueType
+    """Only to nodes that announce fed_ext: a Go broker ends on an event that it does not know."""
     @_builtins.property
     def Subscribe(self) -> Global___Subscribe: ...
     @_builtins.property
@@ -70,12 +91,13 @@ class Event(_message.Message):
         Subscribe: Global___Subscribe | None = ...,
         message: Global___Message | None = ...,
         unsubscribe: Global___Unsubscribe | None = ...,
+        state_mark: Global___StateMark.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "message", b"message", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "message", b"message", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "id", b"id", "message", b"message", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["Event", b"Event", "Subscribe", b"Subscribe", "id", b"id", "message", b"message", "state_mark", b"state_mark", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_Event: _TypeAlias = _typing.Literal["Subscribe", "message", "unsubscribe"]  # noqa: Y015
+    _WhichOneofReturnType_Event: _TypeAlias = _typing.Literal["Subscribe", "message", "unsubscribe", "state_mark"]  # noqa: Y015
     _WhichOneofArgType_Event: _TypeAlias = _typing.Literal["Event", b"Event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_Event) -> _WhichOneofReturnType_Event | None: ...
 
@@ -138,6 +160,9 @@ class Message(_message.Message):
     RESPONSE_TOPIC_FIELD_NUMBER: _builtins.int
     USER_PROPERTIES_FIELD_NUMBER: _builtins.int
     CORRELATION_DATA_RAW_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    STATE_FLAGS_FIELD_NUMBER: _builtins.int
+    EXPIRED_FIELD_NUMBER: _builtins.int
     topic_name: _builtins.str
     payload: _builtins.bytes
     qos: _builtins.int
@@ -150,8 +175,18 @@ class Message(_message.Message):
     response_topic: _builtins.str
     correlation_data_raw: _builtins.bytes
     """Correlation data that is not UTF-8 and so does not fit field 6."""
+    state_flags: _builtins.int
+    """Present: a retained message as state, stored and delivered to nobody. The value is the flags of a RETAINED frame
+    (docs/protocol-extensions.md).
+    """
+    expired: _builtins.bool
+    """The message has expired. It is delivered to nobody; a retained one deletes its topic's message."""
     @_builtins.property
     def user_properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___UserProperty]: ...
+    @_builtins.property
+    def groups(self) -> Global___Groups:
+        """The shared groups for which the sending node chose the receiving one. Missing: the sending node names no groups."""
+
     def __init__(
         self,
         *,
@@ -166,14 +201,61 @@ class Message(_message.Message):
         response_topic: _builtins.str = ...,
         user_properties: _abc.Iterable[Global___UserProperty] | None = ...,
         correlation_data_raw: _builtins.bytes = ...,
+        groups: Global___Groups | None = ...,
+        state_flags: _builtins.int | None = ...,
+        expired: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_state_flags", b"_state_flags", "groups", b"groups", "state_flags", b"state_flags"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_state_flags", b"_state_flags", "content_type", b"content_type", "correlation_data", b"correlation_data", "correlation_data_raw", b"correlation_data_raw", "expired", b"expired", "groups", b"groups", "message_expiry", b"message_expiry", "payload", b"payload", "payload_format", b"payload_format", "qos", b"qos", "response_topic", b"response_topic", "retained", b"retained", "state_flags", b"state_flags", "topic_name", b"topic_name", "user_properties", b"user_properties"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__state_flags: _TypeAlias = _typing.Literal["state_flags"]  # noqa: Y015
+    _WhichOneofArgType__state_flags: _TypeAlias = _typing.Literal["_state_flags", b"_state_flags"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__state_flags) -> _WhichOneofReturnType__state_flags | None: ...
+
+Global___Message: _TypeAlias = Message  # noqa: Y015
+
+@_typing.final
+class Groups(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group]: ...
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___Group] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "correlation_data", b"correlation_data", "correlation_data_raw", b"correlation_data_raw", "message_expiry", b"message_expiry", "payload", b"payload", "payload_format", b"payload_format", "qos", b"qos", "response_topic", b"response_topic", "retained", b"retained", "topic_name", b"topic_name", "user_properties", b"user_properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Message: _TypeAlias = Message  # noqa: Y015
+Global___Groups: _TypeAlias = Groups  # noqa: Y015
+
+@_typing.final
+class Group(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARE_NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_FILTER_FIELD_NUMBER: _builtins.int
+    share_name: _builtins.str
+    topic_filter: _builtins.str
+    def __init__(
+        self,
+        *,
+        share_name: _builtins.str = ...,
+        topic_filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["share_name", b"share_name", "topic_filter", b"topic_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Group: _TypeAlias = Group  # noqa: Y015
 
 @_typing.final
 class UserProperty(_message.Message):
@@ -259,35 +341,6 @@ class ServerHello(_message.Message):
 Global___ServerHello: _TypeAlias = ServerHello  # noqa: Y015
 
 @_typing.final
-class EventBatch(_message.Message):
-    """Events of one batch, ids rising by one from first_event_id. `events` holds `event_count` frames as
-    docs/protocol-extensions.md describes: one bytes field costs half of a repeated message field in Python.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FIRST_EVENT_ID_FIELD_NUMBER: _builtins.int
-    EVENT_COUNT_FIELD_NUMBER: _builtins.int
-    EVENTS_FIELD_NUMBER: _builtins.int
-    first_event_id: _builtins.int
-    event_count: _builtins.int
-    events: _builtins.bytes
-    def __init__(
-        self,
-        *,
-        first_event_id: _builtins.int = ...,
-        event_count: _builtins.int = ...,
-        events: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_count", b"event_count", "events", b"events", "first_event_id", b"first_event_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EventBatch: _TypeAlias = EventBatch  # noqa: Y015
-
-@_typing.final
 class Member(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -321,7 +374,7 @@ class Member(_message.Message):
     status: Global___Status.ValueType
     @_builtins.property
     def tags(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """fed_addr is HOST:PORT of its gRPC federation server."""
+        """fed_addr is HOST:PORT of its event streams."""
 
     def __init__(
         self,

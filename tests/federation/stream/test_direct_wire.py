@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from direct_peers import read_batches
-from federation.stream.direct import (
+from federation.stream.direct_wire import (
     ACK_END,
     ACK_PONG,
     NAME_BYTES_MAX,
@@ -126,7 +126,7 @@ def test_garbage_raises_direct_errors_only(garbage: bytes, sizes: list[int]) -> 
     ("data", "text"),
     [
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "does not begin with the preface"),
-        (b"GMQD\x02\0\x01a\0\x01b", "does not begin with the preface"),
+        (b"GMQD\x01\0\x01a\0\x01b", "does not begin with the preface"),
         (PREFACE + b"\0\0" + b"\0\x01b", "node name of 0 bytes"),
         (PREFACE + b"\xff\xff", "node name of 65535 bytes"),
         (PREFACE + (NAME_BYTES_MAX + 1).to_bytes(2, "big"), f"node name of {NAME_BYTES_MAX + 1} bytes"),

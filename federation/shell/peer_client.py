@@ -1,0 +1,159 @@
+"""The connections to one other node, as its sender wants them: one attempt at a time, and now and then a probe.
+
+No rule of the streams is here: which stream an attempt takes, and when the next one begins, is the sender's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from broker.config.addresses import parse_address
+from federation.shell.direct_client import DirectConnection
+from federation.shell.direct_probe import ProbeConnection
+from federation.shell.go_client import GoCall
+from federation.shell.outflow import PeerWriter
+from federation.stream.direct_client import DirectClient, DirectProbe
+from federation.stream.sender import PeerSender
+from federation.stream.state import State
+from federation.stream.stream_choice import StreamKind
+
+NOT_YET_JOINED: Final = "has not yet joined"
+"""End of the refusal by a node that does not know this one as a member yet (wire-federation 2)."""
+JOINING_SECONDS: Final = 5.0
+"""Time after a member appears in which this refusal is no warning: the gossip of a join takes about a second."""
+
+
+class PeerClient:
+    """`follow` must be called after each call to the sender from outside that may have changed its state; `changed` is called
+    after those made here, and `acked` after each acknowledgement on a direct stream."""
+
+    def __init__(
+        self, node_name: str, sender: PeerSender, changed: Callable[[], None], acked: Callable[[], None], log: Any
+    ) -> None:
+        self.sender = sender
+        self.writer = PeerWriter()
+        self.expects_end = False  # this node leaves: the end of the stream is no fault
+        self._node_name = node_name
+        self._changed_outside = changed
+        self._acked = acked
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._attempt = 0
+        self._probe = 0
+        self._connection: DirectConnection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = (
+            set()
+        )  # the one of the attempt, the probe's, and cancelled ones that still end
+        self._streaming_attempt = 0  # the last one that was logged
+        self._told = ""  # the last reason that was logged
+        self._joining_until = self._loop.time() + JOINING_SECONDS
+
+    def follow(self) -> None:
+        """Do what the sender's state asks: one attempt, or none."""
+        sender = self.sender
+        if sender.state is State.HELLO and sender.attempt != self._attempt:
+            self._end_attempt()
+            self._attempt = sender.attempt
+            if sender.choice.kind is StreamKind.DIRECT:
+                self._task = self._start(self._connect_direct(DirectClient(self._node_name, sender, self._loop.time())))
+            else:
+                call = GoCall(self._node_name, sender, self._changed, self._log)
+                self.writer.flush_go = call.flush
+                self._task = self._start(call.run())
+        elif sender.state is State.STREAMING:
+            if sender.attempt != self._streaming_attempt:
+                self._tell_streaming()
+            if sender.choice.probe != self._probe:
+                self._probe = sender.choice.probe
+                self._start(self._connect_probe(DirectProbe(sender, self._loop.time())))
+        elif sender.state in (State.STOPPED, State.BACKOFF):
+            if sender.state is State.BACKOFF:
+                self._tell_lost(sender.reason)
+            self._end_attempt()
+
+    async def stop(self) -> None:
+        self._end_attempt()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _end_attempt(self) -> None:
+        self.writer.direct = None
+        self.writer.flush_go = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+        self._task = None
+
+    def _changed(self) -> None:
+        self.follow()
+        self._changed_outside()
+
+    # --- direct streams
+
+    async def _connect_direct(self, core: DirectClient) -> None:
+        connection = DirectConnection(core, self._changed, self._acked, self._failed)
+        self._connection = connection
+        try:
+            await self._open(connection)
+        except OSError as error:
+            core.connection_lost(f"cannot connect: {error.strerror or error}", self._loop.time())
+            self._changed()
+        else:
+            if self._connection is connection:
+                self.writer.direct = connection
+
+    async def _connect_probe(self, core: DirectProbe) -> None:
+        probe = ProbeConnection(core, self._changed)
+        try:
+            await self._open(probe)
+            await probe.ended
+        except OSError:
+            return  # the next probe may find somebody
+        finally:
+            probe.close()
+
+    async def _open(self, protocol: asyncio.Protocol) -> None:
+        """Raises OSError."""
+        address = parse_address(self.sender.addr)
+        await self._loop.create_connection(lambda: protocol, address.host, address.port)
+
+    def _failed(self, error: Exception) -> None:
+        self._log.error("fault in an event stream", node=self.sender.name, exc_info=error)
+
+    # --- what is logged
+
+    def _tell_streaming(self) -> None:
+        sender = self.sender
+        self._streaming_attempt = sender.attempt
+        self._told = ""
+        self._log.info(
+            "event stream to a node",
+            node=sender.name,
+            addr=sender.addr,
+            kind=sender.choice.kind.value,
+            clean_start=sender.resume_id == 0,
+        )
+
+    def _tell_lost(self, reason: str) -> None:
+        """Log a reason once, not for each attempt. The refusals of a healthy join are no warning."""
+        if reason == self._told or self.expects_end:
+            return
+        log = self._log.warning
+        if reason.endswith(NOT_YET_JOINED) and self._loop.time() < self._joining_until:
+            log = self._log.debug
+        else:
+            self._told = reason
+        log("no event stream to a node", node=self.sender.name, addr=self.sender.addr, reason=reason)

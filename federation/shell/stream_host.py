@@ -1,0 +1,67 @@
+"""What the event streams of other nodes share: the node, the loop, the log, and the streams that are open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from broker.server.turns import Turns
+from federation.node import Node
+from federation.stream.served_stream import ServedStream
+
+
+class StreamShell(Protocol):
+    """An event stream of either kind."""
+
+    @property
+    def core(self) -> ServedStream: ...
+
+    def carry_out(self) -> None:
+        """The core was called from outside: write what it wants written."""
+
+
+class StreamHost:
+    """`changed` is called after each event that may have changed the broker. Where there are `turns`, the batches of a direct
+    stream are one: what they brought for receivers here is written at once."""
+
+    def __init__(
+        self, node: Node, bytes_max: int, changed: Callable[[], None], log: Any, turns: Turns | None = None
+    ) -> None:
+        self.node = node
+        self.bytes_max = bytes_max
+        self.changed = changed
+        self.turns = turns
+        self.log = log
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[asyncio.BaseTransport] = set()
+        self.connections_refused = 0
+        self.is_stopping = False
+        self._streams: dict[StreamShell, None] = {}
+
+    def stream_opened(self, stream: StreamShell) -> None:
+        """A stream begins; its receiver has ended an older one."""
+        self._streams[stream] = None
+        self.carry_out()
+        self.changed()
+
+    def stream_closed(self, stream: StreamShell) -> None:
+        self._streams.pop(stream, None)
+
+    def carry_out(self) -> None:
+        """Streams may have been ended by their receivers: those of nodes that left, and replaced ones."""
+        for stream in list(self._streams):
+            if stream.core.is_over:
+                stream.carry_out()
+
+    def end_streams(self) -> None:
+        """This node stops."""
+        self.is_stopping = True
+        for stream in list(self._streams):
+            stream.core.end("this node is stopping")
+        self.carry_out()
+
+    def refused(self, reason: str) -> None:
+        """A connection that is no event stream: counted, and told to those who look closely."""
+        self.connections_refused += 1
+        self.log.debug("connection is no event stream", reason=reason)

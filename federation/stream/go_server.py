@@ -1,0 +1,47 @@
+"""The server's end of the Go broker's stream: events that come one by one, and one acknowledgement for all so far."""
+
+from __future__ import annotations
+
+from federation.stream.go_events import receive_event
+from federation.stream.served_stream import ServedStream
+from federation.stream.waiting import StreamError
+
+
+class GoServer(ServedStream):
+    """Doors: begin, receive_event, reading_changed, end, close; take_ack; next_timeout, handle_timeout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ack = -1
+
+    def receive_event(self, data: bytes, now: float) -> None:
+        """One event. After it, take_ack."""
+        receiver = self.receiver
+        if self.is_over or receiver is None:
+            return
+        try:
+            self._ack = receive_event(receiver, self, data, now)
+        except StreamError as error:
+            self.end(error.text, error.malformed)
+
+    def acknowledge(self, event_id: int, now: float) -> None:
+        self._ack = event_id
+
+    def say_alive(self, now: float) -> None:
+        receiver = self.receiver
+        if receiver is not None and receiver.extended and receiver.next_event_id > 0:  # a Go broker waits for ever
+            self._ack = receiver.next_event_id - 1
+
+    def take_ack(self) -> int:
+        """The event id to acknowledge, -1 for none. It stands for all before it."""
+        ack = self._ack
+        self._ack = -1
+        return ack
+
+    def next_timeout(self) -> float:
+        """When to call handle_timeout, ask again after every other call; NEVER for not at all."""
+        return self._held_at
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late; harmless when early. After it, take_ack."""
+        self.handle_held(now)
