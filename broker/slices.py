@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 SLICE_STEPS: Final = 2_000
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Work:
     """Something that may take more than one slice."""
 

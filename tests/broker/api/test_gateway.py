@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from federation.pb import federation_pb2
 
 from api_calls import ErrorCase
 from broker.api.errors import ApiError
@@ -13,6 +12,7 @@ from broker.api.gateway import PLUGINS, Gateway
 from broker.api.method import ApiMethod, Calls, service_methods
 from broker.api.pb import admin_pb2 as pb
 from broker.api.slices import Slices
+from federation.pb import federation_pb2
 
 
 class Nobody:
