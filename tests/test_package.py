@@ -26,7 +26,7 @@ COLD_IMPORTS: Final = (
     "federation.pb.",
     "federation.serf.events",
     "federation.settings",
-    "federation.shell.stream_server",
+    "federation.shell.stream_host",
 )
 
 pytestmark = [pytest.mark.uncompiled, pytest.mark.timeout(900)]
