@@ -43,6 +43,7 @@ HOT_MODULES = (
     "federation/shell/direct_client.py",
     "federation/shell/direct_server.py",
     "federation/shell/outflow.py",
+    "federation/shell/stream_host.py",
     "broker/server/protocol.py",
     "broker/server/socket_writer.py",
     "broker/server/turns.py",

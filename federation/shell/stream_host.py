@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from broker.server.turns import Turns
 from federation.node import Node
 from federation.stream.served_stream import ServedStream
@@ -21,6 +23,7 @@ class StreamShell(Protocol):
         """The core was called from outside: write what it wants written."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StreamHost:
     """`changed` is called after each event that may have changed the broker. Where there are `turns`, the batches of a direct
     stream are one: what they brought for receivers here is written at once."""

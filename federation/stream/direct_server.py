@@ -69,9 +69,9 @@ class DirectServer(ServedStream):
                 self._batches(data, now)
         except StreamError as error:
             self.end(error.text, error.malformed)
-        except DirectError as error:
+        except DirectError as fault:  # another name: compiled, a variable has one type
             # Batches that wait for full receivers must come again first: the client gives up the first one that is not done.
-            self.end(str(error), self.wants_reading())
+            self.end(str(fault), self.wants_reading())
 
     def _hello(self, hello: Hello, now: float) -> None:
         self.name = hello.node_name
