@@ -90,6 +90,7 @@ async def test_a_subscription_that_the_broker_refuses(node: Any, rest: Any) -> N
     assert answer["message"] == "subscriptions[1].topic_name: b is refused: Quota exceeded"
 
 
+@pytest.mark.interpreted  # it stands in for a method of the broker
 async def test_a_session_that_ends_between_two_subscriptions(node: Any, rest: Any) -> None:
     node.world.connect("c1")
     subscribe = node.broker.subscribe

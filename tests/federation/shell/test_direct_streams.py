@@ -130,6 +130,7 @@ async def test_falls_back_to_grpc_and_returns(
     assert n1.node.counters["n2"].full_states_sent == 1
 
 
+@pytest.mark.interpreted  # it shortens a constant
 async def test_returns_from_grpc_as_soon_as_a_direct_stream_gets_through(
     start_station: StartStation, start_proxy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
