@@ -28,7 +28,7 @@ class Context:
         self.counters = Counters()
         self.dirty: list[Publisher] = []
         self.reading_changes: list[Publisher] = []
-        self.peer_holds: dict[str, tuple[Peer, float, list[Publisher]]] = {}
+        self.peer_holds: dict[str, tuple[Peer, float, dict[Publisher, None]]] = {}
         self.timers = TimerWheel()
         self.slices = Slices()
         self.now = now
@@ -72,12 +72,12 @@ class Context:
         """The peer's outbox is past its half: the publisher waits, at most publisher_hold_max for one backlog."""
         entry = self.peer_holds.get(peer.name)
         if entry is None:
-            entry = (peer, now + self.settings.publisher_hold_max, [])
+            entry = (peer, now + self.settings.publisher_hold_max, {})
             self.peer_holds[peer.name] = entry
         elif now >= entry[1] or not entry[2]:
             return
         if publisher not in entry[2]:
-            entry[2].append(publisher)
+            entry[2][publisher] = None
             self.hold(publisher)
 
     # --- what the broker does for the cores below it ---

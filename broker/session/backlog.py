@@ -1,18 +1,25 @@
-"""Retained messages that a subscription brought and the client has not taken yet.
+"""Retained messages that subscriptions brought and the client has not taken yet.
 
-They do not stand in the session's queue, whose bound is for what is published: the retained store keeps the messages
-anyway, and they are looked for as the client takes them. Each is looked at again when its turn comes, so that a client
-never gets an older value after a newer one.
+They are not put in the session's queue, whose bounds are for published messages. The retained store keeps them anyway, and
+is searched only as fast as the client takes them. Each message is compared with the store again just before it is sent, so
+that a client never gets an older value after a newer one.
 """
 
 from __future__ import annotations
+
+from collections import OrderedDict
 
 from broker.message import Message
 from broker.routing.retained import RetainedStore, RetainedWalk
 
 
 class Portion:
-    """What one filter brings. `without`: No Local, the client's own messages are passed over; "" for none."""
+    """The retained messages of one filter.
+
+    full_filter  as subscribed
+    walk         the search through the retained store
+    without      client identifier whose messages are passed over (No Local), "" for none
+    """
 
     __slots__ = ("full_filter", "identifiers", "qos", "walk", "without")
 
@@ -27,24 +34,25 @@ class Portion:
 
 
 class RetainedBacklog:
-    """Portions in the order of their subscriptions, one for each subscription at most: subscribing to a filter again
-    replaces its portion.
+    """Portions in the order of their subscriptions, at most one for each. A second subscription to a filter replaces the
+    first one's portion.
 
-    message  the next one to send, None when none was found yet
-    portion  the one that it is of
-    resting  more is to be looked for in a later turn
+    message  the next message to send, None when it is not found yet
+    portion  the portion that is being searched
+    resting  the search goes on in a later turn
     """
 
     __slots__ = ("_portions", "message", "portion", "resting")
 
     def __init__(self) -> None:
-        self._portions: dict[bytes, Portion] = {}
+        # A plain dict takes quadratic time when it is emptied from its front.
+        self._portions: OrderedDict[bytes, Portion] = OrderedDict()
         self.message: Message | None = None
         self.portion: Portion | None = None
         self.resting = False
 
     def __len__(self) -> int:
-        """How many portions it has."""
+        """Number of portions."""
         return len(self._portions)
 
     def is_resting(self) -> bool:
@@ -55,15 +63,16 @@ class RetainedBacklog:
         self._portions[portion.full_filter] = portion
 
     def remove(self, full_filter: bytes) -> None:
-        """The client unsubscribed."""
+        """Give up the portion of a filter that the client unsubscribed."""
         portion = self._portions.pop(full_filter, None)
         if portion is not None and portion is self.portion:
             self.portion = None
             self.message = None
 
     def find(self, retained: RetainedStore, now: float, look_at_most: int) -> int:
-        """Fill `message`, unless it is there already or no more may be looked at. What was replaced since (its successor
-        went to the subscriber as any publish) or has expired is passed over. Returns how many topics were looked at."""
+        """Search for the next `message`, unless there is one. Messages that expired or were replaced since are passed over:
+        a successor went to the subscriber as any other publish. Returns the number of retained topics that were looked
+        at, at most look_at_most or one level of a filter more."""
         looked = 0
         self.resting = False
         while True:

@@ -1,84 +1,93 @@
-"""What a member of a shared group leaves behind when its session ends (MQTT 5, 4.8.2): others of the group should get it."""
+"""Messages of a shared group that their receiver did not take before its session ended: other members get them
+[MQTT5 4.8.2]."""
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from broker.message import Message
 from broker.routing.shared import SharedGroup
-from broker.routing.subscription import FilterEntry, Subscription
+from broker.routing.subscription import FilterEntry
 from broker.routing.trie import Trie
 from broker.session.outgoing import AWAIT_PUBACK, Outgoing
 from broker.session.session import Session
+from broker.slices import SLICE_STEPS
 
-HANDED_OVER_MAX: Final = 256  # messages of one session; what is more ends with it, and is counted
+# Bounds for one session. The messages beyond them end with it and are counted (`session_ended`).
+HANDED_OVER_MAX: Final = 256
+HANDOVER_STEPS_MAX: Final = 10 * SLICE_STEPS  # levels of filters that are looked at: about 10 ms
 
 
 def take_left_behind(tree: Trie, session: Session, now: float) -> list[tuple[SharedGroup, Message]]:
-    """Messages that the session got for a group which has other members, and did not take: QoS 1 that was not
-    acknowledged, QoS 1 and 2 that was not sent yet. QoS 2 that was sent is nobody else's [MQTT-4.8.2-5].
+    """Take the messages that other members of their group can get out of the session's queue. The session is still
+    subscribed.
 
-    They leave the session's queue. To be called while its subscriptions stand."""
-    shared = [
-        subscription
-        for subscription in session.subscriptions.values()
-        if subscription.group is not None and len(subscription.group) > 1
-    ]
-    left_behind: list[tuple[SharedGroup, Message]] = []
-    if not shared:
-        return left_behind
-    groups: dict[bytes, SharedGroup | None] = {}
+    These are QoS 1 messages without PUBACK, and QoS 1 and 2 messages that were not sent yet. A QoS 2 message that was sent is
+    not sent to another member of the group [MQTT-4.8.2-5]."""
+    handover = Handover(tree, session, now)
+    if not handover.groups:
+        return []
     if session.inflight is not None:
         for outgoing in session.inflight.messages():
-            if outgoing.state == AWAIT_PUBACK and len(left_behind) < HANDED_OVER_MAX:
-                _take(tree, session, shared, groups, outgoing, now, left_behind)
-    if session.queue:
-        stay: deque[Outgoing] = deque()
-        for outgoing in session.queue:
-            if outgoing.qos and outgoing.expires_at > now and len(left_behind) < HANDED_OVER_MAX:
-                if _take(tree, session, shared, groups, outgoing, now, left_behind):
-                    continue
-            stay.append(outgoing)
-        session.queue = stay
-    return left_behind
+            if outgoing.state == AWAIT_PUBACK:
+                handover.take(outgoing)
+    taken: set[int] = set()
+    for outgoing in session.queue.messages():
+        if outgoing.qos and outgoing.expires_at > now and handover.take(outgoing):
+            taken.add(outgoing.number)
+    session.queue.remove(taken)
+    return handover.taken
 
 
-def _take(
-    tree: Trie,
-    session: Session,
-    shared: list[Subscription],
-    groups: dict[bytes, SharedGroup | None],
-    outgoing: Outgoing,
-    now: float,
-    left_behind: list[tuple[SharedGroup, Message]],
-) -> bool:
-    message = outgoing.message
-    if message is None or message.expires_at <= now:
-        return False
-    topic = message.topic
-    if topic not in groups:
-        groups[topic] = _group_of(tree, session, shared, topic)
-    group = groups[topic]
-    if group is None:
-        return False
-    left_behind.append((group, message))
-    return True
+class Handover:
+    """groups  by topic filter, of the session's shared subscriptions: the group if it has other members and no other group of
+            the session has the filter, else None
+    taken   messages with their group, in order
+    """
 
+    def __init__(self, tree: Trie, session: Session, now: float) -> None:
+        self.groups: dict[bytes, SharedGroup | None] = {}
+        self.taken: list[tuple[SharedGroup, Message]] = []
+        self._tree = tree
+        self._session = session
+        self._now = now
+        self._steps = 0
+        self._by_topic: dict[bytes, SharedGroup | None] = {}
+        for subscription in session.subscriptions.values():
+            group = subscription.group
+            if group is not None and len(group) > 1:
+                topic_filter = subscription.topic_filter
+                self.groups[topic_filter] = None if topic_filter in self.groups else group
 
-def _group_of(tree: Trie, session: Session, shared: list[Subscription], topic: bytes) -> SharedGroup | None:
-    """The one group that a message of this topic can have come for. None when it may have come for the client itself or
-    for one of several groups: then others have theirs."""
-    matching: set[bytes] = set()
-    for value in tree.match(topic):
-        assert isinstance(value, FilterEntry)
-        if session in value.subscriptions:
-            return None
-        matching.add(value.topic_filter)
-    found: SharedGroup | None = None
-    for subscription in shared:
-        if subscription.topic_filter in matching:
-            if found is not None:
+    def take(self, outgoing: Outgoing) -> bool:
+        """Whether another member of its group gets the message."""
+        message = outgoing.message
+        if message is None or message.expires_at <= self._now or len(self.taken) >= HANDED_OVER_MAX:
+            return False
+        topic = message.topic
+        if topic not in self._by_topic:
+            if self._steps >= HANDOVER_STEPS_MAX:
+                return False
+            self._by_topic[topic] = self._group_of(topic)
+        group = self._by_topic[topic]
+        if group is None:
+            return False
+        self.taken.append((group, message))
+        return True
+
+    def _group_of(self, topic: bytes) -> SharedGroup | None:
+        """The one group for which the session can have got a message of this topic. None when it can have got it by an
+        ordinary subscription or for one of several groups: other members then have copies of their own."""
+        found: SharedGroup | None = None
+        matched = self._tree.match(topic)
+        self._steps += self._tree.visited + len(matched)
+        for value in matched:
+            assert isinstance(value, FilterEntry)
+            if self._session in value.subscriptions:
                 return None
-            found = subscription.group
-    return found
+            if value.topic_filter in self.groups:
+                group = self.groups[value.topic_filter]
+                if group is None or found is not None:
+                    return None
+                found = group
+        return found

@@ -1,4 +1,4 @@
-"""One message on its way to one client, from the queue to the last acknowledgement."""
+"""One message to one client, from the queue to its last acknowledgement, and its PUBLISH packet."""
 
 from __future__ import annotations
 
@@ -14,25 +14,33 @@ AWAIT_PUBCOMP: Final = 3
 
 EXPIRY_MAX: Final = 0xFFFFFFFF  # a Message Expiry Interval has four bytes
 
-# Two bytes of every packet identifier, instead of int.to_bytes for each message (about 2.8 MB once; not measured apart).
+# The two bytes of every packet identifier, instead of int.to_bytes for each message. They take about 2.8 MB.
 PACKET_ID_BYTES: Final[list[bytes]] = [i.to_bytes(2, "big") for i in range(65536)]
 
 
 class Outgoing:
-    """identifiers: subscription identifiers to send (MQTT 5). `message` is None once only PUBREL/PUBCOMP is left."""
+    """message      None after PUBREC: PUBREL and PUBCOMP remain
+    qos          of the delivery, as `retain`
+    identifiers  subscription identifiers to send (MQTT 5)
+    expires_at   monotonic seconds: the message's own expiry, or message_expiry after it was queued if that is earlier
+    packet_id    0 before it is sent
+    state        QUEUED, then the packet that the client has to answer with
+    number       the place in the queue, while it is queued (MessageQueue)
+    """
 
-    __slots__ = ("expires_at", "identifiers", "message", "packet_id", "qos", "retain", "state")
+    __slots__ = ("expires_at", "identifiers", "message", "number", "packet_id", "qos", "retain", "state")
 
     def __init__(
         self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], expires_at: float = NEVER
     ) -> None:
         self.message: Message | None = message
-        self.expires_at = expires_at  # the message's own expiry or `message_expiry` after it was queued, the earlier
+        self.expires_at = expires_at
         self.qos = qos
         self.retain = retain
         self.identifiers = identifiers
         self.packet_id = 0
         self.state = QUEUED
+        self.number = 0
 
 
 def encode_for(
@@ -45,10 +53,10 @@ def encode_for(
     identifiers: tuple[int, ...],
     now: float,
 ) -> bytes:
-    """The PUBLISH for one receiver. Encodings that receivers can share are kept in the message: once per shape."""
+    """The PUBLISH for one receiver. The message keeps the encodings that receivers can share, one for each shape."""
     if version == 5 and (identifiers or message.expires_at != NEVER):
-        # Less the whole seconds that it waited here [MQTT-3.3.2-6]; .999 also keeps the float's error out of it. The
-        # maximum is for a `now` that is older than the message: that of the last packet from a client.
+        # The whole seconds that the message waited here are subtracted [MQTT-3.3.2-6]; .999 covers the error of floats.
+        # `now` can be older than the message when it is the time of the last packet from a client: hence EXPIRY_MAX.
         expiry = -1
         if message.expires_at != NEVER:
             expiry = min(EXPIRY_MAX, max(0, int(message.expires_at - now + 0.999)))

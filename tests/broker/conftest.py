@@ -42,7 +42,7 @@ START = 1_000.0
 
 
 def waiting_bytes(outgoing: Outgoing) -> int:
-    assert outgoing.message is not None, "what waits in a queue was not sent yet"
+    assert outgoing.message is not None, "a queued message was not sent yet"
     return message_bytes(outgoing.message)
 
 
@@ -125,9 +125,9 @@ class World:
                 else:
                     assert entry.subscriptions[session] is subscription
                 interest.add((subscription.share_name, subscription.topic_filter))
-            queue = session.queue or ()
-            assert session.queue_bytes == sum(waiting_bytes(outgoing) for outgoing in queue)
-            assert session.queue_qos0 == len([outgoing for outgoing in queue if outgoing.qos == 0])
+            queue = session.queue.messages()
+            assert session.queue.count == len(queue)
+            assert session.queue.bytes == sum(waiting_bytes(outgoing) for outgoing in queue)
             assert session.inflight_length() + len(queue) <= max(session.queue_max, session.inflight_length())
             packet_ids = [] if session.inflight is None else [out.packet_id for out in session.inflight.messages()]
             assert len(set(packet_ids)) == len(packet_ids)

@@ -1,366 +1,168 @@
-"""What waits for a client: bounds, what is dropped first, expiry, and publishers that are held meanwhile."""
+"""The queue of one session: order, bounds, and which messages a full queue drops."""
 
 from __future__ import annotations
 
-from typing import Any
+import random
 
 import pytest
 
-from broker.codec.packets import PubAck
-from broker.codec.writer import encode_publish
-from broker.message import Message
+from broker.message import ENTRY_BYTES, NEVER, Message
+from broker.session.outgoing import Outgoing
+from broker.session.queue import EXPIRED_LOOK_MAX, MessageQueue
+from work import executed_lines
+
+PLENTY = 2**40
 
 
-def offline(world: Any, version: int = 5) -> Any:
-    """A subscriber that is away."""
-    options = {"expiry": 5000} if version == 5 else {}
-    client = world.connect("c", version, clean_start=False, **options)
-    client.subscribe(b"a/#", b"a")
-    client.cut()
-    return world.broker.sessions["c"]
+def outgoing(payload: bytes, qos: int = 1, expires_at: float = NEVER) -> Outgoing:
+    return Outgoing(Message(b"t", payload, qos, False), qos, False, (), expires_at)
 
 
-def back(world: Any, version: int = 5, **options: Any) -> list[bytes]:
-    expiry = {"expiry": 5000} if version == 5 else {}
-    payloads: list[bytes] = world.connect("c", version, clean_start=False, **expiry, **options).take_payloads()
-    return payloads
+def payloads(queue: MessageQueue) -> list[bytes]:
+    return [entry.message.payload for entry in queue.messages() if entry.message is not None]
 
 
-def stuck(world: Any, name: str = "c", **options: Any) -> Any:
-    """A subscriber that is connected and takes nothing."""
-    client = world.connect(name, **options)
-    client.subscribe(b"a")
-    client.stop_reading()
-    return client
+def filled(words: str) -> MessageQueue:
+    """Of QoS and payload; `!` expires at 1.0."""
+    queue = MessageQueue()
+    for word in words.split():
+        queue.append(outgoing(word[1:2].encode(), int(word[0]), 1.0 if word.endswith("!") else NEVER))
+    return queue
 
 
-@pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize("keep_qos0", [True, False])
-def test_a_client_that_is_away(make_world: Any, version: int, keep_qos0: bool) -> None:
-    """[MQTT-3.1.2-5]: QoS 1 and 2; QoS 0 where the configuration says so."""
-    world = make_world(queue_qos0_messages=keep_qos0)
-    offline(world, version)
-    for qos in (0, 1, 2):
-        world.publish(b"a", b"%d" % qos, qos=qos)
-    assert back(world, version) == ([b"0", b"1", b"2"] if keep_qos0 else [b"1", b"2"])
-    assert world.drops() == ({} if keep_qos0 else {"qos0_offline": 1})
+def test_order_is_that_of_arrival_whatever_the_qos() -> None:
+    queue = filled("1a 0b 2c 0d 0e 1f")
+    assert payloads(queue) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    sent = []
+    while (first := queue.first()) is not None and first.message is not None:
+        sent.append(first.message.payload)
+        queue.remove_first()
+    assert sent == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert (queue.count, queue.bytes) == (0, 0)
+    queue.remove_first()
+    assert queue.first() is None
 
 
 @pytest.mark.parametrize(
-    ("name", "published", "left"),
+    ("words", "left", "reasons"),
     [
-        ("the oldest goes", "1a 1b 1c 1d", "b c d"),
-        ("QoS 0 goes first", "1a 0b 1c 1d 1e", "c d e"),
-        ("the oldest QoS 0", "1a 0b 0c 1d", "a c d"),
-        ("also for a new QoS 0", "1a 1b 0c 0d", "a b d"),
-        ("what has expired goes before QoS 0", "0a 1b! 1c wait 1d", "a c d"),
-        ("what has expired, one by one", "1a! 1b! 1c wait 1d 1e", "c d e"),
+        ("1a 1b", "b n", ["queue_full"]),
+        ("1a 0b", "a n", ["queue_full"]),
+        ("0a 0b", "b n", ["queue_full"]),
+        ("0a 1b!", "a n", ["expired"]),
+        ("0a! 1b!", "b n", ["expired"]),
+        ("1a 0b!", "a n", ["expired"]),
+        ("1a 1b! 0c", "a n", ["expired", "queue_full"]),
+        ("1a 1b 0c 0d! 1e!", "b n", ["expired", "expired", "queue_full", "queue_full"]),
     ],
 )
-def test_a_full_queue(make_world: Any, name: str, published: str, left: str) -> None:
-    """qos and payload; `!` expires in a second; `wait` is longer."""
-    world = make_world(max_queued_messages=3)
-    session = offline(world)
-    for word in published.split():
-        if word == "wait":
-            world.advance(2.0)
-            continue
-        expiry = 1 if word.endswith("!") else -1
-        world.publish(b"a", word[1:2].encode(), qos=int(word[0]), message_expiry_interval=expiry)
-        assert session.queue_length() <= 3
-    assert back(world) == left.encode().split()
-    dropped = sum(world.drops().values())
-    assert dropped == published.replace(" wait", "").count(" ") + 1 - 3 == session.messages_dropped
-    assert set(world.drops()) == ({"expired"} if "!" in published else {"queue_full"})
-    assert session.queue_bytes == 0
-    assert session.queue_qos0 == 0
+def test_a_full_queue_drops_expired_messages_then_qos_0_then_the_oldest(
+    words: str, left: str, reasons: list[str]
+) -> None:
+    queue = filled(words)
+    assert queue.put(outgoing(b"n"), 2, PLENTY, 2.0) == reasons
+    assert b" ".join(payloads(queue)) == left.encode()
 
 
-def test_in_flight_messages_count(make_world: Any) -> None:
-    world = make_world(max_queued_messages=5, max_inflight=2)
-    client = world.connect("c", auto=False)
-    client.subscribe(b"a")
-    publisher = world.connect("p")
-    for number in range(8):
-        publisher.publish(b"a", b"%d" % number, 1)
-    world.advance(1.0)  # the publisher was held for a while
-    assert [p.payload for p in client.packets] == [b"0", b"1"]
-    session = world.broker.sessions["c"]
-    assert session.queue_length() == 3
-    assert world.drops() == {"queue_full": 3}
+def test_bytes_are_bounded_by_the_same_rule() -> None:
+    one = ENTRY_BYTES + 2
+    queue = filled("1a 0b 1c 1d")
+    assert queue.bytes == 4 * one
+    assert queue.put(outgoing(b"n"), 100, 4 * one, 0.0) == ["queue_bytes"]
+    assert payloads(queue) == [b"a", b"c", b"d", b"n"]
+    assert queue.put(outgoing(bytes(one + 1)), 100, 4 * one, 0.0) == ["queue_bytes"] * 2
+    assert payloads(queue)[:2] == [b"d", b"n"]
 
 
-def test_no_room_at_all(make_world: Any) -> None:
-    world = make_world(max_queued_messages=2, max_inflight=2)
-    client = world.connect("c", auto=False)
-    client.subscribe(b"a")
-    for number in range(4):
-        world.publish(b"a", b"%d" % number, qos=1)
-    assert client.take_payloads() == [b"0", b"1"]
-    assert world.drops() == {"queue_full": 2}
+def test_a_message_above_the_bound_costs_no_other() -> None:
+    queue = filled("1a")
+    assert queue.put(outgoing(bytes(1000)), 100, 1000, 0.0) == ["queue_bytes"]
+    assert payloads(queue) == [b"a"]
 
 
-def test_bytes_are_bounded(make_world: Any) -> None:
-    """The oldest go; a message that is larger than the whole bound does not drive all others out."""
-    world = make_world(max_queued_bytes=10_000)
-    session = offline(world)
-    for number in range(10):
-        world.publish(b"a", bytes([number]) * 2000, qos=1)
-        assert session.queue_bytes <= 10_000
-    world.publish(b"a", bytes(20_000), qos=1)
-    assert [payload[0] for payload in back(world)] == [6, 7, 8, 9]
-    assert world.drops() == {"queue_bytes": 7}
+@pytest.mark.parametrize("room", [0, -3])
+def test_no_room_at_all(room: int) -> None:
+    """In-flight messages take the whole bound, which new settings can lower below their number."""
+    assert filled("").put(outgoing(b"n"), room, PLENTY, 0.0) == ["queue_full"]
+    queue = filled("1a 0b")
+    assert queue.put(outgoing(b"n"), room, PLENTY, 0.0) == ["queue_full"] * 3
+    assert queue.count == 0
 
 
-def test_empty_messages_are_not_free(make_world: Any) -> None:
-    world = make_world(max_queued_bytes=10_000)
-    session = offline(world)
-    for _ in range(1000):
-        world.publish(b"a", b"", qos=1)
-    assert session.queue_length() < 40
+def test_half_and_a_quarter() -> None:
+    queue = MessageQueue()
+    assert not queue.is_past_half(0, 0), "an empty queue is behind nothing"
+    assert queue.is_drained(0, 0)
+    found = []
+    for _ in range(8):
+        queue.append(outgoing(b"x"))
+        found.append((queue.is_drained(8, PLENTY), queue.is_past_half(8, PLENTY)))
+    assert found == [(True, False)] * 2 + [(False, False)] + [(False, True)] * 5
+    assert queue.is_past_half(1000, queue.bytes * 2)
+    assert not queue.is_past_half(1000, queue.bytes * 2 + 1)
+    assert queue.is_drained(1000, queue.bytes * 4)
+    assert not queue.is_drained(1000, queue.bytes * 4 - 1)
 
 
-@pytest.mark.parametrize(
-    ("interval", "waits", "remaining"),
-    [(10, 0.0, 10), (10, 3.0, 7), (10, 3.9, 7), (10, 9.9, 1), (10, 10.0, None), (0, 1.0, None), (0, 0.0, 0)],
-)
-@pytest.mark.parametrize("qos", [0, 1])
-def test_message_expiry(world: Any, qos: int, interval: int, waits: float, remaining: int | None) -> None:
-    """[MQTT-3.3.2-5]: deleted when it has passed; [MQTT-3.3.2-6]: sent less the time that it waited."""
-    world.now += 0.1  # a number that floats do not hold
-    if not waits:
-        client = world.connect("c")
-        client.subscribe(b"a")
-        world.publish(b"a", qos=qos, message_expiry_interval=interval)
-    else:
-        offline(world)
-        world.publish(b"a", qos=qos, message_expiry_interval=interval)
-        world.now += waits
-        client = world.connect("c", clean_start=False)
-    assert [p.message_expiry_interval for p in client.take_publishes()] == ([] if remaining is None else [remaining])
-    assert world.drops() == ({"expired": 1} if remaining is None else {})
+def test_messages_are_taken_out_by_number() -> None:
+    queue = filled("1a 0b 2c 0d")
+    queue.remove({entry.number for entry in queue.messages() if entry.qos})
+    assert payloads(queue) == [b"b", b"d"]
+    queue.append(outgoing(b"e"))
+    assert payloads(queue) == [b"b", b"d", b"e"]
+    assert queue.bytes == 3 * (ENTRY_BYTES + 2)
+    queue.clear()
+    assert (queue.count, queue.bytes, queue.first()) == (0, 0, None)
 
 
-def test_the_servers_limit_of_message_expiry(make_world: Any) -> None:
-    world = make_world(message_expiry=60.0)
-    offline(world)
-    world.publish(b"a", b"old", qos=1)
-    world.advance(50.0)
-    world.publish(b"a", b"new", qos=1, message_expiry_interval=3600)
-    world.advance(20.0)
-    client = world.connect("c", clean_start=False)
-    assert [(p.payload, p.message_expiry_interval) for p in client.take_publishes()] == [(b"new", 3580)]
-
-
-@pytest.mark.parametrize("interval", [100, 0xFFFFFFFF])
-@pytest.mark.parametrize("as_block", [False, True])
-def test_expiry_of_what_another_node_sends(world: Any, interval: int, as_block: bool) -> None:
-    """It comes at a time that no client's packet has told the broker yet."""
-    client = world.connect("c")
-    client.subscribe(b"a")
-    now = world.now + 5.0
+@pytest.mark.parametrize("seed", range(20))
+def test_any_sequence_of_calls(seed: int) -> None:
+    """Against a plain list that is searched."""
+    rng = random.Random(seed)
+    queue = MessageQueue()
+    expected: list[Outgoing] = []
+    now = 0.0
     for _ in range(400):
-        if as_block:
-            world.broker.router.publish_block(
-                encode_publish(5, b"a", bytes(1000), 0, False, False, 0, b"", interval), 5, None, now
-            )
+        now += rng.random()
+        if rng.random() < 0.3:
+            queue.remove_first()
+            del expected[:1]
         else:
-            world.broker.router.publish_remote(Message(b"a", bytes(1000), 0, False, b"", now + interval), (), None, now)
-    assert world.broker.sessions["c"].queue_length() > 0
-    world.flush()
-    assert {publish.message_expiry_interval for publish in client.take_publishes()} == {interval}
-    assert not client.closed
+            new = outgoing(bytes(rng.randrange(50)), rng.randrange(3), rng.choice([NEVER, now + rng.random() * 20]))
+            count_max = rng.choice([8, 8, 8, 5])
+            reasons = queue.put(new, count_max, PLENTY, now) or []
+            wanted = []
+            while len(expected) >= count_max:
+                by_qos = sorted(expected, key=lambda entry: entry.qos > 0)
+                expired = next((entry for entry in by_qos if entry.expires_at <= now), None)
+                wanted.append("queue_full" if expired is None else "expired")
+                victim = expired or (by_qos[0] if by_qos[0].qos == 0 else expected[0])
+                expected.remove(victim)
+            expected.append(new)
+            assert reasons == wanted
+        assert queue.messages() == expected
+        assert queue.count == len(expected)
+        assert queue.first() is (expected[0] if expected else None)
 
 
-def test_what_is_queued_when_the_session_ends_is_counted(world: Any) -> None:
-    offline(world)
-    world.publish(b"a", qos=1)
-    world.publish(b"a", qos=0)
-    world.advance(5001.0)
-    assert "c" not in world.broker.sessions
-    assert world.drops() == {"session_ended": 2}
+def lines_of_a_put(length: int) -> int:
+    """In a queue that is full, and whose only QoS 0 message is the newest one."""
+    queue = MessageQueue()
+    for _ in range(length):
+        queue.append(outgoing(b"x"))
+    queue.append(outgoing(b"x", 0))
+    new = outgoing(b"n")
+    lines = executed_lines(lambda: queue.put(new, length + 1, PLENTY, 0.0))
+    assert all(entry.qos for entry in queue.messages())
+    return lines
 
 
-def test_a_message_that_waits_is_sent_when_the_transport_took_the_rest(make_world: Any) -> None:
-    """More than write_buffer_high in one turn, and the transport takes all of it at once: nobody else wakes the queue."""
-    world = make_world(write_buffer_high=4096)
-    clients = [world.connect(f"c{number}", 4 + number) for number in (0, 1)]
-    for client in clients:
-        client.subscribe(b"a")
-    publisher = world.connect("p", 4)
-    one = b"\x30\x83\x08\0\x01a" + bytes(1024)
-    publisher.send_bytes(one * 600)
-    assert [len(client.take_publishes()) for client in clients] == [600, 600]
-    assert world.drops() == {}
-    assert not publisher.connection.held
+def test_how_far_an_expired_message_is_looked_for() -> None:
+    for ahead, reason in ((EXPIRED_LOOK_MAX - 1, "expired"), (EXPIRED_LOOK_MAX, "queue_full")):
+        queue = filled("1a " * ahead + "1b! 1c")
+        assert queue.put(outgoing(b"n"), queue.count, PLENTY, 2.0) == [reason]
 
 
-def test_order_is_kept_through_the_queue(make_world: Any) -> None:
-    """[MQTT-4.6.0-6]: messages of one topic and publisher arrive in order, whatever waits."""
-    world = make_world(write_buffer_high=4096, max_inflight=3)
-    client = world.connect("c", auto=False)
-    client.subscribe(b"a")
-    publisher = world.connect("p")
-    for number in range(30):
-        if number == 10:
-            client.stop_reading()
-        publisher.publish(b"a", b"%d" % number, number % 2)
-    client.auto = True
-    client.read_on()
-    while world.broker.sessions["c"].inflight_length():
-        for packet_id in [outgoing.packet_id for outgoing in world.broker.sessions["c"].inflight.messages()]:
-            client.send(PubAck(packet_id))
-    assert client.take_payloads() == [b"%d" % number for number in range(30)]
-
-
-# --- publishers that are held ---
-
-
-def test_a_full_receiver_holds_its_publisher(make_world: Any) -> None:
-    world = make_world(max_queued_messages=10, publisher_hold_max=1.0)
-    receiver = stuck(world)
-    publisher = world.connect("p")
-    for number in range(9):
-        publisher.publish(b"a", b"%d" % number)
-    assert not publisher.reading
-    assert world.broker.counters.publishers_held == 1
-    assert world.broker.sessions["c"].queue_length() == 5
-    world.advance(0.5)
-    assert not publisher.reading
-    receiver.read_on()
-    assert publisher.reading
-    assert receiver.take_payloads() == [b"%d" % number for number in range(9)]
-    assert world.drops() == {}
-
-
-def test_a_chunk_goes_on_after_the_hold(make_world: Any) -> None:
-    """What was in the chunk behind the hold is not lost and not handled meanwhile."""
-    world = make_world(max_queued_messages=10, publisher_hold_max=1.0)
-    receiver = stuck(world)
-    publisher = world.connect("p", 4)
-    publisher.send_bytes(b"".join(b"\x30\x04\0\x01a%c" % number for number in range(50)) + b"\xc0\x00")
-    assert not publisher.reading
-    assert publisher.packets == []
-    receiver.read_on()
-    assert [payload[0] for payload in receiver.take_payloads()] == list(range(50))
-    assert len(publisher.packets) == 1
-    assert world.drops() == {}
-
-
-def test_a_hold_ends_in_time_and_then_drops_are_counted(make_world: Any) -> None:
-    world = make_world(max_queued_messages=10, publisher_hold_max=1.0, max_keepalive=0)
-    receiver = stuck(world)
-    publisher = world.connect("p", keep_alive=1)
-    for number in range(30):
-        publisher.publish(b"a", b"%d" % number)
-    world.advance(0.9)
-    assert not publisher.reading
-    world.advance(0.4)
-    assert publisher.reading
-    assert world.broker.sessions["c"].queue_length() == 10
-    assert world.drops() == {"queue_full": 20}
-    # The same backlog holds nobody a second time.
-    publisher.publish(b"a", b"again")
-    assert publisher.reading
-    assert world.drops() == {"queue_full": 21}
-    # Drained, and then full anew: that is another backlog.
-    receiver.read_on()
-    assert world.broker.sessions["c"].queue_length() == 0
-    receiver.stop_reading()
-    for number in range(9):
-        publisher.publish(b"a", b"%d" % number)
-    assert not publisher.reading
-    receiver.read_on()
-    assert publisher.reading
-    assert world.drops() == {"queue_full": 21}
-
-
-def test_no_hold_at_all(make_world: Any) -> None:
-    world = make_world(max_queued_messages=10, publisher_hold_max=0.0)
-    stuck(world)
-    publisher = world.connect("p")
-    for number in range(30):
-        publisher.publish(b"a", b"%d" % number)
-        world.advance(0.5)
-    assert publisher.reading
-    assert world.drops() == {"queue_full": 20}
-
-
-def test_keep_alive_does_not_run_while_held(make_world: Any) -> None:
-    world = make_world(max_queued_messages=10, publisher_hold_max=10.0)
-    receiver = stuck(world, "c", keep_alive=0)
-    publisher = world.connect("p", keep_alive=1)
-    for _ in range(9):
-        publisher.publish(b"a")
-    world.advance(8.0)
-    assert not publisher.reading
-    assert not publisher.closed
-    receiver.read_on()
-    world.advance(2.0)
-    assert publisher.closed
-
-
-@pytest.mark.parametrize("end", ["receiver cut", "receiver unread, session over", "publisher cut"])
-def test_a_hold_ends_with_its_parties(make_world: Any, end: str) -> None:
-    world = make_world(max_queued_messages=10, publisher_hold_max=100.0)
-    receiver = stuck(world, "c", expiry=0 if "over" in end else 1000)
-    publisher = world.connect("p")
-    for _ in range(9):
-        publisher.publish(b"a")
-    assert not publisher.reading
-    if end.startswith("receiver"):
-        receiver.cut()
-        assert publisher.reading
-        assert publisher.connection.held == 0
-    else:
-        publisher.cut()
-        receiver.read_on()
-        assert publisher.connection.held == 0
-
-
-def test_two_receivers_hold_one_publisher(make_world: Any) -> None:
-    world = make_world(max_queued_messages=10, publisher_hold_max=100.0)
-    receivers = [stuck(world, "c"), stuck(world, "d")]
-    publisher = world.connect("p")
-    for _ in range(9):
-        publisher.publish(b"a")
-    receivers[0].read_on()
-    assert not publisher.reading
-    receivers[1].read_on()
-    assert publisher.reading
-    assert [len(receiver.take_payloads()) for receiver in receivers] == [9, 9]
-
-
-def test_a_client_that_is_away_holds_nobody(make_world: Any) -> None:
-    world = make_world(max_queued_messages=10)
-    offline(world)
-    publisher = world.connect("p")
-    for _ in range(30):
-        publisher.publish(b"a", qos=1)
-    assert publisher.reading
-
-
-def test_new_limits_reach_the_sessions_that_are_there(make_world: Any) -> None:
-    world = make_world(max_queued_messages=10)
-    session = offline(world)
-    for _ in range(10):
-        world.publish(b"a", qos=1)
-    world.broker.apply_settings(make_world(max_queued_messages=3).broker.settings)
-    world.publish(b"a", b"last", qos=1)
-    assert session.queue_length() == 3
-    assert back(world)[-1] == b"last"
-
-
-def test_a_fault_in_sending_what_waits_ends_the_connection(world: Any) -> None:
-    """The shell closes it, and is asked to carry that out."""
-    client = world.connect("c")
-    client.subscribe(b"a")
-    client.stop_reading()
-    world.publish(b"a", bytes(1000))
-    (outgoing,) = world.broker.sessions["c"].queue
-    outgoing.message = None  # a fault of ours
-    client.connection.writable = True
-    with pytest.raises(AssertionError):
-        client.connection.take_output()
-    world.broker.close_connection(client.connection, 0x83, "internal error", world.now)
-    assert world.broker.take_dirty() == [client.connection]
+@pytest.mark.interpreted
+def test_a_full_queue_is_not_searched() -> None:
+    assert lines_of_a_put(100) == lines_of_a_put(10_000) > 10
