@@ -375,16 +375,21 @@ class Broker(Context):
                 request.retain_handling,
                 identifier,
             )
-            session.subscriptions[full] = subscription
-            session.subscriptions_total += 1
-            self.counters.subscriptions_total += 1
-            first = add_subscription(self.router.tree, subscription)
-            self._forget(topic_filter, wildcard)
-            if first:
-                self.forwarder.interest_added(share_name, topic_filter)
+            self.insert_subscription(session, full, subscription)
         if not share_name and (request.retain_handling == 0 or (request.retain_handling == 1 and known is None)):
             self._add_retained(session, request, topic_filter, wildcard, qos, identifier)
         return qos
+
+    def insert_subscription(self, session: Session, full: bytes, subscription: Subscription) -> None:
+        """Add a new subscription. Other nodes are told of the first one of a filter."""
+        session.subscriptions[full] = subscription
+        session.subscriptions_total += 1
+        self.counters.subscriptions_total += 1
+        topic_filter = subscription.topic_filter
+        first = add_subscription(self.router.tree, subscription)
+        self._forget(topic_filter, has_wildcard(topic_filter))
+        if first:
+            self.forwarder.interest_added(subscription.share_name, topic_filter)
 
     def _add_retained(
         self,

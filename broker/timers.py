@@ -46,7 +46,9 @@ class TimerWheel:
         deadline = timed.deadline()
         if deadline == NEVER:
             return
-        slot = int(deadline / SLOT_SECONDS) + 1
+        slot = max(
+            0, int(deadline / SLOT_SECONDS) + 1
+        )  # a session that outlived its process can have a deadline before 0
         if 0 <= timed.timer_slot <= slot:
             return
         self.cancel(timed)

@@ -52,10 +52,13 @@ class Inflight:
         outgoing.state = AWAIT_PUBACK if outgoing.qos == 1 else AWAIT_PUBREC
         self._by_id[packet_id] = outgoing
 
-    def restore(self, outgoing: Outgoing) -> None:
-        """A message of a session that was kept, with the packet identifier and the state that it had."""
-        assert outgoing.packet_id not in self._by_id
-        self._by_id[outgoing.packet_id] = outgoing
+    def restore(self, messages: list[Outgoing], next_packet_id: int) -> None:
+        """Add messages of an earlier process, in the order in which they were sent, with their packet identifiers and
+        states."""
+        for outgoing in messages:
+            assert outgoing.packet_id not in self._by_id
+            self._by_id[outgoing.packet_id] = outgoing
+        self.next_packet_id = next_packet_id
 
     def discard(self, packet_id: int) -> None:
         """The message cannot be sent again: it is larger than what the client takes now."""

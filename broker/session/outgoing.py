@@ -31,9 +31,14 @@ class Outgoing:
     __slots__ = ("expires_at", "identifiers", "message", "number", "packet_id", "qos", "retain", "state")
 
     def __init__(
-        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], expires_at: float = NEVER
+        self,
+        message: Message | None,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        expires_at: float = NEVER,
     ) -> None:
-        self.message: Message | None = message
+        self.message = message
         self.expires_at = expires_at
         self.qos = qos
         self.retain = retain

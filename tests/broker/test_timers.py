@@ -231,3 +231,16 @@ def test_who_asks_only_when_told_wakes_in_time(actions: list[tuple[str, int, int
 
 def slot_of_or_never(at: float) -> float:
     return NEVER if at == NEVER else math.floor(at / SLOT_SECONDS) + 1
+
+
+def test_deadlines_before_the_clock_began() -> None:
+    """Of sessions that a machine had before its restart."""
+    wheel = TimerWheel()
+    alarms = [Alarm(at) for at in (-1e9, -1.0, -0.1)]
+    for alarm in (*alarms, *alarms):
+        wheel.schedule(alarm)
+    assert len(wheel) == len(alarms)
+    wheel.cancel(alarms[0])
+    assert len(wheel) == len(alarms) - 1
+    wheel.handle_timeout(SLOT_SECONDS)
+    assert [alarm.rang for alarm in alarms] == [[], [SLOT_SECONDS], [SLOT_SECONDS]]
