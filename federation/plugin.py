@@ -13,7 +13,7 @@ from broker.message import NEVER
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError, bind_error
-from federation import counts
+from federation import counters
 from federation.api.membership import MembershipService
 from federation.membership import FederationMembership
 from federation.node import BadAddress, Node, own_tags
@@ -126,10 +126,10 @@ class FederationPlugin(Plugin):
             self._sockets.close()
 
     def lost_messages(self) -> dict[str, int]:
-        return counts.lost_messages(self.node.counters)
+        return counters.lost_messages(self.node.counters)
 
     def refused_input(self) -> dict[str, int]:
-        return counts.refused_input(self.node.counters)
+        return counters.refused_input(self.node.counters)
 
     def _advertised(self, advertise: Address | None, bound: Address, port: int, key: str) -> Address:
         """The address to tell other nodes: the configured one, completed by an address of this machine and the bound port."""

@@ -16,7 +16,7 @@ SUPPORT = (
     "mosquitto_process",
     "mqtt_client",
     "node_process",
-    "plain_member",
+    "go_stream_member",
     "stations",
 )
 pytest.register_assert_rewrite(*SUPPORT)

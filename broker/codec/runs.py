@@ -16,7 +16,7 @@ PUBLISH_QOS0: Final = 0x30  # first byte, without DUP and RETAIN
 PUBLISH_QOS1: Final = 0x32
 
 
-def plain_payload_at(data: bytes, first: int, body: int, end: int, version: int) -> int:
+def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) -> int:
     """Offset of the payload of a PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties; -1 for any other packet.
 
     data[body:end] is what follows the remaining length. The topic ends in front of the packet identifier of QoS 1 and of

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import TOPIC_NAME_INVALID
-from broker.codec.runs import PUBLISH_QOS0, Run, plain_payload_at
+from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import decode_varint
 from broker.context import Context
 from broker.counters import DROP_EXPIRED, DROP_FROM_PEER_INVALID, DROP_GROUP_GONE, DROP_RETAINED_FULL
@@ -313,7 +313,7 @@ class Router:
                 if first >> 4 != 3 or remaining < 0 or body + remaining > size:
                     raise MalformedPacket("block of packets with something else than a whole PUBLISH")
                 end = body + remaining
-                payload_at = plain_payload_at(data, first, body, end, version) if first == PUBLISH_QOS0 else -1
+                payload_at = bare_payload_at(data, first, body, end, version) if first == PUBLISH_QOS0 else -1
                 if payload_at >= 0:
                     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
                     route = self.lookup(data[body + 2 : topic_end])

@@ -11,7 +11,7 @@ from broker.config.printer import changed_keys
 from broker.config.settings import Settings
 from broker.plugins import Plugin, load_plugin
 from broker.server.client_log import ClientLog
-from broker.server.count_log import CountLog, CountLogs
+from broker.server.counter_log import CounterLog, CounterLogs
 from broker.server.host import Host
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
@@ -29,7 +29,7 @@ class Server(Host):
         super().__init__(settings)
         self.listeners = Listeners(self)
         self.plugins: list[Plugin] = []
-        self._count_logs: CountLogs | None = None
+        self._counter_logs: CounterLogs | None = None
         self._started = False
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -59,8 +59,8 @@ class Server(Host):
         self.flush_soon()
         self._started = True
         self.log.info("started", listeners=self.listeners.addresses)
-        self._count_logs = self._make_count_logs()
-        self._count_logs.start()
+        self._counter_logs = self._make_counter_logs()
+        self._counter_logs.start()
 
     def _observe_clients(self) -> None:
         """Clients that come and go are lines of the log, or cost nothing."""
@@ -68,7 +68,7 @@ class Server(Host):
         is_written = log.clients and log.level in ("debug", "info")
         self.broker.observer = ClientLog(self.now, log.level) if is_written else None
 
-    def _make_count_logs(self) -> CountLogs:
+    def _make_counter_logs(self) -> CounterLogs:
         counters = self.broker.counters
         now = self.now()
 
@@ -97,11 +97,11 @@ class Server(Host):
                 found.update(plugin.refused_input())
             return found
 
-        return CountLogs(
+        return CounterLogs(
             self.loop,
             [
-                CountLog(self.log.warning, "messages dropped", lost, now, losers),
-                CountLog(self.log.info, "input refused", refused, now),
+                CounterLog(self.log.warning, "messages dropped", lost, now, losers),
+                CounterLog(self.log.info, "input refused", refused, now),
             ],
         )
 
@@ -120,8 +120,8 @@ class Server(Host):
         await self._within(LEAVE_SECONDS_MAX, goodbyes, "leave")
         await self._within(PLUGIN_STOP_SECONDS_MAX, [plugin.stop() for plugin in reversed(self.plugins)], "stop")
         self.turns.stop()
-        if self._count_logs is not None:
-            self._count_logs.stop()
+        if self._counter_logs is not None:
+            self._counter_logs.stop()
         self._stopped.set()
         self.loop.set_exception_handler(None)
         if self._started:

@@ -21,7 +21,7 @@ from broker.codec.reason_codes import (
     RETAIN_NOT_SUPPORTED,
     SUCCESS,
 )
-from broker.codec.runs import PUBLISH_QOS0, Run, plain_payload_at
+from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
@@ -263,7 +263,7 @@ class Connection(Output):
                 self._pending_needed = end - pos
                 return pos
             kind = first >> 4
-            payload_at = plain_payload_at(data, first, body, end, version) if kind == PUBLISH else -1
+            payload_at = bare_payload_at(data, first, body, end, version) if kind == PUBLISH else -1
             if payload_at >= 0:
                 if end - pos > broker.max_packet_size:
                     self._check_size(first, end - pos)

@@ -14,13 +14,13 @@ from federation.stream import tree as tree_module
 from federation.stream.state import State
 from federation_world import World, numbers
 
-# --- plain sailing ---
+# --- without faults ---
 
 
-@pytest.mark.parametrize("plain", [(), ("n1",), ("n2",), ("n1", "n2")])
+@pytest.mark.parametrize("go_only", [(), ("n1",), ("n2",), ("n1", "n2")])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_message_reaches_a_subscriber_on_another_node(plain: tuple[str, ...], qos: int) -> None:
-    world = World(2, plain=plain)
+def test_a_message_reaches_a_subscriber_on_another_node(go_only: tuple[str, ...], qos: int) -> None:
+    world = World(2, go_only=go_only)
     subscriber = world.client("n2", "s")
     subscriber.subscribe("a/+")
     world.run(1)
@@ -39,9 +39,9 @@ def test_a_message_reaches_a_subscriber_on_another_node(plain: tuple[str, ...], 
     assert world.nodes["n1"].broker.router.lookup(b"a/b").peers == []
 
 
-@pytest.mark.parametrize("plain", [(), ("n2",)])
-def test_interest_and_retained_messages_from_before_the_connection_are_told(plain: tuple[str, ...]) -> None:
-    world = World(1, plain=plain)
+@pytest.mark.parametrize("go_only", [(), ("n2",)])
+def test_interest_and_retained_messages_from_before_the_connection_are_told(go_only: tuple[str, ...]) -> None:
+    world = World(1, go_only=go_only)
     early = world.client("n1", "early")
     early.subscribe("x/#", "$share/g/y")
     early.publish("x/1", b"kept", retain=True)
@@ -60,7 +60,7 @@ def test_interest_and_retained_messages_from_before_the_connection_are_told(plai
 
 
 def test_properties_and_versions_travel() -> None:
-    world = World(2, plain=("n2",))
+    world = World(2, go_only=("n2",))
     five, four = world.client("n2", "five"), world.client("n2", "four", 4)
     five.subscribe("t")
     four.subscribe("t")
@@ -100,10 +100,10 @@ def test_a_group_gets_one_copy_wherever_its_members_are() -> None:
 # --- links that break ---
 
 
-@pytest.mark.parametrize("plain", [(), ("n1", "n2", "n3", "n4", "n5")])
+@pytest.mark.parametrize("go_only", [(), ("n1", "n2", "n3", "n4", "n5")])
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_is_lost_or_doubled_or_out_of_order_while_links_break(seed: int, plain: tuple[str, ...]) -> None:
-    world = World(5, seed, plain)
+def test_nothing_is_lost_or_doubled_or_out_of_order_while_links_break(seed: int, go_only: tuple[str, ...]) -> None:
+    world = World(5, seed, go_only)
     names = list(world.nodes)
     subscribers = []
     for name in names:
@@ -119,7 +119,7 @@ def test_nothing_is_lost_or_doubled_or_out_of_order_while_links_break(seed: int,
     for number in range(count):
         for name, publisher in publishers.items():
             publisher.publish(f"t/{name}", b"%d" % number, number % 3)
-        if not plain:
+        if not go_only:
             publishers["n1"].publish("u", b"%d" % number)
         if world.rng.random() < 0.2:
             a, b = world.rng.sample(names, 2)
@@ -138,7 +138,7 @@ def test_nothing_is_lost_or_doubled_or_out_of_order_while_links_break(seed: int,
             by_topic.setdefault(publish.topic, []).append(publish.payload)
         for name in names:
             assert by_topic[f"t/{name}".encode()] == numbers(count)
-    if not plain:
+    if not go_only:
         got = sorted(payload for member in group for payload in member.payloads)
         assert got == sorted(numbers(count))
     for node in world.nodes.values():
@@ -163,8 +163,8 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.booleans())
-def test_two_nodes_agree_whatever_breaks(steps: list[tuple[str, int]], is_plain: bool) -> None:
-    world = World(2, plain=("n1", "n2") if is_plain else ())
+def test_two_nodes_agree_whatever_breaks(steps: list[tuple[str, int]], is_go_only: bool) -> None:
+    world = World(2, go_only=("n1", "n2") if is_go_only else ())
     subscriber = world.client("n2", "s")
     subscriber.subscribe("t")
     publisher = world.client("n1", "p")

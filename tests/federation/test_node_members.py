@@ -99,7 +99,7 @@ def test_a_member_that_becomes_a_plain_one_gets_the_plain_stream() -> None:
     subscriber = world.client("n2", "s")
     subscriber.subscribe("t")
     world.run(1)
-    world.plain = ("n2",)
+    world.go_only = ("n2",)
     node = world.nodes["n1"]
     node.member_events([MemberUpdate(world.member("n2"))], world.now)
     assert not node.senders["n2"].names_groups
@@ -119,7 +119,7 @@ def test_a_member_that_takes_no_streams_is_ignored(tags: dict[str, str]) -> None
 
 def test_a_go_broker_without_a_stream_is_named_once() -> None:
     """Its own stream was there, ended, and does not come back, while it is reached."""
-    world = World(2, plain=("n2",))
+    world = World(2, go_only=("n2",))
     world.run(1)
     node = world.nodes["n1"]
     link = world.links[("n2", "n1")]

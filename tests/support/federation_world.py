@@ -175,7 +175,7 @@ class Link(OpenStream):
 
 
 class World:
-    def __init__(self, count: int, seed: int = 1, plain: tuple[str, ...] = (), **federation: object) -> None:
+    def __init__(self, count: int, seed: int = 1, go_only: tuple[str, ...] = (), **federation: object) -> None:
         self.now = 1000.0
         self.rng = random.Random(seed)
         self.order = 0
@@ -184,7 +184,7 @@ class World:
         self.links: dict[tuple[str, str], Link] = {}
         self.cuts: set[tuple[str, str]] = set()
         self.clients: list[Client] = []
-        self.plain = plain
+        self.go_only = go_only
         self.settings = replace(FederationSettings(node_name="x"), **federation)  # type: ignore[arg-type]
         names = [f"n{number}" for number in range(1, count + 1)]
         for name in names:
@@ -195,11 +195,11 @@ class World:
     def start(self, name: str) -> None:
         rng = random.Random(self.rng.getrandbits(32))
         broker = Broker(MqttSettings(), rng, self.now)
-        node_settings = replace(self.settings, batch=name not in self.plain)
+        node_settings = replace(self.settings, batch=name not in self.go_only)
         self.nodes[name] = Node(name, broker, node_settings, rng)
 
     def member(self, name: str, port: int = 8901) -> Member:
-        tags = own_tags(f"{name}:{port}", name not in self.plain)
+        tags = own_tags(f"{name}:{port}", name not in self.go_only)
         return Member(name, "127.0.0.1", 8902, tags, MemberStatus.ALIVE)
 
     def introduce(self, name: str) -> None:

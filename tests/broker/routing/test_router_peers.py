@@ -150,31 +150,31 @@ def test_a_group_gets_one_copy(world: Any, qos: int) -> None:
 
 def test_a_node_that_cannot_tell_groups(world: Any) -> None:
     """It delivers to all its groups whatever it gets: when it gets a message anyway, it is the one for its groups."""
-    plain, other = Outbox("plain", names_groups=False), Outbox("other")
-    federation = join(world, plain, other)
-    federation.interest[b"a"] = [plain, other]
-    federation.groups[b"a"] = [RemoteGroup(b"g", b"a", [other, plain]), RemoteGroup(b"h", b"a", [other])]
+    go, other = Outbox("go", names_groups=False), Outbox("other")
+    federation = join(world, go, other)
+    federation.interest[b"a"] = [go, other]
+    federation.groups[b"a"] = [RemoteGroup(b"g", b"a", [other, go]), RemoteGroup(b"h", b"a", [other])]
     member = world.connect("m")
     member.subscribe(b"$share/g/a")
     for _ in range(3):
         world.publish(b"a", qos=1)
     assert member.take_publishes() == []
-    assert len(plain.messages) == 3
+    assert len(go.messages) == 3
     assert [groups for _, _, groups in other.messages] == [((b"h", b"a"),)] * 3
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_node_that_is_chosen_for_one_group_takes_its_others(world: Any, reverse: bool) -> None:
-    """A plain node that must get the message for a group that nobody else has delivers to its other groups too."""
-    plain = Outbox("plain", names_groups=False)
-    federation = join(world, plain)
-    groups = [RemoteGroup(b"g", b"a", [plain]), RemoteGroup(b"h", b"a", [plain])]
+    """A node of the Go broker that must get the message for a group that nobody else has delivers to its other groups too."""
+    go = Outbox("go", names_groups=False)
+    federation = join(world, go)
+    groups = [RemoteGroup(b"g", b"a", [go]), RemoteGroup(b"h", b"a", [go])]
     federation.groups[b"a"] = groups[::-1] if reverse else groups
     member = world.connect("m")
     member.subscribe(b"$share/h/a")
     world.publish(b"a", qos=1)
-    assert len(plain.messages) == 1
-    assert set(plain.messages[0][2]) == {(b"g", b"a"), (b"h", b"a")}
+    assert len(go.messages) == 1
+    assert set(go.messages[0][2]) == {(b"g", b"a"), (b"h", b"a")}
     assert member.take_publishes() == []
 
 

@@ -14,16 +14,16 @@ import pytest
 from broker.codec.packets import Publish
 from federation.pb import federation_pb2 as pb
 from federation.stream import receiver
+from go_stream_member import SECONDS, SERVICE, GoStreamMember, as_it_is, message, subscribe
 from node_process import free_port, merged
-from plain_member import SECONDS, SERVICE, PlainMember, as_it_is, message, subscribe
 from waiting import eventually
 
 NO_API: dict[str, Any] = {"api": {"grpc": [], "http": []}, "plugin_order": ["federation"]}
 
 
 @pytest.fixture
-async def member() -> AsyncIterator[PlainMember]:
-    made = PlainMember("gmqttd-like")
+async def member() -> AsyncIterator[GoStreamMember]:
+    made = GoStreamMember("gmqttd-like")
     yield made
     await made.stop()
 
@@ -39,7 +39,7 @@ async def start(node: Any) -> None:
     await eventually(lambda: "federation started" in node.log(), "the node listens for gossip")
 
 
-async def publisher_for(nodes: Any, clients: Any, member: PlainMember) -> Any:
+async def publisher_for(nodes: Any, clients: Any, member: GoStreamMember) -> Any:
     """A client of a node, whose messages to to/# go to the member."""
     node = nodes.make_federated(overrides=NO_API)
     await start(node)
@@ -51,7 +51,9 @@ async def publisher_for(nodes: Any, clients: Any, member: PlainMember) -> Any:
     return await clients.connect(node.port, "client")
 
 
-async def test_a_plain_member_exchanges_breaks_and_resumes(nodes: Any, clients: Any, member: PlainMember) -> None:
+async def test_a_go_stream_member_exchanges_breaks_and_resumes(
+    nodes: Any, clients: Any, member: GoStreamMember
+) -> None:
     node = nodes.make_federated(overrides=NO_API)
     await start(node)
     fed_addr, gossip_addr = addresses(node)
@@ -68,7 +70,7 @@ async def test_a_plain_member_exchanges_breaks_and_resumes(nodes: Any, clients: 
     told = await member.wait_events(1, "Subscribe")
     assert [(each.share_name, each.topic_filter) for each in told] == [("", "from/#")]
 
-    # Messages to the plain member, whose stream breaks again and again before it has acknowledged.
+    # Messages to the member, whose stream breaks again and again before it has acknowledged.
     member.breaks_at = {5, 6, 20, 33}
     count = 40
     for number in range(count):
@@ -83,9 +85,9 @@ async def test_a_plain_member_exchanges_breaks_and_resumes(nodes: Any, clients: 
     assert not member.breaks_at
     assert member.doubled == 0, "events from the asked one on"
 
-    # Messages from the plain member, which breaks without reading acknowledgements and sends some twice.
+    # Messages from the member, which breaks without reading acknowledgements and sends some twice.
     for number in range(count):
-        await member.send(message("from/plain", b"%d" % number, number % 3))
+        await member.send(message("from/member", b"%d" % number, number % 3))
         if number % 9 == 8:
             await member.break_stream()
             reply = await member.connect(fed_addr, resend_from_before=3)
@@ -96,7 +98,7 @@ async def test_a_plain_member_exchanges_breaks_and_resumes(nodes: Any, clients: 
     assert client.messages.empty(), "nothing came twice"
 
 
-async def test_state_events_and_faults_of_a_plain_member(nodes: Any, clients: Any, member: PlainMember) -> None:
+async def test_state_events_and_faults_of_a_go_stream_member(nodes: Any, clients: Any, member: GoStreamMember) -> None:
     node = nodes.make_federated(overrides=NO_API)
     await start(node)
     fed_addr, gossip_addr = addresses(node)
@@ -129,7 +131,7 @@ async def test_state_events_and_faults_of_a_plain_member(nodes: Any, clients: An
     assert publish.properties == b"\x03\x00\x01c\x09\x00\x02\xff\xfe"
     assert 98 <= publish.message_expiry_interval <= 100
 
-    # A new session of the plain member: what it does not tell again is gone.
+    # A new session of the member: what it does not tell again is gone.
     await member.break_stream()
     member.client_session_id = str(uuid.uuid4())
     reply = await member.connect(fed_addr)
@@ -144,7 +146,7 @@ async def test_state_events_and_faults_of_a_plain_member(nodes: Any, clients: An
 
 
 async def test_a_run_that_breaks_in_its_middle_goes_on_where_the_member_stands(
-    nodes: Any, clients: Any, member: PlainMember
+    nodes: Any, clients: Any, member: GoStreamMember
 ) -> None:
     """A gmqttd knows its last 100 events only: what comes again from before those is done again."""
     client = await publisher_for(nodes, clients, member)
@@ -158,7 +160,9 @@ async def test_a_run_that_breaks_in_its_middle_goes_on_where_the_member_stands(
     assert member.doubled == 0
 
 
-async def test_a_message_that_a_gmqttd_cannot_take_stops_nothing(nodes: Any, clients: Any, member: PlainMember) -> None:
+async def test_a_message_that_a_gmqttd_cannot_take_stops_nothing(
+    nodes: Any, clients: Any, member: GoStreamMember
+) -> None:
     """gRPC's default bound, which a gmqttd does not change, is 4 MiB for an event."""
     client = await publisher_for(nodes, clients, member)
     sizes = [1, 4 * 2**20 - 100, 2, 4 * 2**20, 3, 5 * 2**20, 4]
@@ -169,8 +173,8 @@ async def test_a_message_that_a_gmqttd_cannot_take_stops_nothing(nodes: Any, cli
     assert (member.hellos, member.clean_starts) == (1, 1), "the stream did not end"
 
 
-async def test_the_state_of_a_plain_member_brings_back_nothing_older(
-    nodes: Any, clients: Any, member: PlainMember
+async def test_the_state_of_a_go_stream_member_brings_back_nothing_older(
+    nodes: Any, clients: Any, member: GoStreamMember
 ) -> None:
     """After every break that its gossip saw, a gmqttd publishes all that it retains, which may be of long ago."""
     node = nodes.make_federated(overrides=NO_API)
@@ -234,7 +238,7 @@ async def test_the_state_of_a_plain_member_brings_back_nothing_older(
 
 
 async def test_a_member_that_does_not_come_back_with_its_stream_is_named(
-    start_server: Any, member: PlainMember, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    start_server: Any, member: GoStreamMember, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The Go broker can lose its side of a link for good and stay alive."""
     monkeypatch.setattr(receiver, "MISSING_SECONDS_MAX", 2.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from federation.counts import lost_messages, refused_input
+from federation.counters import lost_messages, refused_input
 from federation.stream.counters import REASONS, StreamCounters
 
 LOST: Final = {

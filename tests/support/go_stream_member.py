@@ -24,7 +24,7 @@ def as_it_is(data: bytes) -> bytes:
     return data
 
 
-class PlainMember:
+class GoStreamMember:
     """What a gmqttd does on the wire, without a broker: a member of the gossip, a stream server, a stream client.
 
     events      what the other node sent, each id once, in order

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from broker.server.count_log import CHECK_SECONDS, QUIET_SECONDS, CountLog
+from broker.server.counter_log import CHECK_SECONDS, QUIET_SECONDS, CounterLog
 
 
 class Lines:
     def __init__(self) -> None:
         self.totals = {"queue_full": 5, "expired": 0}
         self.lines: list[dict[str, Any]] = []
-        self.log = CountLog(self.write, "messages dropped", lambda: dict(self.totals), 0.0)
+        self.log = CounterLog(self.write, "messages dropped", lambda: dict(self.totals), 0.0)
 
     def write(self, event: str, **values: Any) -> None:
         assert event == "messages dropped"

@@ -13,7 +13,7 @@ CHECK_SECONDS: Final = 10.0
 QUIET_SECONDS: Final = 60.0  # from one line to the next of its kind
 
 
-class CountLog:
+class CounterLog:
     """One kind of line. `totals` gives numbers that only rise, by reason; `details` gives more fields for a line, since the
     last one."""
 
@@ -50,10 +50,10 @@ class CountLog:
         self._next_at = now + QUIET_SECONDS
 
 
-class CountLogs:
+class CounterLogs:
     """All kinds of lines, on the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, logs: list[CountLog]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, logs: list[CounterLog]) -> None:
         self._loop = loop
         self._logs = logs
         self._timer: asyncio.TimerHandle | None = None
