@@ -1,4 +1,4 @@
-"""CONNECT and CONNACK (sections 3.1, 3.2) from bytes: the two packets with many fields and rules of their own."""
+"""Bytes -> CONNECT and CONNACK (sections 3.1, 3.2)."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _CONNACK_CODES: Final = (
 
 
 def peek_protocol_version(data: bytes, start: int, end: int) -> int:
-    """The protocol level in which to refuse a CONNECT that cannot be decoded: 5 when it asked for 5 or a later one,
-    else 4, whose CONNACK every 3.x client reads."""
+    """The protocol level for the refusal of a CONNECT that cannot be decoded: 5 for level 5 and above, else 4. Clients of
+    every 3.x version read the CONNACK of level 4."""
     if data[start : min(end, start + 6)] == b"\0\4MQTT" and start + 6 < end and 5 <= data[start + 6] < 0x80:
         return MQTT_5
     return MQTT_311
 
 
 def decode_connect(data: bytes, start: int, end: int) -> Connect:
-    """Section 3.1. 0x84 for an unknown protocol or level, 0x85 for a client id that the version does not allow."""
+    """Section 3.1. The error is 0x84 for an unknown protocol or level, 0x85 for an invalid client identifier."""
     protocol_name = decode_binary(data, start, end)
     pos = start + 2 + len(protocol_name)
     if pos + 4 > end:
@@ -53,7 +53,7 @@ def decode_connect(data: bytes, start: int, end: int) -> Connect:
     ):
         raise MqttError(
             UNSUPPORTED_PROTOCOL_VERSION,
-            f"protocol {protocol_name[:16]!a} level {version}; MQTT 4 and 5 and MQIsdp 3 are spoken "
+            f"protocol {protocol_name[:16]!a} level {version}; MQTT 4 and 5 and MQIsdp 3 are supported "
             "[MQTT-3.1.2-1] [MQTT-3.1.2-2]",
         )
     flags = data[pos + 1]
@@ -75,7 +75,7 @@ def decode_connect(data: bytes, start: int, end: int) -> Connect:
         )
     will: Will | None = None
     if flags & _WILL:
-        # A will is a PUBLISH that waits: the same scan takes its properties apart.
+        # Will properties are those of a PUBLISH and the Will Delay Interval.
         publish = Publish(b"", b"", flags >> 3 & 3, flags & _WILL_RETAIN != 0)
         delay_interval = -1
         if version == MQTT_5:
@@ -98,7 +98,7 @@ def decode_connect(data: bytes, start: int, end: int) -> Connect:
         )
     username: str | None = None
     if version == MQTT_31 and pos == end:
-        flags &= ~(_USER_NAME | _PASSWORD)  # there the remaining length goes before the flags
+        flags &= ~(_USER_NAME | _PASSWORD)  # in MQTT 3.1 the Remaining Length decides, not the flags
     if flags & _USER_NAME:
         name = decode_string(data, pos, end)
         pos += 2 + len(name)

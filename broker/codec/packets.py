@@ -1,8 +1,8 @@
-"""The fifteen control packets (section 3) as plain slotted classes. Fields carry the specification's names.
+"""The fifteen control packets (section 3). Fields have the specification's names.
 
-Topics, topic filters and payloads are bytes; client ids, user names and strings in properties are str. `properties` of
-a cold packet is a dict by property id (broker.codec.properties), {} for none and always in MQTT 3.1.1; the acks of a
-publish have None for none. Reason codes are those of MQTT 5 in every version.
+Topics, topic filters and payloads are bytes; client ids, user names and strings in properties are str. `properties` is
+a dict by property id (broker.codec.properties), {} for none and in MQTT 3.1.1. Acknowledgements of a PUBLISH have None
+for none. PUBLISH and wills have an encoded block. Reason codes are those of MQTT 5 in every version.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Connect(Packet):
         )
 
     def __repr__(self) -> str:
-        """The packet dump goes to logs: a password never does."""
+        """Without the password, because logs contain this text."""
         password = None if self.password is None else "..."
         return (
             f"Connect({self.client_id!r}, {self.protocol_version}, {self.clean_start}, {self.keep_alive}, "
@@ -148,7 +148,7 @@ class Connect(Packet):
 
 
 class ConnAck(Packet):
-    """Section 3.2. A reason code that MQTT 3.1.1 lacks is written there as 3, server unavailable."""
+    """Section 3.2. In MQTT 3.1.1 a reason code without a return code is sent as 3, server unavailable."""
 
     __slots__ = ("properties", "reason_code", "session_present")
 
@@ -167,7 +167,7 @@ class Publish(Packet):
     packet_id                0 with QoS 0
     properties               forwardable block as in broker.message.Message
     message_expiry_interval  seconds, -1 when absent
-    topic_alias              0 when absent; then `topic` may be empty only when it is given
+    topic_alias              0 when absent; `topic` may be empty only with an alias
     """
 
     __slots__ = (
@@ -223,7 +223,7 @@ class Publish(Packet):
 
 
 class Ack(Packet):
-    """What PUBACK, PUBREC, PUBREL and PUBCOMP share (sections 3.4 to 3.7)."""
+    """Base of PUBACK, PUBREC, PUBREL and PUBCOMP (sections 3.4 to 3.7)."""
 
     __slots__ = ("packet_id", "properties", "reason_code")
 
@@ -253,7 +253,7 @@ class PubComp(Ack):
 
 
 class SubscribeFilter(Packet):
-    """One filter of a SUBSCRIBE with its options (section 3.8.3.1). `topic_filter` is whole, with `$share/name/`."""
+    """One filter of a SUBSCRIBE with its options (section 3.8.3.1). `topic_filter` includes `$share/name/`."""
 
     __slots__ = ("no_local", "qos", "retain_as_published", "retain_handling", "topic_filter")
 
@@ -340,7 +340,7 @@ class PingResp(Packet):
 
 
 class Disconnect(Packet):
-    """Section 3.14; from a client only in MQTT 3.1.1, without a reason code."""
+    """Section 3.14. In MQTT 3.1.1 only clients send it, without a reason code."""
 
     __slots__ = ("properties", "reason_code")
 

@@ -1,4 +1,4 @@
-"""Properties of MQTT 5 (section 2.2.2): one table, a dict codec for cold packets, one scan for PUBLISH and wills."""
+"""Properties of MQTT 5 (section 2.2.2): their table, a dict codec, and a scan for PUBLISH and wills."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _POSITIVE_UINT16: Final = 7
 _POSITIVE_UINT32: Final = 8
 _POSITIVE_VARINT: Final = 9
 
-_WILL: Final = 0  # stands for the will's properties beside the packet types; type 0 is no packet
+_WILL: Final = 0  # will properties; no packet has type 0
 _ACKS: Final = (PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK)
 
 # id: (name, type, where it is allowed), table 2-4
@@ -127,7 +127,7 @@ def property_id(name: str) -> int:
 
 
 def get_int(properties: Properties | None, property_id: int, default: int) -> int:
-    """A property that is a number (booleans are 0 or 1)."""
+    """The value of a numeric property; booleans are 0 or 1."""
     value = properties.get(property_id) if properties else None
     return value if isinstance(value, int) else default
 
@@ -148,7 +148,7 @@ def get_user_properties(properties: Properties | None) -> list[tuple[str, str]]:
 
 
 def properties_end(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """(first position, end) of the properties whose length field stands at `pos`."""
+    """(start, end) of the properties whose length field is at `pos`."""
     size, start = decode_varint(data, pos, end)
     if size < 0:
         raise MalformedPacket("packet ends inside or before the property length")
@@ -158,7 +158,7 @@ def properties_end(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 
 def decode_properties(data: bytes, pos: int, end: int, packet_type: int) -> Properties:
-    """Properties of a cold packet in data[pos:end], without their length field, checked for `packet_type`."""
+    """Properties in data[pos:end], without their length field, checked for `packet_type`. Not for PUBLISH and wills."""
     properties: Properties = {}
     while pos < end:
         number = data[pos]
@@ -216,7 +216,7 @@ def decode_properties(data: bytes, pos: int, end: int, packet_type: int) -> Prop
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """Length field and properties, in the dict's order. Values that do not fit their type are our fault: assert."""
+    """Length field and properties, in the dict's order. Asserts that values fit their types."""
     if not properties:
         return b"\0"
     parts: list[bytes] = []
@@ -246,10 +246,10 @@ def encode_properties(properties: Properties) -> bytes:
 
 
 def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, is_will: bool = False) -> int:
-    """Fill the publish's properties from data[pos:end] (without length field) and return the Will Delay Interval,
-    -1 when absent.
+    """Set the properties of `publish` from data[pos:end] (without length field). Returns the Will Delay Interval, -1
+    when absent.
 
-    What the server must forward stays as it was received; the rest, valid on this connection only, is cut out.
+    The forwardable block keeps the bytes that the server must forward. Properties of this connection are not in it.
     """
     seen = 0
     kept_from = pos
@@ -289,7 +289,7 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
                 raise ProtocolViolation(f"Payload Format Indicator is {data[pos]}, may be 0 or 1")
             pos += 1
             continue
-        # From here on: what is cut out of the forwardable block.
+        # The properties below are not part of the forwardable block.
         if number == MESSAGE_EXPIRY_INTERVAL:
             publish.message_expiry_interval = decode_uint32(data, pos, end)
             pos += 4
@@ -320,7 +320,7 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
 
 
 def publish_properties_to_dict(block: bytes) -> Properties:
-    """A forwardable block (broker.message.Message.properties) by id; raises MqttError when it is not one."""
+    """A forwardable block (broker.message.Message.properties) as a dict by id. Raises MqttError."""
     return decode_properties(block, 0, len(block), PUBLISH)
 
 
@@ -331,8 +331,8 @@ def encode_publish_properties(
     correlation_data: bytes | None = None,
     user_properties: list[tuple[str, str]] | None = None,
 ) -> bytes:
-    """The forwardable block (no length field); None is absent. Raises MqttError for what MQTT cannot carry: values of
-    the API and of other nodes are input as any other."""
+    """The forwardable block, without length field; None is absent. Raises MqttError for values that MQTT cannot carry:
+    they come from the API and from other nodes."""
     parts: list[bytes] = []
     if payload_format is not None:
         if not 0 <= payload_format <= 1:

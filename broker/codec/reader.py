@@ -1,5 +1,8 @@
-"""Bytes -> packets, for both directions: whatever a client or a server may send. What is only wrong in one direction
-(a CONNACK from a client, a Subscription Identifier in a client's PUBLISH) is for the connection to refuse."""
+"""Bytes -> packets, for both directions.
+
+The connection refuses packets that are wrong in its direction only: a CONNACK from a client, a Subscription Identifier
+in a client's PUBLISH.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ _NAMES: Final = (
     "AUTH",
 )
 
-# Reason codes that a packet may have (table 2-6), as text of bytes: `in` on bytes takes an int.
+# Reason codes that a packet may have (table 2-6). Bytes, because `in` takes an int there.
 _PUBACK_CODES: Final = b"\x00\x10\x80\x83\x87\x90\x91\x97\x99"
 _PUBREL_CODES: Final = b"\x00\x92"
 _SUBACK_CODES: Final = b"\x00\x01\x02\x80\x83\x87\x8f\x91\x97\x9e\xa1\xa2"
@@ -62,9 +65,9 @@ _AUTH_CODES: Final = b"\x00\x18\x19"
 
 
 def decode_packet(first: int, data: bytes, start: int, end: int, version: int) -> Packet:
-    """One whole packet: `first` is its first byte, data[start:end] what follows the remaining length.
+    """One whole packet. `first` is its first byte, data[start:end] the packet after its Remaining Length.
 
-    `version` is the connection's protocol level (3, 4, 5), of no matter for CONNECT. Raises MqttError.
+    `version` is the connection's protocol level (3, 4, 5). CONNECT has its own. Raises MqttError.
     """
     kind = first >> 4
     if kind == 3:
@@ -77,7 +80,7 @@ def decode_packet(first: int, data: bytes, start: int, end: int, version: int) -
         raise MalformedPacket(f"{_NAMES[kind]} with fixed header flags {flags:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]")
     if kind in (12, 13):
         if start != end:
-            raise MalformedPacket(f"{_NAMES[kind]} with {end - start} bytes after its header, has none")
+            raise MalformedPacket(f"{_NAMES[kind]} with {end - start} bytes after its header, must have none")
         return PingReq() if kind == 12 else PingResp()
     if kind == 1:
         return decode_connect(data, start, end)
@@ -95,11 +98,11 @@ def decode_packet(first: int, data: bytes, start: int, end: int, version: int) -
         return _decode_disconnect(data, start, end, version)
     if kind == 15 and version == 5:
         return _decode_auth(data, start, end)
-    raise MalformedPacket(f"{_NAMES[kind]} is no packet of this protocol version (2.1.2)")
+    raise MalformedPacket(f"{_NAMES[kind]} does not exist in this protocol version (2.1.2)")
 
 
 def decode_publish(first: int, data: bytes, start: int, end: int, version: int) -> Publish:
-    """PUBLISH (section 3.3), the hot path."""
+    """PUBLISH (section 3.3). Hot path."""
     qos = first >> 1 & 3
     if qos == 3:
         raise MalformedPacket("PUBLISH with QoS 3, may be 0, 1 or 2 [MQTT-3.3.1-4]")
@@ -138,7 +141,7 @@ def decode_publish(first: int, data: bytes, start: int, end: int, version: int) 
 
 
 def decode_ack(first: int, data: bytes, start: int, end: int, version: int) -> PubAck | PubRec | PubRel | PubComp:
-    """PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7), the hot path."""
+    """PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7). Hot path."""
     kind = first >> 4
     if first & 15 != (2 if kind == 6 else 0) and not (version == 3 and first == 0x6A):  # PUBREL with DUP in MQTT 3.1
         raise MalformedPacket(f"{_NAMES[kind]} with fixed header flags {first & 15:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]")
@@ -175,7 +178,7 @@ def _check_reason_code(kind: int, reason_code: int, allowed: bytes) -> None:
 
 
 def _decode_last_properties(data: bytes, pos: int, end: int, kind: int) -> Properties:
-    """Properties that end their packet."""
+    """Properties at the end of their packet."""
     pos, stop = properties_end(data, pos, end)
     if stop != end:
         raise MalformedPacket(f"{_NAMES[kind]} with {end - stop} bytes after its properties")
@@ -290,7 +293,7 @@ def _decode_disconnect(data: bytes, start: int, end: int, version: int) -> Disco
     if start == end:
         return Disconnect()
     if version != 5:
-        raise MalformedPacket(f"DISCONNECT with {end - start} bytes after its header, has none in MQTT 3.1.1")
+        raise MalformedPacket(f"DISCONNECT with {end - start} bytes after its header, must have none in MQTT 3.1.1")
     _check_reason_code(14, data[start], _DISCONNECT_CODES)
     if start + 1 == end:
         return Disconnect(data[start])
@@ -306,11 +309,11 @@ def _decode_auth(data: bytes, start: int, end: int) -> Auth:
 
 
 class PacketReader:
-    """A byte stream, cut anywhere, to packets: for test clients and other cold users (a connection of the server walks
-    its chunks itself).
+    """Decodes a byte stream that comes in chunks of any size. For clients and the packet dump; `Connection` decodes
+    its chunks itself.
 
     version          protocol level; a CONNECT in the stream sets it
-    max_packet_size  bytes of one packet with its header; a larger one is refused on sight of its header
+    max_packet_size  bytes of one packet with its header; a larger one is refused when its header is there
     """
 
     __slots__ = ("_error", "_pending", "_wanted", "max_packet_size", "version")
@@ -323,8 +326,8 @@ class PacketReader:
         self._error: MqttError | None = None
 
     def receive_data(self, data: bytes) -> list[Packet]:
-        """All packets that `data` completes. MqttError when the stream is wrong; packets in front of the fault are
-        returned first and the error raised by the next call, also one with b"". After it the stream is dead."""
+        """All packets that `data` completes. Raises MqttError. Packets before the fault are returned first; the next call
+        raises the error, also a call with b"". Every later call raises it again."""
         if self._error is not None:
             raise self._error
         self._pending += data
@@ -344,7 +347,7 @@ class PacketReader:
         return packets
 
     def _decode_chunk(self, chunk: bytes, packets: list[Packet]) -> int:
-        """Append the whole packets of the chunk; the position of the first byte that is left."""
+        """Append the whole packets of the chunk; the position behind them."""
         end = len(chunk)
         pos = 0
         while True:

@@ -1,4 +1,4 @@
-"""Reason codes of MQTT 5 (section 2.4) and what MQTT 3.1.1 has in their place."""
+"""Reason codes of MQTT 5 (section 2.4) and the CONNACK return codes of MQTT 3.1.1."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _NAMES: Final[dict[int, str]] = {
     0xA2: "Wildcard Subscriptions not supported",
 }
 
-# CONNACK return codes of MQTT 3.1.1 (table 3.1). A refusal that is not here has none: 3, server unavailable, is sent.
+# CONNACK return codes of MQTT 3.1.1 (table 3.1). Every other refusal is sent as 3, server unavailable.
 CONNACK_V3_CODES: Final[dict[int, int]] = {
     SUCCESS: 0,
     UNSUPPORTED_PROTOCOL_VERSION: 1,
@@ -110,7 +110,7 @@ CONNACK_V3_CODES: Final[dict[int, int]] = {
 }
 CONNACK_V3_OTHER: Final = 3
 
-# The other direction: the reason code that a 3.1.1 return code stands for, by index.
+# The reason code of each return code of MQTT 3.1.1.
 CONNACK_V3_REASONS: Final[tuple[int, ...]] = (
     SUCCESS,
     UNSUPPORTED_PROTOCOL_VERSION,

@@ -1,7 +1,7 @@
-"""Runs: PUBLISH packets of one topic and length that follow each other, handled as one.
+"""Runs: contiguous PUBLISH packets with one topic and one length, handled as one.
 
-Almost all of the load of a broker are PUBLISH packets of QoS 0 or 1 without DUP, RETAIN and properties. They are
-recognized here without being taken apart, for client connections and for the event streams of other nodes.
+Most packets of a broker are PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties. `bare_payload_at` recognizes
+them without decoding, for client connections and for the event streams of other nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from broker.codec.writer import encode_publish
 from broker.message import NEVER, Message
 
-RUN_MAX: Final = 256  # packets of one run: whoever must wait is held between two runs
+RUN_MAX: Final = 256  # packets of one run; publishers are held between two runs
 PUBLISH_QOS0: Final = 0x30  # first byte, without DUP and RETAIN
 PUBLISH_QOS1: Final = 0x32
 
@@ -19,8 +19,7 @@ PUBLISH_QOS1: Final = 0x32
 def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) -> int:
     """Offset of the payload of a PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties; -1 for any other packet.
 
-    data[body:end] is what follows the remaining length. The topic ends in front of the packet identifier of QoS 1 and of
-    the property length of MQTT 5.
+    data[body:end] is the packet after its Remaining Length. The topic is not checked.
     """
     if first not in (PUBLISH_QOS0, PUBLISH_QOS1) or end - body < 5:
         return -1
@@ -36,7 +35,7 @@ def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) 
 
 
 class Run:
-    """`count` contiguous PUBLISH packets with QoS 0, without DUP, RETAIN and properties: data[start:stop].
+    """`count` contiguous PUBLISH packets with QoS 0, without DUP, RETAIN and properties, up to data[stop].
 
     packet_size  bytes of each packet
     version      4 (also for MQTT 3.1 and 3.1.1, whose PUBLISH is the same) or 5
@@ -69,8 +68,8 @@ class Run:
         client_id: str,
         size: int,
     ) -> None:
-        """The packet data[start:end], whose payload begins at payload_at, and the whole packets of its topic and length
-        that follow in data[end:size]."""
+        """The packet data[start:end] and the whole packets with its topic and length that follow in data[end:size], at
+        most RUN_MAX together. `payload_at` is the offset of the first payload."""
         packet_size = end - start
         count = 1
         stop = end
@@ -94,7 +93,7 @@ class Run:
         self._messages: list[Message] | None = None
 
     def encoded(self, version: int) -> bytes:
-        """The packets for a receiver of this protocol version: as they came, or made once for all of the other form."""
+        """The packets for a receiver of this protocol version: as received, or encoded once for the other form."""
         if (version < 5) == (self.version < 5):
             if not self._own:
                 data = self._data
@@ -110,7 +109,7 @@ class Run:
         return self._other
 
     def messages(self) -> list[Message]:
-        """The packets one by one, for receivers that must queue them."""
+        """One message for each packet, for receivers that queue them."""
         messages = self._messages
         if messages is None:
             messages = self._messages = []

@@ -37,7 +37,7 @@ def decode_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             if byte == 0 and shift:
-                raise MalformedPacket("variable byte integer longer than it need be [MQTT-1.5.5-1]")
+                raise MalformedPacket("variable byte integer is not in its shortest form [MQTT-1.5.5-1]")
             return value, at
         shift += 7
         if shift == 28:
@@ -63,7 +63,7 @@ def decode_binary(data: bytes, pos: int, end: int) -> bytes:
 
 
 def decode_string(data: bytes, pos: int, end: int) -> bytes:
-    """As decode_binary, and the bytes are checked UTF-8 (section 1.5.4)."""
+    """As decode_binary, checked as UTF-8 (section 1.5.4)."""
     text = decode_binary(data, pos, end)
     check_utf8(text)
     return text
@@ -83,7 +83,7 @@ def decode_uint32(data: bytes, pos: int, end: int) -> int:
 
 def check_utf8(data: bytes) -> None:
     """Refuse ill-formed UTF-8, surrogates [MQTT-1.5.4-1] and U+0000 [MQTT-1.5.4-2]."""
-    if 0 in data:  # an int: a fifth of the cost of b"\0"
+    if 0 in data:  # `in` with an int costs a fifth of `in` with b"\0"
         raise MalformedPacket("string contains U+0000 [MQTT-1.5.4-2]")
     if not data.isascii():
         try:

@@ -1,4 +1,4 @@
-"""Packets -> bytes. The hot helpers take plain values: a router encodes a message once per shape, not per receiver."""
+"""Packets -> bytes. Hot functions take values instead of packets: a message is encoded once for many receivers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def encode_publish(
     topic_alias: int = 0,
     subscription_identifiers: tuple[int, ...] = (),
 ) -> bytes:
-    """One PUBLISH. `expiry` in seconds, -1 for none; alias 0 for none; MQTT 3.1.1 has none of the last four."""
+    """One PUBLISH. `expiry` is in seconds, -1 for none; alias 0 is none. MQTT 3.1.1 ignores the last four."""
     first = 0x30 | qos << 1
     if retain:
         first |= 1
@@ -74,8 +74,8 @@ def encode_publish(
 def publish_parts(
     version: int, topic: bytes, payload: bytes, qos: int, retain: bool, dup: bool, properties_block: bytes
 ) -> tuple[bytes, bytes]:
-    """(bytes before the packet id, bytes after it) of a PUBLISH with QoS 1 or 2, so that receivers share all but two
-    bytes. The block may begin with connection properties from `connection_properties`."""
+    """(bytes before the packet id, bytes after it) of a PUBLISH with QoS 1 or 2. Receivers share both. The block may begin
+    with `connection_properties`."""
     assert qos > 0
     properties = b""
     if version == 5:
@@ -92,7 +92,7 @@ def publish_parts(
 
 
 def connection_properties(expiry: int, topic_alias: int, subscription_identifiers: tuple[int, ...]) -> bytes:
-    """The PUBLISH properties that belong to one receiver: expiry left (-1 none), alias (0 none), identifiers."""
+    """The PUBLISH properties of one receiver: remaining expiry in seconds (-1 none), alias (0 none), identifiers."""
     block = b""
     if expiry >= 0:
         block = b"\x02" + expiry.to_bytes(4, "big")
@@ -130,24 +130,24 @@ def encode_pubcomp(packet_id: int, reason_code: int = 0, version: int = 5) -> by
 
 
 def encode_packet(packet: Packet, version: int, maximum_packet_size: int = 0) -> bytes:
-    """Any packet for a connection of protocol level `version` (3, 4, 5; a CONNECT says its own).
+    """Any packet for a connection of protocol level `version` (3, 4, 5). CONNECT has its own level.
 
-    With a maximum (0 is none), User Properties and then the Reason String are left out of a packet that would be larger
-    [MQTT-3.2.2-19/20 and the like]; b"" when it is too large even so and must not be sent [MQTT-3.1.2-24].
+    A packet above the maximum (0 is none) loses its User Properties, then its Reason String [MQTT-3.2.2-19/20 and the
+    like]. b"" when it is still too large and must not be sent [MQTT-3.1.2-24].
     """
     data = _encode(packet, version, 0)
     if maximum_packet_size == 0 or len(data) <= maximum_packet_size:
         return data
     if not isinstance(packet, (Publish, Connect, Subscribe, Unsubscribe)):
-        for leave_out in (1, 2):
-            data = _encode(packet, version, leave_out)
+        for omitted in (1, 2):
+            data = _encode(packet, version, omitted)
             if len(data) <= maximum_packet_size:
                 return data
     return b""
 
 
-def _encode(packet: Packet, version: int, leave_out: int) -> bytes:
-    """`leave_out`: 0 nothing, 1 User Properties, 2 also the Reason String."""
+def _encode(packet: Packet, version: int, omitted: int) -> bytes:
+    """`omitted`: 0 nothing, 1 User Properties, 2 also the Reason String."""
     if isinstance(packet, Publish):
         return encode_publish(
             version,
@@ -171,7 +171,7 @@ def _encode(packet: Packet, version: int, leave_out: int) -> bytes:
             first = 0x62
         else:
             first = 0x70
-        return _encode_ack(first, packet, version, leave_out)
+        return _encode_ack(first, packet, version, omitted)
     if isinstance(packet, PingReq):
         return PINGREQ
     if isinstance(packet, PingResp):
@@ -181,7 +181,7 @@ def _encode(packet: Packet, version: int, leave_out: int) -> bytes:
         if version != 5:
             return_code = CONNACK_V3_CODES.get(packet.reason_code, CONNACK_V3_OTHER)
             return _packet(0x20, session_present + bytes((return_code,)))
-        properties = _encode_some(packet.properties, leave_out)
+        properties = _encode_some(packet.properties, omitted)
         return _packet(0x20, session_present + bytes((packet.reason_code,)) + properties)
     if isinstance(packet, Connect):
         return _encode_connect(packet)
@@ -191,7 +191,7 @@ def _encode(packet: Packet, version: int, leave_out: int) -> bytes:
         body = packet.packet_id.to_bytes(2, "big")
         if version != 5:
             return _packet(0x90, body + bytes([min(code, 0x80) for code in packet.reason_codes]))
-        return _packet(0x90, body + _encode_some(packet.properties, leave_out) + bytes(packet.reason_codes))
+        return _packet(0x90, body + _encode_some(packet.properties, omitted) + bytes(packet.reason_codes))
     if isinstance(packet, Unsubscribe):
         body = packet.packet_id.to_bytes(2, "big")
         if version == 5:
@@ -200,35 +200,35 @@ def _encode(packet: Packet, version: int, leave_out: int) -> bytes:
     if isinstance(packet, UnsubAck):
         body = packet.packet_id.to_bytes(2, "big")
         if version == 5:
-            body += _encode_some(packet.properties, leave_out) + bytes(packet.reason_codes)
+            body += _encode_some(packet.properties, omitted) + bytes(packet.reason_codes)
         return _packet(0xB0, body)
     if isinstance(packet, Disconnect):
         if version != 5:
             return b"\xe0\x00"
-        return _encode_reason(0xE0, packet.reason_code, packet.properties, leave_out)
+        return _encode_reason(0xE0, packet.reason_code, packet.properties, omitted)
     assert isinstance(packet, Auth), packet
-    assert version == 5, "AUTH is of MQTT 5"
-    return _encode_reason(0xF0, packet.reason_code, packet.properties, leave_out)
+    assert version == 5, "AUTH exists in MQTT 5 only"
+    return _encode_reason(0xF0, packet.reason_code, packet.properties, omitted)
 
 
 def _packet(first: int, body: bytes) -> bytes:
     return bytes((first,)) + encode_varint(len(body)) + body
 
 
-def _encode_some(properties: Properties, leave_out: int) -> bytes:
-    if leave_out == 0 or not properties:
+def _encode_some(properties: Properties, omitted: int) -> bytes:
+    if omitted == 0 or not properties:
         return encode_properties(properties)
     some: Properties = {}
     for number, value in properties.items():
-        if number != USER_PROPERTY and (number != REASON_STRING or leave_out == 1):
+        if number != USER_PROPERTY and (number != REASON_STRING or omitted == 1):
             some[number] = value
     return encode_properties(some)
 
 
-def _encode_ack(first: int, ack: Ack, version: int, leave_out: int) -> bytes:
+def _encode_ack(first: int, ack: Ack, version: int, omitted: int) -> bytes:
     packet_id = ack.packet_id
     if version == 5 and ack.properties:
-        properties = _encode_some(ack.properties, leave_out)
+        properties = _encode_some(ack.properties, omitted)
         if properties != b"\0":
             return _packet(first, bytes((packet_id >> 8, packet_id & 255, ack.reason_code)) + properties)
     if version != 5 or ack.reason_code == 0:
@@ -236,15 +236,15 @@ def _encode_ack(first: int, ack: Ack, version: int, leave_out: int) -> bytes:
     return bytes((first, 3, packet_id >> 8, packet_id & 255, ack.reason_code))
 
 
-def _encode_reason(first: int, reason_code: int, properties: Properties, leave_out: int) -> bytes:
-    """DISCONNECT and AUTH: both fields may be left out (sections 3.14.2, 3.15.2)."""
-    encoded = _encode_some(properties, leave_out)
+def _encode_reason(first: int, reason_code: int, properties: Properties, omitted: int) -> bytes:
+    """DISCONNECT and AUTH, whose two fields may be omitted (sections 3.14.2, 3.15.2)."""
+    encoded = _encode_some(properties, omitted)
     if encoded != b"\0":
         return _packet(first, bytes((reason_code,)) + encoded)
     if reason_code == 0:
         return bytes((first, 0))
     if first == 0xF0:
-        return bytes((first, 2, reason_code, 0))  # AUTH may be cut short only when the whole of it is (3.15.2.2)
+        return bytes((first, 2, reason_code, 0))  # AUTH may omit both fields only (3.15.2.2)
     return bytes((first, 1, reason_code))
 
 
