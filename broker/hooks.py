@@ -47,15 +47,15 @@ class Peer:
 
 
 class RemoteGroup:
-    """The nodes that have members of one shared group; `turn` counts on for round robin."""
+    """The nodes that have members of one shared group. `last` is the index of the node that was chosen last."""
 
-    __slots__ = ("peers", "share_name", "topic_filter", "turn")
+    __slots__ = ("last", "peers", "share_name", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes, peers: list[Peer]) -> None:
         self.share_name = share_name
         self.topic_filter = topic_filter
         self.peers = peers
-        self.turn = 0
+        self.last = 0
 
 
 class RemoteRoute:

@@ -1,1 +1,1 @@
-"""Who gets what: topic names and filters, the subscription trie, retained messages, shared groups."""
+"""Routing: topic names and filters, the subscription trie, retained messages, shared groups."""

@@ -1,4 +1,4 @@
-"""Topic names and topic filters (section 4.7), shared subscriptions' filters (section 4.8.2)."""
+"""Checks of topic names and topic filters (section 4.7) and of shared subscription filters (section 4.8.2)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 from broker.codec.wire import STRING_BYTES_MAX, check_utf8
 from broker.errors import MqttError
 
-TOPIC_LEVELS_MAX: Final = 128  # bounds the work of one match; no known use of MQTT comes near it
+TOPIC_LEVELS_MAX: Final = 128  # bounds the work of one match
 SHARE_PREFIX: Final = b"$share/"
 
-# Every PUBLISH is checked for both. `in` with an int costs a fifth of `in` with bytes of one byte.
+# Every PUBLISH is checked for both. `in` with an int costs a fifth of `in` with one byte as bytes.
 _PLUS: Final = 0x2B
 _HASH: Final = 0x23
 
@@ -19,8 +19,8 @@ _TOPIC_NAME_INVALID: Final = 0x90
 
 
 def check_topic_name(topic: bytes) -> None:
-    """Raise MqttError for what is no topic name: empty, with wildcards [MQTT-3.3.2-2], not UTF-8, with U+0000, too long,
-    with too many levels."""
+    """Raise MqttError unless `topic` is a topic name: not empty, without wildcards [MQTT-3.3.2-2], UTF-8 without U+0000,
+    within the limits of size and levels."""
     if _PLUS in topic or _HASH in topic:
         raise MqttError(_TOPIC_NAME_INVALID, f"topic name {_shown(topic)} has a wildcard [MQTT-3.3.2-2]")
     # A shorter name cannot have too many levels: 128 levels need 127 separators.
@@ -31,7 +31,7 @@ def check_topic_name(topic: bytes) -> None:
 
 
 def check_topic_filter(topic_filter: bytes) -> None:
-    """Raise MqttError for what is no topic filter (section 4.7.1). A `$share/...` filter is checked as a whole."""
+    """Raise MqttError unless this is a topic filter (section 4.7.1), with or without `$share/name/`."""
     _check_size(topic_filter, _TOPIC_FILTER_INVALID, "topic filter")
     check_utf8(topic_filter)
     _, unshared = parse_filter(topic_filter)
@@ -65,7 +65,7 @@ def parse_filter(full: bytes) -> tuple[bytes, bytes]:
     if _PLUS in share_name or _HASH in share_name:
         raise MqttError(_TOPIC_FILTER_INVALID, f"share name {_shown(share_name)} has a wildcard [MQTT-4.8.2-2]")
     if slash + 1 == len(full):
-        raise MqttError(_TOPIC_FILTER_INVALID, f"shared filter {_shown(full)} lacks its topic filter [MQTT-4.8.2-2]")
+        raise MqttError(_TOPIC_FILTER_INVALID, f"shared filter {_shown(full)} has no topic filter [MQTT-4.8.2-2]")
     return share_name, full[slash + 1 :]
 
 
@@ -92,6 +92,6 @@ def _check_size(name: bytes, reason_code: int, what: str) -> None:
 
 
 def _shown(name: bytes) -> str:
-    """A name for an error text: printable and short, whatever the peer sent."""
+    """A name for an error text: printable, at most 64 bytes of it."""
     text = ascii(name[:64].decode("utf-8", "replace"))
     return text if len(name) <= 64 else text + "..."

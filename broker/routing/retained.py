@@ -1,4 +1,4 @@
-"""Retained messages (section 3.3.1.3): the last one of each topic, found by topic filter."""
+"""Retained messages (section 3.3.1.3), found by topic filter."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from broker.routing.trie import Node, Trie, levels_below
 
 RETAINED_MESSAGES_MAX: Final = 1_000_000
 RETAINED_BYTES_MAX: Final = 2**30
-ENTRY_BYTES: Final = 1_024  # of each message, beside what it carries
-EXPIRE_MAX: Final = 1_000  # deadlines looked at in one sweep
+ENTRY_BYTES: Final = 1_024  # memory of a message without topic, payload, properties and client id
+EXPIRE_MAX: Final = 1_000  # deadlines that one `expire` examines
 WALK_TO_THE_END: Final = 2**62
-_DEADLINE_BYTES: Final = 128  # of an entry of the heap, beside its topic
-# Deadlines of messages that were replaced or deleted may take so much, and a quarter of what the messages count for.
+_DEADLINE_BYTES: Final = 128  # memory of a heap entry without its topic
+# Deadlines of replaced and deleted messages may take this much, plus a quarter of the bytes of the messages.
 _STALE_BYTES_SPARE: Final = 256 * 2**10
 
 
 def retained_bytes(message: Message) -> int:
-    """What a message counts for in `max_retained_bytes`: at least the memory that it takes, its place in the tables
-    included (tests/broker/routing/test_memory.py). Parts of the topic name are in the tree more than once."""
+    """Bytes of a message for `max_retained_bytes`: at least the memory of the message and of its table entries
+    (tests/broker/routing/test_memory.py). The tree holds parts of the topic name more than once."""
     carried = len(message.payload) + len(message.properties) + len(message.client_id)
     return carried + 4 * len(message.topic) + ENTRY_BYTES
 
@@ -28,9 +28,9 @@ def retained_bytes(message: Message) -> int:
 class RetainedStore:
     """One message for each topic, at most `messages_max` of them with at most `bytes_max` bytes.
 
-    Policy at the limits: a message that does not fit is refused and counted in `refused`. A topic that has a message can
-    still be changed and deleted. A topic whose new message has too many bytes has none afterwards: its subscribers would
-    get an old value for ever. `expired` counts the messages that `expire` deleted.
+    Policy at the limits: a message that does not fit is refused and counted in `refused`. Messages of known topics can
+    still be replaced and deleted. When the replacement has too many bytes, the topic's message is deleted: otherwise
+    subscribers would get an outdated value. `expired` counts the messages that `expire` deleted.
     """
 
     __slots__ = (
@@ -53,8 +53,7 @@ class RetainedStore:
         self.expired = 0
         self._messages: dict[bytes, Message] = {}
         self.topics = Trie()  # topic name -> Message
-        # A heap of (expires_at, topic). Entries of replaced and deleted messages stay in it until their time, or until
-        # there are too many of them.
+        # A heap of (expires_at, topic). Entries of replaced and deleted messages stay until they are due or too many.
         self._deadlines: list[tuple[float, bytes]] = []
         self._stale_bytes = 0
 
@@ -62,8 +61,8 @@ class RetainedStore:
         return len(self._messages)
 
     def put(self, message: Message) -> bool:
-        """Keep a message; an empty payload deletes the topic's message [MQTT-3.3.1-6]. False when that changes nothing:
-        the topic has no message, and there is none to keep or a limit refuses it."""
+        """Store a message; an empty payload deletes the topic's message [MQTT-3.3.1-6]. Returns False when nothing
+        changes: there was no message to delete, or a limit refuses the first message of a topic."""
         topic = message.topic
         if not message.payload:
             return self._delete(topic)
@@ -84,14 +83,14 @@ class RetainedStore:
         return True
 
     def has_room(self, message: Message) -> bool:
-        """Whether the message fits into both limits, in place of the topic's present one."""
+        """Whether the message fits into both limits once it replaces the topic's message."""
         known = self._messages.get(message.topic)
         if known is None:
             return len(self._messages) < self.messages_max and self.bytes + retained_bytes(message) <= self.bytes_max
         return self.bytes - retained_bytes(known) + retained_bytes(message) <= self.bytes_max
 
     def get(self, topic: bytes) -> Message | None:
-        """The topic's message, also when it has expired and `expire` has not deleted it yet."""
+        """The topic's message, or None. Includes expired messages that `expire` has not deleted yet."""
         return self._messages.get(topic)
 
     def match(self, topic_filter: bytes, now: float) -> list[Message]:
@@ -107,15 +106,15 @@ class RetainedStore:
                 found.append(message)
 
     def messages(self) -> list[Message]:
-        """All messages, also expired ones, in the order in which their topics got their first message."""
+        """All messages, also expired ones, ordered by the first message of their topics."""
         return list(self._messages.values())
 
     def next_expiry(self) -> float:
-        """When to call `expire`: no message expires earlier. NEVER when none expires."""
+        """When to call `expire`; NEVER when no message expires. No message expires earlier."""
         return self._deadlines[0][0] if self._deadlines else NEVER
 
     def expire(self, now: float, limit: int = EXPIRE_MAX) -> int:
-        """Delete expired messages; look at `limit` deadlines at most. Returns how many messages were deleted."""
+        """Delete expired messages; examine at most `limit` deadlines. Returns the number of deleted messages."""
         deleted = 0
         while limit > 0 and self._deadlines and self._deadlines[0][0] <= now:
             limit -= 1
@@ -138,7 +137,8 @@ class RetainedStore:
         return True
 
     def _note_stale(self, message: Message) -> None:
-        """The message was replaced or deleted; the heap still has its deadline. Build the heap anew when it has too many."""
+        """Count the deadline of a replaced or deleted message, which is still in the heap. Rebuild the heap when it holds
+        too many of them."""
         if message.expires_at == NEVER:
             return
         self._stale_bytes += _DEADLINE_BYTES + len(message.topic)
@@ -154,11 +154,10 @@ class RetainedStore:
 
 
 class RetainedWalk:
-    """Finds the messages that a filter matches, a few at a time: the search for a filter with wildcards may look at every
-    topic, also when none matches.
+    """Finds the messages that match a filter, in slices: a filter with wildcards may have to examine every topic.
 
-    The walk finds the messages that were there when it was made and still are. A subscriber gets later ones as any
-    message. `found` is the last one, None after an `advance` that found none.
+    The walk finds messages that were stored before it began and are not deleted meanwhile. Messages that are published
+    later are delivered like any other. `found` is the message of the last `advance`, None when it found none.
     """
 
     __slots__ = ("_above", "_is_open", "_levels", "_until", "_waiting", "found")
@@ -171,8 +170,8 @@ class RetainedWalk:
             levels.pop()
         self._levels = levels
         self._until = store.topics.changes
-        # Nodes that are still to be looked at, by the node above them, up to which the filter matches. A node's path never
-        # changes, so that topics may come and go meanwhile.
+        # Nodes to visit, by the node above them, up to which the filter matches. A node's path never changes, so topics
+        # may be added and deleted between two slices.
         self._above: list[Node] = [store.topics.root]
         self._waiting: list[list[Node]] = [[store.topics.root]]
 
@@ -180,8 +179,8 @@ class RetainedWalk:
         return not self._above
 
     def advance(self, limit: int) -> int:
-        """Go on to the next message, or until about `limit` topics were looked at: those below one level count together.
-        Returns how many it was."""
+        """Search the next message; stop after about `limit` nodes, because all children of a node count at once. Returns
+        the number of nodes."""
         count = len(self._levels)
         looked = 0
         self.found = None
@@ -205,7 +204,7 @@ class RetainedWalk:
         return looked
 
     def _push_children(self, node: Node, children: dict[bytes, Node]) -> int:
-        """Note the children that may lead to matching topics, the oldest on top. Returns how many there are beside one."""
+        """Push the children that may lead to matching topics, the oldest on top. Returns their number minus one."""
         levels = self._levels
         depth = node.depth
         following: list[Node] = []
@@ -226,14 +225,14 @@ class RetainedWalk:
         return len(following) - 1
 
     def _leads_to(self, node: Node, above: Node) -> bool:
-        """Whether topics at or below the node may match: the filter matches those levels of it that are below `above`."""
+        """Whether topics at or below the node may match: whether the filter matches its levels below `above`."""
         levels = self._levels
         count = len(levels)
         depth = above.depth
         if depth == 0 and (count == 0 or levels[0] == b"+") and node.path.startswith(b"$"):
             return False  # [MQTT-4.7.2-1]
         if depth >= count or node.depth <= depth + 1:
-            return True  # the filter ends above with #, or the one level was looked up or need not be
+            return True  # the filter ends with # above, or the node's only level was matched by its parent
         if node.depth > count and not self._is_open:
             return False
         for level in levels_below(node, above):

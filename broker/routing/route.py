@@ -1,4 +1,4 @@
-"""What a topic resolves to: everyone who gets its messages."""
+"""The route of a topic: the sessions, shared groups and nodes that get its messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from broker.routing.subscription import Subscription
 
 
 class Receiver:
-    """One session that gets a topic's messages, with what its matching subscriptions say together."""
+    """One session that gets a topic's messages, with the merged options of its matching subscriptions."""
 
     __slots__ = ("identifiers", "more_identifiers", "no_local", "qos", "retain_as_published", "session")
 
     def __init__(self, subscription: Subscription) -> None:
-        self.more_identifiers: list[int] | None = None  # while the route is made: a tuple grows at the square
+        self.more_identifiers: list[int] | None = None  # while the route is made; growing a tuple costs quadratic time
         self.session: Subscriber = subscription.session
         self.qos = subscription.qos
         self.no_local = subscription.no_local
@@ -22,7 +22,7 @@ class Receiver:
         self.identifiers: tuple[int, ...] = (subscription.identifier,) if subscription.identifier else ()
 
     def merge(self, subscription: Subscription) -> None:
-        """Overlapping subscriptions, one copy: the highest QoS and all identifiers [MQTT-3.3.4-2]."""
+        """Add an overlapping subscription: one copy with the highest QoS and all identifiers [MQTT-3.3.4-2]."""
         self.qos = max(self.qos, subscription.qos)
         self.no_local = self.no_local and subscription.no_local
         self.retain_as_published = self.retain_as_published or subscription.retain_as_published
@@ -33,7 +33,11 @@ class Receiver:
 
 
 class GroupRoute:
-    """One shared group that matches: its members here (None: no members here) and the nodes that have others."""
+    """One shared group that matches.
+
+    local   its members on this node, None without any
+    remote  the other nodes with members, None without any
+    """
 
     __slots__ = ("local", "remote", "share_name", "topic_filter")
 
@@ -45,7 +49,7 @@ class GroupRoute:
 
 
 class Route:
-    """Everyone who gets the messages of one topic. `whole_runs`: each receiver gets a run of QoS 0 messages as it is."""
+    """The receivers of one topic's messages. `whole_runs`: every receiver can get a run of QoS 0 messages unchanged."""
 
     __slots__ = ("groups", "peers", "receivers", "topic", "whole_runs")
 

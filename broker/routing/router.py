@@ -1,7 +1,7 @@
-"""From a topic to its receivers: here, and on other nodes.
+"""Routes messages to their receivers on this node and to other nodes.
 
-The answer for a topic is a `Route`, kept in a cache that subscription changes invalidate: the trie is asked on a miss
-only. A run of QoS 0 messages of one topic goes to a receiver of the same protocol version as one slice of what came in.
+The `Route` of a topic is cached until subscriptions change; a miss asks the trie. A receiver with the publisher's
+protocol version gets a run of QoS 0 messages as the bytes that came in.
 """
 
 from __future__ import annotations
@@ -25,25 +25,23 @@ from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
 
-ROUTES_MAX: Final = 65_536  # topics in the cache; when it is full it starts anew
-ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are resolved each time, so that the cache is bounded in bytes too
+ROUTES_MAX: Final = 65_536  # topics in the cache; a full cache is cleared
+ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are not cached, which bounds the bytes of the cache
 
 
 class Router:
-    """context  whose `slices` count what is done
-
-    `publisher` in its calls is whose packet is being handled, and may be asked to wait; None for the server's own."""
+    """`publisher` is the source of the message and may be held; None for messages of the server itself."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.tree = Trie()  # the local tree: topic filter -> FilterEntry
         self.routes: dict[bytes, Route] = {}
-        self._last: Route | None = None  # the one that was looked up last: one publisher's topic often follows itself
+        self._last: Route | None = None  # of the last lookup: many publishers repeat their topic
 
     # --- the cache ---
 
     def lookup(self, topic: bytes) -> Route:
-        """The route of a topic name; raises MqttError for what is no topic name."""
+        """The route of a topic name. Raises MqttError for an invalid topic name."""
         last = self._last
         if last is not None and last.topic == topic:
             return last
@@ -54,14 +52,14 @@ class Router:
         return route
 
     def forget_routes(self) -> None:
-        """A filter with wildcards changed: any topic may be concerned."""
+        """Clear the cache: a filter with wildcards changed, which may match any topic."""
         self._last = None
         if self.routes:
             self.routes.clear()
             self.context.counters.routes_forgotten += 1
 
     def forget_topic(self, topic: bytes) -> None:
-        """A filter without wildcards changed: only the topic of that name is concerned."""
+        """Remove one topic from the cache: a filter without wildcards changed."""
         self._last = None
         self.routes.pop(topic, None)
 
@@ -82,7 +80,7 @@ class Router:
                 receiver = merged.get(subscription.session)
                 if receiver is None or context.overlap:
                     if receiver is not None:
-                        route.whole_runs = False  # its copies of one message leave before the next one [MQTT-4.6.0-5]
+                        route.whole_runs = False  # all copies of one message come before the next one [MQTT-4.6.0-5]
                     receiver = Receiver(subscription)
                     merged[subscription.session] = receiver
                     route.receivers.append(receiver)
@@ -102,7 +100,7 @@ class Router:
                 if found is None:
                     found = groups[key] = GroupRoute(key[0], key[1])
                 found.remote = remote_group
-        # Groups without members here go first: a node that they choose may get the message for other groups too.
+        # Groups without local members come first: the node that they choose can get the message for other groups too.
         route.groups = [group for group in groups.values() if group.local is None]
         route.groups += [group for group in groups.values() if group.local is not None]
         if route.groups:
@@ -122,7 +120,7 @@ class Router:
     # --- messages of clients and of the server ---
 
     def route(self, message: Message, publisher: Publisher | None, now: float) -> bool:
-        """One message from here to everyone: receivers, groups, nodes. True when anyone gets it."""
+        """Route one message that was published on this node. True when a session or another node gets it."""
         route = self.lookup(message.topic)
         tap = self.context.tap
         if tap is not None:
@@ -136,7 +134,7 @@ class Router:
         return self._deliver_beyond(route, message, publisher, now) or len(route.receivers) > 0
 
     def _deliver(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> None:
-        """To the ordinary subscribers here."""
+        """Deliver to the ordinary subscribers on this node."""
         message_qos = message.qos
         self.context.slices.steps += len(route.receivers)
         for receiver in route.receivers:
@@ -148,7 +146,7 @@ class Router:
             session.deliver(message, qos, retain, receiver.identifiers, publisher, now)
 
     def _deliver_beyond(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> bool:
-        """Shared groups and other nodes: each group gets one copy in the whole federation, local members first."""
+        """Deliver to shared groups and other nodes. Each group gets one copy in the whole federation."""
         peers = self.context.forwarder.peers() if message.retain else route.peers
         if not route.groups:
             for peer in peers:
@@ -175,11 +173,11 @@ class Router:
     def _choose(
         self, group: GroupRoute, peers: list[Peer], message: Message, publisher: Publisher | None, now: float
     ) -> Peer | None:
-        """The node whose member of the group gets the message, or None: a member here got it.
+        """The node whose member of the group gets the message; None when a local member got it.
 
-        Members here that can take it come first, then nodes in turn, then members here that are away.
-        A node that does not understand group names and gets the message anyway delivers to its member whatever we
-        choose: so it is chosen, and the group still gets one copy.
+        The order is: available local members, reachable nodes round robin, other local members. A node that does not
+        understand group names delivers each message to its member. When it gets the message anyway, it is chosen, so
+        that the group gets one copy.
         """
         remote = group.remote
         local = group.local
@@ -195,18 +193,18 @@ class Router:
         if remote is not None and remote.peers:
             count = len(remote.peers)
             for _ in range(count):
-                remote.turn = (remote.turn + 1) % count
-                if remote.peers[remote.turn].reachable:
-                    return remote.peers[remote.turn]
+                remote.last = (remote.last + 1) % count
+                if remote.peers[remote.last].reachable:
+                    return remote.peers[remote.last]
             if local is None:
-                return remote.peers[remote.turn]
+                return remote.peers[remote.last]
         self.deliver_group(local, message, publisher, now)
         return None
 
     def deliver_group(
         self, group: SharedGroup | None, message: Message, publisher: Publisher | None, now: float
     ) -> None:
-        """To the member here whose turn it is."""
+        """Deliver to the next local member of the group."""
         member = group.pick() if group is not None else None
         if member is not None:
             self._deliver_member(cast(Subscription, member), message, publisher, now)
@@ -233,7 +231,7 @@ class Router:
             self.context.hold_for_peer(peer, publisher, now)
 
     def route_run(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> None:
-        """A run of a client's messages to everyone: receivers, groups, nodes."""
+        """As `route`, for a run of a client."""
         tap = self.context.tap
         if tap is not None:
             tap.published_run(run, publisher, now)
@@ -263,8 +261,11 @@ class Router:
         publisher: Publisher | None,
         now: float,
     ) -> None:
-        """A message from another node: to ordinary subscribers here and to the groups for which this node was chosen
-        (None: the node cannot tell, so all that match). It is never forwarded again. Raises MqttError for a bad topic."""
+        """Deliver a message of another node to ordinary subscribers and to the groups for which this node was chosen.
+
+        groups  None: the other node does not name groups, so all that match. The message is not forwarded. Raises
+        MqttError for an invalid topic name.
+        """
         route = self.lookup(message.topic)
         context = self.context
         context.now = now
@@ -281,16 +282,16 @@ class Router:
                 if group.local is not None and (group.share_name, group.topic_filter) in groups:
                     gone -= 1
                     self.deliver_group(group.local, message, publisher, now)
-            if gone > 0:  # the last member here went while the message was on its way
+            if gone > 0:  # the last local member unsubscribed while the message was on its way
                 context.counters.drop_of_topic(DROP_GROUP_GONE, gone, message.topic)
 
     def publish_block(
         self, data: bytes, version: int, publisher: Publisher | None, now: float, pos: int = 0, size: int = -1
     ) -> int:
-        """Contiguous PUBLISH packets of another node (version 4 or 5), data[pos:size], to ordinary subscribers here only.
+        """Deliver PUBLISH packets of another node (version 4 or 5), data[pos:size], to ordinary subscribers.
 
-        Returns where to go on: `size`, or earlier when the publisher is held, as it is at the end of a slice. What is no
-        PUBLISH ends the block, and it and the rest are counted as one drop; a PUBLISH that is refused is one drop too.
+        Returns the position to continue at: `size`, or less when the publisher is held or its slice is over. Anything but
+        a whole PUBLISH ends the block, and the rest counts as one drop. A PUBLISH that is refused counts as one drop.
         """
         if size < 0:
             size = len(data)
@@ -311,7 +312,7 @@ class Router:
                 first = data[pos]
                 remaining, body = decode_varint(data, pos + 1, size)
                 if first >> 4 != 3 or remaining < 0 or body + remaining > size:
-                    raise MalformedPacket("block of packets with something else than a whole PUBLISH")
+                    raise MalformedPacket("block of packets contains something other than a whole PUBLISH")
                 end = body + remaining
                 payload_at = bare_payload_at(data, first, body, end, version) if first == PUBLISH_QOS0 else -1
                 if payload_at >= 0:
@@ -337,13 +338,13 @@ class Router:
                         )
                         self.publish_remote(message, NO_GROUPS, publisher, now)
             except MqttError:
-                # A whole packet that is refused here (a topic too deep for this node's settings) costs no other one.
+                # A refused packet (a topic with more levels than this node allows) does not affect the others.
                 counters.drop(DROP_FROM_PEER_INVALID, 1)
             pos = end
         return size
 
     def _deliver_run_here(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> None:
-        """As route_run, but what a route says of groups and of other nodes is not for these messages."""
+        """As route_run, to ordinary subscribers only."""
         if route.whole_runs:
             self.context.slices.steps += len(route.receivers)
             for receiver in route.receivers:
@@ -355,13 +356,13 @@ class Router:
     # --- retained messages ---
 
     def store_retained(self, message: Message, now: float) -> None:
-        """Keep as the topic's retained message; an empty payload deletes it [MQTT-3.3.1-6]."""
+        """Store as the topic's retained message; an empty payload deletes it [MQTT-3.3.1-6]."""
         retained = self.context.retained
         if message.payload and not retained.has_room(message):
             retained.expire(now)
             if not retained.has_room(message):
                 self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.topic)
-        # A copy: what the router encodes for today's receivers is not kept with it.
+        # A copy without the encodings that the router caches in the message.
         retained.put(
             Message(
                 message.topic,

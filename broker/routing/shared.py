@@ -1,12 +1,12 @@
-"""One shared subscription (section 4.8.2): its members take turns."""
+"""Shared subscriptions (section 4.8.2): the members of a group get messages round robin."""
 
 from __future__ import annotations
 
 
 class GroupMember:
-    """What can be in a group: a native base class, so that compiled code calls it without a lookup by name.
+    """A member of a group. A native base class, so that compiled calls need no lookup by name.
 
-    A subclass overrides `is_available`, or sets `available`. The group sets `group`, and its ring `following` and `previous`.
+    A subclass overrides `is_available`, or sets `available`. The group sets `group`, `following` and `previous`.
     """
 
     __slots__ = ("available", "following", "group", "previous")
@@ -23,23 +23,23 @@ class GroupMember:
 
 
 class SharedGroup:
-    """Members of one `$share/share_name/topic_filter` in the order in which they joined. A member is in one group, once.
-    They form a ring: joining and leaving cost the same however many members there are."""
+    """Members of one `$share/share_name/topic_filter`, in the order in which they were added. A member is in one group.
+    They form a ring: `add` and `remove` take constant time."""
 
     __slots__ = ("_first", "_next", "_size", "share_name", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
         self.share_name = share_name
         self.topic_filter = topic_filter
-        self._first: GroupMember | None = None  # the member that joined first
-        self._next: GroupMember | None = None  # whose turn it is; None: that of the first
+        self._first: GroupMember | None = None  # the member that was added first
+        self._next: GroupMember | None = None  # gets the next message; None: the first member
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, member: GroupMember) -> bool:
-        """False when it is a member already."""
+        """False when it is a member of this group already."""
         if member.group is not None:
             assert member.group is self, "the member is in another group"
             return False
@@ -58,7 +58,7 @@ class SharedGroup:
         return True
 
     def remove(self, member: GroupMember) -> bool:
-        """False when it is no member. The turn stays where it was for the others."""
+        """False when it is no member of this group. The order of the others does not change."""
         if member.group is not self:
             return False
         following, previous = member.following, member.previous
@@ -87,8 +87,8 @@ class SharedGroup:
         return found
 
     def pick(self, available_only: bool = False) -> GroupMember | None:
-        """The next available member in turn. When none is available: the next member, whose session keeps the message, or
-        None with `available_only`. None for an empty group."""
+        """The next available member, round robin; None for an empty group. When none is available: None with
+        `available_only`, else the next member, whose session queues the message."""
         first = self._next
         if first is None:
             first = self._first

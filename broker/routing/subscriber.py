@@ -1,4 +1,4 @@
-"""Who gets messages, as the routes see it. `Session` is the only subclass."""
+"""The base class of `Session`, as routes see it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.timers import Timed
 
 class Subscriber(Timed):
     """client_id  of the client, for No Local
-    ended      the session is over, and gets no messages any more
+    ended      the session has ended and gets no more messages
     """
 
     def __init__(self, client_id: str) -> None:
@@ -19,7 +19,7 @@ class Subscriber(Timed):
         self.ended = False
 
     def is_available(self) -> bool:
-        """Whether a message of a shared group could leave for it now."""
+        """Whether a message of a shared group can be sent now: connected, and the queue is less than half full."""
         raise AssertionError("a subscriber without a session")
 
     def deliver(
@@ -31,9 +31,9 @@ class Subscriber(Timed):
         publisher: Publisher | None,
         now: float,
     ) -> None:
-        """Send one message now, or queue it. The publisher is held when the queue is past its half."""
+        """Send one message, or queue it. Hold the publisher when the queue is more than half full."""
         raise AssertionError("a subscriber without a session")
 
     def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
-        """As `deliver`, for each message of a run and a subscription without identifier."""
+        """As `deliver`, for each message of a run, without subscription identifiers."""
         raise AssertionError("a subscriber without a session")

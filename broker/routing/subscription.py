@@ -1,4 +1,4 @@
-"""One client's subscription to one filter, and what stands behind one filter in the local tree (Trie)."""
+"""Subscriptions, and the entries of the local tree (Trie) that hold them by filter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from broker.routing.trie import Trie
 
 
 class Subscription(GroupMember):
-    """topic_filter is without $share/NAME/; share_name is b"" for an ordinary one; identifier 0 is none (MQTT 5 3.8.2.1.2)."""
+    """One client's subscription to one filter.
+
+    topic_filter  without $share/NAME/
+    share_name    b"" for an ordinary subscription
+    identifier    Subscription Identifier, 0 for none (section 3.8.2.1.2)
+    """
 
     __slots__ = (
         "identifier",
@@ -43,12 +48,12 @@ class Subscription(GroupMember):
         self.identifier = identifier
 
     def is_available(self) -> bool:
-        """Connected, and not so far behind that its queue is half full."""
+        """As Subscriber.is_available."""
         return self.session.is_available()
 
 
 class FilterEntry:
-    """The local tree's value for one topic filter: ordinary subscribers and shared groups, in order of arrival."""
+    """The local tree's value for one topic filter: ordinary subscribers and shared groups, in the order of SUBSCRIBE."""
 
     __slots__ = ("groups", "subscriptions", "topic_filter")
 
@@ -59,7 +64,7 @@ class FilterEntry:
 
 
 def add_subscription(tree: Trie, subscription: Subscription) -> bool:
-    """True when it is the first of its filter and share name."""
+    """Add to the tree. True for the first subscription of its filter and share name."""
     topic_filter = subscription.topic_filter
     share_name = subscription.share_name
     value = tree.get(topic_filter)
@@ -84,7 +89,7 @@ def add_subscription(tree: Trie, subscription: Subscription) -> bool:
 
 
 def remove_subscription(tree: Trie, subscription: Subscription) -> bool:
-    """True when it was the last of its filter and share name."""
+    """Remove from the tree. True for the last subscription of its filter and share name."""
     entry = tree.get(subscription.topic_filter)
     assert isinstance(entry, FilterEntry)
     last = False
@@ -105,7 +110,7 @@ def remove_subscription(tree: Trie, subscription: Subscription) -> bool:
 
 
 def interest(tree: Trie) -> list[tuple[bytes, bytes]]:
-    """(share_name, topic_filter) of everything that is subscribed, each once."""
+    """(share_name, topic_filter) of all subscriptions, each once."""
     found: list[tuple[bytes, bytes]] = []
     for topic_filter, value in tree.items():
         assert isinstance(value, FilterEntry)

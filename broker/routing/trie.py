@@ -1,7 +1,7 @@
-"""Topic filter -> value, asked by topic name (section 4.7). Filters come without `$share/name/`.
+"""Topic filter -> value, looked up by topic name (section 4.7). Filters come without `$share/name/`.
 
-A radix tree by levels: levels that follow each other without a branch are one node, so that a filter of 128 levels costs
-no more memory than a short one with as many bytes.
+A radix tree of levels: levels without a branch between them are one node. A filter of 128 levels takes no more memory
+than a filter of one level with the same number of bytes.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from sys import getsizeof
 from typing import Final
 
-# A dict keeps the size that it once had. It is built anew when it is larger than this: a fresh one of n children has at
-# most 112 + 120 * n bytes, so at least a quarter of the children went since it was built last.
+# A dict does not shrink when entries are deleted. It is copied when it is larger than this: a new one with n children has
+# at most 112 + 120 * n bytes, so at least a quarter of the children were deleted since the last copy.
 _CHILDREN_BYTES: Final = 232
 _CHILD_BYTES: Final = 160
 
 
 class Node:
-    """Where a filter ends or filters part: a node other than the root has a value or at least two branches.
+    """A node other than the root has a value or at least two branches.
 
     path      all levels from the root to here, without a last `#`. A change elsewhere in the tree never changes it.
     depth     how many levels those are
     children, plus
-              branches by their first level. `+` stands apart, as `hash_value` does: a match asks for all three without
-              hashing, and most nodes then need no dict.
+              branches by their first level. `plus` is the branch of `+`, outside of the dict like `hash_value`: a match
+              needs no hashing for them, and most nodes need no dict.
     value, hash_value
               of the filters `path` and `path/#` (`#` at the root)
     changed   `Trie.changes` when it got its value
@@ -41,13 +41,13 @@ class Node:
 
 
 class Trie:
-    """Valid topic filters, one value each; None is no value. Getting and changing cost the number of levels, which
-    broker.routing.names bounds; nothing here recurses.
+    """One value for each valid topic filter; None is no value. `get`, `set` and `delete` take time in proportion to the
+    number of levels, which broker.routing.names bounds. Nothing here recurses.
 
     Memory: at most 600 bytes for each filter and 3 times its bytes (tests/broker/routing/test_memory.py).
 
-    changes  how often a value was set
-    visited  levels of filters that the last `match` looked at
+    changes  number of calls of `set`
+    visited  levels of filters that the last `match` compared
     """
 
     __slots__ = ("_size", "changes", "root", "visited")
@@ -77,7 +77,7 @@ class Trie:
         return node.hash_value if is_open else node.value
 
     def set(self, topic_filter: bytes, value: object) -> None:
-        """Put or replace the value of a filter."""
+        """Set or replace the value of a filter."""
         assert value is not None
         levels = topic_filter.split(b"/")
         is_open = _pop_hash(levels)
@@ -126,16 +126,16 @@ class Trie:
         return True
 
     def match(self, topic: bytes) -> list[object]:
-        """Values of all filters that match a topic name, in no order that means anything.
+        """Values of all filters that match a topic name, in any order.
 
-        A topic that begins with `$` is matched by no filter that begins with a wildcard [MQTT-4.7.2-1].
+        Filters that begin with a wildcard do not match topics that begin with `$` [MQTT-4.7.2-1].
         """
         found: list[object] = []
         levels = topic.split(b"/")
         count = len(levels)
         without_wildcards = topic.startswith(b"$")  # at the root
         visited = 0
-        others: list[Node] = []  # branches that were passed by
+        others: list[Node] = []  # branches to visit later
         node = self.root
         while True:
             depth = node.depth
@@ -171,7 +171,7 @@ class Trie:
         return found
 
     def items(self) -> list[tuple[bytes, object]]:
-        """(topic filter, value) of all, for listings."""
+        """(topic filter, value) of all filters, in any order."""
         found: list[tuple[bytes, object]] = []
         nodes: list[Node] = [self.root]
         while nodes:
@@ -212,12 +212,13 @@ class Trie:
 
 
 def levels_below(node: Node, above: Node) -> list[bytes]:
-    """Levels of a node's path that come after those of `above`, which is on the way to it."""
+    """Levels of a node's path below `above`, which is one of its ancestors."""
     return node.path[len(above.path) + 1 if above.depth else 0 :].split(b"/")
 
 
 def _leads_to(node: Node, above: Node, size: int, levels: list[bytes]) -> bool:
-    """Whether a topic of these levels has those of the node. It has those of `above` and the next one, of `size` bytes."""
+    """Whether the levels of a topic match the path of the node. They match the path of `above` and the next level, which
+    has `size` bytes in the path."""
     if node.depth > len(levels):
         return False
     depth = above.depth + 1
@@ -232,7 +233,7 @@ def _leads_to(node: Node, above: Node, size: int, levels: list[bytes]) -> bool:
 
 
 def _pop_hash(levels: list[bytes]) -> bool:
-    """Take a last `#` off; whether there was one."""
+    """Remove a last `#`. Returns whether there was one."""
     if levels[-1] != b"#":
         return False
     levels.pop()
@@ -269,8 +270,8 @@ def _unlink(node: Node, level: bytes) -> None:
 
 
 def _skip_if_needless(parent: Node, node: Node, levels: list[bytes]) -> None:
-    """A node without a value and with one branch gives its place to that branch. The node itself stays as it is: a walk
-    that has come to it goes on from there."""
+    """Link the only branch of a node without a value to its parent. The node itself does not change: a RetainedWalk may
+    continue from it."""
     if node.depth == 0 or node.value is not None or node.hash_value is not None:
         return
     children = node.children
