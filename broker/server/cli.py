@@ -1,6 +1,6 @@
 """The command `gmqttd`: start, check, reload, defaults, version.
 
-A command imports only what it needs, when it needs it: `gmqttd check` loads neither an event loop nor gRPC.
+Each command imports what it needs when it runs: `gmqttd check` loads neither an event loop nor gRPC.
 """
 
 from __future__ import annotations

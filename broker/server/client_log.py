@@ -8,12 +8,12 @@ from typing import Any, Final
 from broker.hooks import ClientObserver
 from broker.server.logging import get_logger
 
-LINES_MAX: Final = 100  # in one second at the level info: clients that connect again and again must not fill the disk
+LINES_MAX: Final = 100  # a second at the level info, so that clients that reconnect all the time do not fill the disk
 
 
 class ClientLog(ClientObserver):
-    """Writes at most LINES_MAX lines a second, and all of them at the level debug. The next line counts the others
-    (`left_out_before`)."""
+    """Writes at most LINES_MAX lines a second, or every line at the level debug. `left_out_before` in the next line is the
+    number of omitted lines."""
 
     def __init__(self, time: Callable[[], float], level: str) -> None:
         self._time = time

@@ -1,6 +1,6 @@
-"""Lines of the log for dropped messages and refused input.
+"""Lines of the log for counters of dropped messages and refused input.
 
-One line for all reasons: within CHECK_SECONDS of the first, then at most one in QUIET_SECONDS, however many it counts.
+One line covers all reasons. The first comes within CHECK_SECONDS, further ones at most every QUIET_SECONDS.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 CHECK_SECONDS: Final = 10.0
-QUIET_SECONDS: Final = 60.0  # from one line to the next of its kind
+QUIET_SECONDS: Final = 60.0  # shortest time between two lines of one kind
 
 
 class CounterLog:
-    """One kind of line. `totals` gives numbers that only rise, by reason; `details` gives more fields for a line, since the
-    last one."""
+    """One kind of line. `totals` returns counters by reason; `details` returns further fields for a line."""
 
     def __init__(
         self,
@@ -34,7 +33,7 @@ class CounterLog:
         self._next_at = now
 
     def check(self, now: float, is_last: bool = False) -> None:
-        """Write a line for what was counted since the last one, unless that was less than QUIET_SECONDS ago."""
+        """Write a line with what the counters rose by since the last one, unless that is less than QUIET_SECONDS ago."""
         if now < self._next_at and not is_last:
             return
         totals = self._totals()
@@ -42,7 +41,7 @@ class CounterLog:
             name: total - self._told.get(name, 0) for name, total in totals.items() if total > self._told.get(name, 0)
         }
         if not risen:
-            self._told = totals  # a total that fell began anew
+            self._told = totals  # the counters of a node that joined again start at 0
             return
         self._write(self._event, within_seconds=round(now - self._told_at), counts=risen, **self._details())
         self._told = totals
@@ -51,7 +50,7 @@ class CounterLog:
 
 
 class CounterLogs:
-    """All kinds of lines, on the loop."""
+    """Checks all kinds of lines every CHECK_SECONDS."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, logs: list[CounterLog]) -> None:
         self._loop = loop
@@ -62,7 +61,7 @@ class CounterLogs:
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
 
     def stop(self) -> None:
-        """Write the last lines, for all that no line has told."""
+        """Write the last lines."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,6 +1,6 @@
-"""The form of the package that runs, compiled or interpreted, and where the files that come with it are.
+"""The form of the package, compiled or interpreted, and the folder of the files that are installed with it.
 
-The hot modules are compiled with mypyc when a wheel is built (setup.py). The wheel records why it has its form.
+The hot modules are compiled with mypyc when a wheel is built (setup.py). The wheel records the reason for its form.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Form(NamedTuple):
 
 
 def running_form() -> Form:
-    """Which form of the hot modules this process imports, and why."""
+    """The form of the hot modules that this process imports, with its reason."""
     spec = find_spec(HOT_MODULE)
     is_source = spec is None or spec.origin is None or spec.origin.endswith(".py")
     try:
@@ -47,7 +47,7 @@ def installed_version() -> str:
 
 
 def log_form(log: Any) -> None:
-    """Log the first line of a node. The interpreted form is a warning, with what gives the compiled one.
+    """Log the first line of a node. Warn of the interpreted form and name the remedy.
 
     `log` is a logger of broker.server.logging.
     """

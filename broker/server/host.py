@@ -1,4 +1,4 @@
-"""The running node as plugins, the API and the connections of clients see it. `lifecycle.Server` starts and stops it."""
+"""The running node, as plugins, the API and clients' connections use it. `lifecycle.Server` starts and stops it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 
 class ClientShell(Protocol):
-    """The shell of one client's connection, as the node sees it."""
+    """The shell of one client's connection, as the node uses it."""
 
     @property
     def transport(self) -> asyncio.Transport | None:
         """None before and after the connection."""
 
     def abort(self) -> None:
-        """End the socket at once, whatever is still to be written."""
+        """Close the socket at once and discard its output."""
 
 
 class Host:
     """Made and used inside a running loop.
 
-    broker     the core; after acting on it call `flush_soon`
-    settings   the configuration that is in effect; `settings.plugins.NAME` are the keys of a plugin
+    broker     the core; call `flush_soon` after every change of it
+    settings   the effective configuration; `settings.plugins.NAME` are the keys of a plugin
     api        where a plugin registers its services; None without `api` addresses
-    turns      the ends of loop turns, for a plugin that writes at the end of each
+    turns      the turns of the loop; a plugin that acts at the end of each adds itself to `turns.ends`
     protocols  the connections of clients
     """
 
@@ -65,7 +65,7 @@ class Host:
         return monotonic + self._wall_offset
 
     def flush_soon(self) -> None:
-        """After acting on the broker: write its output at the end of this loop turn, once for each receiver."""
+        """Write the broker's output at the end of this turn. Call it after every change of the broker."""
         self.turns.flush_soon()
 
     # --- connections ---
@@ -83,15 +83,15 @@ class Host:
         return True
 
     def forget(self, protocol: ClientShell) -> None:
-        """The connection is closed."""
+        """Remove a closed connection."""
         self.protocols.discard(protocol)
         if not self.protocols:
             self._all_closed.set()
 
-    # --- faults of ours ---
+    # --- internal faults ---
 
     def internal_error(self, connection: Connection, error: Exception) -> None:
-        """A fault in handling one client: logged with its traceback, and only this connection ends."""
+        """Log a fault in handling one client, with its traceback, and end its connection."""
         self.log.error("fault in handling a client", client_id=connection.client_id, exc_info=error)
         try:
             self.broker.close_connection(connection, IMPLEMENTATION_SPECIFIC_ERROR, "internal error", self.now())
@@ -100,17 +100,17 @@ class Host:
             cast(ClientShell, connection.owner).abort()
 
     def plugin_error(self, error: Exception) -> None:
-        """A fault at the end of a turn, or for a publisher that is no client."""
+        """Log a fault at the end of a turn, or for a publisher that is not a client."""
         self.log.error("fault in a plugin", exc_info=error)
 
     def timer_error(self, error: Exception) -> None:
-        """A fault in a deadline."""
+        """Log a fault in a deadline or in sliced work."""
         self.log.error("fault in handling a timeout", exc_info=error)
 
     # --- stop ---
 
     def stop_soon(self, reason: str) -> None:
-        """Ask for the end of the process, with the line that it ends with."""
+        """Request the end of the process. `reason` is in the last lines of the log."""
         if not self.stop_reason:
             self.stop_reason = reason
         self.log.error("stopping", reason=reason)

@@ -1,4 +1,4 @@
-"""The life of one node from start to stop: its listeners, the API, the plugins, and the lines of the log that count."""
+"""One node from start to stop: listeners, API, plugins, and the log of counters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
-CLOSE_SECONDS_MAX: Final = 1.0  # for clients to take what was written to them
+CLOSE_SECONDS_MAX: Final = 1.0  # for clients to read their last bytes and close
 PLUGIN_STOP_SECONDS_MAX: Final = 1.0
-LOSERS_TOLD: Final = 3  # clients and topics that lost most, in a line of the log
+LOSERS_TOLD: Final = 3  # number of clients, and of topics, with most losses in a line of the log
 
 
 class Server(Host):
@@ -33,11 +33,11 @@ class Server(Host):
         self._started = False
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception that nothing caught, as a line of the log."""
+        """Log an exception that nothing caught."""
         self.log.error("fault in a callback", text=context.get("message", ""), exc_info=context.get("exception"))
 
     async def start(self) -> None:
-        """Open everything; raises StartError, after which `stop` gives back what was opened."""
+        """Open everything. Raises StartError; call `stop` afterwards to close what was opened."""
         self.loop.set_exception_handler(self._loop_fault)
         settings = self.settings
         self._observe_clients()
@@ -63,7 +63,7 @@ class Server(Host):
         self._counter_logs.start()
 
     def _observe_clients(self) -> None:
-        """Clients that come and go are lines of the log, or cost nothing."""
+        """Log clients that connect, disconnect or are refused, when the settings ask for it."""
         log = self.settings.log
         is_written = log.clients and log.level in ("debug", "info")
         self.broker.observer = ClientLog(self.now, log.level) if is_written else None

@@ -14,15 +14,15 @@ from broker.server.start_error import bind_error
 if TYPE_CHECKING:
     from broker.server.host import Host
 
-BACKLOG: Final = 1024  # connections that the kernel keeps until we accept them
-PROBE_IDLE_SECONDS: Final = 600  # of silence, before the kernel asks whether a client is there
+BACKLOG: Final = 1024  # connections that the kernel queues until they are accepted
+PROBE_IDLE_SECONDS: Final = 600  # of silence before the first TCP keep-alive probe
 PROBE_INTERVAL_SECONDS: Final = 60
 PROBE_COUNT: Final = 5
 
 
 def _probe_silent_clients(listener: int) -> None:
-    """A client of MQTT 3 may ask for no keep alive. One that vanished without a word would be kept for ever: so the kernel
-    asks whether the other end is there. Connections have this from their listener; the loop's own object cannot set it."""
+    """Set TCP keep-alive on a listener, whose connections inherit it. Otherwise a client without MQTT Keep Alive whose
+    machine disappears would stay connected for ever."""
     options = socket.socket(fileno=listener)
     try:
         options.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -39,20 +39,20 @@ class Listeners:
     def __init__(self, server: Host) -> None:
         self._server = server
         self._sockets: list[asyncio.Server] = []
-        self.addresses: list[str] = []  # as bound: with the port that the kernel chose for port 0
+        self.addresses: list[str] = []  # with the port that the kernel chose for port 0
 
     async def start(self) -> None:
-        """Open every listener that is served; raises StartError for the first that cannot be opened."""
+        """Open every listener that is served. Raises StartError for the first that cannot be opened."""
         for index, listener in enumerate(self._server.settings.listeners):
             if not listener.is_served:
                 self._server.log.warning(
-                    "listener not opened: its feature is not there yet", address=str(listener.address)
+                    "listener not opened: this version lacks the feature", address=str(listener.address)
                 )
                 continue
             await self._open(listener.address, f"listeners[{index}].address")
 
     def make_protocol(self) -> ClientProtocol:
-        """The shell of a new connection; what the log wants now decides which."""
+        """The shell of a new connection, with a packet dump when the log settings ask for it."""
         if dump_packet():
             from broker.server.packet_dump import DumpingProtocol
 
@@ -77,7 +77,7 @@ class Listeners:
             self.addresses.append(socket_name_text(sock.getsockname()))
 
     def close(self) -> None:
-        """No new connections; those that are open stay."""
+        """Stop accepting connections. Open connections stay."""
         for opened in self._sockets:
             opened.close()
         self._sockets.clear()

@@ -1,5 +1,8 @@
-"""The output of the log. A full disk, or a reader that is gone or stands still, costs lines of the log, which are counted. No
-caller gets an error, and the loop waits for a slow reader once, WAIT_MS_MAX."""
+"""The output of the log.
+
+Lines that cannot be written (a full disk, a reader that is gone or does not read) are lost and counted. No caller gets
+an error. The loop waits for a slow reader once, at most WAIT_MS_MAX.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ import select
 import sys
 from typing import Final, TextIO
 
-WAIT_MS_MAX: Final = 50  # for a slow reader; not again until it has read
-PIECE_BYTES: Final = select.PIPE_BUF  # a pipe that is ready takes this much without blocking
+WAIT_MS_MAX: Final = 50  # for a slow reader; no further wait until it has read
+PIECE_BYTES: Final = select.PIPE_BUF  # a pipe that is ready takes this many bytes without blocking
 
 
 class LogOutput:
-    """`lost`: lines since the start that could not be written. `told`: how many of them a later line has counted."""
+    """lost  lines since the start that could not be written
+    told  how many of them a later line has reported
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.lost = 0
@@ -26,7 +31,7 @@ class LogOutput:
         self._is_torn = False  # the last line has no end; the next one begins with a line end
         is_real = standard_error is sys.__stderr__  # not a stream that a test has put in its place
         if stream is None and standard_error is not None and is_real:
-            # Without Python's buffer: it keeps a line that a full disk refused, and fails again at the end of the process.
+            # Python's buffer would keep a line that a full disk refused, and fail again at the end of the process.
             self._fd = standard_error.fileno()
             self._poll.register(self._fd, select.POLLOUT)
 

@@ -1,9 +1,9 @@
-"""The log: structured events on standard error, as text for people or one JSON object a line for programs.
+"""The log: structured events on standard error, as lines of text or of JSON.
 
     log = get_logger("federation")
     log.info("peer connected", peer="node2", session_id="…")
 
-`setup_logging` may be called again (a reload); loggers that were made before follow it.
+`setup_logging` may be called again (a reload); it changes existing loggers too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _standard_error: LogOutput | None = None  # one for the whole process, because i
 
 
 def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Write lines of the given level and above, to standard error unless a stream is given."""
+    """Write lines of the given level and above to the stream; None is standard error."""
     global _dump_packet, _standard_error  # noqa: PLW0603
     if stream is not None:
         output = LogOutput(stream)
@@ -53,7 +53,7 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def get_logger(name: str) -> Any:
-    """A logger that adds the name of a part to each event. Its methods take an event and keyword values."""
+    """A logger that adds `part=name` to each event. Its methods take an event and keyword values."""
     return structlog.get_logger(part=name)
 
 

@@ -1,7 +1,7 @@
-"""The limit of open files: raised as far as the system allows, and kept in part for other nodes and the API.
+"""The limit of open files: raised as far as the system allows, with a part reserved for other nodes and the API.
 
-Once clients have the last file, no event stream, no gossip and no call of the API can be opened, which an operator needs to
-find the cause. Clients are refused, and counted, before that.
+Clients are refused, and counted, before they use the reserved part. Event streams, gossip and the API keep working, and
+an operator can find the cause.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from broker.config.settings import Settings
 from broker.config.settings_mqtt import MqttSettings
 
 KEPT_MIN: Final = 32  # open files of a node without clients and other nodes
-KEPT_SHARE: Final = 4  # one file in so many is kept for other nodes and the API
-KEPT_MAX: Final = 512
+KEPT_SHARE: Final = 4  # one in four files is reserved for other nodes and the API
+KEPT_MAX: Final = 512  # reserved files at most, beside KEPT_MIN
 FEW_FILES: Final = 4096  # below it a node without max_connections warns; many systems allow 1024
 
 
 def raise_file_limit() -> int:
-    """Raise the limit as far as the system allows, as the Go broker does; the number of files that may be open then."""
+    """Raise the limit as far as the system allows, as the Go broker does. Returns the number of files that may be open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -32,12 +32,12 @@ def raise_file_limit() -> int:
 
 
 def connections_max(file_limit: int) -> int:
-    """The number of clients that the limit has files for."""
+    """The number of clients that the limit allows."""
     return max(1, file_limit - KEPT_MIN - min(KEPT_MAX, file_limit // KEPT_SHARE))
 
 
 def within_files(settings: Settings, file_limit: int) -> Settings:
-    """The settings with a `max_connections` that the limit has files for."""
+    """The settings with `max_connections` cut to what the limit allows."""
     possible = connections_max(file_limit)
     if 0 < settings.mqtt.max_connections <= possible:
         return settings

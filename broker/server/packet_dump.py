@@ -1,5 +1,7 @@
-"""`log.dump_packet`: every packet of every client as a line of the log, with its fields by name. For debugging: a node that
-does not dump has nothing of it on the way of a message."""
+"""`log.dump_packet`: every packet of every client as a line of the log, with named fields.
+
+Only the connections that dump have this shell, so the others pay nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from broker.server.socket_writer import SocketWriter
 from broker.session.connection import Connection
 
 ACK: Final = ("packet_id", "reason_code", "properties")
-# The names of what `Packet.fields` gives, in its order.
+# The names of `Packet.fields`, in its order.
 NAMES: Final[dict[type[Packet], tuple[str, ...]]] = {
     packets.Connect: (
         "client_id",
@@ -103,7 +105,7 @@ def _property_fields(properties: packets.Properties) -> dict[str, Any]:
 
 
 class PacketDump:
-    """Reads one direction of a connection a second time, for the log alone."""
+    """Decodes one direction of a connection a second time, for the log."""
 
     def __init__(self, direction: str, max_packet_size: int) -> None:
         self._direction = direction

@@ -1,4 +1,4 @@
-"""The file with the process id of a node. Two living nodes cannot have the same; `gmqttd reload` finds the node by it."""
+"""The file with the process id of a node. `gmqttd reload` reads it. Two running nodes cannot share one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MODULE_NAME: Final = b"broker"  # python -m broker
 
 
 class PidFileError(Exception):
-    """The file cannot be written, or names no living node."""
+    """The file cannot be written, or names no running node."""
 
 
 def read_pid(path: str) -> int:
-    """The process id of the living node that the file names. Raises PidFileError."""
+    """The process id of the running node that the file names. Raises PidFileError."""
     try:
         with open(path, encoding="ascii") as file:
             text = file.read(PID_TEXT_MAX + 1).strip()
@@ -30,13 +30,13 @@ def read_pid(path: str) -> int:
     if not text.isdigit() or len(text) > 10 or int(text) <= 0:
         raise PidFileError(f"{path}: this file holds no process id; pid_file must name a file of its own")
     pid = int(text)
-    if not is_living_node(pid):
+    if not is_running_node(pid):
         raise PidFileError(f"{path}: no gmqttd has the process id {pid}; the node that wrote it is gone")
     return pid
 
 
 def write_pid(path: str) -> None:
-    """Write this process's id. A file of a node that is gone is replaced; PidFileError where one is alive."""
+    """Write this process's id. Replaces the file of a node that has ended. Raises PidFileError when that node runs."""
     try:
         pid = read_pid(path)
     except PidFileError:
@@ -49,14 +49,14 @@ def write_pid(path: str) -> None:
         raise PidFileError(f"{path}: there is no folder {file.parent}; make it, or name another pid_file")
     try:
         partial = file.with_name(f"{file.name}.{os.getpid()}")
-        partial.write_text(f"{os.getpid()}", encoding="ascii")  # without a line end, for the reload of the Go broker
+        partial.write_text(f"{os.getpid()}", encoding="ascii")  # the Go broker's reload expects no line end
         partial.replace(file)
     except OSError as error:
         raise PidFileError(f"{path}: the pid file cannot be written: {error.strerror}") from None
 
 
 def remove_pid(path: str) -> None:
-    """Remove the file if it is still this process's own."""
+    """Remove the file if it still names this process."""
     try:
         with open(path, encoding="ascii") as file:
             if file.read(PID_TEXT_MAX).strip() != str(os.getpid()):
@@ -67,7 +67,7 @@ def remove_pid(path: str) -> None:
 
 
 def _refuse_foreign_file(path: str) -> None:
-    """Refuse to overwrite a file without a process id: it was named by mistake."""
+    """Raise PidFileError for a file without a process id, which was named by mistake."""
     try:
         with open(path, "rb") as file:
             text = file.read(PID_TEXT_MAX + 1).strip()
@@ -77,8 +77,8 @@ def _refuse_foreign_file(path: str) -> None:
         raise PidFileError(f"{path}: this file holds no process id and is not overwritten; name another pid_file")
 
 
-def is_living_node(pid: int) -> bool:
-    """Whether the process is there and, where the system tells its command line, is a gmqttd."""
+def is_running_node(pid: int) -> bool:
+    """Whether the process exists and, where its command line can be read, is a gmqttd."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""One client's socket: hands bytes to its connection core and does what the core says. It holds no rule of MQTT."""
+"""The shell of one client's connection: socket, reading, writing, close. It contains no rule of MQTT."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 
-LINGER_SECONDS_MAX: Final = 2.0  # from our last byte to the client's end of the connection
+LINGER_SECONDS_MAX: Final = 2.0  # from the last byte that is written to the client's end of the connection
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ClientProtocol(asyncio.Protocol):
-    """Shell of one `Connection`. No task, no stream, no queue a client: an idle one costs what these slots cost."""
+    """Shell of one `Connection`. It has no task, stream or queue, so an idle client takes little memory."""
 
     __slots__ = ("connection", "linger", "paused", "server", "transport", "turns", "writer")
 
@@ -32,7 +32,7 @@ class ClientProtocol(asyncio.Protocol):
         self.writer: SocketWriter | None = None
         self.connection: Connection | None = None
         self.paused = False
-        self.linger: asyncio.TimerHandle | None = None  # runs while the client has yet to end a closed connection
+        self.linger: asyncio.TimerHandle | None = None  # runs from the close until the client ends the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self.server
@@ -58,7 +58,7 @@ class ClientProtocol(asyncio.Protocol):
         now = turns.now()
         try:
             connection.receive_data(data, now)
-        except Exception as error:  # our fault: this client pays with its connection, nobody else notices
+        except Exception as error:  # a fault of the broker ends this connection only
             self.server.internal_error(connection, error)
         turns.chunk_handled(len(data), now)
 
@@ -95,7 +95,7 @@ class ClientProtocol(asyncio.Protocol):
             server.flush_soon()
 
     def carry_out(self, connection: Connection) -> None:
-        """Write the output of this turn in one call; close when the core says so."""
+        """Write the connection's output in one call; close the socket when the core has closed the connection."""
         transport = self.transport
         writer = self.writer
         data = connection.take_output()
@@ -107,17 +107,17 @@ class ClientProtocol(asyncio.Protocol):
             self._end(transport, len(data) > 0)
 
     def write(self, writer: SocketWriter, data: bytes) -> None:
-        """No harm when the transport is about to close."""
+        """Does nothing when the transport is closing."""
         writer.write(data)
 
     def _end(self, transport: asyncio.Transport, told: bool) -> None:
-        """The core has closed the connection. `told`: the last bytes may say why, the client should get to read them."""
+        """Close the socket. `told`: bytes were written last, which may give the client the reason."""
         if transport.get_write_buffer_size() > self.server.settings.mqtt.write_buffer_high:
-            transport.abort()  # it does not read what we send: waiting for it would keep the buffer for ever
+            transport.abort()  # the client does not read, so the buffer would be kept for ever
             return
         if told and transport.can_write_eof():
-            # A socket that is closed while input is waiting resets the connection, and the client loses what we said
-            # last. So only our direction ends here; what still comes in is thrown away until the client ends its own.
+            # Closing a socket with unread input resets the connection, and the client may lose the last bytes. So only
+            # the direction to the client is closed. Further input is discarded until the client closes its own.
             transport.write_eof()
             if self.paused:
                 self.paused = False
@@ -127,12 +127,12 @@ class ClientProtocol(asyncio.Protocol):
         self.linger = self.server.loop.call_later(LINGER_SECONDS_MAX, transport.abort)
 
     def abort(self) -> None:
-        """End the socket at once, whatever is still to be written."""
+        """Close the socket at once and discard its output."""
         if self.transport is not None:
             self.transport.abort()
 
     def set_reading(self, publisher: Publisher) -> None:
-        """Pause or resume reading as the core's `held` says."""
+        """Pause reading while the connection is held."""
         transport = self.transport
         connection = self.connection
         if transport is None or connection is None or connection.closed or transport.is_closing():

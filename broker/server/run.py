@@ -1,4 +1,4 @@
-"""One run of a node as a process: its start, signals, reloads and stop."""
+"""A node as a process: start, signals, reloads, stop."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from broker.server.pid_file import PidFileError, remove_pid, write_pid
 from broker.server.start_error import StartError
 from broker.server.stop_signals import StopSignals, Wish
 
-STOP_TIMEOUT: Final = 4.5  # for the server's own stop
+STOP_TIMEOUT: Final = 4.5  # for `Server.stop`
 EXIT_TIMEOUT: Final = 5.0  # from the signal to the end of the process, also when the loop or a thread hangs
 
 
 def run_node(settings: Settings, config_file: str, allow_missing: bool) -> int:
-    """Run a node under uvloop until it is asked to stop; the exit status."""
+    """Run a node under uvloop until a stop is requested. Returns the exit status."""
     if settings.pid_file:
         try:
             write_pid(settings.pid_file)
@@ -71,7 +71,7 @@ class Run:
         self._log = get_logger("server")
 
     def install_signals(self) -> None:
-        """SIGTERM and SIGINT ask for the stop, a second, later one ends the process at once. SIGHUP asks for a reload."""
+        """SIGTERM and SIGINT request the stop; a second, later one ends the process at once. SIGHUP requests a reload."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.ask_stop, number.name)
@@ -85,19 +85,19 @@ class Run:
             return
         self._log.info("stopping", signal=signal_name)
         self._stop_asked.set()
-        # In a thread, because the loop, its executor or the threads of a library may hang.
+        # A thread, because the loop, its executor or a library's threads may hang.
         timer = threading.Timer(EXIT_TIMEOUT, self._exit_now, (f"the stop took more than {EXIT_TIMEOUT:g} s",))
         timer.daemon = True
         timer.start()
 
     def _exit_now(self, reason: str) -> None:
-        self._log.error("ended at once, other nodes see a failure", reason=reason)
+        self._log.error("ended at once; other nodes see a failure", reason=reason)
         if self._settings.pid_file:
             remove_pid(self._settings.pid_file)
         os._exit(EXIT_FAILED)
 
     async def until_stopped(self) -> int:
-        """Start, serve until asked to stop or until the server ends by itself, stop; the exit status."""
+        """Start, serve until a stop is requested or the server stops itself, stop. Returns the exit status."""
         asked = asyncio.ensure_future(self._stop_asked.wait())
         starting = asyncio.ensure_future(self._server.start())
         stopped: asyncio.Future[Any] | None = None
@@ -134,7 +134,7 @@ class Run:
             self._log.warning(warning)
 
     async def _stop(self) -> bool:
-        """Stop within STOP_TIMEOUT; False where that was too short or the stop itself failed."""
+        """Stop within STOP_TIMEOUT. False when the time was too short or the stop failed."""
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 await self._server.stop()
@@ -147,7 +147,7 @@ class Run:
         return True
 
     async def _reload_when_asked(self) -> None:
-        """Reload whenever SIGHUP asks for it. No file and no fault in reloading ends this loop."""
+        """Reload after each SIGHUP. A bad file or a fault in reloading does not end this loop."""
         while True:
             await self._reload_asked.wait()
             self._reload_asked.clear()
@@ -174,8 +174,8 @@ class Run:
 
 
 def _settle_memory() -> None:
-    """Keep the garbage collector from the objects that were made for the start. A full collection with all modules loaded
-    takes 18 ms, in which no client is served."""
+    """Exclude the objects of the start from garbage collection. A full collection with all modules loaded takes 18 ms, in
+    which no client is served."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

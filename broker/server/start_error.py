@@ -1,4 +1,4 @@
-"""Faults of a start that the operator can mend, in words that name what is wrong and what helps."""
+"""Faults of a start that the operator can mend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 
 class StartError(Exception):
-    """The node cannot start: a port is in use, a name is taken. The text names the key, the fault and what helps."""
+    """The node cannot start. The text names the key, the fault and the remedy."""
 
 
 def bind_error(error: OSError, address: str, key: str) -> StartError:

@@ -1,17 +1,16 @@
-"""Which signals ask for the stop of the process, and which one forces its end."""
+"""Tells the signal that asks for a stop from the signal that forces the end of the process."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Final
 
-SAME_REQUEST_SECONDS: Final = (
-    0.5  # `timeout -s INT` and a shell signal the process and its group: two signals, one request
-)
+# `timeout -s INT` and a shell signal the process and its group: two signals, one request.
+SAME_REQUEST_SECONDS: Final = 0.5
 
 
 class Wish(Enum):
-    """What a signal asks for."""
+    """The effect of a signal."""
 
     STOP = "stop"
     NOTHING = "nothing"

@@ -1,7 +1,7 @@
-"""The two things every shell needs: the clock, and the flush, which writes what the broker wants written.
+"""Turns of the event loop: the clock, and the flush at the end of each turn.
 
-A turn of the loop handles everything that has come in; its output leaves once for each receiver at the end of the turn.
-A small chunk that comes by itself does not wait for that end. Every message passes here, so the module is compiled.
+A turn handles all input that has come in. Its end writes the output, once for each receiver. A small chunk that comes
+by itself is flushed before the end of its turn. Every message passes here, so the module is compiled.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from broker.broker import Broker
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 
-FLUSH_ROUNDS_MAX: Final = 100  # rounds of one turn; the rest goes on in the next turn
-FLUSH_WRITES_MAX: Final = 2_000  # connections that are written to in one turn; some 5 µs each
-SMALL_CHUNK: Final = 512  # bytes; a larger one is part of a stream of them, where gathering saves more than it costs
-SINGLE_SECONDS: Final = 0.00025  # from one chunk that is flushed at once to the next
+FLUSH_ROUNDS_MAX: Final = 100  # rounds of one flush; the next turn continues
+FLUSH_WRITES_MAX: Final = 2_000  # connections that one flush writes to; some 5 µs each
+SMALL_CHUNK: Final = 512  # bytes; larger chunks come under load, where one flush for many saves CPU
+SINGLE_SECONDS: Final = 0.00025  # shortest time between two chunks that are flushed at once
 
 
 class ReadingOwner(Protocol):
-    """A shell that reads for a publisher."""
+    """The shell of a publisher."""
 
     def set_reading(self, publisher: Publisher) -> None:
-        """Pause or resume reading as `publisher.held` says."""
+        """Pause reading while `publisher.held` is above zero."""
 
 
 class WritingOwner(Protocol):
-    """A shell that writes for a connection."""
+    """The shell of a connection."""
 
     def carry_out(self, connection: Connection) -> None:
-        """Write the output of this turn; close when the core says so."""
+        """Write the connection's output; close the socket when the core has closed the connection."""
 
 
 class FaultOwner(Protocol):
-    """Who is told of faults of ours. Nothing else of the turn may suffer from one."""
+    """Handles exceptions. The rest of the turn goes on after each of them."""
 
     def internal_error(self, connection: Connection, error: Exception) -> None:
-        """In handling one client, who pays with the connection."""
+        """A fault in handling one client. Its connection ends."""
 
     def plugin_error(self, error: Exception) -> None:
-        """At the end of a turn, or for a publisher that is no client."""
+        """A fault at the end of a turn, or for a publisher that is not a client."""
 
     def timer_error(self, error: Exception) -> None:
-        """In what was due."""
+        """A fault in a deadline or in sliced work."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TurnEnd:
-    """Something of a plugin that acts at the end of each turn."""
+    """A plugin's callback at the end of each turn."""
 
     def turn_ended(self, now: float) -> None:
-        """After the clients' writes."""
+        """The output of clients is written."""
 
 
 class Turns:
-    """ends   told of the end of each flush: there the federation's batches leave"""
+    """ends   called after each flush; the federation writes its event streams there"""
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop, faults: FaultOwner) -> None:
         self.ends: list[TurnEnd] = []
@@ -74,20 +74,20 @@ class Turns:
         self._timer_at = 0.0
 
     def now(self) -> float:
-        """Monotonic seconds, the `now` of every core: the loop's time, which stands still within a turn."""
+        """Monotonic seconds, the `now` of every core: the loop's time, which is constant within a turn."""
         return self._time()
 
     def flush_soon(self) -> None:
-        """After acting on the broker: write what it wants written at the end of this loop turn, once for each receiver."""
+        """Flush at the end of this turn. Call it after every change of the broker."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._end_turn)
 
     def chunk_handled(self, size: int, now: float) -> None:
-        """A chunk of a client was handled: write what it brought. A small one that comes by itself does not wait for the end
-        of the turn. Under load that is one flush more in SINGLE_SECONDS; alone, it saves the way back to the loop."""
+        """Flush after a chunk of a client: at once for a small chunk that comes by itself, else at the end of the turn.
+        The flush at once saves the way through the loop; under load it costs one flush more in SINGLE_SECONDS."""
         if size <= SMALL_CHUNK and not self._is_scheduled:
-            clock = time.monotonic()  # the loop's time stands still within a millisecond
+            clock = time.monotonic()  # the loop's time has a resolution of a millisecond
             if clock - self._single_at >= SINGLE_SECONDS:
                 self._single_at = clock
                 self.flush_now(now)
@@ -99,9 +99,9 @@ class Turns:
         self.flush_now(self.now())
 
     def flush_now(self, now: float) -> None:
-        """Write what the broker wants written, and move the timer. Not from inside of a flush."""
+        """Write the output of the broker and set the timer. Must not be called during a flush."""
         broker = self._broker
-        rounds = FLUSH_ROUNDS_MAX  # a loop over a range would make an object of each number
+        rounds = FLUSH_ROUNDS_MAX  # compiled, a `while` with native integers costs less than a range
         writes = FLUSH_WRITES_MAX
         while rounds > 0 and writes > 0:
             rounds -= 1
@@ -111,7 +111,7 @@ class Turns:
                 connection = cast(Connection, publisher)
                 try:
                     cast(WritingOwner, connection.owner).carry_out(connection)
-                except Exception as error:  # the others of this turn must still be written
+                except Exception as error:  # the other connections must still be written
                     self._faults.internal_error(connection, error)
             if broker.reading_changes:
                 self._set_reading()
@@ -131,7 +131,7 @@ class Turns:
             self._arm_timer()
 
     def _go_on(self) -> None:
-        """In the turn after: whoever has sent something meanwhile came first."""
+        """Continue sliced work, in a turn of its own: the input of others is handled before."""
         self._is_going_on = False
         now = self.now()
         try:
@@ -153,7 +153,8 @@ class Turns:
                     self._faults.plugin_error(error)
 
     def _arm_timer(self) -> None:
-        """A timer that fires early looks again, which costs less than to move it."""
+        """Set the timer, unless it fires early enough. One that fires too early is set again, which costs less than moving
+        it."""
         at = self._broker.next_timeout()
         if at is None:
             return
@@ -174,7 +175,7 @@ class Turns:
         self.flush_now(now)
 
     def stop(self) -> None:
-        """No more timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.server.pid_file import PidFileError, is_living_node, read_pid, remove_pid, write_pid
+from broker.server.pid_file import PidFileError, is_running_node, read_pid, remove_pid, write_pid
 
 # A process whose command line is that of a node: the second word counts as the program of an interpreter.
 WAITING = "import sys; print(flush=True); sys.stdin.read()"
@@ -75,7 +75,7 @@ def test_the_file_of_a_node_that_is_gone_is_replaced(tmp_path: Path, gone_pid: i
 def test_another_program_with_the_same_process_id_is_no_node(tmp_path: Path, other_process: int) -> None:
     path = tmp_path / "node.pid"
     path.write_text(str(other_process))
-    assert not is_living_node(other_process)
+    assert not is_running_node(other_process)
     write_pid(str(path))
     assert path.read_text() == str(os.getpid())
 
@@ -133,4 +133,4 @@ def test_a_node_is_known_by_its_command_line(tmp_path: Path, arguments: list[str
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert is_living_node(process.pid) is is_node
+        assert is_running_node(process.pid) is is_node
