@@ -1,7 +1,7 @@
-"""The sum of the cores: sessions by client id, who is connected, subscriptions, wills, retained messages.
+"""The core of one node: sessions by client id, connections, subscriptions, wills, retained messages.
 
-Five doors (docs/architecture.md): a connection's `receive_data` is the input, `take_dirty` and `take_reading_changes`
-tell the shell what to do, `next_timeout`, `handle_timeout` and `go_on` are the clock.
+Five doors (docs/architecture.md): input comes by a connection's `receive_data`; `take_dirty` and `take_reading_changes`
+tell the shell what to do; `next_timeout`, `handle_timeout` and `go_on` are the clock.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from broker.session.session import NO_IDENTIFIERS, Session
 from broker.session.will import PendingWill, will_message
 from broker.slices import Work
 
-NO_REASON: Final = -1  # close without a packet that says why
+NO_REASON: Final = -1  # close without a DISCONNECT or CONNACK
 DIRTY_MAX: Final = 2**31
-SUBSCRIPTION_STEPS: Final = 8  # of a slice, to add or to remove one
+SUBSCRIPTION_STEPS: Final = 8  # steps of a slice for adding or removing a subscription
 
 
 class Broker(Context):
-    """One node's broker. `forwarder` is the seam to other nodes; a lone node keeps the base class."""
+    """The broker of one node."""
 
     def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
         super().__init__(settings, rng, now)
@@ -63,7 +63,7 @@ class Broker(Context):
         self.started_at = now
 
     def apply_settings(self, settings: MqttSettings) -> None:
-        """New settings, while running."""
+        """Take over new settings while the node runs."""
         self.take_limits(settings)
         for session in self.sessions.values():
             session.queue_max = settings.max_queued_messages
@@ -72,12 +72,12 @@ class Broker(Context):
     # --- the shell's doors ---
 
     def connection_lost(self, connection: Output, now: float) -> None:
-        """The network connection is gone, whoever ended it; the second call does nothing."""
+        """The network connection has ended. A second call does nothing."""
         self.slices.begin()
         self.close_connection(connection, NO_REASON, "connection lost", now)
 
     def connection_writable(self, connection: Output, now: float) -> None:
-        """The transport has sent enough: go on with what was queued meanwhile."""
+        """The transport has room again: send queued messages."""
         connection.writable = True
         connection.stalled_bytes = 0
         self.now = now
@@ -89,12 +89,12 @@ class Broker(Context):
             session.pump(now)
 
     def session_of(self, connection: Output) -> Session | None:
-        """The session that the connection serves; None before CONNECT was accepted and after the close."""
+        """The session of the connection; None before CONNECT is accepted and after the close."""
         session = self.sessions.get(connection.client_id)
         return session if session is not None and session.connection is connection else None
 
     def take_dirty(self, count_max: int = DIRTY_MAX) -> list[Publisher]:
-        """Connections with output or a close to carry out; each once, at most count_max of them."""
+        """At most `count_max` connections that have output or are to be closed, each once."""
         dirty = self.dirty
         if len(dirty) > count_max:
             self.dirty = dirty[count_max:]
@@ -111,23 +111,24 @@ class Broker(Context):
         return changes
 
     def next_timeout(self) -> float | None:
+        """When to call `handle_timeout`; None without deadlines."""
         at = self.timers.next_timeout()
         for peer, until, held in self.peer_holds.values():
-            # An outbox that has room again releases its publishers at once.
+            # The publishers of an outbox that has room again are released at once.
             look_at = self.now if held and not peer.congested else until
             if at is None or look_at < at:
                 at = look_at
         return at
 
     def handle_timeout(self, now: float) -> None:
-        """It is that late: keep alives, expiries, will delays, holds."""
+        """Handle what is due: Keep Alive, expiries, will delays, holds."""
         self.now = now
         self.slices.begin()
         self.timers.handle_timeout(now)
         for name in list(self.peer_holds):
             peer, until, held = self.peer_holds[name]
             if now >= until or not peer.congested:
-                # Stays in the table, empty, while the peer is congested: one hold a backlog.
+                # The empty entry stays while the peer is congested: publishers are held once for each backlog.
                 for publisher in held:
                     self.release(publisher)
                 held.clear()
@@ -138,14 +139,14 @@ class Broker(Context):
         self.retained.expire(now)
 
     def go_on(self, now: float) -> None:
-        """Once in each turn, while `slices` has work: a slice of what takes more than one."""
+        """Do one slice of queued work. The shell calls it once in each turn while `slices` has work."""
         self.now = now
         self.slices.go_on(now)
 
     # --- connections and sessions ---
 
     def assign_client_id(self) -> str:
-        """For a client that left it to us [MQTT-3.1.3-6]."""
+        """An unused client id for a client that sent an empty one [MQTT-3.1.3-6]."""
         while True:
             client_id = f"gmqttd-{self.rng.getrandbits(64):016x}"
             if client_id not in self.sessions:
@@ -154,14 +155,14 @@ class Broker(Context):
     def open_session(
         self, connection: Output, client_id: str, clean_start: bool, expiry_interval: int, now: float
     ) -> tuple[Session, bool]:
-        """Session of a client that sends CONNECT, and whether it was there: take-over, resume or new [MQTT5 3.1.4]."""
+        """(session, Session Present) for a CONNECT: take over, resume or create the session (section 3.1.4)."""
         session = self.sessions.get(client_id)
         if session is not None and session.connection is not None:
             self.counters.sessions_taken_over += 1
             self.close_connection(session.connection, SESSION_TAKEN_OVER, "taken over by a new connection", now)
             session = self.sessions.get(client_id)
         elif session is not None and session.deadline() <= now:
-            self.session_expired(client_id, now)  # the timer would have come within its slot
+            self.session_expired(client_id, now)  # its timer is due within the slot
             session = None
         present = False
         if session is not None and clean_start:
@@ -169,9 +170,7 @@ class Broker(Context):
             session = None
         if session is None:
             if len(self.sessions) >= self.settings.max_sessions:
-                raise MqttError(
-                    QUOTA_EXCEEDED, f"as many sessions as max_sessions allows, {self.settings.max_sessions}"
-                )
+                raise MqttError(QUOTA_EXCEEDED, f"max_sessions, {self.settings.max_sessions}, is reached")
             session = Session(self, client_id, now)
             self.sessions[client_id] = session
             self.counters.sessions_created += 1
@@ -181,7 +180,7 @@ class Broker(Context):
             will = session.will
             if will is not None:
                 if will.at <= now:
-                    will.handle_timeout(now)  # its delay has passed, the timer would have come within its slot
+                    will.handle_timeout(now)  # its timer is due within the slot
                 else:
                     will.cancel()
                     session.will = None
@@ -196,7 +195,7 @@ class Broker(Context):
         return session, present
 
     def close_connection(self, connection: Output, reason_code: int, text: str, now: float) -> None:
-        """End one connection from our side or after the client's; the shell closes the socket when it sees `closed`."""
+        """End one connection. The shell closes the socket when it sees `closed`."""
         if connection.phase is CLOSED:
             return
         self._write_reason(connection, reason_code, text)
@@ -205,7 +204,7 @@ class Broker(Context):
         self.counters.connections_closed += 1
         observer = self.observer
         if session is None:
-            if reason_code != NO_REASON:  # who only looks whether the port is open was not refused
+            if reason_code != NO_REASON:  # a port scan is not a refused client
                 self.counters.connections_refused += 1
                 if observer is not None:
                     observer.client_refused(connection.client_id, connection.remote_addr, text)
@@ -228,11 +227,11 @@ class Broker(Context):
             self.end_session(session, now)
 
     def _write_reason(self, connection: Output, reason_code: int, text: str) -> None:
-        """CONNACK for a refusal, DISCONNECT in MQTT 5; nothing before CONNECT and nothing for MQTT 3 afterwards."""
+        """Write CONNACK for a refused CONNECT, or DISCONNECT in MQTT 5."""
         if reason_code < 0 or connection.version == 0:
             return
         if connection.version < 5 and reason_code in (MALFORMED_PACKET, PROTOCOL_ERROR):
-            return  # MQTT 3.1.1 answers only what it has a return code for (3.1.4, 4.8)
+            return  # MQTT 3.1.1 has no return code for these (3.1.4, 4.8)
         properties: dict[int, int | str | bytes | list[tuple[str, str]]] = {}
         if connection.request_problem_information and reason_code != NORMAL_DISCONNECTION:
             properties[REASON_STRING] = text
@@ -247,8 +246,8 @@ class Broker(Context):
         connection.write_packets(data, 1)
 
     def end_session(self, session: Session, now: float) -> None:
-        """The session state goes: its will is due now [MQTT-3.1.2-8], its subscriptions leave the tree. What it was to
-        get for a shared group goes to others of the group."""
+        """Delete the session state. The will is published [MQTT-3.1.2-8], the subscriptions are removed, and queued messages
+        of shared groups go to other members."""
         will = session.will
         if will is not None:
             will.handle_timeout(now)
@@ -259,7 +258,7 @@ class Broker(Context):
         self.timers.cancel(session)
         self.counters.sessions_terminated += 1
         for full, subscription in list(session.subscriptions.items()):
-            if subscription.share_name:  # at once: nobody else would get what it is given
+            if subscription.share_name:  # at once, so that the group chooses no member that has ended
                 self.unsubscribe_one(session, full)
         removal = Unsubscribing(self, session, list(session.subscriptions))
         if not removal.go_on(now):
@@ -274,7 +273,7 @@ class Broker(Context):
             self.end_session(session, now)
 
     def close_client(self, client_id: str, end_session: bool, now: float) -> bool:
-        """Disconnect a client by hand; False when it is unknown."""
+        """Disconnect a client for the API. False when the client id is unknown."""
         session = self.sessions.get(client_id)
         if session is None:
             return False
@@ -285,7 +284,7 @@ class Broker(Context):
         return True
 
     def shut_down(self, now: float) -> None:
-        """Every client is told; wills without delay are published, sessions stay as they are."""
+        """Disconnect every client. Wills without delay are published; sessions stay as they are."""
         self.shutting_down = True
         for session in list(self.sessions.values()):
             if session.connection is not None:
@@ -294,14 +293,14 @@ class Broker(Context):
     # --- publishing ---
 
     def publish(self, message: Message, now: float) -> bool:
-        """The one way for every publish of the server itself: API, wills. Raises MqttError for a bad topic name."""
+        """Publish a message of the server itself: API, wills. Raises MqttError for an invalid topic name."""
         self.now = now
         self.router.lookup(message.topic)
         self.counters.count_received(message.qos)
         return self.router.route(message, None, now)
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:
-        """Its topic was looked at with the CONNECT; one that new settings no longer allow is dropped, and counted."""
+        """Publish a will. Drop and count it when the settings no longer allow the topic that CONNECT had."""
         session = self.sessions.get(client_id)
         if session is not None and session.will is not None and session.will.will is will:
             session.will = None
@@ -315,7 +314,8 @@ class Broker(Context):
     # --- subscriptions ---
 
     def subscribe(self, client_id: str, requests: list[SubscribeFilter], identifier: int, now: float) -> list[int]:
-        """For the API: reason codes as in SUBACK; KeyError for an unknown client. Retained messages are sent."""
+        """Subscribe for the API. Returns the reason codes of SUBACK; KeyError for an unknown client. Sends retained
+        messages."""
         session = self.sessions[client_id]
         work = Subscribing(self, session, requests, identifier)
         while not work.go_on(now):
@@ -324,17 +324,17 @@ class Broker(Context):
         return work.codes
 
     def unsubscribe(self, client_id: str, full_filters: list[bytes], now: float) -> list[int]:
-        """For the API: reason codes as in UNSUBACK; KeyError for an unknown client."""
+        """Unsubscribe for the API. Returns the reason codes of UNSUBACK; KeyError for an unknown client."""
         session = self.sessions[client_id]
         return [self.unsubscribe_one(session, full) for full in full_filters]
 
     def subscribe_one(self, session: Session, request: SubscribeFilter, identifier: int) -> int:
-        """The reason code for one filter of a SUBSCRIBE [MQTT5 3.9.3]."""
+        """Add one filter of a SUBSCRIBE. Returns its reason code (section 3.9.3)."""
         code = self._subscribe_one(session, request, identifier)
         if code >= 0x80:
             self.counters.subscriptions_refused += 1
             if session.version < 5:
-                code = 0x80  # the only one that MQTT 3.1.1 knows
+                code = 0x80  # the only error code of MQTT 3.1.1
         return code
 
     def _subscribe_one(self, session: Session, request: SubscribeFilter, identifier: int) -> int:
@@ -400,9 +400,9 @@ class Broker(Context):
         qos: int,
         identifier: int,
     ) -> None:
-        """Retained messages for a subscription, by Retain Handling [MQTT-3.3.1-9..11]; none for shared ones."""
+        """Queue the search of retained messages for a subscription [MQTT-3.3.1-9..11]."""
         if len(self.retained) == 0 or (not wildcard and self.retained.get(topic_filter) is None):
-            return  # most subscriptions bring nothing
+            return
         identifiers = (identifier,) if identifier else NO_IDENTIFIERS
         without = session.client_id if request.no_local else ""  # [MQTT-3.8.3-3]
         walk = RetainedWalk(self.retained, topic_filter)
@@ -415,7 +415,7 @@ class Broker(Context):
             self.router.forget_topic(topic_filter)
 
     def unsubscribe_one(self, session: Session, full: bytes) -> int:
-        """The reason code for one filter of an UNSUBSCRIBE [MQTT5 3.11.3]."""
+        """Remove one filter of an UNSUBSCRIBE. Returns its reason code (section 3.11.3)."""
         self.slices.steps += 1
         subscription = session.subscriptions.pop(full, None)
         if subscription is None:
@@ -431,12 +431,12 @@ class Broker(Context):
         return SUCCESS
 
     def local_interest(self) -> list[tuple[bytes, bytes]]:
-        """(share_name, topic_filter) of everything that is subscribed here, each once."""
+        """(share_name, topic_filter) of all subscriptions on this node, each once."""
         return interest(self.router.tree)
 
 
 class Subscribing(Work):
-    """The filters of one SUBSCRIBE. `codes` are their reason codes, in order."""
+    """Adds the filters of one SUBSCRIBE. `codes` are their reason codes, in order."""
 
     def __init__(self, broker: Broker, session: Session, requests: list[SubscribeFilter], identifier: int) -> None:
         self.codes: list[int] = []
@@ -458,7 +458,7 @@ class Subscribing(Work):
 
 
 class Unsubscribing(Work):
-    """Filters that one session no longer wants. `codes` are their reason codes, in order."""
+    """Removes filters of one session. `codes` are their reason codes, in order."""
 
     def __init__(self, broker: Broker, session: Session, full_filters: list[bytes]) -> None:
         self.codes: list[int] = []

@@ -1,10 +1,10 @@
-"""What the broker counts. Plain integers, so that counting costs nothing; names are those of the metrics to come."""
+"""Counters of the broker: messages, connections, sessions, drops by reason."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Why a message was dropped: every bound has its reason here, every drop is counted under one of them.
+# Reasons of dropped messages. Every bound has one.
 DROP_QUEUE_FULL: Final = "queue_full"
 DROP_QUEUE_BYTES: Final = "queue_bytes"
 DROP_EXPIRED: Final = "expired"
@@ -33,9 +33,11 @@ LOSERS_MAX: Final = 32
 
 
 class Losers:
-    """Who lost most messages, in bounded memory (Misra and Gries, 1982). A name that lost more than one in LOSERS_MAX + 1 of
-    all is among them. Counts are exact for up to LOSERS_MAX names, and lower bounds for more; `add` takes constant time on
-    the average."""
+    """Names that lost most messages, in bounded memory (Misra and Gries, 1982).
+
+    It contains every name with more than one in LOSERS_MAX + 1 of all losses. Numbers are exact up to LOSERS_MAX names
+    and lower bounds above. `add` takes amortized constant time.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -56,15 +58,15 @@ class Losers:
                 counts[name] = count - least
 
     def take(self, names_max: int) -> dict[str, int]:
-        """The names that lost most since the last call, most first."""
+        """The names with most losses since the last call, in descending order."""
         counts = self._counts
         self._counts = {}
         return {name: counts[name] for name in sorted(counts, key=counts.__getitem__, reverse=True)[:names_max]}
 
 
 class Counters:
-    """Totals since the start. Messages received and sent count by QoS: those of QoS 0, which every lone message counts, as
-    plain numbers: a place in a list is an object and three calls."""
+    """Totals since the start of the process. QoS 0 has counters of its own: compiled, a native integer costs less than an
+    item of a list."""
 
     def __init__(self) -> None:
         self.qos0_received = 0

@@ -1,10 +1,10 @@
-"""Errors of the peer. Raised in cores, caught once at the connection, answered with the reason code, then closed."""
+"""Errors of the peer. Cores raise them; the connection answers with the reason code and closes."""
 
 from __future__ import annotations
 
 
 class MqttError(Exception):
-    """The peer was wrong. `reason_code` is the MQTT 5 code to answer with (section 2.4); `text` says what was wrong."""
+    """A fault of the peer. `reason_code` is that of the answer (section 2.4); `text` names the fault."""
 
     def __init__(self, reason_code: int, text: str) -> None:
         super().__init__(text)
@@ -13,14 +13,14 @@ class MqttError(Exception):
 
 
 class MalformedPacket(MqttError):
-    """Bytes that are no packet of the protocol [MQTT5 1.2 Malformed Packet], reason code 0x81."""
+    """Bytes that cannot be decoded as a packet (section 1.2, Malformed Packet), reason code 0x81."""
 
     def __init__(self, text: str) -> None:
         super().__init__(0x81, text)
 
 
 class ProtocolViolation(MqttError):
-    """A packet that is well formed but not allowed here [MQTT5 1.2 Protocol Error], reason code 0x82."""
+    """A packet that is well formed but not allowed (section 1.2, Protocol Error), reason code 0x82."""
 
     def __init__(self, text: str) -> None:
         super().__init__(0x82, text)

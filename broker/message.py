@@ -1,11 +1,11 @@
-"""What the router carries: one application message, free of any connection's packet."""
+"""The application message that the router carries, independent of any connection."""
 
 from __future__ import annotations
 
 from typing import Final
 
 NEVER: Final = float("inf")
-# A kept message is counted with what it costs beside what it carries, so that a flood of empty messages is bounded too.
+# Counted for each queued message beside its own bytes, so that empty messages are bounded too.
 ENTRY_BYTES: Final = 256
 
 
@@ -13,15 +13,15 @@ class Message:
     """One published message.
 
     topic       UTF-8 topic name, never an alias
-    qos         as published (0..2), retain: as published
-    properties  encoded MQTT 5 properties that a server must forward unaltered [MQTT-3.3.2-15/17/18/20] (payload format,
-                content type, response topic, correlation data, user properties), in order, without the length; b"" for none
-    expires_at  monotonic seconds after which it is not delivered any more; NEVER without Message Expiry Interval
-    client_id   publisher (for No Local); "" for messages of the server, of the API and of other nodes
-    encoded     encodings by shape, filled on demand: a message is encoded once per shape
-    head, tail  the packet as it was received, before and behind its packet identifier, where that can be forwarded as it
-                is (QoS 1, nothing in the flags, no properties); head_version its protocol (4, 5), 0 for none.
-                In process, compiled, QoS 1 with both acks costs 0.40 µs a message with it; without it was not measured.
+    qos, retain as published
+    properties  encoded properties that a server must forward unaltered [MQTT-3.3.2-15/17/18/20] (payload format, content
+                type, response topic, correlation data, user properties), in order, without length field; b"" for none
+    expires_at  monotonic seconds of its expiry; NEVER without Message Expiry Interval
+    client_id   of the publisher, for No Local; "" for messages of the server, of the API and of other nodes
+    encoded     encodings by shape, so that a message is encoded once for all receivers of a shape
+    head, tail  the received packet before and after its packet identifier, where it can be forwarded unchanged: QoS 1,
+                no flags, no properties
+    head_version  protocol version of head and tail (4, 5), 0 for none
     """
 
     __slots__ = (
@@ -62,5 +62,5 @@ class Message:
 
 
 def message_bytes(message: Message) -> int:
-    """What a message counts for in `max_queued_bytes`."""
+    """Bytes of a message for `max_queued_bytes`."""
     return len(message.payload) + len(message.topic) + len(message.properties) + ENTRY_BYTES

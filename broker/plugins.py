@@ -1,6 +1,6 @@
-"""The base class of plugins, and how the one that `plugin_order` names is found.
+"""The base class of plugins, and the search for a plugin that `plugin_order` names.
 
-The broker imports no plugin. A plugin knows the running node (broker/server/host.py) and attaches itself to the seams:
+The broker imports no plugin. A plugin gets the running node (broker/server/host.py) and attaches itself to the seams:
 broker/hooks.py and the API. Order of the calls: prepare (all), listeners open, start (all); leave (all), stop (all, in
 reverse).
 """
@@ -13,7 +13,7 @@ from broker.server.start_error import StartError
 
 
 class Plugin:
-    """Base of all plugins; each method may be left as it is. The plugin's keys are `server.settings.plugins.NAME`."""
+    """Base of all plugins. Overriding a method is optional. The plugin's keys are `server.settings.plugins.NAME`."""
 
     def __init__(self, server: Host) -> None:
         self.server = server
@@ -22,13 +22,13 @@ class Plugin:
         """Attach to the seams; no port is open yet. Raises StartError."""
 
     async def start(self) -> None:
-        """Open what is the plugin's own. Raises StartError."""
+        """Open the plugin's own ports and connections. Raises StartError."""
 
     async def leave(self) -> None:
-        """Tell other nodes about the stop; listeners are closed already. Bounded by LEAVE_SECONDS_MAX."""
+        """Leave the federation. The listeners are closed already. The call is cancelled after LEAVE_SECONDS_MAX."""
 
     async def stop(self) -> None:
-        """Give everything back. Called also when start failed half-way."""
+        """Close everything. Also called when `prepare` or `start` failed."""
 
     def lost_messages(self) -> dict[str, int]:
         """Totals of messages that the plugin dropped, by reason: for the log."""
@@ -40,7 +40,7 @@ class Plugin:
 
 
 def load_plugin(name: str) -> type[Plugin] | None:
-    """The class of an installed plugin, None when no distribution has one of that name. Raises StartError."""
+    """The class of an installed plugin; None when no distribution has a plugin with this name. Raises StartError."""
     entry_point = installed_plugins().get(name)
     if entry_point is None:
         return None

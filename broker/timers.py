@@ -1,7 +1,7 @@
-"""Deadlines of ten thousand clients in one wheel, not in ten thousand timers.
+"""A timer wheel for the deadlines of all clients.
 
-A `Timed` tells its deadline when asked; the wheel only remembers in which slot to ask. Moving a deadline later (every
-packet does that for Keep Alive) costs nothing: the slot is visited, the deadline is asked, and it is put back.
+The wheel holds each `Timed` in a slot and asks for its deadline when the slot is due. Moving a deadline later, as every
+packet does for Keep Alive, costs nothing: the wheel then moves the `Timed` to a later slot.
 """
 
 from __future__ import annotations
@@ -13,36 +13,39 @@ from mypy_extensions import mypyc_attr
 
 from broker.message import NEVER
 
-SLOT_SECONDS: Final = 0.25  # a deadline is met up to this much late
-EMPTY_SLOTS_MIN: Final = 1_024  # slots that became empty before their time, from which they are cleared away
+SLOT_SECONDS: Final = 0.25  # `handle_timeout` comes at most this much after a deadline
+EMPTY_SLOTS_MIN: Final = 1_024  # fewer slots that cancels emptied are not removed
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timed:
-    """Something with a deadline. `timer_slot` belongs to the wheel; -1 when it is in none."""
+    """Something with a deadline. Only the wheel changes `timer_slot`; -1 is no slot."""
 
     def __init__(self) -> None:
         self.timer_slot = -1
 
     def deadline(self) -> float:
-        """Monotonic seconds, NEVER for none. Whoever moves it earlier calls `TimerWheel.schedule` again."""
+        """Monotonic seconds, NEVER for none. After moving it earlier, call `TimerWheel.schedule`."""
         return NEVER
 
     def handle_timeout(self, now: float) -> None:
-        """The deadline has passed. Afterwards it must be another one, or NEVER."""
+        """The deadline has passed. Must move the deadline later or to NEVER."""
 
 
 class TimerWheel:
-    """Slots of SLOT_SECONDS, visited in order; each Timed is in one slot at most, so nothing that is over is kept."""
+    """Slots of SLOT_SECONDS, visited in order. Each Timed is in one slot at most.
+
+    is_earlier  since the last `next_timeout`, a deadline before all others was scheduled
+    """
 
     def __init__(self) -> None:
-        self._slots: dict[int, dict[Timed, None]] = {}  # a dict for its order, and to take one out without a search
-        self._order: list[int] = []
-        self.is_earlier = False  # since next_timeout was asked, something was scheduled before all that was there
-        self._emptied = 0  # slots since the last clearing, some of which may have been filled again or be over
+        self._slots: dict[int, dict[Timed, None]] = {}  # inner dicts keep the order and remove in constant time
+        self._order: list[int] = []  # a heap of the slots
+        self.is_earlier = False
+        self._emptied = 0  # slots that cancels emptied since the last clearing; some may be in use again or over
 
     def schedule(self, timed: Timed) -> None:
-        """Note the deadline of `timed`, unless the wheel asks it early enough anyway."""
+        """Put `timed` into the slot of its deadline, unless it is in an earlier one."""
         deadline = timed.deadline()
         if deadline == NEVER:
             return
@@ -63,7 +66,7 @@ class TimerWheel:
             entries[timed] = None
 
     def cancel(self, timed: Timed) -> None:
-        """Forget it: for what is over, whose slot may be hours away."""
+        """Take `timed` out of its slot."""
         if timed.timer_slot >= 0:
             entries = self._slots.get(timed.timer_slot)
             if entries is not None:
@@ -75,14 +78,14 @@ class TimerWheel:
             timed.timer_slot = -1
 
     def _clear_empty_slots(self) -> None:
-        """Those of sessions that were to end in a year, and ended today, would be kept for the year."""
+        """Remove empty slots. The slot of a session with an expiry of one year otherwise stays for that year."""
         self._emptied = 0
         self._slots = {slot: entries for slot, entries in self._slots.items() if entries}
         self._order = list(self._slots)
         heapq.heapify(self._order)
 
     def next_timeout(self) -> float | None:
-        """When to call handle_timeout, or None."""
+        """When to call `handle_timeout`; None without deadlines."""
         self.is_earlier = False
         order = self._order
         while order and not self._slots[order[0]]:
@@ -90,7 +93,7 @@ class TimerWheel:
         return order[0] * SLOT_SECONDS if order else None
 
     def handle_timeout(self, now: float) -> int:
-        """Visit every slot that is over; harmless when early. Returns how many deadlines had passed."""
+        """Visit every slot that is due. Returns the number of deadlines that have passed."""
         passed = 0
         while self._order and self._order[0] * SLOT_SECONDS <= now:
             slot = heapq.heappop(self._order)
@@ -98,14 +101,14 @@ class TimerWheel:
             try:
                 for timed in entries:
                     if timed.timer_slot != slot:
-                        continue  # cancelled, or moved, by one that was visited before it
+                        continue  # cancelled or moved by one before it
                     timed.timer_slot = -1
                     if timed.deadline() <= now:
                         timed.handle_timeout(now)
                         passed += 1
                     self.schedule(timed)
             except BaseException:
-                # A fault in one is nothing to the others of its slot: they are visited by the next call.
+                # A fault in one does not cancel the others of its slot: the next call visits them.
                 for timed in entries:
                     if timed.timer_slot == slot:
                         timed.timer_slot = -1
