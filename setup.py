@@ -1,11 +1,11 @@
 """Compile the hot modules with mypyc when a wheel is built. Everything else about the package is in pyproject.toml.
 
-An editable install is never compiled: the sources themselves run there, and they are the reference.
+An editable install is never compiled: it runs the sources, which are the reference.
 GMQTTD_COMPILE chooses for a wheel:
     unset   compile where a C compiler is; build the interpreted form elsewhere
     0       build the interpreted form
     1       compile, or fail where no C compiler is
-The wheel says in broker/server/form.txt why it has its form.
+The wheel records the reason for its form in broker/server/form.txt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
-# One group, so that calls between these modules are C calls. Packages' __init__ only re-export and stay as they are.
+# One group, so that calls between these modules are C calls. The __init__ modules of packages are not compiled.
 HOT_MODULES = (
     "broker/errors.py",
     "broker/message.py",
@@ -68,7 +68,7 @@ def compiler_command() -> list[str]:
 
 
 def compiler_fault() -> str | None:
-    """Why C extensions cannot be built here, None when they can: a compiler and Python's headers are needed."""
+    """The reason why C extensions cannot be built; None when a compiler and Python's headers are there."""
     command = compiler_command()
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "probe.c")
@@ -90,7 +90,7 @@ def compiler_fault() -> str | None:
 
 
 def extensions() -> tuple[list[Extension], str]:
-    """The hot modules as C extensions, [] for the interpreted form; and the reason for the form."""
+    """The hot modules as C extensions ([] for the interpreted form) and the reason for the form."""
     wanted = os.environ.get("GMQTTD_COMPILE", "")
     if wanted == "0":
         return [], "built with GMQTTD_COMPILE=0"
@@ -104,7 +104,7 @@ def extensions() -> tuple[list[Extension], str]:
 
     try:
         found = mypycify([*MYPY_OPTIONS, *hot_modules()], opt_level="3", group_name="gmqttd")
-    except SystemExit as error:  # mypyc's way to end, after it has printed its errors
+    except SystemExit as error:  # mypyc exits after it has printed its errors
         raise SystemExit(
             "gmqttd: mypyc refused the sources, see above; GMQTTD_COMPILE=0 builds the interpreted form"
         ) from error
@@ -112,7 +112,7 @@ def extensions() -> tuple[list[Extension], str]:
 
 
 class BuildWithForm(build_py):
-    """Adds the file that says why the wheel has its form."""
+    """Adds the file with the reason for the wheel's form."""
 
     reason = ""
 

@@ -1,6 +1,6 @@
-"""Start the brokers that are measured, one node or two, on free loopback ports, and end them by their process ids.
+"""Start the measured brokers, one node or two, on free loopback ports; end them by their process ids.
 
-Every setting that is not a default stands in the templates below with its reason.
+The templates below give a reason for every setting that is not a default.
 """
 
 from __future__ import annotations
@@ -88,16 +88,16 @@ PEER_SETTINGS: Final = (
 
 
 class BenchFailed(Exception):
-    """A measurement is not possible; the text says why."""
+    """A measurement is not possible. The text gives the reason."""
 
 
 def find_program(name: str) -> str | None:
-    """Its path, or None. Debian has brokers in /usr/sbin, which is not in every PATH."""
+    """The path of a program, or None. Debian installs brokers in /usr/sbin, which is not in every PATH."""
     return shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
 
 
 class Ports:
-    """Free ports for TCP and UDP, none handed out twice."""
+    """Free ports for TCP and UDP, each returned once."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
@@ -119,7 +119,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Server:
-    """One process: its command and its ports; http and gossip are 0 where a broker has none."""
+    """One process: its command and its ports. http and gossip are 0 for a broker without them."""
 
     name: str
     command: list[str]
@@ -129,7 +129,7 @@ class Server:
 
 
 class Cluster:
-    """One broker or two while they run. Publishers connect to the first node, subscribers to the last."""
+    """One or two running brokers. Publishers connect to the first node, subscribers to the last."""
 
     def __init__(self, servers: list[Server], folder: Path, joins_late: bool) -> None:
         self.first = f"{LOOPBACK}:{servers[0].mqtt}"
@@ -204,7 +204,7 @@ class Cluster:
         raise BenchFailed(f"{server.name} is not ready after {READY_SECONDS:.0f} s\n{self._log_tail(server)}")
 
     def _wait_until_joined(self) -> None:
-        """Until each node lists both as ALIVE, where it has a REST API, and a message has passed."""
+        """Wait until each node with a REST API lists both as ALIVE and a message has passed."""
         until = time.monotonic() + READY_SECONDS
         while not all(count_alive(server.http) == len(self._servers) for server in self._servers if server.http):
             self.check_alive()
@@ -292,7 +292,7 @@ def nats_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> list[
 def make_cluster(
     participant: str, command: Path, folder: Path, ports: Ports, nodes: int, joins_late: bool = False
 ) -> Cluster:
-    """Its configuration files are written; entering the cluster starts the processes."""
+    """Write the configuration files. Entering the cluster starts the processes."""
     folder.mkdir(parents=True)
     if participant == MOSQUITTO:
         servers = mosquitto_servers(nodes, folder, ports, command)

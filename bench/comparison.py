@@ -1,4 +1,4 @@
-"""Two builds or brokers in alternating slices: the ratio of each pair, their median, and how sure it is."""
+"""Two builds or brokers in alternating slices: the median of the ratios of the pairs, with its 95 % interval."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Comparison:
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """Values of the same round belong together. Nothing else is random than which pairs a resample draws, by a fixed seed.
+    """Compare the values of each round. The resamples come from a fixed seed.
 
-    The median, because a slice that other work on the machine disturbed must not move the ratio."""
+    It is the median, so that a slice that other work on the machine disturbed does not move the ratio."""
     assert len(ours) == len(theirs) > 0
     ratios = [mine / other if other else float("inf") for mine, other in zip(ours, theirs, strict=True)]
     draw = random.Random(1)

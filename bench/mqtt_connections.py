@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Open many idle MQTT 3.1.1 connections, each with one subscription, and report what they cost a broker.
+"""Open many idle MQTT 3.1.1 connections, each with one subscription, and report the broker's memory and CPU.
 
 Prints one JSON object: connections a second while connecting (CONNECT to SUBACK, `--parallel` in flight), and for each
 --pid NAME=PID the memory a connection (PSS before and after, bytes) and the CPU-microseconds a connect + subscribe.

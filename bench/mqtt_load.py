@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Closed-loop MQTT 3.1.1 load generator: one process, raw sockets, no client library.
 
-It measures brokers, not itself. Every PUBLISH has the same length and is encoded once, so that sending is one
-``send`` of a prepared block and receiving is counting bytes: about 1 CPU-microsecond a message at QoS 0.
+Every PUBLISH has the same length and is encoded once. Sending is one ``send`` of a prepared block and receiving is
+counting bytes, so the generator takes about 1 CPU-microsecond a message at QoS 0.
 
-Flow: a publisher sends only while fewer than ``--window`` of its messages are on the way to each subscriber, so a
-broker is never asked to queue without bound, and a message that does not arrive is lost, not late.
+A publisher sends only while fewer than ``--window`` of its messages are on the way to each subscriber. A broker never
+has to queue without bound, and a message that does not arrive is lost, not late.
 
 Scenarios (``--topology``):
   pairs    N publishers, N subscribers, one topic a pair
@@ -150,7 +150,7 @@ def rss_mib(pids: list[int]) -> float:
 
 
 def one_publish(topic: str, qos: int, payload: bytes) -> tuple[bytes, int]:
-    """The encoded PUBLISH, and where its packet identifier stands (0 at QoS 0)"""
+    """The encoded PUBLISH and the offset of its packet identifier (0 at QoS 0)."""
     if not qos:
         return packet(0x30, utf8(topic) + payload), 0
     body = utf8(topic) + b"\0\0" + payload
@@ -167,7 +167,7 @@ class Publisher:
         self.length, self.block = len(self.one), block
 
     def blocks(self, n: int) -> bytes:
-        """n messages as bytes, packet identifiers counted on"""
+        """n encoded messages with consecutive packet identifiers."""
         if not self.qos:
             return self.one * n
         out = bytearray(self.one * n)
@@ -178,7 +178,7 @@ class Publisher:
         return bytes(out)
 
     def push(self, room: int) -> bool:
-        """send at most room more messages; True while the socket takes them"""
+        """Send at most `room` more messages. True while the socket takes them."""
         if self.pending is None:
             n = min(self.block, room)
             if n <= 0:
@@ -298,7 +298,7 @@ def throughput(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subsc
             may_send = p.pending is not None or (p.sent < goal and room(i, p) >= min(args.block, goal - p.sent))
             if may_send and p.push(room(i, p)):
                 stuck = False
-        if stuck:  # let data gather: the generator must not cost more than the broker
+        if stuck:  # wait for more data, so that the generator takes less CPU than the broker
             time.sleep(args.tick)
         for fd, _ in epoll.poll(0):
             c = by_fd[fd]
@@ -339,7 +339,7 @@ def throughput(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subsc
 
 
 def latency(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subscriber]) -> dict[str, Any]:
-    """open loop: one message every 1/rate s from publisher 0 to all subscribers, time stamped in the payload"""
+    """Open loop: one message every 1/rate s from publisher 0 to all subscribers, with its due time in the payload."""
     p = pubs[0]
     body_at = p.length - args.size
     epoll = select.epoll()
@@ -357,7 +357,7 @@ def latency(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subscrib
         now = time.perf_counter()
         while sent < args.messages and now >= due:
             one = bytearray(p.blocks(1))
-            struct.pack_into("!d", one, body_at, due)  # the moment it was due: no coordinated omission
+            struct.pack_into("!d", one, body_at, due)  # when it was due, which avoids coordinated omission
             p.sock.setblocking(True)
             p.sock.sendall(one)
             p.sock.setblocking(False)

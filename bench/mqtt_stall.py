@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""One client does something expensive at the first of two nodes: how long do other clients wait for PINGRESP meanwhile?
+"""Measure how long clients wait for PINGRESP while one client does something expensive at the first of two nodes.
 
-Two clients of the first node and one of the last send PINGREQ every 20 ms, answered or not; a round trip counts from the
-moment when the PINGREQ was due. What the case needs is set up before. Cases:
+Two clients of the first node and one of the last send PINGREQ every 20 ms, answered or not. A round trip counts from the
+moment when the PINGREQ was due. Set-up is not measured. Cases:
   filters      --count filters of 13 levels, `+` or `a`, and 1.3 MB of QoS 0 messages to distinct topics, from one client
   retained     a SUBSCRIBE to `#` with --count retained messages of 100 bytes
   session      the end of a session with --count subscriptions and as many queued messages
@@ -33,13 +33,13 @@ PATIENCE = 90.0
 WATCH_SECONDS = 0.2
 LEVELS = 13
 MESSAGE_BYTES = 1_300_000
-FILTERS_EACH = 500  # in one SUBSCRIBE
+FILTERS_EACH = 500  # filters of one SUBSCRIBE
 PINGREQ, PINGRESP = b"\xc0\0", b"\xd0\0"
 PAYLOAD = b"x" * 100
 
 
 class Pings(threading.Thread):
-    """PINGREQs of several clients, until `stop` and the last answer."""
+    """Sends PINGREQs of several clients until `stop`, and waits for the last answers."""
 
     def __init__(self, places: list[str]) -> None:
         super().__init__(daemon=True)
@@ -83,7 +83,7 @@ class Pings(threading.Thread):
 
 
 class Members(threading.Thread):
-    """How long a node lists a member that is not ALIVE. Without an address it watches nothing."""
+    """Measures how long a node lists a member that is not ALIVE. Without an address it does nothing."""
 
     def __init__(self, http: str) -> None:
         super().__init__(daemon=True)
@@ -139,7 +139,7 @@ def subscribe_to_all(client: socket.socket, filters: list[str], qos: int = 0) ->
 
 
 def exchange(client: socket.socket, data: bytes) -> None:
-    """Send the data and a PINGREQ; read until its PINGRESP comes, which ends what was read before."""
+    """Send the data and a PINGREQ; read up to the PINGRESP."""
     view, tail = memoryview(data + PINGREQ), b""
     last = time.perf_counter()
     while tail != PINGRESP:
@@ -163,7 +163,7 @@ def store_retained(args: argparse.Namespace, count: int) -> None:
 
 
 def until_retained(args: argparse.Namespace, topic: str) -> None:
-    """Until the last node has it."""
+    """Wait until the last node has the retained message."""
     until = time.perf_counter() + PATIENCE
     with open_client(address(args.last), "looks") as client:
         while time.perf_counter() < until:
@@ -178,7 +178,7 @@ def until_retained(args: argparse.Namespace, topic: str) -> None:
     raise SystemExit(f"{topic} is not on the last node after {PATIENCE:.0f} s")
 
 
-# --- the cases: each sets up, and returns what is measured, which gives the number of lost messages
+# --- the cases: each sets up and returns the function to measure, which returns the number of lost messages
 
 
 def filters(args: argparse.Namespace) -> Callable[[], int]:

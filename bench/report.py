@@ -1,4 +1,4 @@
-"""From slices to the table and its JSON."""
+"""Makes the table and its JSON from slices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ END: Final = "<!-- end of table -->"
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: a figure beside a participant, or by itself (`beside` is "", `theirs` empty)."""
+    """One line of the table: a figure compared with a participant, or by itself (`beside` is "", `theirs` empty)."""
 
     row: str
     unit: str
@@ -37,7 +37,7 @@ class Line:
     ours: Sequence[float]
     theirs: Sequence[float]
     comparison: Comparison | None
-    mark: float  # a ratio; by itself a limit of each value; infinite: only shown
+    mark: float  # largest ratio, or largest value of a figure by itself; infinite for none
     lost: int
     lost_by_peer: int
 
@@ -72,7 +72,7 @@ def number(value: float) -> str:
 
 
 def lines_of(row: Row, slices: Slices) -> Iterator[Line]:
-    """A participant with no slices has no line."""
+    """The lines of a row. A participant without slices has none."""
     ours = slices.of(row.name, THIS)
     lost = sum(found.lost for found in ours.values())
     for figure in row.figures if ours else ():

@@ -1,4 +1,4 @@
-"""Another commit of this repository, checked out and compiled beside this one, with its own scripts and environment."""
+"""Checks out and compiles another commit of this repository, with its own scripts and environment."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def git(*arguments: str) -> str:
 
 
 def build_revision(revision: str) -> tuple[str, Path]:
-    """The commit's short hash and its gmqttd, compiled. A second call finds it built.
+    """The commit's short hash and its compiled gmqttd, built by the first call.
 
-    The checkout is a worktree in run/revisions; `git worktree remove` takes it away."""
+    The checkout is a worktree in run/revisions; `git worktree remove` deletes it."""
     try:
         commit = git("rev-parse", "--verify", "--short=12", f"{revision}^{{commit}}")
     except BenchFailed:
@@ -26,7 +26,7 @@ def build_revision(revision: str) -> tuple[str, Path]:
     folder = ROOT / "run" / "revisions" / commit
     if not folder.exists():
         git("worktree", "add", "--quiet", "--force", "--detach", str(folder), commit)
-    # Output of the build goes to stderr: stdout is for the table.
+    # The build writes to stderr, because stdout is for the table.
     if subprocess.run(["scripts/build_fast"], cwd=folder, stdout=2, check=False).returncode:
         raise BenchFailed(f"--against {revision}: its scripts/build_fast failed in {folder.relative_to(ROOT)}")
     return commit, folder / ".venv-fast" / "bin" / "gmqttd"

@@ -1,4 +1,4 @@
-"""The rows of the bench. A row is data: the generator's command, what is read from its result, and the marks."""
+"""The rows of the bench: the generator's command, the figures of its result, and their marks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ OTHER_RATIO_MAX: Final = 1.1
 class Figure:
     """One value of a slice.
 
-    key     its place in the generator's result: "a.b" is b in a; the values of several processes, "a[0]" and "a[1]", are added
-    marks   participant -> largest ratio of this checkout to it; participants without a mark are only shown
-    limit   largest value that any slice of this checkout may have
+    key     path in the generator's result: "a.b" is b in a; the values of several processes, "a[0]" and "a[1]", are added
+    marks   participant -> largest ratio of this checkout to it; a participant without a mark is shown, not judged
+    limit   largest value of any slice of this checkout
     """
 
     key: str
@@ -36,13 +36,13 @@ class Figure:
 class Row:
     """One load.
 
-    command       of the generator; {first}, {last} … are what `run_bench.places` says
-    count         {count} of the first slice, which is not counted; the next ones last as long as --seconds says. A generator
-                  whose result has no "seconds" gets the same count in every slice.
-    beside        participants that are measured in turn with this checkout
-    starts_anew   brokers start for each slice: it changes what the next one would show
+    command       of the generator; `run_bench.places` replaces {first}, {last} …
+    count         {count} of the first slice, which is not measured; later slices last --seconds. A generator whose result
+                  has no "seconds" gets the same count in every slice.
+    beside        participants that are measured alternately with this checkout
+    starts_anew   brokers start again for each slice, because a slice changes the result of the next one
     joins_late    the second node joins the first one during the slice
-    rounds_max    most rounds, where a slice takes long and its limit holds for each
+    rounds_max    most rounds, for rows whose slices take long
     """
 
     name: str
@@ -70,12 +70,12 @@ def cpu(**marks: float) -> tuple[Figure, ...]:
 
 
 def one_way(**marks: float) -> tuple[Figure, ...]:
-    """From the moment when a message is due to its arrival; the marks are of the median."""
+    """Time from the moment when a message is due to its arrival. The marks apply to the median."""
     return (Figure("latency_us.p50", "median µs", marks), Figure("latency_us.p99", "p99 µs"))
 
 
 def stall(name: str, case: str, count: int, joins_late: bool = False) -> Row:
-    """What one client does at the first of two nodes, and how long the PINGREQ of others wait meanwhile."""
+    """A row of mqtt_stall.py: how long other clients wait for PINGRESP."""
     figures = (
         Figure("ping_ms.max", "PINGREQ ms, longest", limit=250),
         Figure("ping_ms.p99", "PINGREQ ms, p99"),

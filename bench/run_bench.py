@@ -1,8 +1,8 @@
 """Measure this checkout beside another commit or beside other brokers, in alternating slices on one machine.
 
-Each round is one slice of every participant, in an order that turns around from round to round: what slows the machine down
-for seconds slows all of them down. The load closes its loop (mqtt_load.py): nothing may be lost. Measure on a quiet machine:
-a broker that works in batches is cheaper a message the more it finds at each read, so other work flatters it.
+Each round is one slice of every participant. The order is reversed from round to round, so that a machine that is slow
+for seconds slows all of them down. The load is a closed loop (mqtt_load.py): no message may be lost. Measure on a quiet
+machine: under other work a broker finds more messages at each read, which lowers its CPU a message.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def progress(text: str) -> None:
 
 
 def run_generator(row: Row, cluster: Cluster, count: int) -> dict[str, Any]:
-    """Its result. Raise BenchFailed with what it said where it has none."""
+    """The generator's result. Raises BenchFailed with its output when it has none."""
     places = {
         "first": cluster.first,
         "last": cluster.last,
@@ -80,7 +80,7 @@ def run_generator(row: Row, cluster: Cluster, count: int) -> dict[str, Any]:
 
 
 def value_of(result: Mapping[str, Any], key: str) -> float:
-    """Raise BenchFailed where the generator has no value: nothing was delivered."""
+    """A value of the result. Raises BenchFailed when nothing was delivered and the generator has no value."""
     name, _, part = key.partition(".")
     found = [result[name][part]] if part else [result[at] for at in result if at.partition("[")[0] == name]
     if not found or None in found:
@@ -93,7 +93,7 @@ def value_of(result: Mapping[str, Any], key: str) -> float:
 
 @dataclass
 class Bench:
-    """What is measured: the gmqttd or peer of each participant, where it runs, and what was found."""
+    """The programs of all participants, their folder, and the slices that were measured."""
 
     commands: Mapping[str, Path]
     folder: Path
@@ -105,7 +105,7 @@ class Bench:
     started: int = 0
 
     def measure(self, row: Row) -> None:
-        """Measure the rounds that are not done. A participant that fails is left out of the rest, with its reason."""
+        """Measure the rounds that are missing. A participant that fails is omitted from the rest, with its reason."""
         names = [name for name in (THIS, *row.beside) if name in self.commands]
         todo = range(self.slices.rounds_done(row.name, names) + 1, min(self.rounds, row.rounds_max) + 1)
         if not todo:
@@ -113,7 +113,7 @@ class Bench:
         with ExitStack() as stack:
             clusters: dict[str, Cluster] = {}
             counts: dict[str, int] = {}
-            for number in (0, *todo):  # 0: the start, and a slice that is not counted
+            for number in (0, *todo):  # 0 is the slice that is not measured
                 for name in names[:: 1 if number % 2 else -1]:
                     try:
                         if number:
@@ -134,7 +134,7 @@ class Bench:
         return make_cluster(name, self.commands[name], folder, self.ports, row.nodes, row.joins_late)
 
     def count_for(self, row: Row, cluster: Cluster) -> int:
-        """Messages for a slice of the wanted seconds, by the rate of a first slice."""
+        """Messages for a slice of --seconds, from the rate of a first slice."""
         result = run_generator(row, cluster, row.count)
         return round(row.count * self.seconds / result["seconds"]) if "seconds" in result else row.count
 
@@ -154,7 +154,7 @@ class Bench:
 
 
 def find_commands(arguments: argparse.Namespace, other: Path | None) -> tuple[dict[str, Path], dict[str, str]]:
-    """The program of each participant, and why peers are missing."""
+    """The program of each participant, and the reasons for missing peers."""
     ours = ROOT / (".venv" if arguments.interpreted else ".venv-fast") / "bin" / "gmqttd"
     if not ours.exists():
         raise BenchFailed(f"{ours.relative_to(ROOT)} is missing: scripts/setup and scripts/build_fast make it")
@@ -176,7 +176,7 @@ def find_commands(arguments: argparse.Namespace, other: Path | None) -> tuple[di
 
 
 def first_line(command: list[str]) -> str:
-    """What a program says of its version; some of them end with a status of their own."""
+    """The first line of a program's output. The exit status is ignored: mosquitto -h ends with 3."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -196,7 +196,7 @@ def describe(commands: Mapping[str, Path], subject: Mapping[str, str]) -> dict[s
         **subject,
     }
     for name, command in commands.items():
-        if name != GMQTT:  # has no command for it
+        if name != GMQTT:  # the Go broker has no command for its version
             facts[f"{name}, version"] = first_line([str(command), VERSION.get(name, "version")])
     return {**facts, "settings": PEER_SETTINGS}
 
@@ -227,7 +227,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = "against" if commit else "latest"
     slices = Slices(RUN / f"{name}.jsonl", subject, arguments.continues)
     with tempfile.TemporaryDirectory(prefix="gmqttd-bench-") as folder:
-        Path(folder).chmod(0o755)  # mosquitto gives up root before it opens some of its files
+        Path(folder).chmod(0o755)  # mosquitto drops root before it opens some of its files
         bench = Bench(commands, Path(folder), slices, rounds, seconds, not_measured=missing)
         for row in rows:
             bench.measure(row)
@@ -235,7 +235,7 @@ def run(arguments: argparse.Namespace) -> int:
     lines = [line for row in rows for line in lines_of(row, slices)]
     labels = {OTHER: commit, GMQTT: "Go broker"}
     text = report(lines, rounds, bench.not_measured, facts, labels)
-    # A part is no result: the figures of the whole stay where they are.
+    # A part does not replace the figures of a whole run.
     is_whole = rows == list(ROWS) and not arguments.quick and not arguments.interpreted and not arguments.peers
     target = BENCH / "results" if is_whole else RUN
     write(target, name, text, lines, facts)

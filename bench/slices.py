@@ -1,4 +1,4 @@
-"""What was measured: one record for each slice, written at once, so that a run can be continued."""
+"""The measured slices: each is written to a file at once, so that an interrupted run can be continued."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Slice:
 
 
 class Slices:
-    """All slices of a run, in memory and as lines of JSON in a file, behind one line that says what is measured."""
+    """All slices of a run, in memory and as lines of JSON in a file. The first line describes commits and options."""
 
     def __init__(self, path: Path, subject: dict[str, str], continues: bool) -> None:
-        """Raise BenchFailed where the file to continue is of other commits or options."""
+        """Raise BenchFailed when the file to continue is of other commits or options."""
         self.all: list[Slice] = []
         path.parent.mkdir(parents=True, exist_ok=True)
         if continues and path.exists():
@@ -42,11 +42,11 @@ class Slices:
         self._file.write(json.dumps(asdict(found)) + "\n")
 
     def of(self, row: str, participant: str) -> dict[int, Slice]:
-        """By round."""
+        """The slices by round."""
         return {found.round: found for found in self.all if (found.row, found.participant) == (row, participant)}
 
     def rounds_done(self, row: str, participants: list[str]) -> int:
-        """Rounds that every participant has finished."""
+        """Number of rounds that every participant has finished."""
         return min(len(self.of(row, participant)) for participant in participants)
 
     def close(self) -> None:

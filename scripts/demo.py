@@ -37,12 +37,12 @@ LOG_TAIL_LINES: Final = 15
 
 
 class DemoFailed(Exception):
-    """Something did not happen; the text says what."""
+    """An expected event did not happen. The text names it."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """What a configuration binds: `kind` is tcp or udp, `use` is for the reader."""
+    """An address of a configuration. `kind` is tcp or udp; `use` is a description."""
 
     use: str
     kind: str
@@ -108,7 +108,7 @@ def read_node(file_name: str) -> Node:
 
 
 def gmqttd_command() -> str:
-    """The compiled form when it has been built, otherwise the interpreted one."""
+    """The command of the compiled form when it is built, else of the interpreted form."""
     fast = ROOT / ".venv-fast" / "bin" / "gmqttd"
     is_built = (ROOT / ".venv-fast" / ".gmqttd-build").exists() and fast.exists()
     return str((fast if is_built else ROOT / ".venv" / "bin" / "gmqttd").relative_to(ROOT))
@@ -130,7 +130,7 @@ def is_taken(address: Address) -> bool:
 
 
 def owner(address: Address) -> str:
-    """The process behind a port, as far as this user may know."""
+    """The process that uses a port, as far as this user may see it."""
     try:
         for connection in psutil.net_connections(address.kind):
             is_bound = connection.status in (psutil.CONN_LISTEN, psutil.CONN_NONE)
@@ -164,7 +164,7 @@ def start(node: Node, command: str) -> None:
 
 
 def wait_until(what: str, seconds: float, nodes: list[Node], is_done: Callable[[], bool]) -> float:
-    """Seconds that it took."""
+    """Wait for a condition. Returns the seconds that it took; raises DemoFailed after `seconds`."""
     started_at = time.monotonic()
     while not is_done():
         for node in nodes:
@@ -185,7 +185,7 @@ def accepts(address: Address) -> bool:
 
 
 def stop(nodes: list[Node]) -> bool:
-    """SIGTERM to all, then wait. False when one had to be killed."""
+    """Send SIGTERM to all nodes and wait. False when one had to be killed."""
     alive = [node for node in nodes if node.process is not None and node.process.poll() is None]
     if not alive:
         return True
@@ -217,7 +217,7 @@ def wait_for_end(processes: list[psutil.Process], names: list[str]) -> bool:
 
 
 def rest(address: Address, path: str, body: str | None = None) -> str:
-    """The answer's text; a proxy of the environment is not for loopback."""
+    """The text of a REST answer. Ignores the proxy of the environment."""
     request = urllib.request.Request(f"http://{address}{path}", data=None if body is None else body.encode())
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=10) as answer:
@@ -238,7 +238,7 @@ def sees_alive(node: Node, count: int) -> bool:
 
 
 def curl(address: Address, path: str, body: str | None = None) -> str:
-    """Shows and runs the call as a reader would type it. Where curl is not installed, Python makes the same call."""
+    """Print and run a call of curl. Without curl, Python makes the same call."""
     command = ["curl", f"{address}{path}"]
     if body is not None:
         command[1:1] = ["-X", "POST", "-d", body]
@@ -266,7 +266,7 @@ def has_subscription(node: Node, topic: str) -> bool:
 
 
 def exchange(publisher: Node, subscriber: Node, nodes: list[Node]) -> None:
-    """A message from a client of one node to a client of another, with mosquitto's clients."""
+    """Send a message from a client of one node to a client of another, with mosquitto's clients."""
     for program in ("mosquitto_sub", "mosquitto_pub"):
         if not shutil.which(program):
             raise DemoFailed(f"{program} is missing: sudo apt-get install mosquitto-clients")
@@ -301,7 +301,7 @@ def exchange(publisher: Node, subscriber: Node, nodes: list[Node]) -> None:
     say(f"mosquitto_sub on {subscriber.name} printed: {printed}")
 
 
-# --- the whole
+# --- the demo
 
 
 def run_demo(nodes: list[Node]) -> None:
@@ -352,7 +352,7 @@ def keep(nodes: list[Node]) -> None:
 
 
 def stop_kept() -> int:
-    """Stops what --keep left. A pid that has become another process since is left alone."""
+    """Stop the nodes that --keep left running. A pid that belongs to another process by now is skipped."""
     if not NODES_FILE.exists():
         print("No nodes of scripts/demo --keep are running.")
         return 0

@@ -57,7 +57,7 @@ class Counts:
 
 
 def read_report(report: Path) -> Counts:
-    """The counts of a JUnit report; errors of fixtures and of collection count as failed."""
+    """The counts of a JUnit report. Errors of fixtures and of collection count as failed."""
     counts = Counts()
     for suite in ElementTree.parse(report).getroot().iter("testsuite"):
         failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))

@@ -1,4 +1,4 @@
-"""Installs the sdist with each Python that is present and prints a table. How it is called: scripts/test_package."""
+"""Installs the sdist with each Python that is present and prints a table. scripts/test_package describes its arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASK_VERSION: Final = (
 
 
 def present_pythons() -> list[Path]:
-    """Each CPython of VERSIONS once, whatever links lead to it; virtual environments are left out."""
+    """Each CPython of VERSIONS once, without virtual environments."""
     folders = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
     folders += [Path("/usr/bin"), Path("/usr/local/bin"), *sorted(Path.home().glob(".pyenv/versions/*/bin"))]
     found: dict[Path, tuple[int, ...]] = {}
@@ -32,7 +32,7 @@ def present_pythons() -> list[Path]:
 
 
 def describe(python: Path) -> tuple[Path, tuple[int, ...]] | None:
-    """The real path and the version; None for what is no CPython, cannot run or is a virtual environment."""
+    """The real path and the version; None unless it is a CPython that runs and is not a virtual environment."""
     try:
         done = subprocess.run([str(python), "-c", ASK_VERSION], capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
@@ -50,7 +50,7 @@ def make_sdist(folder: Path) -> Path:
 
 
 def outcome(python: Path, sdist: Path) -> str:
-    """ "compiled", or what is wrong."""
+    """The word "compiled", or the fault."""
     with tempfile.TemporaryDirectory(prefix="gmqttd-package-") as name:
         folder = Path(name)
         try:
