@@ -176,7 +176,7 @@ def find_commands(arguments: argparse.Namespace, other: Path | None) -> tuple[di
 
 
 def first_line(command: list[str]) -> str:
-    """The first line of a program's output. The exit status is ignored: mosquitto -h ends with 3."""
+    """The first line of a program's output. The exit status is ignored: that of mosquitto -h is not 0."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
