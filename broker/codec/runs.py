@@ -19,7 +19,7 @@ PUBLISH_QOS1: Final = 0x32
 def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) -> int:
     """Offset of the payload of a PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties; -1 for any other packet.
 
-    data[body:end] is the packet after its Remaining Length. The topic is not checked.
+    data[body:end] is the packet after its Remaining Length; less than 5 bytes give -1. The topic is not checked.
     """
     if first not in (PUBLISH_QOS0, PUBLISH_QOS1) or end - body < 5:
         return -1

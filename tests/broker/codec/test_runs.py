@@ -1,0 +1,134 @@
+"""Runs agree with decoding each packet by itself."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from broker.codec.packets import Publish
+from broker.codec.reader import decode_publish
+from broker.codec.runs import PUBLISH_QOS0, RUN_MAX, Run, bare_payload_at
+from broker.codec.wire import decode_varint
+from broker.codec.writer import encode_publish
+from broker.errors import MqttError
+
+VERSION = st.sampled_from([4, 5])
+OTHER = {4: 5, 5: 4}
+# Few topics and lengths, so that runs form; one topic begins with another, and one looks like a header.
+TOPIC = st.sampled_from([b"a", b"ab", b"b/c", b"\x30\x05"])
+PAYLOAD = st.sampled_from([b"", b"x", b"y", b"xx", b"\x00" * 130, b"0\x05\x00\x01a"])
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[int, bytes]:
+    """(version, PUBLISH packets): repeated ones of QoS 0, and some with QoS, RETAIN or properties between them."""
+    version = draw(VERSION)
+    parts = []
+    for topic, payloads, qos, retain, block in draw(
+        st.lists(
+            st.tuples(
+                TOPIC,
+                st.lists(PAYLOAD, min_size=1, max_size=6),
+                st.sampled_from([0, 0, 0, 1, 2]),
+                st.sampled_from([False, False, True]),
+                st.sampled_from([b"", b"", b"\x01\x01"]),
+            ),
+            max_size=6,
+        )
+    ):
+        properties = block if version == 5 else b""
+        parts += [encode_publish(version, topic, each, qos, retain, False, 7, properties) for each in payloads]
+    return version, b"".join(parts)
+
+
+def decoded(data: bytes, version: int, size: int) -> list[Publish]:
+    """The whole packets of data[:size], each decoded by itself."""
+    found = []
+    pos = 0
+    while pos < size:
+        remaining, body = decode_varint(data, pos + 1, size)
+        if remaining < 0 or body + remaining > size:
+            break
+        found.append(decode_publish(data[pos], data, body, body + remaining, version))
+        pos = body + remaining
+    return found
+
+
+def runs_of(data: bytes, version: int, size: int) -> list[Run | Publish]:
+    """The same packets as a connection finds them."""
+    found: list[Run | Publish] = []
+    pos = 0
+    while pos < size:
+        remaining, body = decode_varint(data, pos + 1, size)
+        end = body + remaining
+        if remaining < 0 or end > size:
+            break
+        payload_at = bare_payload_at(data, data[pos], body, end, version) if data[pos] == PUBLISH_QOS0 else -1
+        if payload_at < 0:
+            found.append(decode_publish(data[pos], data, body, end, version))
+        else:
+            topic = data[body + 2 : body + 2 + (data[body] << 8 | data[body + 1])]
+            run = Run(topic, data, pos, end, payload_at, version, "c", size)
+            found.append(run)
+            end = run.stop
+        pos = end
+    return found
+
+
+@given(streams(), st.integers(0, 400))
+@example((4, encode_publish(4, b"a", b"xy", 0, False, False, 0, b"") * 600), 0)
+def test_a_run_is_its_packets(stream: tuple[int, bytes], missing: int) -> None:
+    version, data = stream
+    size = max(0, len(data) - missing)
+    packets: list[Publish] = []
+    for part in runs_of(data, version, size):
+        if isinstance(part, Publish):
+            packets.append(part)
+            continue
+        assert 1 <= part.count == len(part.messages()) <= RUN_MAX
+        assert {message.client_id for message in part.messages()} == {"c"}
+        publishes = [
+            Publish(each.topic, each.payload, each.qos, each.retain, properties=each.properties)
+            for each in part.messages()
+        ]
+        assert decoded(part.encoded(version), version, part.count * part.packet_size) == publishes
+        other = part.encoded(OTHER[version])
+        assert decoded(other, OTHER[version], len(other)) == publishes
+        packets += publishes
+    assert packets == decoded(data, version, size)
+
+
+def test_the_limit_of_a_run() -> None:
+    packet = encode_publish(4, b"a", b"xy", 0, False, False, 0, b"")
+    parts = runs_of(packet * 600, 4, len(packet) * 600)
+    assert [part.count for part in parts if isinstance(part, Run)] == [RUN_MAX, RUN_MAX, 600 - 2 * RUN_MAX]
+
+
+@given(
+    streams(),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 255)), max_size=3),
+    st.integers(0x30, 0x3F),
+    VERSION,
+)
+@example((5, b"\x30\x04\x00\x01a\x00"), [], 0x30, 5)
+@example((4, b"\x32\x05\x00\x01a\x00\x00"), [], 0x32, 4)
+def test_a_bare_publish_is_what_decoding_finds(
+    stream: tuple[int, bytes], changes: list[tuple[int, int]], first: int, version: int
+) -> None:
+    """For any bytes, decoding gives the same payload, or refuses the topic or the packet identifier."""
+    changed = bytearray(stream[1][:60])
+    for at, value in changes:
+        if at < len(changed):
+            changed[at] = value
+    data = bytes(changed)
+    body = min(2, len(data))
+    payload_at = bare_payload_at(data, first, body, len(data), version)
+    try:
+        publish = decode_publish(first, data, body, len(data), version)
+    except MqttError:
+        return
+    bare = Publish(publish.topic, publish.payload, min(publish.qos, 1), packet_id=publish.packet_id)
+    is_bare = publish == bare and publish.topic != b""
+    if payload_at >= 0:
+        assert is_bare
+        assert data[payload_at:] == publish.payload
+    else:
+        assert not is_bare or len(data) - body < 5
