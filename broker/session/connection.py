@@ -320,7 +320,7 @@ class Connection(Output):
     # --- PUBLISH ---
 
     def _receive_run(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> int:
-        """QoS 0: take every following packet of the same topic and length with this one, as one slice of the chunk."""
+        """QoS 0: one packet, and every one of its topic and length that follows it."""
         broker = self.broker
         router = broker.router
         version = self.version
