@@ -103,6 +103,7 @@ class Node:
         self.receivers = Receivers()
         self.counters: dict[str, StreamCounters] = {}
         self.has_left = False
+        self._sessions: dict[str, tuple[str, int]] = {}  # of nodes that are no members any more, until they are reaped
         self._rng = rng
         self._state = BrokerState(broker, self._changes)
         self._given_up_at: dict[str, float] = {}  # failed members: when their outbox is dropped
@@ -123,6 +124,7 @@ class Node:
                 self._remove(event.member.name, "it left")
                 if isinstance(event, MemberReap):
                     self.counters.pop(event.member.name, None)
+                    self._sessions.pop(event.member.name, None)
 
     def left(self) -> None:
         """This node has left the federation: it serves its own clients only, until `joined`."""
@@ -174,7 +176,11 @@ class Node:
         sender = PeerSender(name, extended, self._state, self.outlets, outbox, self._changes, self._rng)
         self.senders[name] = sender
         self.tree.add_node(sender)
-        self.receivers.by_name[name] = PeerReceiver(name, self.tree, self.broker.router, counters, self._changes, now)
+        receiver = PeerReceiver(name, self.tree, self.broker.router, counters, self._changes, now)
+        # It may have given up less than this node did: what it sent and this node did before is not done again.
+        session_id, next_event_id = self._sessions.pop(name, ("", 0))
+        receiver.begin_anew(session_id, next_event_id)
+        self.receivers.by_name[name] = receiver
         return sender
 
     def _remove(self, name: str, reason: str) -> None:
@@ -185,7 +191,9 @@ class Node:
         sender.stop(reason)
         sender.forget()
         self.tree.remove_node(name)
-        self.receivers.by_name.pop(name).end(self.broker.now)
+        receiver = self.receivers.by_name.pop(name)
+        receiver.end(self.broker.now)
+        self._sessions[name] = receiver.session_done()
 
     # --- time and events ---
 

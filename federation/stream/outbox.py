@@ -27,12 +27,16 @@ from federation.stream.counters import (
     StreamCounters,
 )
 from federation.stream.frames import (
+    BLOCK_HEAD_SIZE,
     BLOCK_HEADER_SIZE,
     GROUPS_MAX,
+    HEADER_SIZE,
     IS_MENDED,
     IS_NEWS,
     PUBLISH,
     RETAINED,
+    count_events,
+    decode_block_version,
     encode_block_header,
     encode_expiring_packet,
     encode_frame,
@@ -40,6 +44,7 @@ from federation.stream.frames import (
     encode_packet,
     expiry_offset,
     fill_expiry,
+    skip_packets,
 )
 
 BLOCK_BYTES_MAX: Final = 65_536  # a block that has so much is closed
@@ -120,6 +125,27 @@ class Block:
         if self.expiring is None:
             self.expiring = []
         self.expiring.append((len(self.chunks) - 1, expiry_offset(message), message.expires_at))
+
+    def leave_out(self, done: int, now: float) -> None:
+        """The first `done` events, which are fewer than it has, were done by the other node. A message that expires keeps the
+        seconds that are left at `now`."""
+        data = b"".join(self.encode(now))
+        pos = 0
+        self.count -= done
+        while done > 0:
+            start = pos + HEADER_SIZE
+            end = start + int.from_bytes(data[pos + 2 : start], "big")
+            events = count_events(data, data[pos], data[pos + 1], start, end)
+            pos = end
+            if events > done:
+                version = decode_block_version(data, start)
+                at = skip_packets(data, start + BLOCK_HEAD_SIZE, end, done)
+                data = encode_block_header(version, events - done, end - at) + data[at:]
+                pos = 0
+            done -= events
+        self.chunks = [data[pos:]]
+        self.expiring = None
+        self.messages = min(self.messages, self.count)
 
     def encode(self, now: float) -> list[bytes]:
         """The frames as they leave at `now`, in pieces."""
@@ -336,10 +362,14 @@ class Outbox:
         if not block.is_state:
             self.size -= block.size
 
-    def rewind(self) -> None:
-        """Ids begin anew: unacknowledged messages wait again, in front; unacknowledged state goes, a full one follows."""
+    def rewind(self, next_event_id: int, now: float) -> None:
+        """Ids begin anew: unacknowledged messages wait again, in front; unacknowledged state goes, a full one follows. Events
+        below next_event_id were done."""
+        self.acknowledge(next_event_id - 1)
         while self.on_way:
             block = self.on_way.pop()
+            if block.first_id < next_event_id and not block.is_state:
+                block.leave_out(next_event_id - block.first_id, now)
             block.first_id = UNNUMBERED
             block.converted = None
             if not block.is_state:
@@ -373,7 +403,7 @@ class Outbox:
     def clear(self, reason: str) -> None:
         """Drop everything."""
         self.close_block()
-        self.rewind()
+        self.rewind(0, 0.0)
         while self.waiting:
             self._drop_first_waiting(reason)
         self.lost_topics.clear()

@@ -72,6 +72,8 @@ class PeerReceiver(EventEffects):
         "_block_at",
         "_block_end",
         "_block_version",
+        "_done_id",
+        "_done_session_id",
         "_gaps",
         "_go_state",
         "_quiet_since",
@@ -104,25 +106,41 @@ class PeerReceiver(EventEffects):
         self._waiting = WaitingBatches()
         self.extended = False
         self.session_id = ""
+        # A session that must begin anew, with a full state, and which of its events were done: they do not come again.
+        self._done_session_id = ""
+        self._done_id = 0
         self._go_state: GoState | None = None
         self._quiet_since = NEVER  # without a stream
 
     # --- sessions and streams ---
 
     def hello(self, session_id: str) -> tuple[bool, int]:
-        """(clean_start, next_event_id). After a clean start the old interest stays until the new one is complete."""
+        """(clean_start, next_event_id). After a clean start the old interest stays until the new one is complete; its
+        next_event_id is of the session so far, whose ids begin at 0 again."""
         if not session_id or len(session_id) > SESSION_ID_CHARS_MAX:
             raise StreamError(f"session_id of {len(session_id)} characters, 1 to {SESSION_ID_CHARS_MAX}", True)
         self._waiting.clear()
-        if session_id == self.session_id:
+        if session_id == self.session_id and (self.next_event_id > 0 or self._done_id == 0):
             return False, self.next_event_id
+        if session_id != self._done_session_id or not self.extended:
+            self._done_id = 0
         self.session_id = session_id
         self._replace(None)  # what still comes on the stream of the session before has other ids
         self.next_event_id = 0
         self._gaps = 0
         self.begin_session()
         self._go_state = None if self.extended else GoState()
-        return True, 0
+        return True, self._done_id
+
+    def session_done(self) -> tuple[str, int]:
+        """The present session and the event id below which it was done, for `begin_anew`."""
+        return self.session_id, self.next_event_id
+
+    def begin_anew(self, session_id: str, next_event_id: int) -> None:
+        """That session was known, and cannot go on without a full state."""
+        self.session_id = ""
+        self._done_session_id = session_id
+        self._done_id = next_event_id
 
     def open_stream(self, stream: OpenStream, now: float) -> None:
         """A stream of the session begins and replaces an older one; it goes with everything that it brings."""
@@ -178,8 +196,8 @@ class PeerReceiver(EventEffects):
         if first_id > self.next_event_id:
             self._gaps += 1
             if self._gaps > 1:
-                # It cannot go on where we stand: the next Hello begins a new session with a full state.
-                self.session_id = ""
+                # It cannot go on where we stand: a full state must follow the next Hello.
+                self.begin_anew(self.session_id, self.next_event_id)
             raise StreamError(f"event {first_id} came, {self.next_event_id} is the next: say Hello and resume", False)
 
     # --- batches of frames: the direct stream ---

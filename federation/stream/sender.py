@@ -216,7 +216,8 @@ class PeerSender(Peer):
             self.connection_lost(attempt, reason, now)
 
     def hello_reply(self, attempt: int, clean_start: bool, next_event_id: int, now: float) -> bool:
-        """The other node answered Hello. True when the stream begins: then `take_blocks`."""
+        """The other node answered Hello. True when the stream begins: then `take_blocks`. After a clean start the ids begin
+        at 0 again; next_event_id then says which events of the session so far were done."""
         if attempt != self.attempt or self.state is not State.HELLO:
             return False
         self.choice.hello_answered()
@@ -243,7 +244,7 @@ class PeerSender(Peer):
         else:
             if is_refused:
                 self._give_up_first()
-            outbox.rewind()
+            outbox.rewind(min(next_event_id, self._next_id), now)
             self._next_id = 0
             self.resume_id = 0
             self._resending = False

@@ -13,7 +13,7 @@ from federation.stream.counters import (
 )
 from federation.stream.receivers import NotAMember
 from federation.stream.state import State
-from federation_world import World
+from federation_world import LATENCY, World
 
 
 def test_what_was_published_while_a_node_was_away_reaches_its_next_self() -> None:
@@ -131,3 +131,25 @@ def test_a_go_broker_without_a_stream_is_named_once() -> None:
         node.handle_timeout(world.now + seconds)
         told += [(seconds, event) for event in node.take_events()]
     assert told == [(30, SendsNothing("n2", receiver.MISSING_SECONDS_MAX))]
+
+
+def test_what_a_node_did_before_it_gave_another_up_is_not_done_again() -> None:
+    """Only one of them gave the other up, and its last acknowledgement was lost. A full state follows all the same."""
+    world = World(2)
+    subscriber = world.client("n2", "s")
+    subscriber.subscribe("t")
+    world.run(1)
+    publisher = world.client("n1", "p")
+    for number in range(5):
+        publisher.publish("t", b"%d" % number)
+    world.flush()
+    world.run(LATENCY * 1.5)  # the messages are there, their acknowledgement is on its way
+    assert len(subscriber.received) == 5
+    world.break_links("n1", "n2")
+    node = world.nodes["n2"]
+    node.member_events([MemberLeave(world.member("n1"))], world.now)
+    publisher.publish("t", b"5")
+    node.member_events([MemberJoin(world.member("n1"))], world.now)
+    world.run(10)
+    assert subscriber.payloads == [b"%d" % number for number in range(6)]
+    assert world.nodes["n1"].counters["n2"].full_states_sent == 2

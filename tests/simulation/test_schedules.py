@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from broker.message import Message
-from federation.simulator.federation import Federation
+from federation.simulator.federation import ROUGH, Federation
 from federation.simulator.node_process import NodeProcess
 from federation.simulator.schedules import SCHEDULES
 from federation.simulator.traffic import Traffic
+from federation.stream.state import State
 
 ROOT = Path(__file__).parents[2]
 # Seeds that broke something once; odd ones lose, double and delay packets.
@@ -120,3 +121,16 @@ def test_the_script_runs_seeds_and_names_what_fails() -> None:
     assert "2 runs of 2 schedules" in done.stdout
     assert run("--list").stdout.split() == list(SCHEDULES)
     assert run("--only", "nonsense").returncode == 2
+
+
+def test_an_idle_federation_keeps_its_streams() -> None:
+    """Nothing but pings passes, and answers are milliseconds late. Six hours: gossip makes a day too long for each run."""
+    federation = Federation(3, 3, faults=ROUGH)
+    federation.run(60.0)
+    nodes = [federation.node(host).node for host in federation.hosts]
+    began = [{name: counters.connects for name, counters in node.counters.items()} for node in nodes]
+    federation.run(6 * 3600.0)
+    for node, connects in zip(nodes, began, strict=True):
+        assert {name: counters.losses for name, counters in node.counters.items()} == dict.fromkeys(node.counters, 0)
+        assert {name: counters.connects for name, counters in node.counters.items()} == connects
+        assert all(sender.state is State.STREAMING for sender in node.senders.values())

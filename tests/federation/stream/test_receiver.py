@@ -148,7 +148,13 @@ def test_events_that_were_done_are_acknowledged_again_and_a_gap_ends_the_stream(
     receiver.open_stream(stream, world.now)
     with pytest.raises(StreamError, match="event 5 came"):
         receiver.receive_batch(stream, 5, 1, interest(b"a"), world.now)
-    assert receiver.hello("a session") == (True, 0), "it could not go on: a full state"
+    assert receiver.hello("a session") == (True, 1), (
+        "it could not go on: a full state, and what was done is not done again"
+    )
+    assert receiver.hello("a session") == (True, 1), "the answer was lost"
+    receiver.open_stream(stream, world.now)
+    assert receiver.accept_event(stream, 0)
+    assert receiver.hello("a session") == (False, 1)
 
 
 def test_a_second_stream_of_the_session_ends_the_first() -> None:

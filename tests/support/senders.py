@@ -1,0 +1,58 @@
+"""Senders without a node, for the tests of the streams."""
+
+from __future__ import annotations
+
+import random
+
+from broker.message import Message
+from federation.stream.counters import StreamCounters
+from federation.stream.full_state import LocalState
+from federation.stream.outbox import Outbox
+from federation.stream.retained_changes import RetainedChanges
+from federation.stream.sender import Outlets, PeerSender
+
+
+class Local(LocalState):
+    """A node with these filters, retained messages and deleted topics; `freed` is how often an outbox had room again."""
+
+    def __init__(
+        self,
+        filters: list[tuple[bytes, bytes]] | None = None,
+        messages: list[Message] | None = None,
+        deleted: list[bytes] | None = None,
+    ) -> None:
+        self.filters = filters or []
+        self.messages = {message.topic: message for message in messages or []}
+        self.deletions = deleted or []
+        self.freed = 0
+
+    def interest(self) -> list[tuple[bytes, bytes]]:
+        return list(self.filters)
+
+    def retained(self) -> list[Message]:
+        return list(self.messages.values())
+
+    def deleted(self) -> list[bytes]:
+        return list(self.deletions)
+
+    def retained_message(self, topic: bytes) -> Message | None:
+        return self.messages.get(topic)
+
+    def outbox_has_room(self, now: float) -> None:
+        self.freed += 1
+
+
+def make_outbox(bytes_max: int = 2**26, age_max: float = 300.0, drop_oldest: bool = True) -> Outbox:
+    return Outbox(bytes_max, age_max, drop_oldest, StreamCounters())
+
+
+def make_sender(local: LocalState | None = None, extended: bool = True, bytes_max: int = 2**26) -> PeerSender:
+    return PeerSender(
+        "other",
+        extended,
+        local or LocalState(),
+        Outlets(),
+        make_outbox(bytes_max),
+        RetainedChanges("this"),
+        random.Random(1),
+    )
