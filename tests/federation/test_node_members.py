@@ -153,3 +153,18 @@ def test_what_a_node_did_before_it_gave_another_up_is_not_done_again() -> None:
     world.run(10)
     assert subscriber.payloads == [b"%d" % number for number in range(6)]
     assert world.nodes["n1"].counters["n2"].full_states_sent == 2
+
+
+@pytest.mark.parametrize(
+    ("tag", "is_extended"),
+    [("", False), ("direct2", True), ("other,direct2", True), ("batch1,direct1", False), ("direct3", False)],
+)
+def test_a_member_is_taken_for_what_its_tag_says(tag: str, is_extended: bool) -> None:
+    """Also a node of an earlier build: it is served as a Go broker is."""
+    world = World(1)
+    node = world.nodes["n1"]
+    tags = {"fed_addr": "127.0.0.1:1", "fed_ext": tag}
+    node.member_events([MemberJoin(Member("n2", "127.0.0.1", 8902, tags, MemberStatus.ALIVE))], world.now)
+    assert node.senders["n2"].extended is is_extended
+    assert node.senders["n2"].names_groups is is_extended
+    assert node.receivers.get("n2").extended is is_extended
