@@ -7,13 +7,11 @@ from typing import Final
 SERVICE: Final = "gmqtt.federation.api.Federation"
 METADATA_NODE_NAME: Final = "node_name"
 
-MESSAGE_BYTES_MIN: Final = 16 * 2**20  # at least so much may a batch have, however small max_packet_size is
-BATCH_OVERHEAD_MAX: Final = 2**20  # of a batch with one message of max_packet_size beside that
-KEEPALIVE_SECONDS: Final = (
-    10  # a connection that is silent so long is asked whether it lives; then it has as long to answer
-)
+MESSAGE_BYTES_MIN: Final = 16 * 2**20  # smallest bound of one batch or event, for a small max_packet_size
+BATCH_OVERHEAD_MAX: Final = 2**20  # bytes of a batch beside one message of max_packet_size
+KEEPALIVE_SECONDS: Final = 10  # of silence, after which gRPC pings the other end; the answer has as long
 
-# What strangers may keep open: a client of ours has one Hello or one event stream on a connection of its own.
+# What strangers may keep open. A node makes one Hello or one event stream on a connection.
 STREAMS_MAX: Final = 16  # calls on one connection
 IDLE_SECONDS_MAX: Final = 60.0  # for a connection without a call
 HANDSHAKE_SECONDS_MAX: Final = 5.0
@@ -22,7 +20,7 @@ Options = list[tuple[str, int]]
 
 
 def message_bytes_max(max_packet_size: int) -> int:
-    """Largest message that a stream takes: whatever one client may publish must pass."""
+    """Bytes of the largest batch or event that a stream takes. The largest message that a client may publish fits."""
     return min(max(MESSAGE_BYTES_MIN, max_packet_size + BATCH_OVERHEAD_MAX), 2**31 - 1)
 
 
@@ -40,9 +38,9 @@ def server_options(bytes_max: int) -> Options:
 
 
 def client_options(pings: bool) -> Options:
-    """`pings`: whether the other node allows them; a gmqttd ends connections that are asked more than every 5 minutes."""
+    """`pings`: the other node allows them. A Go broker ends a connection that pings more often than every 5 minutes."""
     options: Options = [
-        # A connection of its own for each try, so that gRPC's own waiting does not add to ours.
+        # Each attempt has a connection of its own: the backoff of gRPC does not add to the sender's.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.enable_retries", 0),
         ("grpc.max_receive_message_length", 2**20),

@@ -1,8 +1,8 @@
-"""One port for both kinds of event streams: direct ones, and those of gRPC.
+"""One port for both event streams.
 
-The first bytes of a connection tell which it is. gRPC cannot take over a connection that somebody else accepted, so its
-server listens on a private unix socket and its connections are passed on there byte by byte; they are those of plain
-members (a gmqttd) and of nodes behind something that only lets gRPC through.
+The first bytes of a connection tell which stream it brings. gRPC cannot take over a connection that another program part has
+accepted. So its server listens on a private unix socket, and connections of gRPC are passed on there byte by byte: those of Go
+brokers, and of nodes behind something that lets only gRPC through.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class StreamServer(StreamHost):
 
 
 class Front(asyncio.Protocol):
-    """A connection of which nobody knows yet what it is."""
+    """A connection whose first bytes have not come yet."""
 
     def __init__(self, server: StreamServer) -> None:
         self._server = server
@@ -162,7 +162,7 @@ class Front(asyncio.Protocol):
 
 
 class Passing(asyncio.Protocol):
-    """A connection of gRPC, or its other half towards the unix socket: each stops reading while the other is full."""
+    """A connection of gRPC, or its other half towards the unix socket. Each stops reading while the other is full."""
 
     def __init__(self, server: StreamServer) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""What the event streams with one other node count. Every bound and every refusal has its reason here."""
+"""Counters of the event streams with one other node, and the reasons for each message or event that is dropped."""
 
 from __future__ import annotations
 

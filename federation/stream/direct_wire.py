@@ -1,7 +1,6 @@
-"""The direct stream: batches and acknowledgements on a TCP connection of their own, without gRPC between.
+"""The bytes of the direct stream (docs/protocol-extensions.md); integers are big endian.
 
-One connection carries one event stream. The client says Hello and sends batches, the server answers and acknowledges.
-The bytes are described in docs/protocol-extensions.md; integers are big endian.
+One TCP connection carries one event stream. The client sends Hello and batches, the server answers and acknowledges.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ U64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 ACK_PONG: Final = 0xFFFF_FFFF_FFFF_FFFE  # answer to a batch without events
 ACK_END: Final = 0xFFFF_FFFF_FFFF_FFFF  # the server ends the stream: malformed u8, text_length u16, text follow
 
-CHUNKS_MIN: Final = 64  # pieces of a batch that are kept as they came; more are joined when they are small
-CHUNK_BYTES: Final = 4096  # on average
+CHUNKS_MIN: Final = 64  # pieces of an incomplete batch that are kept as they came; more are joined when they are small:
+CHUNK_BYTES: Final = 4096  # below so many bytes on average
 
-# None is 0, with which an HTTP/2 frame begins: what gRPC answers to a Hello is no reply.
+# No status is 0: an HTTP/2 frame begins with 0, so an answer of gRPC is never taken for a reply.
 STATUS_OK: Final = 1
 STATUS_NOT_A_MEMBER: Final = 2
 STATUS_INVALID: Final = 3
@@ -36,7 +35,7 @@ class DirectError(Exception):
 
 
 class Hello:
-    """What a client begins with."""
+    """The first bytes of a client."""
 
     __slots__ = ("node_name", "session_id")
 
@@ -46,7 +45,7 @@ class Hello:
 
 
 class Reply:
-    """What the server answers to Hello; `text` says why when the status is not STATUS_OK."""
+    """The server's answer to Hello. `text` says why when the status is not STATUS_OK."""
 
     __slots__ = ("clean_start", "next_event_id", "status", "text")
 
@@ -58,7 +57,7 @@ class Reply:
 
 
 class Answers:
-    """What a client reads in one go: the newest acknowledgement (-1: none), and the end of the stream, if it came."""
+    """What one read of a client holds: the newest acknowledgement (-1: none), and the end of the stream (None: none)."""
 
     __slots__ = ("ack", "end_malformed", "end_text")
 
@@ -87,7 +86,7 @@ def encode_reply(reply: Reply) -> bytes:
 
 
 def encode_batch(first_id: int, count: int, events: bytes) -> bytes:
-    """first_id below 2^63, count below 2^31: they are counted, from 0."""
+    """first_id is below 2^63, count below 2^31."""
     return encode_batch_of(first_id, count, [events])
 
 
@@ -124,10 +123,10 @@ PING: Final = encode_batch(0, 0, b"")
 
 
 class ServerReader:
-    """The server's side of the bytes. bytes_max bounds one batch; what is not whole yet is kept, at most so much.
+    """Splits what a client sends. bytes_max bounds one batch; an incomplete one is kept, at most so much.
 
     first_id, count         of the batch that next_batch found; count 0 is a ping
-    data, start, stop       its events are data[start:stop]: nothing is cut out for what comes alone
+    data, start, stop       its frames are data[start:stop]
     fault                   what is wrong behind the last batch; nothing after it is read
     """
 

@@ -50,15 +50,15 @@ from federation.stream.frames import (
 BLOCK_BYTES_MAX: Final = 65_536  # a block that has so much is closed
 BLOCK_MESSAGES_MAX: Final = 2_048
 BLOCK_SECONDS_MAX: Final = 1.0  # so that dropping by age is no coarser
-CHUNK_OVERHEAD: Final = 48  # memory of a bytes object and its place in a list, beside its bytes
-PACKET_OVERHEAD_MAX: Final = 32  # of a PUBLISH beside topic, properties and payload
+CHUNK_OVERHEAD: Final = 48  # bytes of memory of a bytes object and its place in a list, beside its content
+PACKET_OVERHEAD_MAX: Final = 32  # bytes of a PUBLISH beside topic, properties and payload
 LOST_TOPICS_MAX: Final = 65_536  # topics of dropped retained messages; past it the whole retained state is due
 
 UNNUMBERED: Final = -1
 
 
 class Block:
-    """Events that travel together.
+    """Events that are sent together.
 
     first_id    event id of the first one, UNNUMBERED before it is sent for the first time
     count       how many events its frames hold
@@ -207,7 +207,7 @@ class Outbox:
     # --- messages come in ---
 
     def append_run(self, data: bytes, count: int, version: int, now: float) -> bool:
-        """`count` PUBLISH packets without RETAIN and expiry. True when a block is full and should leave."""
+        """Append `count` PUBLISH packets without RETAIN and expiry. True when a block is full and should be sent."""
         size = len(data) + CHUNK_OVERHEAD
         if self.size + size > self.bytes_max and not self._make_room(size, count):
             return False
@@ -232,7 +232,7 @@ class Outbox:
         return True
 
     def append_message(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> bool:
-        """One message of any kind. True when a block is full and should leave."""
+        """Append one message of any kind. True when a block is full and should be sent."""
         size = len(message.payload) + len(message.topic) + len(message.properties) + PACKET_OVERHEAD_MAX
         if size > VARINT_MAX:
             self.counters.drop(DROP_NOT_REPRESENTABLE, 1)
@@ -258,7 +258,7 @@ class Outbox:
         return self._close_full(block)
 
     def append_lost(self, message: Message, now: float) -> None:
-        """What a topic of lost_topics holds now (an empty payload for nothing): behind everything that waits."""
+        """Append the present value of a topic of lost_topics (an empty payload for none), behind everything that waits."""
         if len(message.payload) > BLOCK_BYTES_MAX:
             self.close_block()
         self._end_run()
@@ -269,7 +269,7 @@ class Outbox:
         self._close_full(block)
 
     def _append_plain(self, message: Message, now: float) -> bool:
-        """For ordinary subscribers, neither retained nor expiring: it joins the run, in the run's version where it can."""
+        """Append a message for ordinary subscribers, neither retained nor expiring, to the run, in its version if possible."""
         if message.head_version:
             data = b"".join((message.head, b"\0\1", message.tail))  # as it came: QoS 1, nothing else
             return self.append_run(data, 1, message.head_version, now)
@@ -309,7 +309,7 @@ class Outbox:
             self._run_bytes = 0
 
     def close_block(self) -> None:
-        """No more goes into the open block, if there is one."""
+        """The open block, if there is one, takes no more."""
         block = self._open
         if block is not None:
             self._end_run()
@@ -344,7 +344,7 @@ class Outbox:
             self.size += block.size
 
     def acknowledge(self, event_id: int) -> int:
-        """Events up to event_id are done; how many events of whole blocks that were."""
+        """Events up to event_id are done. Forget whole blocks; how many events they had."""
         events = 0
         blocks = 0
         for block in self.on_way:
@@ -377,7 +377,7 @@ class Outbox:
         self.on_way_size = 0
 
     def drop_first_on_way(self, reason: str) -> Block | None:
-        """The block that the other node refuses to read."""
+        """Take away the block that the other node refuses to read."""
         if not self.on_way:
             return None
         block = self.on_way.pop(0)
@@ -434,7 +434,7 @@ class Outbox:
             self.counters.drop(DROP_RETAINED_DELETIONS, 1)
 
     def _make_room(self, size: int, count: int) -> bool:
-        """By the policy: True when `size` bytes fit afterwards, else the `count` new messages are counted as dropped."""
+        """Drop by the policy. True when `size` bytes fit afterwards; otherwise `count` new messages are counted as dropped."""
         if size > self.bytes_max:
             self.counters.drop(DROP_TOO_LARGE, count)
             return False

@@ -32,14 +32,14 @@ LINGER_SECONDS: Final = 0.001  # a block gathers so long while EAGER_BLOCKS or m
 # So many small blocks may be on the way before the next one gathers. With 1, 523 of 868 profile samples in writes were of
 # blocks that an acknowledgement had released, at 1,000 a second over two nodes. The median delay moved within the noise.
 EAGER_BLOCKS: Final = 32
-BULK_MESSAGES: Final = 32  # after a block of so many the next one gathers in any case: round trips would cost more
-BULK_SECONDS: Final = 0.005  # unless that was so long ago
+BULK_MESSAGES: Final = 32  # after a block of so many messages the next one gathers: small blocks would cost more
+BULK_SECONDS: Final = 0.005  # unless that block was sent so long ago
 HELLO_SECONDS_MAX: Final = 5.0
-ACK_SECONDS_MAX: Final = 30.0  # without an acknowledgement while some is due, and for what is on the way:
-ACK_RATE_MIN: Final = 65_536  # a second for so many bytes: a large message may take its time on a slow line
+ACK_SECONDS_MAX: Final = 30.0  # without an acknowledgement while one is due, plus the time for the bytes on the way:
+ACK_RATE_MIN: Final = 65_536  # bytes a second; a large message takes its time on a slow line
 BACKOFF_SECONDS_MIN: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 5.0
-STABLE_SECONDS: Final = 5.0  # a stream that lived so long was no failed try
+STABLE_SECONDS: Final = 5.0  # after a stream that lived so long the backoff begins at its minimum
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -148,7 +148,7 @@ class PeerSender(Peer):
             self.want_attention()
 
     def tell_retained(self, topic: bytes) -> None:
-        """The other node should hold what this one does."""
+        """Send the other node the topic's present value, as news."""
         self.outbox.note_lost(topic, self._local.retained_message(topic) is None)
         if self.reachable:
             self.want_attention()
@@ -163,7 +163,7 @@ class PeerSender(Peer):
     # --- connecting ---
 
     def connect(self, addr: str, now: float) -> None:
-        """The node can be reached at `addr`: connect at once, anew when the address is another one."""
+        """The node can be reached at `addr`. Connect at once; connect anew when the address has changed."""
         if addr == self.addr and self.state in (State.HELLO, State.STREAMING):
             return
         self.addr = addr
@@ -178,7 +178,7 @@ class PeerSender(Peer):
             self._say_hello(now)
 
     def set_extended(self, extended: bool) -> None:
-        """Its tags say what it reads. When that changes it is another program, and the session a new one."""
+        """Its tags say what it reads. A change means another program, and a new session."""
         if extended != self.extended:
             self.extended = extended
             self.names_groups = extended
@@ -193,7 +193,7 @@ class PeerSender(Peer):
         self._move(State.STOPPED)
 
     def forget(self) -> None:
-        """The node left or was away too long: nothing is kept for it, and its next session is a new one."""
+        """The node left or was away too long. Drop everything that waits for it; its next session is a new one."""
         self.outbox.clear(DROP_PEER_GONE)
         self.full_state.interest.clear()
         self._new_session()
@@ -229,7 +229,7 @@ class PeerSender(Peer):
         if not clean_start:
             first_id = outbox.on_way[0].first_id if outbox.on_way else self._next_id
             if not first_id <= next_event_id <= self._next_id:
-                # It wants what we have forgotten, or never had: only a full state helps.
+                # It asks for events that are forgotten or were never sent: a full state must follow.
                 self._new_session()
                 self.connection_lost(attempt, f"it asks for event {next_event_id}, which is not kept", now)
                 return False

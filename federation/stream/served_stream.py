@@ -19,7 +19,7 @@ class ServedStream(OpenStream):
     """receiver   None before the Hello
     is_over       nothing more is read or acknowledged; the shell writes what is left and closes
     end_text      why
-    end_malformed it would be no better another time
+    end_malformed the same would happen another time
     """
 
     def __init__(self) -> None:
