@@ -7,7 +7,7 @@ import random
 import socket
 import struct
 import tempfile
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -238,7 +238,7 @@ async def clog(n1: Station, peer: Raw) -> None:
     transport = only_connection(n1)
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2048)
     await peer.hello()
-    peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    cast(asyncio.Transport, peer.writer.transport).pause_reading()
 
 
 async def small_peer(port: int) -> Raw:
