@@ -44,9 +44,7 @@ class PeerClient:
         self._probe = 0
         self._connection: DirectConnection | None = None
         self._task: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = (
-            set()
-        )  # the one of the attempt, the probe's, and cancelled ones that still end
+        self._tasks: set[asyncio.Task[None]] = set()  # of the attempt, of a probe, and cancelled ones that still end
         self._streaming_attempt = 0  # the last one that was logged
         self._told = ""  # the last reason that was logged
         self._joining_until = self._loop.time() + JOINING_SECONDS
@@ -106,14 +104,16 @@ class PeerClient:
     async def _connect_direct(self, core: DirectClient) -> None:
         connection = DirectConnection(core, self._changed, self._acked, self._failed)
         self._connection = connection
+        self.writer.direct = connection
         try:
             await self._open(connection)
         except OSError as error:
             core.connection_lost(f"cannot connect: {error.strerror or error}", self._loop.time())
             self._changed()
-        else:
-            if self._connection is connection:
-                self.writer.direct = connection
+        except Exception as error:  # a fault of ours
+            self._failed(error)
+            core.connection_lost("internal error", self._loop.time())
+            self._changed()
 
     async def _connect_probe(self, core: DirectProbe) -> None:
         probe = ProbeConnection(core, self._changed)
