@@ -86,7 +86,7 @@ class Served(OpenStream):
 
 def serve(extended: bool = True) -> tuple[World, PeerReceiver, Served]:
     """n1 serves n2, which is a Go broker or a node of this kind."""
-    world = World(2, plain=() if extended else ("n2",))
+    world = World(2, go_only=() if extended else ("n2",))
     receiver = world.nodes["n1"].receivers.get("n2")
     receiver.hello("session")
     stream = Served()

@@ -17,7 +17,7 @@ PACKET = b"\x30\x05\x00\x01tab"
 
 
 def served(extended: bool = True) -> tuple[World, GoServer]:
-    world = World(2, plain=() if extended else ("n2",))
+    world = World(2, go_only=() if extended else ("n2",))
     receiver = world.nodes["n1"].receivers.get("n2")
     receiver.hello("session")
     server = GoServer()
