@@ -1,6 +1,6 @@
-"""What all cores of one node share: settings, counters, the clock of the present call, who has output, who is to wait.
+"""The part of a broker that sessions, connections and the router use: settings, counters, time, output, holds.
 
-`Broker` is the only subclass. The cores below it know no more of the broker than what stands here.
+`Broker` is the only subclass. These cores import this module, and never the broker.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from broker.timers import TimerWheel
 
 
 class Context:
-    """now               of the last call at a door, for what is called without a time
-    dirty             connections with output or a close to carry out, each once
-    reading_changes   publishers whose `held` went to or from zero: pause or resume reading
-    peer_holds        by node: the node, until when it may hold publishers, and those that it holds
+    """now              monotonic seconds of the last call from the shell, for calls without a time
+    dirty            connections that have output or are to be closed, each once
+    reading_changes  publishers whose `held` went to or from zero: the shell pauses or resumes reading
+    peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     """
 
     def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
@@ -39,7 +39,7 @@ class Context:
         self.take_limits(settings)
 
     def take_limits(self, settings: MqttSettings) -> None:
-        """Limits that are read for every packet are kept as plain attributes."""
+        """Take over settings. Limits that are read for every packet are attributes of the context."""
         self.settings = settings
         self.max_packet_size = settings.max_packet_size
         self.maximum_qos = settings.maximum_qos
@@ -51,6 +51,7 @@ class Context:
     # --- publishers that are too fast ---
 
     def hold(self, publisher: Publisher) -> None:
+        """Read the publisher no more, until each hold has its `release`."""
         publisher.held += 1
         if publisher.held == 1:
             self.counters.publishers_held += 1
@@ -62,14 +63,14 @@ class Context:
             self.reading_changes.append(publisher)
 
     def rest(self, publisher: Publisher) -> None:
-        """Its slice is over: it is held until a later turn."""
+        """Hold the publisher until a later turn: its slice is over."""
         publisher.held += 1
         if publisher.held == 1:
             self.reading_changes.append(publisher)
         self.slices.later(Rest(self, publisher))
 
     def hold_for_peer(self, peer: Peer, publisher: Publisher, now: float) -> None:
-        """The peer's outbox is past its half: the publisher waits, at most publisher_hold_max for one backlog."""
+        """Hold a publisher because the peer's outbox is past its half, for at most publisher_hold_max for each backlog."""
         entry = self.peer_holds.get(peer.name)
         if entry is None:
             entry = (peer, now + self.settings.publisher_hold_max, {})
@@ -80,19 +81,19 @@ class Context:
             entry[2][publisher] = None
             self.hold(publisher)
 
-    # --- what the broker does for the cores below it ---
+    # --- implemented by the broker ---
 
     def session_expired(self, client_id: str, now: float) -> None:
-        """The session has been away for longer than its Session Expiry Interval."""
-        raise AssertionError("a context without a broker")
+        """End a session whose Session Expiry Interval has passed."""
+        raise AssertionError("the broker implements this")
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:
-        """The will of a client is due."""
-        raise AssertionError("a context without a broker")
+        """Publish the will of a client."""
+        raise AssertionError("the broker implements this")
 
 
 class Rest(Work):
-    """The end of `Context.rest`. The publisher has a slice of its own when it is read again."""
+    """The end of `Context.rest`. It uses up its slice, because the publisher gets one of its own when it is read again."""
 
     __slots__ = ("_context", "_publisher")
 

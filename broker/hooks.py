@@ -1,7 +1,7 @@
-"""The seams of the broker: where other nodes, logs and stores are attached.
+"""The interfaces of the broker to other nodes, logs and stores.
 
-`Forwarder` and `Peer` are what the router knows of other nodes; their base classes are a node that stands alone. `Tap` sees
-what is published. None of them knows how the other side works.
+The router knows other nodes as `Forwarder` and `Peer`. The base class `Forwarder` is a node without others. A `Tap` sees
+published messages; a `ClientObserver` sees clients.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ NO_GROUPS: Final[tuple[tuple[bytes, bytes], ...]] = ()
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Peer:
-    """Another node, as the router sees it: something that takes messages. Calls never wait and never fail.
+    """Another node, as the router sees it. Calls never wait and never fail.
 
-    name          the node's name (Serf name)
-    names_groups  it understands which shared groups a message was chosen for. One that does not (a gmqttd) delivers
-                  every message that it gets to all its groups that match.
-    congested     its outbox is past the half of its bound: publishers should be slowed down
-    reachable     a message to it would leave now; one that is not still gets what is for it alone, later
+    name          the node's name in Serf
+    names_groups  the node can be told for which shared groups a message was sent to it. A node that cannot, the Go broker,
+                  delivers each message to all of its groups that match.
+    congested     its outbox is past the half of its bound: publishers are to be held
+    reachable     its event stream is up. Messages for an unreachable node wait in its outbox. Shared groups prefer
+                  reachable nodes.
     """
 
     def __init__(self, name: str, names_groups: bool) -> None:
@@ -35,15 +36,16 @@ class Peer:
         self.reachable = True
 
     def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
-        """Queue one message; `groups` are the (share_name, topic_filter) for which this node was chosen."""
-        raise AssertionError("a peer without an outbox")
+        """Queue one message. `groups` are the (share_name, topic_filter) for which this node was chosen."""
+        raise AssertionError("a subclass implements this")
 
     def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
         """Queue `count` contiguous PUBLISH packets of one topic: QoS 0, no RETAIN, no DUP, no properties.
 
-        data is their bytes as received; version 4 (3.1 and 3.1.1 have the same PUBLISH) or 5.
+        data     their bytes as received
+        version  4 for MQTT 3.1 and 3.1.1, which have the same PUBLISH, or 5
         """
-        raise AssertionError("a peer without an outbox")
+        raise AssertionError("a subclass implements this")
 
 
 class RemoteGroup:
@@ -59,7 +61,7 @@ class RemoteGroup:
 
 
 class RemoteRoute:
-    """The other nodes with interest in one topic: by ordinary filters, and group by group."""
+    """The other nodes with interest in one topic: `peers` by ordinary filters, `groups` by shared ones."""
 
     __slots__ = ("groups", "peers")
 
@@ -70,37 +72,37 @@ class RemoteRoute:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Forwarder:
-    """What carries interest and messages to other nodes. This base class is a node that stands alone.
+    """Carries interest and messages to other nodes. This base class is a node without others.
 
-    The router keeps what `route` answers in its cache: whoever changes the answer calls `Router.forget_routes`
-    (or `Router.forget_topic` when only one topic without wildcards changed).
+    The router keeps the results of `route` in its cache. A forwarder calls `Router.forget_routes` when they change, or
+    `Router.forget_topic` when only one topic does.
     """
 
     def interest_added(self, share_name: bytes, topic_filter: bytes) -> None:
-        """The filter got its first local subscriber (share_name b"" when not shared)."""
+        """The filter has its first local subscriber. share_name is b"" for an ordinary subscription."""
 
     def interest_removed(self, share_name: bytes, topic_filter: bytes) -> None:
-        """The filter lost its last local subscriber."""
+        """The filter has no local subscriber any more."""
 
     def route(self, topic: bytes) -> RemoteRoute | None:
-        """The other nodes with interest in a topic name; None when there are none."""
+        """The other nodes with interest in a topic name, None for none."""
         return None
 
     def peers(self) -> list[Peer]:
-        """Every other node: each gets every retained message."""
+        """All other nodes. Each of them gets every retained message."""
         return []
 
     def retained_published(self, topic: bytes, now: float) -> None:
-        """A retained message was published or deleted here, whether or not there are other nodes."""
+        """A retained message was published or deleted on this node."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Tap:
-    """Sees each message that is published on this node, once: by its clients, its API and wills, not by other nodes.
+    """Sees each message that is published on this node, once: by clients, the API and wills, not by other nodes.
 
-    It is called before the message is delivered. `message` and `run` are only lent: they may be changed afterwards.
-    `publisher` is the client's connection (broker.session.output.Output: user name, address); None for the API and wills,
-    whose client id the message has. A tap whose messages are kept only later begins a commit (broker/session/commits.py).
+    A tap is called before the message is delivered. `message` and `run` may change after the call. `publisher` is the
+    client's connection (broker.session.output.Output: user name, address), or None for the API and wills: the message has
+    their client id. A tap that stores messages later than in this call begins a commit (broker/session/commits.py).
     """
 
     def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
@@ -112,8 +114,8 @@ class Tap:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ClientObserver:
-    """Told of clients that come and go: `Broker.observer`. Calls never wait and never fail. Not called for a connection that
-    ends before it sent anything.
+    """Sees clients that connect and disconnect (`Broker.observer`). Calls never wait and never fail. There is none for a
+    connection that ends before it sent a byte.
 
     addr    HOST:PORT of the client
     reason  why the connection ended, as in the Reason String of the answer

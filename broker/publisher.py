@@ -1,4 +1,4 @@
-"""Whoever's messages are being routed, as far as it can be asked to wait (docs/decisions/0003-publishers-are-held.md)."""
+"""A source of messages that can be held: it is not read for a while (docs/decisions/0003-publishers-are-held.md)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from broker.timers import Timed
 class Publisher(Timed):
     """A client's connection, or the event stream of another node.
 
-    owner  the shell's handle, opaque here: it stops reading while `held` is above zero, and resumes afterwards
-    held   for how many reasons it has to wait: full receivers, congested nodes, a slice of work that is used up
+    owner  the shell's handle, opaque here: the shell does not read while `held` is above zero
+    held   number of reasons to wait: full receivers, congested nodes, a slice of work that is over
     """
 
     def __init__(self, owner: object) -> None:

@@ -1,8 +1,9 @@
-"""Slices: how much of a turn of the loop one client gets. The rest of its work goes on in later turns, in order.
+"""Slices: the bounded part of a turn of the event loop that one client gets. The rest of its work follows in later turns, in
+order.
 
-Work is counted in steps: a packet, a delivery, a node of a tree that a topic is matched against, a retained topic that is
-looked at, a subscription that is added or removed. Compiled, a step takes some 0.2 to 1 µs. So a client whose messages match
-thousands of filters, or that subscribes to everything at once, keeps nobody else waiting for more than some milliseconds.
+Work is counted in steps. A step is a packet, a delivery, a node of a tree that a topic is matched against, a retained topic
+that is looked at, or an eighth of adding or removing a subscription. It takes 0.2 to 1 µs in the compiled form. A client whose
+messages match thousands of filters, or that subscribes to everything at once, delays the others by some milliseconds only.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ SLICE_STEPS: Final = 2_000
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Work:
-    """Something that may take more than one slice."""
+    """A piece of work that may take more than one slice."""
 
     def go_on(self, now: float) -> bool:
-        """Do steps until it is done (True) or the slice is over (False). At least one step is done."""
-        raise AssertionError("work without steps")
+        """Do at least one step. Returns True when the work is done, False when the slice is over before that."""
+        raise AssertionError("a subclass implements this")
 
 
 class Slices:
-    """steps   used of the slice at hand; whoever does work adds to it
-    cut     how often work was interrupted, since the start
+    """steps   number of steps in the present slice; the code that does the work adds them
+    cut     number of slices that ended before their work, since the start
     """
 
     __slots__ = ("_waiting", "cut", "steps")
@@ -37,14 +38,14 @@ class Slices:
         self._waiting: deque[Work] = deque()
 
     def begin(self) -> None:
-        """A client's chunk came: it gets a slice of its own."""
+        """Begin a slice for one client's chunk."""
         self.steps = 0
 
     def is_over(self) -> bool:
         return self.steps >= SLICE_STEPS
 
     def later(self, work: Work) -> None:
-        """Go on with it in a later turn. Each client has one place here at most."""
+        """Continue the work in a later turn. Each client has at most one work of each kind here, which bounds the queue."""
         self.cut += 1
         self._waiting.append(work)
 
@@ -52,7 +53,7 @@ class Slices:
         return len(self._waiting) > 0
 
     def go_on(self, now: float) -> None:
-        """What one turn does of the work that waits: one slice, to those who have waited longest."""
+        """Do one slice of the work that waits, oldest first."""
         self.steps = 0
         waiting = self._waiting
         left = len(waiting)

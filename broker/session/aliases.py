@@ -7,7 +7,9 @@ from broker.errors import MqttError
 
 
 def resolve_alias(aliases: dict[int, bytes], alias: int, topic: bytes, maximum: int) -> bytes:
-    """The topic name of a PUBLISH with an alias; one that has both sets it anew. Raises MqttError."""
+    """The topic name of a PUBLISH with a Topic Alias. A PUBLISH that has a topic name as well sets the alias.
+
+    Raises MqttError for an alias above `maximum`, and for one that was never set."""
     if alias > maximum:
         raise MqttError(TOPIC_ALIAS_INVALID, f"topic alias {alias}, at most {maximum} is accepted")
     if topic:

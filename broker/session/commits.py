@@ -1,7 +1,7 @@
-"""Acknowledgements that leave later than the turn of their PUBLISH, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+"""Acknowledgements that leave in a later turn than their PUBLISH came, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
 
-A tap (broker/hooks.py) that keeps messages has them on disk only after a sync, which it shares among many. It calls `begin`
-while it is given a message and `finish` after the sync. Meanwhile acknowledgements wait here.
+A tap (broker/hooks.py) that stores messages has them on disk only after a sync, and shares one sync among many messages. It
+calls `begin` when it is given a message, and `finish` after the sync. In between acknowledgements wait here.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 
 from broker.session.output import Output
 
-ACKS_WAITING_MAX: Final = 1_024  # of one connection, which is not read then until half of them have left
+ACKS_WAITING_MAX: Final = 1_024  # acknowledgements of one connection; it is not read until half of them have left
 
 
 class Commits:
-    """Commits have rising numbers and finish in that order."""
+    """Commits have rising numbers, and finish in that order."""
 
     def __init__(self) -> None:
         self._begun = 0
@@ -23,16 +23,16 @@ class Commits:
         self._waiting: deque[tuple[int, Output, bytes]] = deque()
 
     def begin(self) -> int:
-        """What is published from now on is kept by a new commit. Its number is for `finish`."""
+        """Begin a commit, and return its number for `finish`. Later acknowledgements wait for it."""
         self._begun += 1
         return self._begun
 
     def waiting(self) -> int:
-        """How many acknowledgements wait."""
+        """Number of acknowledgements that wait."""
         return len(self._waiting)
 
     def acknowledge(self, connection: Output, data: bytes) -> None:
-        """One acknowledgement of a PUBLISH that was routed: now, or after every commit that has begun."""
+        """Write the acknowledgement of a PUBLISH that was routed: now, or after all commits that have begun."""
         if self._finished == self._begun:
             connection.write_packets(data, 1)
             return
@@ -43,7 +43,7 @@ class Commits:
             connection.context.hold(connection)
 
     def finish(self, number: int) -> None:
-        """The commit of that number is on disk, and all before it. Afterwards the connections have output."""
+        """This commit and all before it are on disk. The connections of their acknowledgements have output afterwards."""
         assert self._finished < number <= self._begun
         self._finished = number
         waiting = self._waiting

@@ -1,7 +1,7 @@
-"""One network connection, without the network: bytes in, bytes out, one loop a chunk.
+"""One network connection without the network: chunks of bytes come in, packets go out.
 
-PUBLISH and its acks are handled here, on the path that every message takes; the other packets in `control`.
-The loop keeps one index into the chunk and cuts out only what it must keep.
+PUBLISH and its acknowledgements are handled here, all other packets in `control`. One loop reads a chunk by an index, and
+copies only the parts that are kept.
 """
 
 from __future__ import annotations
@@ -33,17 +33,21 @@ from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import Session
 
-KEEP_ALIVE_GRACE: Final = 1.5  # [MQTT-3.1.2-22]
-PENDING_MERGE_BYTES: Final = 4096  # smaller chunks of one packet are joined: a packet byte by byte costs its own size
-PACKET_RATE_MIN: Final = 16_384  # bytes a second that a large packet must come with, beyond connect_timeout
+KEEP_ALIVE_GRACE: Final = 1.5  # times the Keep Alive [MQTT-3.1.2-22]
+PENDING_MERGE_BYTES: Final = (
+    4096  # chunks of one packet are joined up to this size: an object for each byte would cost more
+)
+PACKET_RATE_MIN: Final = 16_384  # bytes a second; a large packet has so much more time than connect_timeout
 
 
 class Connection(Output):
-    """session  None until CONNECT was accepted and after the close
+    """session           None before CONNECT is accepted and after the close
+    last_received_at  monotonic seconds, for the Keep Alive
+    topic_aliases     of the client's PUBLISH packets, None for none
 
-    Input that is not handled is kept: `_pending[0]` from `_pending_from` on, and the other chunks. It is the part of a
-    packet whose rest is still to come (`_pending_needed` bytes in all, 0 when that is not known), or, while `held` is above
-    zero, whole packets that wait.
+    Input that is not handled yet is kept in `_pending`, a list of chunks; the first one counts from `_pending_from`. It is
+    the beginning of a packet of `_pending_needed` bytes (0 while the size is not known), or, while `held` is above zero,
+    whole packets that wait. `_pending_at` is when the packet began.
     """
 
     def __init__(self, broker: Broker, owner: object, remote_addr: str, local_addr: str, now: float) -> None:
@@ -51,31 +55,31 @@ class Connection(Output):
         self.broker = broker
         self.session: Session | None = None
         self.last_received_at = now
-        self.topic_aliases: dict[int, bytes] | None = None  # the client's, inbound
+        self.topic_aliases: dict[int, bytes] | None = None
         self._pending: list[bytes] | None = None
         self._pending_from = 0
         self._pending_size = 0
         self._pending_needed = 0
-        self._pending_at = 0.0  # when the packet began
+        self._pending_at = 0.0
         broker.counters.connections_opened += 1
         broker.timers.schedule(self)
 
     # --- output ---
 
     def take_output(self) -> bytes:
-        """Everything since the last call, as one piece.
+        """The packets since the last call, joined.
 
-        While messages wait for this client the connection asks to be looked at again in the same turn: nobody else
-        reports that the transport took everything at once.
+        While messages wait for this client the connection asks to be called again in the same turn: a transport that takes
+        all bytes at once does not report that it has room.
         """
         out = self.out
         session = self.session
         if not out and session is not None and session.is_waiting():
-            self.dirty = True  # so that what pump writes is not announced: it is taken here
+            self.dirty = True  # what pump writes is taken here, and need not be announced
             try:
                 session.pump(self.broker.now)
             finally:
-                self.dirty = False  # also after a fault: the close that it brings is to be announced
+                self.dirty = False  # after a fault, too: the close that follows it must be announced
         else:
             self.dirty = False
         if not out:
@@ -114,7 +118,8 @@ class Connection(Output):
         return at
 
     def _packet_deadline(self) -> float:
-        """The rest of a packet is waited for no longer than connect_timeout; a large one may go on as long as it comes."""
+        """When the connection is closed for an incomplete packet: connect_timeout after its last bytes, or after its first
+        ones and the time for PACKET_RATE_MIN."""
         connect_timeout = self.broker.settings.connect_timeout
         return min(
             self.last_received_at + connect_timeout,
@@ -123,10 +128,10 @@ class Connection(Output):
 
     def handle_timeout(self, now: float) -> None:
         if self.session is None:
-            # Refused, and counted so; before CONNECT no reason code is written.
+            # The reason code counts the connection as refused. None is written before CONNECT.
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "no CONNECT within connect_timeout", now)
         elif self.held and not self.output_held:
-            self.last_received_at = now  # we are not reading: silence is ours
+            self.last_received_at = now  # the broker does not read: the client may have sent
         elif self._pending_size and not self.held and now >= self._packet_deadline():
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "packet not completed within connect_timeout", now)
         else:
@@ -135,8 +140,8 @@ class Connection(Output):
     # --- input ---
 
     def receive_data(self, data: bytes, now: float) -> None:
-        """Handle the whole packets of the chunk, at most a slice of them at once; keep the rest. Errors of the client close
-        the connection here."""
+        """Handle the whole packets of a chunk, at most one slice of them; keep the rest. An error of the client closes the
+        connection."""
         if self.closed:
             return
         broker = self.broker
@@ -173,7 +178,7 @@ class Connection(Output):
             broker.close_connection(self, error.reason_code, error.text, now)
             return
         if rest < len(data) and not self.closed:
-            # Whole packets that wait may be many: they are not copied each time that some of them were handled.
+            # Many whole packets can wait. They are not copied each time that some of them were handled.
             self._pending_from = rest if self.held else 0
             self._pending = [data] if self.held else [data[rest:]]
             self._pending_size = len(data) - rest
@@ -184,21 +189,21 @@ class Connection(Output):
         if session is not None and session.is_waiting():
             session.pump(now)
         if not self.writable and not self.output_held:
-            # Acknowledgements and answers are not queued: who does not take them is not read either.
+            # Acknowledgements and answers are not queued. A client that does not take them is not read.
             if self.stalled_bytes + self.out_size > broker.write_buffer_high and not self.closed:
                 self.output_held = True
                 broker.hold(self)
 
     def waiting_bytes(self) -> int:
-        """Bytes of input that are not handled yet."""
+        """Number of bytes of input that are not handled yet."""
         return self._pending_size
 
     def waiting_chunks(self) -> int:
-        """In how many pieces they are kept."""
+        """Number of chunks of these bytes."""
         return 0 if self._pending is None else len(self._pending)
 
     def resume_receiving(self, now: float) -> None:
-        """After a hold: go on with the answer that was begun, then with the rest of the chunk."""
+        """Continue after a hold: with the answer that was begun, then with the input that waits."""
         answer = self.answer
         if answer is not None:
             self.broker.slices.begin()
@@ -212,7 +217,7 @@ class Connection(Output):
             self.receive_data(b"", now)
 
     def _receive(self, data: bytes, pos: int, now: float) -> int:
-        """The loop. Returns the position of the first byte that is not handled; sets _pending_needed."""
+        """Handle packets from `pos` on. Returns the position of the first byte that is not handled; sets _pending_needed."""
         size = len(data)
         broker = self.broker
         slices = broker.slices
@@ -245,9 +250,9 @@ class Connection(Output):
                         raise MalformedPacket("remaining length of more than four bytes (2.1.4)")
                 if byte == 0:
                     if version == 5:
-                        raise MalformedPacket("remaining length longer than it need be [MQTT-1.5.5-1]")
-                    # MQTT 3.1.1 forbids it in a table only. It is read, but no receiver gets to see it: packets are
-                    # forwarded as they came.
+                        raise MalformedPacket("remaining length is not in its shortest form [MQTT-1.5.5-1]")
+                    # MQTT 3.1.1 allows this form outside of a table. The packet is encoded again before it is handled,
+                    # because packets are forwarded as they came.
                     end = body + remaining
                     if first >> 4 == PUBLISH and end <= size and version:
                         self._receive(data[pos : pos + 1] + encode_varint(remaining) + data[body:end], 0, now)
@@ -290,7 +295,7 @@ class Connection(Output):
         return pos
 
     def _receive_other(self, kind: int, first: int, data: bytes, body: int, end: int, now: float) -> None:
-        """Any packet that is not one of the forms that make up the load."""
+        """Handle any packet but the plain forms of PUBLISH and PUBACK."""
         if self.version == 0:
             self._receive_connect(first, data, body, end, now)
         elif kind == PUBLISH:
@@ -304,7 +309,8 @@ class Connection(Output):
             handle_control_packet(self.broker, self, session, packet, now)
 
     def _receive_connect(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
-        """One that cannot be decoded is refused with a CONNACK of the version that it seems to ask for [MQTT-3.1.4-1]."""
+        """Handle the first packet. A CONNECT that cannot be decoded gets a CONNACK of the version in its header
+        [MQTT-3.1.4-1]."""
         self.phase = CONNECTING
         try:
             packet = decode_packet(first, data, body, end, 4)
@@ -312,7 +318,7 @@ class Connection(Output):
             self.version = peek_protocol_version(data, body, end)
             raise
         self.session = handle_connect(self.broker, self, packet, now)
-        self.broker.timers.schedule(self)  # its Keep Alive counts from now on
+        self.broker.timers.schedule(self)  # from now on the deadline is that of its Keep Alive
 
     def _check_size(self, first: int, packet_size: int) -> None:
         check_packet_size(first, packet_size, self.version, self.broker.max_packet_size)
@@ -320,7 +326,8 @@ class Connection(Output):
     # --- PUBLISH ---
 
     def _receive_run(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> int:
-        """QoS 0: one packet, and every one of its topic and length that follows it."""
+        """Handle a QoS 0 PUBLISH together with the following ones of the same topic and length. Returns the position behind
+        them."""
         broker = self.broker
         router = broker.router
         version = self.version
@@ -332,7 +339,7 @@ class Connection(Output):
         return run.stop
 
     def _receive_qos1(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> None:
-        """QoS 1 without flags and properties. The PUBACK leaves in the same write as the others of this chunk."""
+        """Handle a QoS 1 PUBLISH without flags and properties. The PUBACKs of one chunk leave in one write."""
         version = self.version
         topic_end = payload_at - 3 if version == 5 else payload_at - 2
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
@@ -354,7 +361,7 @@ class Connection(Output):
             broker.commits.acknowledge(self, encode_puback(packet_id, NO_MATCHING_SUBSCRIBERS, 5))
 
     def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
-        """Any PUBLISH."""
+        """Handle any PUBLISH (section 3.3)."""
         publish = decode_publish(first, data, body, end, self.version)
         settings = self.broker.settings
         session = self.session
@@ -370,7 +377,7 @@ class Connection(Output):
         if publish.subscription_identifiers:
             raise ProtocolViolation("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
         if publish.retain and not settings.retain_available:
-            raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but retained messages are switched off here")
+            raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but this server has no retained messages")
         if publish.qos > settings.maximum_qos:
             raise MqttError(
                 QOS_NOT_SUPPORTED, f"QoS {publish.qos} above the server's maximum QoS {settings.maximum_qos}"
@@ -397,12 +404,13 @@ class Connection(Output):
             if publish.qos == 1:
                 self.broker.commits.acknowledge(self, encode_puback(publish.packet_id, reason_code, self.version))
             else:
-                # Only now: one that is refused above was not received, and is refused again after a reconnect.
+                # A message that is refused above does not count as received: it is refused again after a reconnect.
                 assert incoming is not None
                 incoming[publish.packet_id] = True
                 self.broker.commits.acknowledge(self, encode_pubrec(publish.packet_id, reason_code, self.version))
 
     def _receive_ack(self, kind: int, first: int, data: bytes, body: int, end: int) -> None:
+        """Handle PUBACK, PUBREC, PUBREL or PUBCOMP."""
         ack = decode_ack(first, data, body, end, self.version)
         session = self.session
         assert session is not None

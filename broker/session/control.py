@@ -1,4 +1,4 @@
-"""The control packets that are not on the path of every message: CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH."""
+"""Control packets other than PUBLISH and its acknowledgements: CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from broker.session.session import EXPIRY_NEVER, Session
 from broker.slices import Work
 
 PINGRESP_BYTES: Final = b"\xd0\x00"
-MAXIMUM_PACKET_SIZE: Final = 268_435_460  # of the protocol; only a smaller one is announced
+MAXIMUM_PACKET_SIZE: Final = 268_435_460  # of the protocol, in bytes; CONNACK announces a smaller one only
 
 
 def handle_control_packet(broker: Broker, connection: Output, session: Session, packet: Packet, now: float) -> None:
-    """One packet of an open connection. Raises MqttError for what the client did wrong."""
+    """Handle one packet of an open connection. Raises MqttError for an error of the client."""
     if isinstance(packet, PingReq):
         connection.write_packets(PINGRESP_BYTES, 1)
     elif isinstance(packet, Subscribe):
@@ -51,15 +51,16 @@ def handle_control_packet(broker: Broker, connection: Output, session: Session, 
     elif isinstance(packet, Disconnect):
         handle_disconnect(broker, connection, session, packet, now)
     elif isinstance(packet, Auth):
-        raise ProtocolViolation("AUTH without an authentication method in CONNECT [MQTT-4.12.0-6]")
+        raise ProtocolViolation("AUTH, but CONNECT had no authentication method [MQTT-4.12.0-6]")
     elif isinstance(packet, Connect):
         raise ProtocolViolation("second CONNECT on one connection [MQTT-3.1.0-2]")
     else:
-        raise ProtocolViolation(f"{type(packet).__name__} is not for a client to send")
+        raise ProtocolViolation(f"{type(packet).__name__} is a packet that only servers send")
 
 
 def handle_connect(broker: Broker, connection: Output, packet: Packet, now: float) -> Session:
-    """Section 3.1. A refusal is a CONNACK with its reason code and the close, which the connection's error path sends."""
+    """Handle CONNECT (section 3.1). Raises MqttError to refuse it: the caller sends CONNACK with the reason code and closes
+    the connection."""
     if not isinstance(packet, Connect):
         raise ProtocolViolation(f"first packet is {type(packet).__name__}, not CONNECT [MQTT-3.1.0-1]")
     settings = broker.settings
@@ -71,19 +72,25 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
     connection.receive_maximum = props.get_int(properties, props.RECEIVE_MAXIMUM, 65535)
     connection.maximum_packet_size = props.get_int(properties, props.MAXIMUM_PACKET_SIZE, 0)
     if props.get_str(properties, props.AUTHENTICATION_METHOD) is not None:
-        raise MqttError(BAD_AUTHENTICATION_METHOD, "enhanced authentication is not offered here")
+        raise MqttError(
+            BAD_AUTHENTICATION_METHOD,
+            "this server has no enhanced authentication",
+        )
     if packet.will is not None:
         if packet.will.qos > settings.maximum_qos:
             raise MqttError(QOS_NOT_SUPPORTED, f"will with QoS {packet.will.qos}, at most {settings.maximum_qos}")
         if packet.will.retain and not settings.retain_available:
-            raise MqttError(RETAIN_NOT_SUPPORTED, "retained will, but retained messages are switched off here")
+            raise MqttError(RETAIN_NOT_SUPPORTED, "retained will, but this server has no retained messages")
         if packet.will.topic.count(b"/") >= settings.max_topic_levels:
             raise MqttError(TOPIC_NAME_INVALID, f"will topic has more than {settings.max_topic_levels} levels")
     answer: Properties = {}
     client_id = packet.client_id
     if not client_id:
         if not settings.allow_zero_length_clientid:
-            raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "empty client identifier, not allowed by this server")
+            raise MqttError(
+                CLIENT_IDENTIFIER_NOT_VALID,
+                "empty client identifier, not allowed by this server",
+            )
         if packet.protocol_version < 5 and not packet.clean_start:
             raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "empty client identifier needs Clean Session 1 [MQTT-3.1.3-8]")
         client_id = broker.assign_client_id()
@@ -96,21 +103,21 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
             answer[props.SERVER_KEEP_ALIVE] = settings.max_keepalive
     if packet.protocol_version == 5:
         _announce_limits(broker, answer)
-    # A client that cannot take its CONNACK would wait for it; one that can takes every acknowledgement.
+    # A client that takes this CONNACK takes every acknowledgement as well, which are shorter.
     _check_answer(connection, ConnAck(False, SUCCESS, answer))
     session, present = broker.open_session(connection, client_id, packet.clean_start, expiry_interval, now)
     connection.phase = CONNECTED
     connection.will = packet.will
     if packet.protocol_version == 3:
-        present = False  # reserved in MQTT 3.1 (3.2 there)
+        present = False  # the bit is reserved in MQTT 3.1 (section 3.2 there)
     _write(connection, ConnAck(present, SUCCESS, answer))
     session.resume(now)
     return session
 
 
 def _check_answer(connection: Output, answer: Packet) -> None:
-    """Before anything is done: an answer above the client's Maximum Packet Size may not be sent [MQTT-3.1.2-24], and who
-    waits for one that never comes learns nothing."""
+    """Raise MqttError for an answer above the client's Maximum Packet Size, which may not be sent [MQTT-3.1.2-24]. Without
+    the error the client would wait for ever. Called before the packet has any effect."""
     maximum = connection.maximum_packet_size
     if maximum and not encode_packet(answer, connection.version, maximum):
         raise MqttError(
@@ -119,7 +126,7 @@ def _check_answer(connection: Output, answer: Packet) -> None:
 
 
 def _session_expiry(broker: Broker, packet: Connect, answer: Properties) -> int:
-    """Session Expiry Interval [MQTT5 3.1.2.11.2]; MQTT 3.1.1 knows all or nothing, and gets the server's limit."""
+    """Session Expiry Interval in seconds [MQTT5 3.1.2.11.2]. MQTT 3.1.1 has Clean Session only: 0, or the server's limit."""
     limit = int(min(broker.settings.session_expiry, EXPIRY_NEVER))
     if packet.protocol_version < 5:
         return 0 if packet.clean_start else limit
@@ -131,7 +138,7 @@ def _session_expiry(broker: Broker, packet: Connect, answer: Properties) -> int:
 
 
 def _announce_limits(broker: Broker, answer: Properties) -> None:
-    """What this server offers less of than the protocol's defaults [MQTT5 3.2.2.3]."""
+    """Add the properties of CONNACK for limits below the protocol's defaults [MQTT5 3.2.2.3]."""
     settings = broker.settings
     answer[props.RECEIVE_MAXIMUM] = settings.server_receive_maximum
     if settings.topic_alias_maximum:
@@ -151,24 +158,28 @@ def _announce_limits(broker: Broker, answer: Properties) -> None:
 
 
 def handle_subscribe(broker: Broker, connection: Output, session: Session, packet: Subscribe, now: float) -> None:
-    """Section 3.8."""
+    """Handle SUBSCRIBE (section 3.8)."""
     identifier = props.get_int(packet.properties, props.SUBSCRIPTION_IDENTIFIER, 0)
     if identifier and not broker.settings.subscription_identifier_available:
-        raise MqttError(SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "subscription identifiers are switched off here")
+        raise MqttError(
+            SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+            "this server has no Subscription Identifiers",
+        )
     _check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
     work = Subscribing(broker, session, packet.filters, identifier)
     _answer(broker, connection, SubscribeAnswer(connection, session, packet.packet_id, work), now)
 
 
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
-    """Section 3.10."""
+    """Handle UNSUBSCRIBE (section 3.10)."""
     _check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
     work = Unsubscribing(broker, session, packet.topic_filters)
     _answer(broker, connection, UnsubscribeAnswer(connection, packet.packet_id, work), now)
 
 
 def _answer(broker: Broker, connection: Output, answer: Work, now: float) -> None:
-    """At once, or in later turns when it takes more than a slice. The input behind it waits."""
+    """Begin the answer to a packet. One that takes more than a slice goes on in later turns, and the input behind the
+    packet waits."""
     if not answer.go_on(now):
         connection.phase = ANSWERING
         connection.answer = answer
@@ -176,7 +187,7 @@ def _answer(broker: Broker, connection: Output, answer: Work, now: float) -> Non
 
 
 class SubscribeAnswer(Work):
-    """SUBACK leaves before the retained messages that the subscriptions bring."""
+    """Subscribe, write SUBACK, and begin to send the retained messages of the subscriptions."""
 
     def __init__(self, connection: Output, session: Session, packet_id: int, work: Subscribing) -> None:
         self._connection = connection
@@ -193,6 +204,8 @@ class SubscribeAnswer(Work):
 
 
 class UnsubscribeAnswer(Work):
+    """Unsubscribe, and write UNSUBACK."""
+
     def __init__(self, connection: Output, packet_id: int, work: Unsubscribing) -> None:
         self._connection = connection
         self._packet_id = packet_id
@@ -210,12 +223,12 @@ def _write(connection: Output, answer: Packet) -> None:
 
 
 def handle_disconnect(broker: Broker, connection: Output, session: Session, packet: Disconnect, now: float) -> None:
-    """Section 3.14: a normal one takes the will away; MQTT 5 may change the Session Expiry Interval."""
+    """Handle DISCONNECT (section 3.14). It may change the Session Expiry Interval; a normal one deletes the will."""
     wanted = props.get_int(packet.properties, props.SESSION_EXPIRY_INTERVAL, -1)
     if wanted >= 0:
         if session.expiry_interval == 0 and wanted > 0 and broker.settings.session_expiry > 0:
             raise ProtocolViolation("DISCONNECT raises a Session Expiry Interval of 0 [MQTT-3.14.2-2]")
         session.expiry_interval = min(wanted, int(min(broker.settings.session_expiry, EXPIRY_NEVER)))
     if packet.reason_code == NORMAL_DISCONNECTION:
-        connection.will = None  # [MQTT-3.14.4-3]; any other reason code leaves it [MQTT-3.1.2-10]
+        connection.will = None  # [MQTT-3.14.4-3]; with any other reason code the will is published [MQTT-3.1.2-10]
     broker.close_connection(connection, -1, "client disconnected", now)

@@ -1,4 +1,4 @@
-"""QoS 1 and QoS 2 towards a client: what was sent and is not acknowledged [MQTT5 4.3, 4.4]."""
+"""QoS 1 and QoS 2 messages that were sent to a client and are not acknowledged [MQTT5 4.3, 4.4]."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ PACKET_ID_MAX: Final = 65535
 class Inflight:
     """Messages by packet identifier, in the order in which they were sent first.
 
-    `window` in its calls is how many may be unacknowledged: the smaller of the client's Receive Maximum and `max_inflight`.
-    next_packet_id  where the search for a free identifier begins
+    window          argument of calls: how many messages may be unacknowledged, the smaller of the client's Receive Maximum
+                    and `max_inflight`
+    next_packet_id  where the search for a free packet identifier begins
     """
 
     __slots__ = ("_by_id", "_resend", "next_packet_id")
@@ -28,10 +29,11 @@ class Inflight:
         return len(self._by_id)
 
     def messages(self) -> list[Outgoing]:
+        """All messages, in the order in which they were sent first."""
         return list(self._by_id.values())
 
     def is_resending(self) -> bool:
-        """What the client had before its reconnect has not all been sent again. New messages wait behind it."""
+        """Whether messages are still to be sent again after a reconnect. New messages wait behind them."""
         return bool(self._resend)
 
     def has_room(self, window: int) -> bool:
@@ -39,14 +41,14 @@ class Inflight:
         return len(self._by_id) < window and not self._resend
 
     def free_packet_id(self) -> int:
-        """An identifier that is not in use. The caller has seen that there is room."""
+        """A packet identifier that is not in use [MQTT-2.2.1-4]. The caller has seen that there is room."""
         packet_id = self.next_packet_id
         while packet_id in self._by_id:
             packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
         return packet_id
 
     def add(self, outgoing: Outgoing, packet_id: int) -> None:
-        """The message was sent with a free packet identifier."""
+        """Note that the message was sent with a free packet identifier."""
         self.next_packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
         outgoing.packet_id = packet_id
         outgoing.state = AWAIT_PUBACK if outgoing.qos == 1 else AWAIT_PUBREC
@@ -61,13 +63,13 @@ class Inflight:
         self.next_packet_id = next_packet_id
 
     def discard(self, packet_id: int) -> None:
-        """The message cannot be sent again: it is larger than what the client takes now."""
+        """Remove a message that is larger than the client's new Maximum Packet Size."""
         self._by_id.pop(packet_id, None)
 
-    # --- acknowledgements: False for a packet identifier that waits for no such packet ---
+    # --- acknowledgements: False when no message with the packet identifier waits for such a packet ---
 
     def acknowledge(self, packet_id: int) -> bool:
-        """PUBACK [MQTT5 4.3.2]."""
+        """Handle PUBACK [MQTT5 4.3.2]."""
         outgoing = self._by_id.get(packet_id)
         if outgoing is None or outgoing.state != AWAIT_PUBACK:
             return False
@@ -75,7 +77,7 @@ class Inflight:
         return True
 
     def received(self, packet_id: int, failed: bool) -> bool:
-        """PUBREC [MQTT5 4.3.3]; with an error code it ends the exchange."""
+        """Handle PUBREC [MQTT5 4.3.3]. failed: its reason code is 0x80 or more, which ends the exchange."""
         outgoing = self._by_id.get(packet_id)
         if outgoing is None or outgoing.state not in (AWAIT_PUBREC, AWAIT_PUBCOMP):
             return False
@@ -87,7 +89,7 @@ class Inflight:
         return True
 
     def completed(self, packet_id: int) -> bool:
-        """PUBCOMP [MQTT5 4.3.3]."""
+        """Handle PUBCOMP [MQTT5 4.3.3]."""
         outgoing = self._by_id.get(packet_id)
         if outgoing is None or outgoing.state != AWAIT_PUBCOMP:
             return False
@@ -97,20 +99,20 @@ class Inflight:
     # --- after a reconnect ---
 
     def begin_resend(self) -> None:
-        """A client that comes back gets everything again, in order [MQTT-4.4.0-1]."""
+        """The client is connected again: all messages are to be sent again, in order [MQTT-4.4.0-1]."""
         self._resend = deque(self._by_id.values()) if self._by_id else None
 
     def end_resend(self) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         self._resend = None
 
     def next_resend(self, window: int) -> Outgoing | None:
-        """The next message to send again; None when there is none, or no room in the client's window."""
+        """The next message to send again; None when none is left, or the client's window has no room."""
         resend = self._resend
         while resend:
             if len(self._by_id) - len(resend) >= window:
                 return None
             outgoing = resend.popleft()
-            if self._by_id.get(outgoing.packet_id) is outgoing:  # the client may have acknowledged it meanwhile
+            if self._by_id.get(outgoing.packet_id) is outgoing:  # else the client has acknowledged it in the meantime
                 return outgoing
         return None

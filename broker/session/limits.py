@@ -1,4 +1,4 @@
-"""How large a packet of a client may be."""
+"""The largest packets that a client may send."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from broker.codec.packets import PUBLISH
 from broker.codec.reason_codes import PACKET_TOO_LARGE, QUOTA_EXCEEDED
 from broker.errors import MqttError
 
-CONNECT_BYTES_MAX: Final = 512 * 1024  # before CONNECT nobody has shown who he is: will and properties fit
-# All other packets but PUBLISH: their filters and properties become objects, many times the size of the packet.
+CONNECT_BYTES_MAX: Final = 512 * 1024  # the client is not authenticated yet; a will and properties fit
+# Any packet but CONNECT and PUBLISH. Its filters and properties become objects that take many times its size.
 CONTROL_BYTES_MAX: Final = 1024 * 1024
 
 
 def check_packet_size(first: int, packet_size: int, version: int, limit: int) -> None:
-    """Raises MqttError for a packet that is too large for its type. version: of the client, 0 before CONNECT; limit: the
-    server's Maximum Packet Size [MQTT5 3.2.2.3.6]."""
+    """Raise MqttError for a packet that is too large for its type. Sizes are in bytes, with the fixed header.
+
+    first    the first byte of the packet
+    version  of the client, 0 before CONNECT
+    limit    the server's Maximum Packet Size [MQTT5 3.2.2.3.6]
+    """
     if version == 0 and limit > CONNECT_BYTES_MAX:
         limit = CONNECT_BYTES_MAX
     if packet_size > limit:

@@ -1,6 +1,6 @@
-"""A client's network connection as the rest of the broker sees it: what CONNECT said, and what is to be written.
+"""A client's network connection without its input: the fields of CONNECT, and the packets to write.
 
-`Connection` adds the input. Sessions and the broker need no more than this.
+Sessions and the broker use this class. `Connection` adds the input.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ RECEIVE_MAXIMUM_DEFAULT: Final = 65535  # [MQTT5 3.1.2.11.3]
 
 
 class Phase(Enum):
-    """Of a connection. Input waits, in order, while CONNECT or another packet is being answered.
+    """Of a connection. While it is CONNECTING or ANSWERING its input waits, in order.
 
-    CONNECTED comes after CONNACK, CLOSED when either side has ended the connection.
+    CONNECTED begins after CONNACK, CLOSED when either side has ended the connection.
     """
 
     WAITING_FOR_CONNECT = "waiting for CONNECT"
@@ -29,7 +29,7 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-# Compiled, a module's constant is at hand; a member of the class would be looked up by name.
+# Compiled code reads a constant of the module directly. It looks a member of the enum up by name.
 WAITING_FOR_CONNECT: Final = Phase.WAITING_FOR_CONNECT
 CONNECTING: Final = Phase.CONNECTING
 CONNECTED: Final = Phase.CONNECTED
@@ -39,15 +39,20 @@ CLOSED: Final = Phase.CLOSED
 
 class Output(Publisher):
     """owner            the shell's handle, opaque here
-    client_id        as the client sent it, then as it was accepted; "" before CONNECT
+    held             as in Publisher
+    phase            of the connection
+    answer           work on a packet that takes more than a slice; the input behind the packet waits (ANSWERING)
+    client_id        as sent in CONNECT, then as accepted; "" before CONNECT
     version          3, 4 or 5; 0 before CONNECT
-    out              output of this turn, taken by Connection.take_output
-    held             as of Publisher (the shell pauses reading while > 0)
-    answer           to a packet that takes more than a slice; the input behind it waits (ANSWERING)
-    output_held      one of `held` is this client's own: it sends, but does not take what it is answered
+    maximum_packet_size, receive_maximum  of the client; maximum_packet_size is 0 for no limit
+    out              packets of this turn, taken by Connection.take_output; out_size is their bytes
+    dirty            the connection is in Context.dirty
     writable         False while the transport has more than write_buffer_high bytes unsent
-    stalled_bytes    written since the transport said that it is full
-    acks_waiting     acknowledgements that wait for a commit (Commits); acks_held: one of `held` is for their number
+    stalled_bytes    bytes that were written while the transport was not writable
+    output_held      the connection is held because the client does not take the answers to what it sends
+    acks_waiting     acknowledgements that wait for a commit (Commits)
+    acks_held        the connection is held because of the number of acks_waiting
+    close_text       why the connection ended, "" while it is open
     """
 
     def __init__(self, context: Context, owner: object, remote_addr: str, local_addr: str, now: float) -> None:
@@ -59,7 +64,7 @@ class Output(Publisher):
         self.dirty = False
         self.output_held = False
         self.version = 0
-        self.maximum_packet_size = 0  # the client's; 0 is none
+        self.maximum_packet_size = 0
         self.out: list[bytes] = []
         self.out_size = 0
         self.packets_sent = 0
@@ -72,7 +77,7 @@ class Output(Publisher):
         self.client_id = ""
         self.username = ""
         self.keep_alive = 0
-        self.receive_maximum = RECEIVE_MAXIMUM_DEFAULT  # the client's
+        self.receive_maximum = RECEIVE_MAXIMUM_DEFAULT
         self.request_problem_information = True
         self.will: Will | None = None
         self.remote_addr = remote_addr
@@ -85,7 +90,7 @@ class Output(Publisher):
         return self.phase is CLOSED
 
     def can_write(self) -> bool:
-        """Whether a message may be written now: the client takes what it is sent."""
+        """Whether a message may be written now: the transport and `out` have room."""
         return self.writable and self.out_size < self.context.write_buffer_high
 
     def takes(self, packet_size: int) -> bool:
@@ -93,7 +98,7 @@ class Output(Publisher):
         return self.maximum_packet_size == 0 or packet_size <= self.maximum_packet_size
 
     def write_packets(self, data: bytes, count: int) -> None:
-        """`count` whole packets; they leave with the rest of this turn in one write."""
+        """Add `count` whole packets to the output of this turn, which is sent in one write."""
         self.out.append(data)
         self.out_size += len(data)
         self.packets_sent += count
@@ -102,13 +107,13 @@ class Output(Publisher):
             self.context.dirty.append(self)
 
     def call_again(self) -> None:
-        """To be asked for output in the next round, also when there is none yet."""
+        """Have the shell take output once more, even if there is none yet."""
         if not self.dirty:
             self.dirty = True
             self.context.dirty.append(self)
 
     def close(self, text: str) -> None:
-        """No more input; the shell writes what is left and closes the socket."""
+        """Take no more input. The shell writes the rest of the output and closes the socket."""
         self.phase = CLOSED
         self.close_text = text
         self.context.timers.cancel(self)

@@ -131,7 +131,7 @@ class Session(Subscriber):
     # --- outgoing ---
 
     def _open_connection(self) -> Output | None:
-        """The connection if a message may be written to it now, in front of no queued one."""
+        """The connection, if it takes a message now and no message is queued in front of that."""
         connection = self.connection
         if connection is None or self.queue.count or not connection.can_write():
             return None
@@ -340,8 +340,8 @@ class Session(Subscriber):
     # --- publishers that are too fast for this session ---
 
     def _hold_publisher(self, publisher: Publisher, now: float) -> None:
-        """Past its half the queue holds its publishers, for at most publisher_hold_max for each backlog. A receiver that
-        stays stuck then loses messages, which are counted, and holds nobody."""
+        """Hold a publisher because the queue is past its half, for at most publisher_hold_max for each backlog. A receiver
+        that takes nothing for longer loses messages, which are counted, and holds nobody."""
         if publisher is self.connection:
             return
         if self.held is None:
@@ -360,7 +360,7 @@ class Session(Subscriber):
         return self.queue.is_drained(self.queue_max, self.context.settings.max_queued_bytes)
 
     def _release_publishers(self, is_over: bool) -> None:
-        """is_over: the backlog has gone, and a later one may hold publishers again."""
+        """Release all held publishers. is_over: the backlog has gone; a later one may hold publishers again."""
         held = self.held
         if held is None:
             return

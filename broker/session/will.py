@@ -1,4 +1,4 @@
-"""The Will of a client whose connection ended without DISCONNECT, waiting for its delay [MQTT5 3.1.2.5, 3.1.3.2.2]."""
+"""The Will Message of a client whose connection ended without DISCONNECT, and its delay [MQTT5 3.1.2.5, 3.1.3.2.2]."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from broker.timers import Timed
 
 
 def will_message(will: Will, client_id: str, now: float) -> Message:
-    """The application message of a will that is published at `now`."""
+    """The message of a will that is published at `now`."""
     expires_at = NEVER if will.message_expiry_interval is None else now + will.message_expiry_interval
     return Message(will.topic, will.payload, will.qos, will.retain, will.properties, expires_at, client_id)
 
 
 class PendingWill(Timed):
-    """Published when the delay has passed or the session ends, whichever is first; not if the client came back."""
+    """A will that is published when its delay has passed or the session ends, whichever is first, unless the client comes
+    back before that [MQTT-3.1.3-9].
+
+    at  monotonic seconds, NEVER once it is published or cancelled
+    """
 
     def __init__(self, context: Context, client_id: str, will: Will, at: float) -> None:
         super().__init__()

@@ -105,7 +105,7 @@ async def test_who_connects_leaves_and_is_refused_is_told(nodes: Nodes, clients:
     assert {connected["level"], gone["level"], refused["level"]} == {"info"}
     assert (connected["client_id"], connected["version"], connected["keep_alive"]) == ("guest", 4, 60)
     assert (gone["client_id"], gone["reason"]) == ("guest", "client disconnected")
-    assert (refused["client_id"], refused["reason"]) == ("x", "enhanced authentication is not offered here")
+    assert (refused["client_id"], refused["reason"]) == ("x", "this server has no enhanced authentication")
     assert refused["addr"].startswith("127.0.0.1:")
 
 
