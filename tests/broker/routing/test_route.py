@@ -1,0 +1,28 @@
+"""Receivers merge overlapping subscriptions of one session [MQTT-3.3.4-2]."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.routing.route import Receiver
+from broker.routing.subscriber import Subscriber
+from broker.routing.subscription import Subscription
+
+OPTIONS = st.tuples(st.integers(0, 2), st.booleans(), st.booleans(), st.sampled_from([0, 0, 1, 5, 268_435_455]))
+
+
+@given(st.lists(OPTIONS, min_size=1, max_size=6))
+def test_merge(options: list[tuple[int, bool, bool, int]]) -> None:
+    session = Subscriber("c")
+    subscriptions = [
+        Subscription(session, b"", b"a", qos, no_local, retain_as_published, 0, identifier)
+        for qos, no_local, retain_as_published, identifier in options
+    ]
+    receiver = Receiver(subscriptions[0])
+    for subscription in subscriptions[1:]:
+        receiver.merge(subscription)
+    identifiers = list(receiver.identifiers) if receiver.more_identifiers is None else receiver.more_identifiers
+    assert receiver.session is session
+    assert receiver.qos == max(qos for qos, _, _, _ in options)
+    assert receiver.no_local == all(no_local for _, no_local, _, _ in options)
+    assert receiver.retain_as_published == any(retain for _, _, retain, _ in options)
+    assert identifiers == [identifier for _, _, _, identifier in options if identifier]
