@@ -1,0 +1,82 @@
+"""Stop and reload of a node inside this process."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import structlog
+
+from broker.config.settings import LogSettings, Settings
+from broker.plugins import Plugin
+from broker.server import lifecycle
+from broker.server.lifecycle import Server
+from broker.server.logging import setup_logging
+
+TIMEOUT = 30.0
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    former = structlog.get_config()
+    stream = io.StringIO()
+    setup_logging(LogSettings(), stream)
+    yield stream
+    structlog.configure(**former)
+
+
+class Hanging(Plugin):
+    """`leave` never ends."""
+
+    async def leave(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Failing(Plugin):
+    async def leave(self) -> None:
+        raise RuntimeError("the leave failed")
+
+
+class Good(Plugin):
+    is_stopped = False
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+
+async def test_a_plugin_that_hangs_or_fails_does_not_hold_up_the_stop(
+    log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "LEAVE_SECONDS_MAX", 0.01)
+    server = Server(Settings(listeners=()))
+    good = Good(server)
+    server.plugins = [Hanging(server), Failing(server), good]
+    async with asyncio.timeout(TIMEOUT):
+        await server.stop()
+        await server.stop()
+        await server.wait_stopped()
+    assert good.is_stopped
+    assert log.getvalue().count("not done in time") == 1
+    assert log.getvalue().count("RuntimeError: the leave failed") == 1
+
+
+async def test_a_reload_takes_mqtt_and_log_and_names_the_other_keys(log: io.StringIO) -> None:
+    server = Server(Settings(listeners=()))
+    former = server.settings
+    changed = replace(
+        former,
+        mqtt=replace(former.mqtt, max_packet_size=1_000),
+        log=replace(former.log, clients=False),
+        pid_file="/run/other.pid",
+    )
+    for _ in range(2):  # until the restart each reload names the key
+        assert await server.reload(changed) == ["pid_file"]
+        assert server.settings.pid_file == former.pid_file
+        assert server.broker.max_packet_size == 1_000
+        assert server.broker.observer is None
+    await server.reload(former)
+    assert server.broker.observer is not None
+    await server.stop()
