@@ -94,8 +94,5 @@ class ApiServer:
     def _served(self, kind: str, listeners: tuple[ApiListener, ...]) -> Iterator[tuple[str, ApiListener]]:
         """(configuration key, listener) of each listener that is opened."""
         for index, listener in enumerate(listeners):
-            key = f"api.{kind}[{index}].address"
-            if listener.is_served:
-                yield key, listener
-            else:
-                self._log.warning("listener not opened: TLS is not there yet", key=key, address=str(listener.address))
+            if listener.is_served:  # the loader has warned of others
+                yield f"api.{kind}[{index}].address", listener

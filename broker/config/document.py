@@ -34,7 +34,7 @@ A node reads one YAML file: `gmqttd start -c FILE`, by default `gmqtt.yml` in th
 for TLS or for the plugin `auth`. `gmqttd check -c FILE` prints the effective configuration, or every fault with its line.
 
 - An unknown key is a fault. A key without a value is a key that is not set.
-- A key whose feature is *not there yet* draws a warning, which says what happens instead. Where the feature is one of
+- A key whose feature is *not supported yet* draws a warning, which says what happens instead. Where the feature is one of
   security, and for any name in `plugin_order` that is not installed, the node does not start;
   `--allow-missing` turns that fault into a warning too.
 - `plugin_order` takes any installed plugin. Its keys stand in `plugins.NAME`, are checked and printed as all others, and
@@ -80,8 +80,8 @@ def _meaning(key: Key) -> str:
     parts = [setting.doc, setting.price]
     if setting.later:
         refused = "a node does not start with it; with `--allow-missing` " if setting.is_security else ""
-        parts.append(f"*Not there yet: {refused}{setting.later}.*")
-    parts += [f"*`{word}` is not there yet: {instead}.*" for word, instead in setting.later_words]
+        parts.append(f"*Not supported yet: {refused}{setting.later}.*")
+    parts += [f"*`{word}` is not supported yet: {instead}.*" for word, instead in setting.later_words]
     parts += [f"Also written `{alias}`." for alias in setting.aliases]
     if setting.source is Source.EXTENSION:
         parts.append("*Extension.*")
@@ -173,7 +173,7 @@ def _write_section(section: type[Any], path: str, lines: list[str]) -> None:
             example = getattr(setting.kind, "example", "")
             key_lines.append(f'{indent}# {key.name}: "{example}"')
         else:
-            # Setting a key whose feature is not there yet draws a warning.
+            # Setting a key whose feature is not supported yet draws a warning.
             key_lines.append(f"{indent}{'# ' if setting.later else ''}{key.name}: {_yaml_value(key)}")
         if isinstance(setting.kind, Section) and (setting.later or path == "plugins."):
             key_lines = [f"#{line}" for line in key_lines]

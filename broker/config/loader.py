@@ -119,6 +119,7 @@ class _Reading:
         self._file = file
         self._allow_missing = allow_missing
         self._faults: list[Fault] = []
+        self._missing_faults: list[Fault] = []  # these keep no other rule from being checked
         self._warnings: list[Warning] = []
         self._lines: dict[str, int] = {}
         self._nodes_seen = 0
@@ -130,6 +131,7 @@ class _Reading:
             self._check_plugins(settings)
             for key, text in check_settings(settings):
                 self._faults.append(Fault(self._file, self._lines.get(key, 0), key, text))
+        self._faults[:0] = self._missing_faults
         if self._faults:
             self._faults.sort(key=lambda fault: fault.line)
             more = len(self._faults) - FAULTS_MAX
@@ -154,7 +156,7 @@ class _Reading:
                 hint = f"the nearest is {near[0]}" if near else f"installed are {', '.join(installed) or 'none'}"
                 self._missing(self._lines[key], key, f'no plugin "{name}" is installed; {hint}', True)
             else:
-                text = f'"{name}" is not there yet: {missing.instead}'
+                text = f'"{name}" is not supported yet: {missing.instead}'
                 self._missing(self._lines[key], key, text, missing.is_security)
         for name in installed:
             path = f"plugins.{name}"
@@ -166,7 +168,7 @@ class _Reading:
         """The file asks for something that is not there."""
         if refuses and not self._allow_missing:
             text = f"{text}; --allow-missing starts without it"
-            self._faults.append(Fault(self._file, line, path, text))
+            self._missing_faults.append(Fault(self._file, line, path, text))
         else:
             self._warnings.append(Warning(self._file, line, path, text))
 
@@ -305,7 +307,7 @@ class _Reading:
         setting = key.setting
         if setting.later:
             line = node.start_mark.line + 1
-            self._missing(line, path, f"this is not there yet: {setting.later}", setting.is_security)
+            self._missing(line, path, f"not supported yet: {setting.later}", setting.is_security)
         for word, instead in setting.later_words:
             if value == word:
-                self._warn(node, path, f'"{word}" is not there yet: {instead}')
+                self._warn(node, path, f'"{word}" is not supported yet: {instead}')

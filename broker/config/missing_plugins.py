@@ -1,4 +1,4 @@
-"""Plugins of the Go broker that are not there yet. Their keys are read and checked, so that its files load."""
+"""Plugins of the Go broker that are not supported yet. Their keys are read and checked, so that its files load."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ HIDDEN: Final = "***"
 
 
 def effective_yaml(settings: Settings) -> str:
-    """Every key with its value. Left out are keys without a value, and those whose feature is not there yet at their default:
-    setting them draws a warning."""
+    """Every key with its value. Left out are keys without a value, and keys of features that are not supported yet at their
+    default: setting them draws a warning."""
     text: str = yaml.safe_dump(to_plain(settings), sort_keys=False, allow_unicode=True, width=120)
     return text
 

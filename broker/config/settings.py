@@ -73,7 +73,7 @@ class ListenerSettings:
 
     @property
     def is_served(self) -> bool:
-        """False with TLS and WebSocket, which are not there yet. A listener with TLS is never opened in plain text."""
+        """False with TLS and WebSocket, which are not supported yet. A listener with TLS is never opened in plain text."""
         return self.tls is None and self.websocket is None
 
 
@@ -114,7 +114,7 @@ class ApiListener:
 
     @property
     def is_served(self) -> bool:
-        """False with TLS, which is not there yet. An address with TLS is never opened in plain text."""
+        """False with TLS, which is not supported yet. An address with TLS is never opened in plain text."""
         return self.tls is None
 
 

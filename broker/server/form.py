@@ -56,7 +56,7 @@ def log_form(log: Any) -> None:
         "starting", version=installed_version(), form=form.name, reason=form.reason, python=platform.python_version()
     )
     if form.name == "interpreted":
-        log.warning("the interpreted form takes three to six times the CPU of the compiled one", compiled_by=REMEDY)
+        log.warning("the interpreted form takes three to six times the CPU of the compiled one", remedy=REMEDY)
 
 
 def shared_folder() -> Path:

@@ -58,7 +58,7 @@ class Server(Host):
             await plugin.start()
         self.flush_soon()
         self._started = True
-        self.log.info("started", listeners=self.listeners.addresses)
+        self.log.info("listeners started", mqtt=self.listeners.addresses)
         self._counter_logs = self._make_counter_logs()
         self._counter_logs.start()
 

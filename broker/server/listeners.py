@@ -44,12 +44,8 @@ class Listeners:
     async def start(self) -> None:
         """Open every listener that is served. Raises StartError for the first that cannot be opened."""
         for index, listener in enumerate(self._server.settings.listeners):
-            if not listener.is_served:
-                self._server.log.warning(
-                    "listener not opened: this version lacks the feature", address=str(listener.address)
-                )
-                continue
-            await self._open(listener.address, f"listeners[{index}].address")
+            if listener.is_served:  # the loader has warned of others
+                await self._open(listener.address, f"listeners[{index}].address")
 
     def make_protocol(self) -> ClientProtocol:
         """The shell of a new connection, with a packet dump when the log settings ask for it."""

@@ -163,14 +163,14 @@ class Run:
         if result.settings is None:
             for fault in result.faults:
                 self._log.error(str(fault))
-            self._log.error("the configuration is not taken, the node runs on with the former one")
+            self._log.error("configuration not reloaded, the node keeps the former one")
             return
         setup_logging(result.settings.log)
         self._warn_of_few_files(result.settings)
         need_restart = await self._server.reload(within_files(result.settings, self._file_limit))
         for key in need_restart:
             self._log.warning("this change takes effect after a restart", key=key)
-        self._log.info("the configuration is taken", file=self._config_file)
+        self._log.info("configuration reloaded", file=self._config_file)
 
 
 def _settle_memory() -> None:

@@ -95,7 +95,7 @@ class GossipShell:
         self._server = await self._loop.create_server(
             lambda: AcceptedStream(self._link), sock=sockets.stream, backlog=TCP_BACKLOG
         )
-        self._log("info", "gossip listens", {"host": self._bind_host, "port": sockets.port})
+        self._log("debug", "gossip listens", {"host": self._bind_host, "port": sockets.port})
         self.flush()
 
     async def stop(self) -> None:

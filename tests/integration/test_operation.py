@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mqtt_client import Clients
     from node_process import Node, Nodes
 
-TAKEN: Final = "the configuration is taken"
+TAKEN: Final = "configuration reloaded"
 
 
 def events(node: Node, name: str) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ async def test_reload(nodes: Nodes, clients: Clients) -> None:
 
     node.config_path.write_text("mqtt: {max_connections: many}\n")
     node.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
-    await node.logged("the configuration is not taken")
+    await node.logged("configuration not reloaded")
     await first.ping()
 
 

@@ -271,14 +271,17 @@ TLS = "listeners: [{address: ':1883'}, {address: ':8883', tls: {cert: a, key: b}
     [
         (
             "listeners: [{address: ':1883'}, {address: ':1', websocket: {path: /}}]\n",
-            "x.yml:1: listeners[1].websocket: this is not there yet: this listener is not opened",
+            "x.yml:1: listeners[1].websocket: not supported yet: this listener is not opened",
         ),
-        ("persistence: {type: redis}\n", 'persistence.type: "redis" is not there yet: everything is kept in memory'),
-        ("persistence: {redis: {database: 3}}\n", "persistence.redis: this is not there yet"),
-        ("mqtt: {inflight_expiry: 1s}\n", "mqtt.inflight_expiry: this is not there yet"),
-        ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus: this is not there yet: no metrics are served"),
-        ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth: this is not there yet: every client is let in"),
-        ("plugin_order: [prometheus]\n", 'plugin_order[0]: "prometheus" is not there yet: no metrics are served'),
+        (
+            "persistence: {type: redis}\n",
+            'persistence.type: "redis" is not supported yet: everything is kept in memory',
+        ),
+        ("persistence: {redis: {database: 3}}\n", "persistence.redis: not supported yet"),
+        ("mqtt: {inflight_expiry: 1s}\n", "mqtt.inflight_expiry: not supported yet"),
+        ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus: not supported yet: no metrics are served"),
+        ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth: not supported yet: every client is let in"),
+        ("plugin_order: [prometheus]\n", 'plugin_order[0]: "prometheus" is not supported yet: no metrics are served'),
         ("config_dir: /etc/gmqtt\n", "config_dir: this key has no effect, here as in the Go broker"),
         ("mqtt: {max_awaiting_rel: 100}\n", "mqtt.max_awaiting_rel: this key has no effect"),
         ("plugins: {admin: {http: {enable: true}}}\n", "plugins.admin: this key has no effect"),
@@ -311,18 +314,18 @@ def test_what_is_not_there_yet_is_accepted_with_a_warning(text: str, warning: st
 )
 def test_the_default_of_what_is_not_there_yet_draws_a_warning_too(key: str, value: str) -> None:
     (found,) = warnings(value)
-    assert f"{key}: this is not there yet" in found
+    assert f"{key}: not supported yet" in found
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (TLS, "x.yml:1: listeners[1].tls: this is not there yet: this listener is not opened"),
-        ("api: {grpc: [{address: ':1', tls: {cert: a}}]}\n", "api.grpc[0].tls: this is not there yet"),
-        ("api: {http: [{address: ':1', tls: {}}]}\n", "api.http[0].tls: this is not there yet"),
+        (TLS, "x.yml:1: listeners[1].tls: not supported yet: this listener is not opened"),
+        ("api: {grpc: [{address: ':1', tls: {cert: a}}]}\n", "api.grpc[0].tls: not supported yet"),
+        ("api: {http: [{address: ':1', tls: {}}]}\n", "api.http[0].tls: not supported yet"),
         (
             "plugin_order: [auth]\n",
-            'plugin_order[0]: "auth" is not there yet: every client is let in without a password',
+            'plugin_order[0]: "auth" is not supported yet: every client is let in without a password',
         ),
         ("plugin_order: [acl]\n", 'plugin_order[0]: no plugin "acl" is installed'),
     ],
@@ -338,8 +341,9 @@ def test_a_node_does_not_start_without_the_security_that_its_file_asks_for(text:
 
 def test_a_node_never_serves_nobody() -> None:
     """Nor opens without encryption what was to be encrypted."""
-    result = read("listeners: [{address: ':8883', tls: {}}]\n", allow_missing=True)
-    assert [fault.key for fault in result.faults] == ["listeners"]
+    only_tls = "listeners: [{address: ':8883', tls: {}}]\n"
+    assert [fault.key for fault in read(only_tls).faults] == ["listeners[0].tls", "listeners"]
+    assert [fault.key for fault in read(only_tls, allow_missing=True).faults] == ["listeners"]
     result = read(TLS, allow_missing=True)
     assert result.settings is not None
     assert [listener.is_served for listener in result.settings.listeners] == [True, False]

@@ -32,7 +32,7 @@ def test_check_prints_what_is_in_effect(tmp_path: Path) -> None:
     assert "  max_inflight: 7\n" in result.stdout
     assert "hunter2" not in result.output
     assert "warning: " in result.stderr
-    assert "persistence.redis: this is not there yet" in result.stderr
+    assert "persistence.redis: not supported yet" in result.stderr
     assert load_bytes(result.stdout.encode(), "printed").settings is not None
 
 
@@ -108,7 +108,8 @@ def test_what_is_missing_is_a_fault_until_it_is_allowed(tmp_path: Path, command:
     result = call(command, "-c", str(config))
     assert result.exit_code == 2
     assert (
-        'plugin_order[0]: "auth" is not there yet: every client is let in without a password; --allow' in result.stderr
+        'plugin_order[0]: "auth" is not supported yet: every client is let in without a password; --allow'
+        in result.stderr
     )
 
 
@@ -118,7 +119,7 @@ def test_check_warns_of_what_is_missing_and_allowed(tmp_path: Path) -> None:
     result = call("check", "-c", str(config), "--allow-missing")
     assert result.exit_code == 0
     assert result.stderr == (
-        f'warning: {config}:1: plugin_order[0]: "auth" is not there yet: every client is let in without a password\n'
+        f'warning: {config}:1: plugin_order[0]: "auth" is not supported yet: every client is let in without a password\n'
     )
 
 

@@ -45,7 +45,7 @@ def test_only_the_interpreted_form_warns(monkeypatch: pytest.MonkeyPatch, name: 
     assert (first[1], first[2]["form"], first[2]["reason"]) == ("starting", name, "because")
     for _, event, values in lines.written[1:]:
         assert "interpreted" in event
-        assert "C compiler" in values["compiled_by"]
+        assert "C compiler" in values["remedy"]
 
 
 def test_the_shared_folder_has_the_configurations_and_the_documentation() -> None:
