@@ -1,6 +1,5 @@
 """Packets for a small Maximum Packet Size, and the cuts that AUTH and DISCONNECT allow."""
 
-
 import pytest
 
 from broker.codec.packets import Auth, ConnAck, Disconnect, Packet, Properties, PubAck, Publish, SubAck, UnsubAck
