@@ -18,11 +18,12 @@ class Inflight:
     next_packet_id  where the search for a free packet identifier begins
     """
 
-    __slots__ = ("_by_id", "_resend", "next_packet_id")
+    __slots__ = ("_by_id", "_quota_used", "_resend", "next_packet_id")
 
     def __init__(self) -> None:
         self._by_id: dict[int, Outgoing] = {}
-        self._resend: deque[Outgoing] | None = None
+        self._resend: deque[Outgoing] | None = None  # messages that are still to be sent again
+        self._quota_used = 0  # while there are such messages: of the send quota [MQTT5 4.9]
         self.next_packet_id = 1
 
     def __len__(self) -> int:
@@ -64,7 +65,7 @@ class Inflight:
 
     def discard(self, packet_id: int) -> None:
         """Remove a message that is larger than the client's new Maximum Packet Size."""
-        self._by_id.pop(packet_id, None)
+        self._remove(packet_id)
 
     # --- acknowledgements: False when no message with the packet identifier waits for such a packet ---
 
@@ -73,7 +74,7 @@ class Inflight:
         outgoing = self._by_id.get(packet_id)
         if outgoing is None or outgoing.state != AWAIT_PUBACK:
             return False
-        del self._by_id[packet_id]
+        self._remove(packet_id)
         return True
 
     def received(self, packet_id: int, failed: bool) -> bool:
@@ -82,7 +83,7 @@ class Inflight:
         if outgoing is None or outgoing.state not in (AWAIT_PUBREC, AWAIT_PUBCOMP):
             return False
         if failed:
-            del self._by_id[packet_id]
+            self._remove(packet_id)
         else:
             outgoing.state = AWAIT_PUBCOMP
             outgoing.message = None
@@ -93,26 +94,35 @@ class Inflight:
         outgoing = self._by_id.get(packet_id)
         if outgoing is None or outgoing.state != AWAIT_PUBCOMP:
             return False
-        del self._by_id[packet_id]
+        self._remove(packet_id)
         return True
+
+    def _remove(self, packet_id: int) -> None:
+        del self._by_id[packet_id]
+        if self._quota_used:
+            self._quota_used -= 1  # whether or not the message was sent again
 
     # --- after a reconnect ---
 
     def begin_resend(self) -> None:
         """The client is connected again: all messages are to be sent again, in order [MQTT-4.4.0-1]."""
         self._resend = deque(self._by_id.values()) if self._by_id else None
+        self._quota_used = 0
 
     def end_resend(self) -> None:
         """The connection has ended."""
         self._resend = None
+        self._quota_used = 0
 
     def next_resend(self, window: int) -> Outgoing | None:
         """The next message to send again; None when none is left, or the client's window has no room."""
         resend = self._resend
         while resend:
-            if len(self._by_id) - len(resend) >= window:
+            if self._quota_used >= window:
                 return None
             outgoing = resend.popleft()
             if self._by_id.get(outgoing.packet_id) is outgoing:  # else the client has acknowledged it in the meantime
+                self._quota_used += 1
                 return outgoing
+        self.end_resend()
         return None

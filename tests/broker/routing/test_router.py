@@ -13,7 +13,6 @@ from broker.codec.packets import SubscribeFilter
 from broker.codec.writer import encode_publish
 from broker.message import Message
 from broker.routing.router import ROUTE_TOPIC_BYTES_MAX, ROUTES_MAX
-from broker.session.handover import HANDED_OVER_MAX
 
 # --- overlapping subscriptions ---
 
@@ -160,112 +159,6 @@ def test_members_that_are_away_come_last(world: Any) -> None:
     for _ in range(6):
         world.publish(b"a", qos=1)
     assert [world.broker.sessions[f"m{number}"].queue_length() for number in range(3)] == [2, 2, 2]
-
-
-def published(world: Any, qos: int, count: int = 4) -> list[bytes]:
-    payloads = [b"%d" % number for number in range(count)]
-    for payload in payloads:
-        world.publish(b"a", payload, qos=qos)
-    return payloads
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_others_get_what_a_member_leaves_behind(make_world: Any, version: int) -> None:
-    """Its session ends: QoS 1 that it did not acknowledge, and what waited for it, goes to others (4.8.2)."""
-    world = make_world(max_inflight=2)
-    lazy = world.connect("lazy", version, auto=False)
-    lazy.subscribe(b"$share/g/a")
-    payloads = published(world, 1)
-    other = world.connect("other", version)
-    other.subscribe(b"$share/g/a")
-    lazy.cut()
-    publishes = other.take_publishes()
-    assert [(publish.payload, publish.dup) for publish in publishes] == [(payload, False) for payload in payloads]
-    assert world.drops() == {}
-    world.check()
-
-
-def test_a_session_that_goes_on_keeps_its_messages(world: Any) -> None:
-    lazy = world.connect("lazy", auto=False, expiry=100)
-    lazy.subscribe(b"$share/g/a")
-    payloads = published(world, 1)
-    other = world.connect("other", expiry=100)
-    other.subscribe(b"$share/g/a")
-    lazy.cut()
-    world.advance(99.0)
-    assert other.take_publishes() == []
-    world.advance(2.0)
-    assert other.take_payloads() == payloads
-
-
-def test_qos_2_that_was_sent_is_nobody_elses(make_world: Any) -> None:
-    """[MQTT-4.8.2-5]; what was not sent yet goes on."""
-    world = make_world(max_inflight=2)
-    lazy = world.connect("lazy", auto=False)
-    lazy.subscribe(b"$share/g/a")
-    published(world, 2)
-    other = world.connect("other")
-    other.subscribe(b"$share/g/a")
-    lazy.cut()
-    assert other.take_payloads() == [b"2", b"3"]
-
-
-@pytest.mark.parametrize("also", [b"a", b"$share/h/+", b"#"])
-def test_what_may_have_come_otherwise_ends_with_the_session(make_world: Any, also: bytes) -> None:
-    """The client's own copy, or one of another group: others have theirs."""
-    world = make_world(max_inflight=2)
-    lazy = world.connect("lazy", auto=False)
-    lazy.subscribe(b"$share/g/a", also)
-    published(world, 1, 2)
-    other = world.connect("other")
-    other.subscribe(b"$share/g/a", b"$share/h/+")
-    lazy.cut()
-    assert other.take_publishes() == []
-    assert world.drops() == {"session_ended": 2}
-
-
-def test_nobody_else_in_the_group(make_world: Any) -> None:
-    world = make_world(max_inflight=1)
-    lazy = world.connect("lazy", auto=False)
-    lazy.subscribe(b"$share/g/a")
-    published(world, 1)
-    lazy.cut()
-    assert world.drops() == {"session_ended": 3}
-
-
-def test_what_waited_too_long_is_left_to_nobody(make_world: Any) -> None:
-    """`message_expiry` of a queue, where the message itself has no end."""
-    world = make_world(message_expiry=10.0)
-    lazy = world.connect("lazy", expiry=15)
-    lazy.subscribe(b"$share/g/a")
-    lazy.cut()
-    published(world, 1, 2)
-    other = world.connect("other")
-    other.subscribe(b"$share/g/a")
-    world.advance(20.0)
-    assert list(world.broker.sessions) == ["other"]
-    assert other.take_publishes() == []
-    assert world.drops() == {"session_ended": 2}
-
-
-def test_what_is_left_behind_is_bounded(make_world: Any) -> None:
-    """A stop of the node hands nothing over: it would wander from one that is closed to the next."""
-    world = make_world(max_inflight=10)
-    for stops in (False, True):
-        lazy = world.connect("lazy", auto=False)
-        lazy.subscribe(b"$share/g/a")
-        published(world, 1, HANDED_OVER_MAX + 50)
-        other = world.connect("other")
-        other.subscribe(b"$share/g/a")
-        if stops:
-            world.broker.shut_down(world.now)
-            world.flush()
-            assert other.take_publishes() == []
-        else:
-            lazy.cut()
-            assert len(other.take_publishes()) == HANDED_OVER_MAX
-            assert world.drops() == {"session_ended": 50}
-            other.cut()
 
 
 def test_groups_and_ordinary_subscriptions_stand_side_by_side(world: Any) -> None:

@@ -14,6 +14,7 @@ from broker.codec.packets import (
     Disconnect,
     Packet,
     PingReq,
+    PingResp,
     Properties,
     PubAck,
     PubComp,
@@ -312,3 +313,78 @@ def test_a_slow_receiver_that_only_pings_is_read(make_world: Any) -> None:
         publisher.send(PingReq())
     assert client.reading
     assert not client.closed
+
+
+def test_a_large_packet_is_refused_on_sight_of_its_header(make_world: Any) -> None:
+    world = make_world(max_packet_size=1000)
+    client = world.connect()
+    client.send_bytes(b"\x30\x80\x80\x80\x01")
+    assert [p.reason_code for p in client.packets] == [0x95]
+    assert client.connection.waiting_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "maximum", "watched"),
+    [(5, 10, 300, 10), (5, 0, 300, 300), (5, 600, 300, 300), (5, 0, 0, 0), (4, 10, 300, 10), (4, 600, 0, 600)],
+)
+def test_keep_alive(make_world: Any, version: int, asked: int, maximum: int, watched: int) -> None:
+    """One and a half intervals of silence [MQTT-3.1.2-22]; Server Keep Alive [MQTT-3.2.2-21] [MQTT-3.2.2-22]."""
+    world = make_world(max_keepalive=maximum)
+    client = world.connect("c", version, keep_alive=asked)
+    assert client.connack is not None
+    announced = client.connack.properties.get(props.SERVER_KEEP_ALIVE)
+    assert announced == (watched if version == 5 and watched != asked else None)
+    if watched == 0:
+        world.advance(100_000)
+        assert not client.closed
+        return
+    for _ in range(3):
+        world.advance(watched * 1.4)
+        client.send(PingReq())
+    world.advance(watched * 1.5 - 0.01)
+    assert not client.closed
+    world.advance(0.3)
+    assert client.closed
+    last = client.packets[-1]
+    if version == 5:
+        assert isinstance(last, Disconnect)
+        assert last.reason_code == 0x8D
+    else:
+        assert isinstance(last, PingResp)
+
+
+def test_no_connect_in_time(make_world: Any) -> None:
+    world = make_world(connect_timeout=5.0)
+    client = world.open()
+    world.advance(4.9)
+    client.send_bytes(encode_packet(Connect("c", 5), 5)[:5])
+    assert not client.closed
+    world.advance(0.4)
+    assert client.closed
+    assert client.output == b""
+    assert len(world.broker.timers) == 0
+    assert world.broker.counters.connections_refused == 1
+
+
+def test_half_a_packet(make_world: Any) -> None:
+    """The rest of a packet is waited for no longer than connect_timeout, and bytes one by one do not make it longer."""
+    world = make_world(connect_timeout=5.0, max_keepalive=0)
+    client = world.connect()
+    for _ in range(5):
+        world.advance(1.0)
+        assert not client.closed
+        client.send_bytes(b"\x30\x50" if client.connection.waiting_bytes() == 0 else b"\0")
+    world.advance(1.4)
+    assert client.closed
+    assert [p.reason_code for p in client.packets] == [0x8D]
+
+
+def test_a_large_packet_may_take_its_time(make_world: Any) -> None:
+    world = make_world(connect_timeout=5.0)
+    client = world.connect()
+    client.subscribe(b"a")
+    data = encode_packet(Publish(b"a", bytes(500_000)), 5)
+    for at in range(0, len(data), 50_000):
+        client.send_bytes(data[at : at + 50_000])
+        world.advance(1.5)
+    assert [len(payload) for payload in client.take_payloads()] == [500_000]

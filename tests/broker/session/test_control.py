@@ -16,7 +16,10 @@ from broker.codec.packets import (
     PingResp,
     Publish,
     SubAck,
+    Subscribe,
+    SubscribeFilter,
     UnsubAck,
+    Unsubscribe,
     Will,
 )
 from broker.codec.writer import encode_packet
@@ -192,14 +195,6 @@ def test_a_limit_that_is_ignored(make_world: Any, name: str, packet: Publish, co
     assert client.closed
 
 
-def test_a_large_packet_is_refused_on_sight_of_its_header(make_world: Any) -> None:
-    world = make_world(max_packet_size=1000)
-    client = world.connect()
-    client.send_bytes(b"\x30\x80\x80\x80\x01")
-    assert [p.reason_code for p in client.packets] == [0x95]
-    assert client.connection.waiting_bytes() == 0
-
-
 @pytest.mark.parametrize(
     ("will", "limits", "reason_code", "return_code"),
     [
@@ -342,67 +337,63 @@ def test_shut_down(world: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "asked", "maximum", "watched"),
-    [(5, 10, 300, 10), (5, 0, 300, 300), (5, 600, 300, 300), (5, 0, 0, 0), (4, 10, 300, 10), (4, 600, 0, 600)],
+    ("maximum", "answer"), [(1, b""), (4, b""), (5, b"\x20\x03\0\x95\0"), (18, b"\x20\x03\0\x95\0")]
 )
-def test_keep_alive(make_world: Any, version: int, asked: int, maximum: int, watched: int) -> None:
-    """One and a half intervals of silence [MQTT-3.1.2-22]; Server Keep Alive [MQTT-3.2.2-21] [MQTT-3.2.2-22]."""
-    world = make_world(max_keepalive=maximum)
-    client = world.connect("c", version, keep_alive=asked)
-    assert client.connack is not None
-    announced = client.connack.properties.get(props.SERVER_KEEP_ALIVE)
-    assert announced == (watched if version == 5 and watched != asked else None)
-    if watched == 0:
-        world.advance(100_000)
-        assert not client.closed
-        return
-    for _ in range(3):
-        world.advance(watched * 1.4)
-        client.send(PingReq())
-    world.advance(watched * 1.5 - 0.01)
-    assert not client.closed
-    world.advance(0.3)
-    assert client.closed
-    last = client.packets[-1]
-    if version == 5:
-        assert isinstance(last, Disconnect)
-        assert last.reason_code == 0x8D
-    else:
-        assert isinstance(last, PingResp)
-
-
-def test_no_connect_in_time(make_world: Any) -> None:
-    world = make_world(connect_timeout=5.0)
+def test_a_client_that_cannot_take_its_connack(world: Any, maximum: int, answer: bytes) -> None:
+    """[MQTT-3.1.2-24] and [MQTT-3.2.0-1]: it would get messages and acknowledgements before, or instead of, a CONNACK."""
+    world.connect("c", clean_start=False, expiry=100).subscribe(b"a")
     client = world.open()
-    world.advance(4.9)
-    client.send_bytes(CONNECT_5[:5])
-    assert not client.closed
-    world.advance(0.4)
+    client.connect("c", clean_start=False, expiry=100, properties={props.MAXIMUM_PACKET_SIZE: maximum})
+    assert client.output == answer
     assert client.closed
-    assert client.output == b""
-    assert len(world.broker.timers) == 0
-    assert world.broker.counters.connections_refused == 1
+    assert world.broker.sessions["c"].connection is not None  # nothing was taken over
+    assert world.connect("d", properties={props.MAXIMUM_PACKET_SIZE: 19}).connack.reason_code == 0
 
 
-def test_half_a_packet(make_world: Any) -> None:
-    """The rest of a packet is waited for no longer than connect_timeout, and bytes one by one do not make it longer."""
-    world = make_world(connect_timeout=5.0, max_keepalive=0)
-    client = world.connect()
-    for _ in range(5):
-        world.advance(1.0)
-        assert not client.closed
-        client.send_bytes(b"\x30\x50" if client.connection.waiting_bytes() == 0 else b"\0")
-    world.advance(1.4)
+def test_answers_above_the_maximum_packet_size_of_the_client(world: Any) -> None:
+    """Nothing is subscribed or unsubscribed that the client is not told of; the close says why."""
+    few, many = [b"%d" % number for number in range(10)], [b"%d" % number for number in range(50)]
+    client = world.connect("c", expiry=100, properties={props.MAXIMUM_PACKET_SIZE: 40})
+    assert client.subscribe(*few) == [2] * 10
+    client.send(Subscribe(1, [SubscribeFilter(topic_filter) for topic_filter in many]))
+    assert [p.reason_code for p in client.packets] == [0x95]
     assert client.closed
-    assert [p.reason_code for p in client.packets] == [0x8D]
+    assert list(world.broker.sessions["c"].subscriptions) == few
+    client = world.connect("c", clean_start=False, expiry=100, properties={props.MAXIMUM_PACKET_SIZE: 40})
+    client.send(Unsubscribe(1, many))
+    assert [p.reason_code for p in client.packets] == [0x95]
+    assert list(world.broker.sessions["c"].subscriptions) == few
 
 
-def test_a_large_packet_may_take_its_time(make_world: Any) -> None:
-    world = make_world(connect_timeout=5.0)
-    client = world.connect()
-    client.subscribe(b"a")
-    data = encode_packet(Publish(b"a", bytes(500_000)), 5)
-    for at in range(0, len(data), 50_000):
-        client.send_bytes(data[at : at + 50_000])
-        world.advance(1.5)
-    assert [len(payload) for payload in client.take_payloads()] == [500_000]
+@pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x8F)])
+def test_suback_codes(make_world: Any, version: int, code: int) -> None:
+    """[MQTT-3.8.4-6]: a code for each filter, in order; 0x80 is the only failure of 3.1.1."""
+    world = make_world(max_topic_levels=2, max_subscriptions_per_client=2, maximum_qos=1)
+    client = world.connect("c", version)
+    filters = [SubscribeFilter(f, 2) for f in (b"a/b/c", b"a", b"b", b"c", b"a")]
+    assert client.subscribe(*filters) == [code, 1, 1, 0x97 if version == 5 else 0x80, 1]
+    assert client.subscribe(b"a", qos=0) == [0]
+    assert world.broker.counters.subscriptions_refused == 2
+    assert client.unsubscribe(b"a", b"nobody") == ([0, 0x11] if version == 5 else [])
+    assert client.subscribe(b"c") == [1]
+
+
+@pytest.mark.parametrize(
+    ("limits", "topic_filter", "code"),
+    [
+        ({"wildcard_subscription_available": False}, b"a/#", 0xA2),
+        ({"shared_subscription_available": False}, b"$share/g/a", 0x9E),
+    ],
+)
+def test_what_is_switched_off(make_world: Any, limits: dict[str, bool], topic_filter: bytes, code: int) -> None:
+    world = make_world(**limits)
+    assert world.connect("c").subscribe(topic_filter) == [code]
+    assert world.connect("d", 4).subscribe(topic_filter) == [0x80]
+    assert world.broker.local_interest() == []
+
+
+def test_subscription_identifiers_switched_off(make_world: Any) -> None:
+    world = make_world(subscription_identifier_available=False)
+    client = world.connect("c")
+    client.send(Subscribe(1, [SubscribeFilter(b"a")], {props.SUBSCRIPTION_IDENTIFIER: 1}))
+    assert [p.reason_code for p in client.packets] == [0xA1]

@@ -15,10 +15,7 @@ from broker.codec.packets import (
     PubRec,
     PubRel,
     SubAck,
-    Subscribe,
-    SubscribeFilter,
     UnsubAck,
-    Unsubscribe,
 )
 
 VERSIONS = (3, 4, 5)
@@ -283,35 +280,6 @@ def test_maximum_packet_size_of_the_client(world: Any) -> None:
     assert again.take_publishes() == []
 
 
-@pytest.mark.parametrize(
-    ("maximum", "answer"), [(1, b""), (4, b""), (5, b"\x20\x03\0\x95\0"), (18, b"\x20\x03\0\x95\0")]
-)
-def test_a_client_that_cannot_take_its_connack(world: Any, maximum: int, answer: bytes) -> None:
-    """[MQTT-3.1.2-24] and [MQTT-3.2.0-1]: it would get messages and acknowledgements before, or instead of, a CONNACK."""
-    world.connect("c", clean_start=False, expiry=100).subscribe(b"a")
-    client = world.open()
-    client.connect("c", clean_start=False, expiry=100, properties={props.MAXIMUM_PACKET_SIZE: maximum})
-    assert client.output == answer
-    assert client.closed
-    assert world.broker.sessions["c"].connection is not None  # nothing was taken over
-    assert world.connect("d", properties={props.MAXIMUM_PACKET_SIZE: 19}).connack.reason_code == 0
-
-
-def test_answers_above_the_maximum_packet_size_of_the_client(world: Any) -> None:
-    """Nothing is subscribed or unsubscribed that the client is not told of; the close says why."""
-    few, many = [b"%d" % number for number in range(10)], [b"%d" % number for number in range(50)]
-    client = world.connect("c", expiry=100, properties={props.MAXIMUM_PACKET_SIZE: 40})
-    assert client.subscribe(*few) == [2] * 10
-    client.send(Subscribe(1, [SubscribeFilter(topic_filter) for topic_filter in many]))
-    assert [p.reason_code for p in client.packets] == [0x95]
-    assert client.closed
-    assert list(world.broker.sessions["c"].subscriptions) == few
-    client = world.connect("c", clean_start=False, expiry=100, properties={props.MAXIMUM_PACKET_SIZE: 40})
-    client.send(Unsubscribe(1, many))
-    assert [p.reason_code for p in client.packets] == [0x95]
-    assert list(world.broker.sessions["c"].subscriptions) == few
-
-
 def test_in_flight_message_too_large_for_the_next_connection(world: Any) -> None:
     client = world.connect("c", expiry=100, auto=False)
     client.subscribe(b"a")
@@ -323,20 +291,6 @@ def test_in_flight_message_too_large_for_the_next_connection(world: Any) -> None
     assert world.drops() == {"packet_too_large": 1}
 
 
-def test_topic_alias(world: Any) -> None:
-    """Section 3.3.2.3.4: of this connection and direction only; receivers get the topic [MQTT-3.3.2-7..10]."""
-    receiver = world.connect("c", 4)
-    receiver.subscribe(b"#")
-    publisher = world.connect("p", expiry=100)
-    for topic, alias in ((b"a", 1), (b"", 1), (b"b", 1), (b"", 1), (b"c", 10), (b"", 1), (b"", 10)):
-        publisher.publish(topic, b"x", topic_alias=alias)
-    assert [p.topic for p in receiver.take_publishes()] == [b"a", b"a", b"b", b"b", b"c", b"b", b"c"]
-    publisher.cut()
-    again = world.connect("p", clean_start=False)
-    again.publish(b"", b"x", topic_alias=1)
-    assert [p.reason_code for p in again.packets] == [0x94]
-
-
 def test_properties_are_passed_on(world: Any) -> None:
     """[MQTT-3.3.2-15/17/18/20]: as received, in order; not to MQTT 3.1.1."""
     block = b"\x26\0\x01k\0\x01v\x01\x01\x03\0\x04text\x08\0\x05reply\x09\0\x02\0\x01\x26\0\x01k\0\x01w"
@@ -346,37 +300,3 @@ def test_properties_are_passed_on(world: Any) -> None:
     world.publish(b"a", b"x", qos=1, properties=block)
     assert [p.properties for p in five.take_publishes()] == [block]
     assert four.take_payloads() == [b"x"]
-
-
-@pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x8F)])
-def test_suback_codes(make_world: Any, version: int, code: int) -> None:
-    """[MQTT-3.8.4-6]: a code for each filter, in order; 0x80 is the only failure of 3.1.1."""
-    world = make_world(max_topic_levels=2, max_subscriptions_per_client=2, maximum_qos=1)
-    client = world.connect("c", version)
-    filters = [SubscribeFilter(f, 2) for f in (b"a/b/c", b"a", b"b", b"c", b"a")]
-    assert client.subscribe(*filters) == [code, 1, 1, 0x97 if version == 5 else 0x80, 1]
-    assert client.subscribe(b"a", qos=0) == [0]
-    assert world.broker.counters.subscriptions_refused == 2
-    assert client.unsubscribe(b"a", b"nobody") == ([0, 0x11] if version == 5 else [])
-    assert client.subscribe(b"c") == [1]
-
-
-@pytest.mark.parametrize(
-    ("limits", "topic_filter", "code"),
-    [
-        ({"wildcard_subscription_available": False}, b"a/#", 0xA2),
-        ({"shared_subscription_available": False}, b"$share/g/a", 0x9E),
-    ],
-)
-def test_what_is_switched_off(make_world: Any, limits: dict[str, bool], topic_filter: bytes, code: int) -> None:
-    world = make_world(**limits)
-    assert world.connect("c").subscribe(topic_filter) == [code]
-    assert world.connect("d", 4).subscribe(topic_filter) == [0x80]
-    assert world.broker.local_interest() == []
-
-
-def test_subscription_identifiers_switched_off(make_world: Any) -> None:
-    world = make_world(subscription_identifier_available=False)
-    client = world.connect("c")
-    client.send(Subscribe(1, [SubscribeFilter(b"a")], {props.SUBSCRIPTION_IDENTIFIER: 1}))
-    assert [p.reason_code for p in client.packets] == [0xA1]
