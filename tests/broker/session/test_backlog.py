@@ -9,7 +9,9 @@ import pytest
 from broker.codec import properties as props
 from broker.codec.packets import PubAck, Publish, SubAck, Subscribe, SubscribeFilter
 from broker.codec.writer import encode_packet
-from broker.message import Message
+from broker.message import NEVER, Message
+from broker.routing.retained import RetainedStore, RetainedWalk
+from broker.session.backlog import Portion, RetainedBacklog
 from broker.slices import SLICE_STEPS
 
 
@@ -332,3 +334,88 @@ def test_a_subscription_from_outside_for_a_client_that_is_away(world: Any) -> No
     world.broker.subscribe("c", [SubscribeFilter(b"+", 1)], 0, world.now)
     again = world.connect("c", clean_start=False)
     assert [(publish.payload, publish.retain) for publish in again.take_publishes()] == [(b"x", True)]
+
+
+# --- RetainedBacklog by itself ---
+
+
+def stored(*topics: bytes) -> RetainedStore:
+    store = RetainedStore()
+    for topic in topics:
+        store.put(Message(topic, b"1", 1, True, b"", NEVER, "publisher"))
+    return store
+
+
+def add(backlog: RetainedBacklog, store: RetainedStore, topic_filter: bytes, without: str = "") -> None:
+    backlog.add(Portion(topic_filter, RetainedWalk(store, topic_filter), 1, (), without))
+
+
+def found(backlog: RetainedBacklog, store: RetainedStore, now: float = 0.0, look_at_most: int = 1000) -> list[bytes]:
+    topics = []
+    while True:
+        backlog.find(store, now, look_at_most)
+        if backlog.message is None:
+            if backlog.is_resting():
+                continue
+            return topics
+        topics.append(backlog.message.topic)
+        backlog.message = None
+
+
+def test_portions_in_the_order_of_their_subscriptions() -> None:
+    """A second subscription to a filter is the last one."""
+    store = stored(b"a", b"b", b"c")
+    backlog = RetainedBacklog()
+    for topic_filter in (b"c", b"a", b"b", b"nothing", b"c"):
+        add(backlog, store, topic_filter)
+    assert len(backlog) == 4
+    assert found(backlog, store) == [b"a", b"b", b"c"]
+    assert len(backlog) == 0
+
+
+def test_a_portion_is_given_up_also_in_its_middle() -> None:
+    store = stored(b"a/1", b"a/2", b"b")
+    backlog = RetainedBacklog()
+    for topic_filter in (b"a/+", b"b"):
+        add(backlog, store, topic_filter)
+    backlog.find(store, 0.0, 1000)
+    assert backlog.message is not None
+    backlog.remove(b"a/+")
+    backlog.remove(b"never subscribed")
+    assert backlog.message is None
+    assert found(backlog, store) == [b"b"]
+
+
+def test_messages_that_are_not_there_any_more_are_passed_over() -> None:
+    store = stored(b"a/1", b"a/2", b"a/3", b"a/4")
+    store.put(Message(b"a/5", b"1", 1, True, b"", 10.0))
+    backlog = RetainedBacklog()
+    add(backlog, store, b"a/+")
+    backlog.find(store, 0.0, 1000)
+    assert backlog.message is not None
+    first = backlog.message.topic
+    store.put(Message(first, b"2", 1, True))  # the subscriber gets this one as a publish
+    store.put(Message(b"a/4", b"", 1, True))
+    left = found(backlog, store, 10.0)
+    assert set(left) | {first, b"a/4"} == {b"a/1", b"a/2", b"a/3", b"a/4"}
+    assert not {first, b"a/4", b"a/5"} & set(left)
+
+
+def test_no_local_of_a_portion() -> None:
+    store = stored(b"a", b"b")
+    store.put(Message(b"c", b"1", 1, True, b"", NEVER, "c"))
+    backlog = RetainedBacklog()
+    add(backlog, store, b"+", "c")
+    assert sorted(found(backlog, store)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("look_at_most", [1, 7, 1000])
+def test_any_slice_finds_the_same(look_at_most: int) -> None:
+    store = stored(*[b"a/%d/%s" % (number, b"bc"[number % 2 : number % 2 + 1]) for number in range(50)])
+    backlog = RetainedBacklog()
+    for topic_filter in (b"+/+/b", b"+/+/nothing", b"#"):
+        add(backlog, store, topic_filter)
+    topics = found(backlog, store, 0.0, look_at_most)
+    assert len(topics) == 25 + 50
+    assert all(topic.endswith(b"b") for topic in topics[:25])
+    assert len(set(topics[25:])) == 50
