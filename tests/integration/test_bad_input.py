@@ -205,15 +205,13 @@ async def test_100_000_subscriptions(nodes: Nodes, clients: Clients, watch: Star
     node = await nodes.start()
     others = await watch(node)
     client = await clients.connect(node.port)
-    slowest = 0.0
     codes: list[int] = []
     for start in range(0, 100_000, 2000):
         filters = [SubscribeFilter(b"many/%d/+" % number, 1) for number in range(start, start + 2000)]
         client.send(Subscribe(1 + start // 2000, filters))
-        slowest = max(slowest, await others.check())
+        await others.check(5.0)
         codes += (await client.answer(SubAck)).reason_codes
     assert codes == [1] * 10_000 + [QUOTA_EXCEEDED] * 90_000
-    assert slowest < 5.0
     await client.publish("many/9999/x", b"within", 1)
     assert (await client.message()).payload == b"within"
     await client.close()

@@ -7,7 +7,6 @@ import contextlib
 import random
 import socket
 import struct
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -155,15 +154,14 @@ async def test_join_of_hosts_that_do_not_answer(nodes: Nodes, watch: StartWatch,
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        began_at = time.monotonic()
-        asking = asyncio.create_task(node1.rest("POST", "/v1/federation/join", {"hosts": [address]}))
+        joining = node1.rest("POST", "/v1/federation/join", {"hosts": [address]})
+        asking = asyncio.create_task(asyncio.wait_for(joining, DEADLINE))
         while not asking.done():
-            assert await others.check() < 5.0
+            await others.check(5.0)
             await asyncio.wait((asking,), timeout=0.2)
         status, answer = await asking
         assert status >= 400
         assert address in answer["message"]
-        assert time.monotonic() - began_at < DEADLINE
     for hosts in ([], ["here and there"], ["127.0.0.1:99999"], ["no-such-host.invalid:8902"]):
         status, answer = await node1.rest("POST", "/v1/federation/join", {"hosts": hosts})
         assert status >= 400, (hosts, answer)
@@ -199,8 +197,6 @@ async def test_garbage_on_the_gossip_ports(nodes: Nodes, clients: Clients, watch
             if data and number % 2:
                 data[0] = rng.randrange(16)  # a message type that there is, or nearly
             udp.sendto(data, ("127.0.0.1", port))
-            if number % 100 == 0:
-                await asyncio.sleep(0)
         udp.sendto(bytes(65000), ("127.0.0.1", port))
     await others.check()
     for number in range(200):

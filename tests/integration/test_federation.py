@@ -128,8 +128,7 @@ async def test_kill_and_return_on_other_ports(nodes: Nodes, clients: Clients) ->
 
 async def test_graceful_stop_and_return(nodes: Nodes, clients: Clients) -> None:
     node1, node2, node3 = await nodes.federation(3)
-    took = await node3.stop()
-    assert took < 5.0
+    await node3.stop()
     for node in (node1, node2):
         await status_becomes(node, "node3", "STATUS_LEFT", 10.0)
     await node3.start()

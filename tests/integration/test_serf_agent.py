@@ -7,13 +7,15 @@ import json
 import random
 import shutil
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from federation.gossip.config import LAN
+from federation.gossip.counters import Counters
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
     Event,
@@ -30,6 +32,7 @@ from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import bind_gossip
 from mqtt_client import reached
 from node_process import gossip_address, status_becomes
+from waiting import eventually
 
 if TYPE_CHECKING:
     from mqtt_client import Clients
@@ -99,7 +102,7 @@ async def running_agent(name: str, *options: str) -> AsyncIterator[Agent]:
     )
     agent = Agent(process, name, port, rpc_port)
     try:
-        await eventually(lambda: is_listening(rpc_port), 20)
+        await eventually(lambda: is_listening(rpc_port), "the agent listens", 20)
         yield agent
     finally:
         if process.returncode is None:
@@ -117,11 +120,8 @@ async def is_listening(port: int) -> bool:
     return True
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], timeout: float) -> None:
-    """Poll until true: the agent is another process and tells nothing by itself."""
-    async with asyncio.timeout(timeout):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
+def has_probed(counters: Counters, probes: int) -> bool:
+    return counters.probes_sent >= probes
 
 
 class OurNode:
@@ -175,7 +175,7 @@ async def test_agent_and_node_see_each_other_and_a_graceful_leave(we_join: bool)
         async def listed() -> bool:
             return (await agent.status("ours")) == "alive"
 
-        await eventually(listed, 10)
+        await eventually(listed, "the agent lists the node", 10)
         ours = (await agent.members())["ours"]
         assert ours["tags"] == TAGS
         assert ours["addr"] == f"127.0.0.1:{node.port}"
@@ -185,7 +185,7 @@ async def test_agent_and_node_see_each_other_and_a_graceful_leave(we_join: bool)
         async def left() -> bool:
             return (await agent.status("ours")) == "left"
 
-        await eventually(left, 10)
+        await eventually(left, "the agent lists the node as left", 10)
 
 
 async def test_agents_probe_us_and_we_see_one_killed() -> None:
@@ -195,10 +195,11 @@ async def test_agents_probe_us_and_we_see_one_killed() -> None:
         await second.command("join", f"127.0.0.1:{node.port}")
         await node.event(MemberJoin, "agent1", 10)
         await node.event(MemberJoin, "agent2", 10)
-        # The time is what is tested: an agent probes each of two others every two seconds, and gives one that is silent up
-        # within five more.
-        for _ in range(3):
-            await asyncio.sleep(3)
+        # An agent probes each of two others every two seconds, and gives up a silent one within five more. The node probes
+        # one member a second.
+        counters = node.serf.counters
+        for probes in (3, 6, 9):
+            await eventually(partial(has_probed, counters, probes), f"{probes} probes of the node")
             for agent in (first, second):
                 members = await agent.members()
                 assert {name: member["status"] for name, member in members.items()} == dict.fromkeys(
@@ -266,7 +267,7 @@ async def test_events_queries_tags_and_leaves_go_both_ways() -> None:
         async def delivered() -> bool:
             return any(isinstance(event, UserEvent) and event.name == "deploy" for event in node.events)
 
-        await eventually(delivered, 10)
+        await eventually(delivered, "the node gets the event", 10)
         assert "contacted all live nodes" in await agent.command("reachability")
 
         await agent.command("tags", "-set", "color=red")
@@ -282,7 +283,7 @@ async def test_events_queries_tags_and_leaves_go_both_ways() -> None:
         async def updated() -> bool:
             return (await agent.members())["ours"]["tags"] == TAGS | {"color": "blue"}
 
-        await eventually(updated, 10)
+        await eventually(updated, "the agent has the new tags", 10)
 
         await agent.command("leave")
         await node.event(MemberLeave, "agent", 10)
@@ -299,9 +300,9 @@ async def test_the_agent_refutes_nothing_when_we_rejoin_after_a_leave() -> None:
         async def status_is(wanted: str) -> bool:
             return (await agent.status("ours")) == wanted
 
-        await eventually(lambda: status_is("left"), 10)
+        await eventually(lambda: status_is("left"), "status left", 10)
         await node.shell.join(seed)
-        await eventually(lambda: status_is("alive"), 10)
+        await eventually(lambda: status_is("alive"), "status alive", 10)
 
 
 def test_free_port_is_free() -> None:

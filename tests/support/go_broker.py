@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import signal
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.codec.packets import PubAck, Publish
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 VARIABLE: Final = "GMQTT_BINARY"
 BINARY: Final = os.environ.get(VARIABLE, "")
 MISSING: Final = "" if BINARY else f"{VARIABLE} names no Go broker to test with (docs/operations.md)"
-STOP_SECONDS_MAX: Final = 15.0  # it tells the others first, and waits
+STOP_SECONDS_MAX: Final = 15.0  # it leaves the federation first
 WINDOW: Final = 50  # unacknowledged messages of a publisher; the Go broker takes 100
-QUIET_SECONDS: Final = 1.0  # so long nothing more has come
+QUIET_SECONDS: Final = 1.0  # without a further message
 
 
 class GoBroker(Node):
@@ -33,13 +32,11 @@ class GoBroker(Node):
         assert found is not None, f"{VARIABLE} is {BINARY!r}, which is no program"
         return [found]
 
-    async def stop(self, signal_number: int = signal.SIGTERM) -> float:
+    async def stop(self, signal_number: int = signal.SIGTERM) -> None:
         assert self.process is not None
-        began_at = time.monotonic()
         self.process.send_signal(signal_number)
         code = await self.wait_ended(STOP_SECONDS_MAX)
         assert code == 0, f"{self.name} ended with {code}"
-        return time.monotonic() - began_at
 
 
 def make(nodes: Nodes, kind: type[Node], name: str, join: list[Node] | None = None, **federation: str) -> Node:

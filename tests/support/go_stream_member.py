@@ -1,4 +1,4 @@
-"""A member that speaks only the plain stream, as a gmqttd does, and keeps book of what it is sent."""
+"""A member that speaks the Go broker's event stream and records the events that it gets."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from federation.serf.config import SerfConfig
 from federation.serf.serf import Serf
 from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import bind_gossip
+from waiting import eventually
 
 SERVICE: Final = "gmqtt.federation.api.Federation"
 SECONDS: Final = 20.0
@@ -25,10 +26,10 @@ def as_it_is(data: bytes) -> bytes:
 
 
 class GoStreamMember:
-    """What a gmqttd does on the wire, without a broker: a member of the gossip, a stream server, a stream client.
+    """A Go broker as other nodes see it: a member of the gossip, a stream server, a stream client.
 
-    events      what the other node sent, each id once, in order
-    sent        events of ours that were not acknowledged yet, by id
+    events      of the other node, each id once, in order
+    sent        events to the other node by id, until they are acknowledged
     """
 
     def __init__(self, name: str) -> None:
@@ -132,9 +133,10 @@ class GoStreamMember:
         )
         request = pb.ClientHello(session_id=self.client_session_id)
         async with asyncio.timeout(SECONDS):
-            reply = None
-            while reply is None:
-                reply = await self.try_hello(hello(request, metadata=metadata))
+            reply = await eventually(
+                lambda: self.try_hello(hello(request, metadata=metadata)), f"{self.name} is a member for the node"
+            )
+            assert isinstance(reply, pb.ServerHello)
         if reply.clean_start:
             self.next_id = 0
             self.acked = -1
@@ -150,12 +152,11 @@ class GoStreamMember:
         return reply
 
     async def try_hello(self, call: Any) -> pb.ServerHello | None:
-        """None while the node's gossip has not heard of us."""
+        """The reply; None while the node does not know this member."""
         try:
             reply: pb.ServerHello = await call
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INTERNAL and "has not yet joined" in str(error.details()):
-                await asyncio.sleep(0.05)
                 return None
             raise
         return reply

@@ -193,7 +193,8 @@ class Station:
         self.turn()
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
-        """Looks after each turn of this node, and now and then: an acknowledgement alone makes no turn."""
+        """Wait for a condition. It is checked after each turn of this node and every POLL_SECONDS, because the begin and
+        the end of a connection and acknowledgements make no turn."""
         try:
             async with asyncio.timeout(DEADLINE):
                 while not condition():
@@ -242,7 +243,4 @@ def only_connection(n1: Station) -> asyncio.Transport:
 
 
 async def connections_become(n1: Station, count: int) -> None:
-    """Nobody is told when a connection begins or ends."""
-    async with asyncio.timeout(DEADLINE):
-        while len(n1.streams.connections) != count:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    await n1.until(lambda: len(n1.streams.connections) == count, f"{count} connections")

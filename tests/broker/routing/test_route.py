@@ -19,7 +19,9 @@ def test_merge(options: list[tuple[int, bool, bool, int]]) -> None:
     ]
     receiver = Receiver(subscriptions[0])
     for subscription in subscriptions[1:]:
+        former = receiver.more_identifiers
         receiver.merge(subscription)
+        assert former is None or receiver.more_identifiers is former, "a copy each time would cost quadratic time"
     identifiers = list(receiver.identifiers) if receiver.more_identifiers is None else receiver.more_identifiers
     assert receiver.session is session
     assert receiver.qos == max(qos for qos, _, _, _ in options)
