@@ -62,11 +62,15 @@ def test_maximum_packet_size_of_the_client(output: Output, maximum: int, size: i
 
 def test_the_close(context: Context, output: Output) -> None:
     """The shell is told, so that it writes the rest and closes the socket."""
-    assert output.phase is WAITING_FOR_CONNECT
-    assert not output.closed
-    output.phase = CONNECTED
     output.close("why")
     assert output.phase is CLOSED
     assert output.closed
     assert output.close_text == "why"
     assert context.dirty == [output]
+
+
+def test_the_phases_before_the_close(output: Output) -> None:
+    assert output.phase is WAITING_FOR_CONNECT
+    assert not output.closed
+    output.phase = CONNECTED
+    assert not output.closed
