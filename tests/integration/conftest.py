@@ -1,4 +1,4 @@
-"""Fixtures: nodes as processes, nodes in this process, MQTT clients. What they give is in tests/support."""
+"""Fixtures: nodes as processes, nodes in this process, MQTT clients (tests/support)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 async def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
-    """Nodes as processes; each must end cleanly. The logs are printed, which shows them when the test fails."""
+    """Nodes as processes. Each must end cleanly. Their logs are printed, so that a failed test shows them."""
     made = Nodes(tmp_path)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""What strangers and mistakes do to one node: a clear error or a counted drop, and other clients notice nothing."""
+"""Bad input to one node: it gets a clear error or a counted drop, and other clients are served."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def connect_packet(client_id: str, version: int = 5) -> bytes:
 
 
 async def dropped(writer: asyncio.StreamWriter) -> None:
-    """End the connection without a goodbye."""
+    """Close the connection without DISCONNECT."""
     writer.transport.abort()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
@@ -55,7 +55,7 @@ async def test_256_mib_remaining_length(nodes: Nodes, clients: Clients, watch: S
 
 @pytest.mark.parametrize("following", [0, 3 * MIB])
 async def test_packet_above_the_limit(nodes: Nodes, clients: Clients, watch: StartWatch, following: int) -> None:
-    """Also when the client is in the middle of sending it, it reads why it is closed."""
+    """A client that is still sending it reads the reason for the close."""
     node = await nodes.start({"mqtt": {"max_packet_size": "1MiB"}})
     others = await watch(node)
     for version in (5, 4):
@@ -155,7 +155,7 @@ async def test_random_bytes(nodes: Nodes, clients: Clients, watch: StartWatch) -
             kind = rng.randrange(4)
             if kind == 1:
                 data[:0] = connect_packet(f"noise-{rng.randrange(50)}", rng.choice((3, 4, 5)))
-            elif kind == 2:  # a packet whose frame is right
+            elif kind == 2:  # random bytes with a correct Remaining Length
                 data = data[:125]
                 data[:0] = connect_packet("") + bytes((rng.randrange(256), len(data)))
             elif kind == 3:  # a good packet with some bytes changed
@@ -235,7 +235,7 @@ async def test_max_connections(nodes: Nodes, clients: Clients, watch: StartWatch
 
 
 async def test_clients_do_not_take_every_file(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
-    """Where the process may open few files, clients are refused before other nodes and the API find none."""
+    """Clients are refused before they use the files that are reserved for other nodes and the API."""
     first = nodes.make_federated()
     first.file_limit = 120
     await first.start()
@@ -263,7 +263,7 @@ async def closes(reader: asyncio.StreamReader) -> None:
 
 
 async def test_out_of_file_descriptors(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
-    """The limit falls while the node runs: those who are in are served, and who comes later is once there is room."""
+    """The limit falls while the node runs. Connected clients are served; others connect once there is room."""
     node = await nodes.start()
     others = await watch(node)
     resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (60, 60))
@@ -277,7 +277,7 @@ async def test_out_of_file_descriptors(nodes: Nodes, clients: Clients, watch: St
 
 
 async def served_again(clients: Clients, node: Node) -> None:
-    """There is room: a new client gets in, at the latest when the node has noticed it."""
+    """Wait until a new client can connect."""
 
     async def is_served() -> bool:
         with contextlib.suppress(AssertionError, TimeoutError, OSError):

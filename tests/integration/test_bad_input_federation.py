@@ -1,4 +1,4 @@
-"""What strangers and mistakes do to the federation: a clear error or a counted drop, and everything else goes on."""
+"""Bad input to the federation: it gets a clear error or a counted drop, and everything else works."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def port_of(address: str) -> int:
 
 
 async def still_federated(nodes: Nodes, clients: Clients, node1: Node, node2: Node) -> None:
-    """Both alive, and a message still gets from one to the other."""
+    """Both nodes are alive, and a message passes from one to the other."""
     await nodes.all_alive([node1, node2])
     subscriber = await clients.connect(node2.port)
     await subscriber.subscribe("still", qos=1)
@@ -44,7 +44,7 @@ async def still_federated(nodes: Nodes, clients: Clients, node1: Node, node2: No
         with contextlib.suppress(TimeoutError):
             await subscriber.message(0.1)
             return
-    raise AssertionError("no message gets through any more")
+    raise AssertionError("no message passes any more")
 
 
 # --- start
@@ -93,7 +93,7 @@ async def test_wrong_setting(nodes: Nodes, key: str, value: object) -> None:
 
 @pytest.mark.uncompiled
 async def test_retry_join_to_nobody(nodes: Nodes, watch: StartWatch) -> None:
-    """The node serves its clients at once, says what it cannot reach, and joins when the other one appears."""
+    """The node serves its clients at once, logs the seeds that do not answer, and joins when one starts."""
     late = nodes.make_federated()
     early = nodes.make_federated([late], {"plugins": {"federation": {"retry_timeout": "1s"}}})
     await early.start()
@@ -150,7 +150,7 @@ async def test_join_of_hosts_that_do_not_answer(nodes: Nodes, watch: StartWatch,
     assert status >= 400
     assert set(answer) == {"code", "message", "details"}
     assert nobody in answer["message"]
-    with socket.socket() as silent:  # accepts and says nothing
+    with socket.socket() as silent:  # accepts connections and sends nothing
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -206,7 +206,7 @@ async def test_garbage_on_the_gossip_ports(nodes: Nodes, clients: Clients, watch
     for kind in (6, 8, 9, 10, 12, 244):
         await send_and_drop(port, bytes((kind,)) + struct.pack(">I", 0xFFFFFFFF) * 4)
         await send_and_drop(port, bytes((kind,)) + b"\x83\xa5Nodes\xce\xff\xff\xff\xff" + bytes(100))
-    held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]  # and say nothing
+    held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]  # silent connections
     await others.check()
     await still_federated(nodes, clients, node1, node2)
     for _, writer in held:

@@ -1,4 +1,4 @@
-"""Starts that cannot succeed: one line that names the address or the key, an exit status, and nobody else notices."""
+"""Starts that cannot succeed: one line names the address or the key, and running nodes are not disturbed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def refused(node: Node, text: str | None = None) -> tuple[int, str]:
 
 
 def the_line(output: str) -> str:
-    """The one line that says why, behind those of the log about the form that runs."""
+    """The line with the reason, after the lines of the log about the form."""
     (line,) = [line for line in output.splitlines() if line.startswith("gmqttd: ")]
     assert output.endswith(f"{line}\n")
     assert " error " not in output

@@ -60,7 +60,7 @@ async def test_walk_through(nodes: Nodes, mosquitto: Mosquitto) -> None:
 
 
 async def arrives(mosquitto: Mosquitto, node: Node, sub: MosquittoSub, topic: str) -> None:
-    """The first message may be published before the node has heard of the subscription: then another one follows."""
+    """Publish until a message arrives: the first one may come before the node knows the subscription."""
     for number in range(100):
         payload = f"{node.name} {number}"
         await mosquitto.pub(node.port, "-t", topic, "-m", payload)
@@ -84,7 +84,7 @@ async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
     for node in (node1, node2):
         async with asyncio.timeout(FAILED_SECONDS):
             while (await node.statuses())["node3"] != "STATUS_FAILED":
-                number += 1  # the others go on as if nothing were
+                number += 1  # the other nodes exchange messages meanwhile
                 await publisher1.publish("t", b"%d" % number, 1)
                 assert (await subscriber2.message(5)).payload == b"%d" % number
     await node3.start()
@@ -101,7 +101,7 @@ async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
 @pytest.mark.uncompiled
 @pytest.mark.timeout(240)
 async def test_kill_and_return_on_other_ports(nodes: Nodes, clients: Clients) -> None:
-    """Under its name and from elsewhere a killed node is itself again once the others have forgotten its address."""
+    """A killed node returns under its name with other ports once the others have forgotten its address."""
     node1, node2, node3 = await nodes.federation(3)
     publisher1 = await clients.connect(node1.port, "publisher1")
     subscriber2 = await clients.connect(node2.port, "subscriber2")
@@ -109,7 +109,7 @@ async def test_kill_and_return_on_other_ports(nodes: Nodes, clients: Clients) ->
     await node3.kill()
     for node in (node1, node2):
         await status_becomes(node, "node3", "STATUS_FAILED")
-    # The rule is one of time: the address is kept so long, and until the round of probes that runs then is over.
+    # The others keep its address for this time, and until the end of the round of probes.
     await asyncio.sleep(LAN.gossip_to_the_dead_time + 3 * LAN.probe_interval)
     elsewhere = nodes.make_federated([node1], {"plugins": {"federation": {"node_name": "node3"}}})
     assert gossip_address(elsewhere) != gossip_address(node3)
@@ -117,7 +117,7 @@ async def test_kill_and_return_on_other_ports(nodes: Nodes, clients: Clients) ->
     subscriber3 = await clients.connect(elsewhere.port, "subscriber3")
     await subscriber3.subscribe("t", qos=1)
     for node in (node1, node2, elsewhere):
-        # At the latest the next exchange of the full state brings it to everyone.
+        # The next push-pull tells every node at the latest.
         await status_becomes(node, "node3", "STATUS_ALIVE", 2 * LAN.push_pull_interval)
         member = (await node.members())["node3"]
         assert member["addr"] == gossip_address(elsewhere)
@@ -183,7 +183,7 @@ async def test_shared_group_gets_one_copy(nodes: Nodes, clients: Clients) -> Non
         await client.subscribe("jobs/+", "fence", qos=1)
     for client in members:
         await client.subscribe("$share/team/jobs/+", "$share/team/only/shared", "fence", qos=1)
-    for publisher in publishers:  # a node tells its filters in order: who gets the last one's messages gets all
+    for publisher in publishers:  # a node sends its filters in order, so the last one proves that all are there
         await reached(publisher, "fence", *ordinary, *members)
     expected: Counter[bytes] = Counter()
     for index, publisher in enumerate(publishers):
@@ -202,7 +202,7 @@ async def test_shared_group_gets_one_copy(nodes: Nodes, clients: Clients) -> Non
 
 
 async def until_fences(client: MqttClient, count: int) -> list[bytes]:
-    """The payloads that come before the last of the fences: behind them nothing of what was published before follows."""
+    """The payloads before the last fence. Messages that were published before the fences come before them."""
     payloads: list[bytes] = []
     while count:
         message = await client.message()
@@ -249,7 +249,7 @@ async def test_retained_everywhere(nodes: Nodes, clients: Clients) -> None:
 
 
 async def retained_becomes(clients: Clients, node: Node, expected: dict[bytes, bytes]) -> None:
-    """A new subscriber of the node is sent exactly these retained messages, at the latest after a while."""
+    """Wait until a new subscriber of the node gets exactly these retained messages."""
 
     async def are_sent() -> bool:
         client = await clients.connect(node.port)
@@ -258,7 +258,7 @@ async def retained_becomes(clients: Clients, node: Node, expected: dict[bytes, b
         got: dict[bytes, bytes] = {}
         while not client.messages.empty():
             message = client.messages.get_nowait()
-            if message.retain:  # one that is on its way just now comes as any message
+            if message.retain:  # a message that is published just now comes without RETAIN
                 got[message.topic] = message.payload
         await client.close()
         return got == expected

@@ -156,7 +156,7 @@ async def test_exit_of_a_node_that_reaches_no_seed(start_server: StartServer) ->
 
 
 async def test_no_exit_where_one_seed_of_several_answers(start_server: StartServer) -> None:
-    """One is enough to know all others: a seed that is down must not stop the nodes that start meanwhile."""
+    """One seed is enough: a seed that is down must not stop nodes that start meanwhile."""
     first = await start(start_server, "a")
     settings = {"retry_timeout": "300ms", "retry_timeout_action": "exit"}
     with capture_logs() as lines:
@@ -173,7 +173,7 @@ async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
     start_server: StartServer,
 ) -> None:
     first = await start(start_server, "a")
-    second = await start(start_server, "b", first.gossip_addr, nobody())  # one seed is tried on and on
+    second = await start(start_server, "b", first.gossip_addr, nobody())  # the second seed is retried all the time
     await until(lambda: second.status("a") == first.status("b") == MemberStatus.ALIVE)
     with capture_logs() as lines:
         await second.plugin.membership.leave()

@@ -1,6 +1,6 @@
-"""Nodes of ours and the Go broker itself in one federation (docs/operations.md, "Sharing a federation with the Go broker").
+"""Nodes and a real Go broker in one federation (docs/operations.md, "Sharing a federation with the Go broker").
 
-What stands here works with it. Its own faults are described there; the tests step around them."""
+The tests avoid the faults of the Go broker, which that page describes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEFT_SECONDS: Final = 15.0
 
 @pytest.fixture
 async def pair(nodes: Nodes) -> tuple[Node, Node]:
-    """A Go broker and a node of ours, which has joined it."""
+    """A Go broker and a node that has joined it."""
     go = make(nodes, GoBroker, "go1")
     ours = make(nodes, Node, "our1", [go])
     await go.start()
@@ -57,7 +57,7 @@ async def test_members_agree_and_messages_cross(nodes: Nodes, clients: Clients, 
         await go.start()
         await ours.start()
     subscribers = {}
-    for node in (go, ours):  # before the other one is known, where the API joins
+    for node in (go, ours):  # before the join by the API
         subscribers[node.name] = await clients.connect(node.port, f"subscriber-{node.name}")
         await subscribers[node.name].subscribe(f"to/{node.name}/+", qos=2)
     if joins is None:
@@ -137,8 +137,8 @@ async def test_retained_messages(nodes: Nodes, clients: Clients) -> None:
 
 
 async def test_shared_groups_and_wills(pair: tuple[Node, Node], clients: Clients) -> None:
-    """One copy for a group in the federation. With ordinary subscribers of the same topic beside it that is so for what
-    nodes of ours publish."""
+    """A group gets one copy in the federation. With ordinary subscribers of the same topic, this holds for messages that
+    are published on this broker's nodes."""
     go, ours = pair
     members = []
     for node in pair:
@@ -190,7 +190,7 @@ async def test_kill_and_return(pair: tuple[Node, Node], nodes: Nodes, clients: C
     for killed, other in ((ours, go), (go, ours)):
         await linked(clients, go, ours)
         await killed.kill()
-        await killed.start()  # at once: nobody has missed it
+        await killed.start()  # at once, before the others declare it failed
         await nodes.all_alive([go, ours])
         await linked(clients, go, ours)
         await killed.kill()
@@ -225,7 +225,7 @@ Proxied = Callable[[str], Awaitable[tuple[Node, Node, Proxy]]]
 
 @pytest.fixture
 async def proxied(nodes: Nodes) -> AsyncIterator[Proxied]:
-    """A Go broker and a node of ours; the streams to the named one go through the proxy."""
+    """A Go broker and a node. The streams to the named one go through the proxy."""
     proxies: list[Proxy] = []
 
     async def start(name: str) -> tuple[Node, Node, Proxy]:
@@ -297,7 +297,7 @@ async def test_bursts(pair: tuple[Node, Node], clients: Clients, qos: int) -> No
 
 
 async def test_long_payloads(pair: tuple[Node, Node], clients: Clients) -> None:
-    """A Go broker takes events of 4 MiB. What is larger stays away from it, and nothing else is disturbed."""
+    """A Go broker takes events of up to 4 MiB. Larger messages are not sent to it, and the stream does not end."""
     go, ours = pair
     limit = 4 * 2**20
     sizes = (3 * 2**20, limit - 1000, limit, 5 * 2**20, 20 * 2**20)

@@ -1,5 +1,5 @@
-"""A member that speaks only the plain stream, as a gmqttd does: it exchanges subscriptions and messages with a node in
-both directions, breaks its connection, resumes, and nothing is lost or doubled."""
+"""A node and a member that speaks the Go broker's event stream only. They exchange subscriptions and messages in both
+directions; connections break and resume, and nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def addresses(node: Any) -> tuple[str, str]:
 
 
 async def start(node: Any) -> None:
-    """Clients are served a moment before gossip listens, and the member joins once only."""
+    """Wait for the gossip, which listens after the client port: the member tries to join only once."""
     await node.start()
     await eventually(lambda: "federation started" in node.log(), "the node listens for gossip")
 
@@ -115,7 +115,7 @@ async def test_state_events_and_faults_of_a_go_stream_member(nodes: Any, clients
     await client.unsubscribe("$share/group/work")
     assert (await member.wait_events(1, "unsubscribe"))[0].topic_name == "$share/group/work"
 
-    # What the node does not know, or cannot be right, is acknowledged and skipped.
+    # Unknown and invalid events are acknowledged and skipped.
     await member.connect(fed_addr)
     await member.send(subscribe("old/filter"))
     await member.send_bytes(b"\xfa\x01\x05later")
@@ -131,7 +131,7 @@ async def test_state_events_and_faults_of_a_go_stream_member(nodes: Any, clients
     assert publish.properties == b"\x03\x00\x01c\x09\x00\x02\xff\xfe"
     assert 98 <= publish.message_expiry_interval <= 100
 
-    # A new session of the member: what it does not tell again is gone.
+    # A new session of the member: filters that it does not send again are removed.
     await member.break_stream()
     member.client_session_id = str(uuid.uuid4())
     reply = await member.connect(fed_addr)
@@ -148,7 +148,7 @@ async def test_state_events_and_faults_of_a_go_stream_member(nodes: Any, clients
 async def test_a_run_that_breaks_in_its_middle_goes_on_where_the_member_stands(
     nodes: Any, clients: Any, member: GoStreamMember
 ) -> None:
-    """A gmqttd knows its last 100 events only: what comes again from before those is done again."""
+    """The Go broker recognizes repeats among its last 100 events only, so the node must not send older ones again."""
     client = await publisher_for(nodes, clients, member)
     count = 2000
     member.breaks_at = {300, 900, 901, 1700}
@@ -176,7 +176,7 @@ async def test_a_message_that_a_gmqttd_cannot_take_stops_nothing(
 async def test_the_state_of_a_go_stream_member_brings_back_nothing_older(
     nodes: Any, clients: Any, member: GoStreamMember
 ) -> None:
-    """After every break that its gossip saw, a gmqttd publishes all that it retains, which may be of long ago."""
+    """After every failure that its gossip saw, the Go broker sends all its retained messages, which may be outdated."""
     node = nodes.make_federated(overrides=NO_API)
     await start(node)
     fed_addr, gossip_addr = addresses(node)
@@ -188,7 +188,7 @@ async def test_the_state_of_a_go_stream_member_brings_back_nothing_older(
     await client.subscribe("kept/#", qos=1)
     await client.take(2)
     await member.start(gossip_addr)
-    await member.wait_events(2, "message")  # the state of the node, before it hears of others
+    await member.wait_events(2, "message")  # the full state of the node
     await member.connect(fed_addr)
     state = {"same": b"here", "here": b"there", "there": b"there", "ghost": b"", "gone": b"there"}
     for topic, payload in state.items():
@@ -205,7 +205,7 @@ async def test_the_state_of_a_go_stream_member_brings_back_nothing_older(
         ("kept/same", b"here"),
     ], "the member takes what it is sent last"
 
-    # Both change while they are apart; each knows its own change only.
+    # Both change retained messages while they are apart.
     await member.break_stream()
     await client.publish("kept/here", b"changed here", qos=1, retain=True)
     await client.publish("kept/there", b"", qos=1, retain=True)
@@ -214,7 +214,7 @@ async def test_the_state_of_a_go_stream_member_brings_back_nothing_older(
     assert (await member.connect(fed_addr)).clean_start
     for topic, payload in (("kept/same", b"changed there"), ("kept/here", b"here"), ("kept/there", b"there")):
         await member.send(message(topic, payload, retained=True))
-    await member.send(message("kept/here", b"live", retained=True))  # a topic for the second time is no state
+    await member.send(message("kept/here", b"live", retained=True))  # a repeated topic is not part of the full state
     await member.wait_acked()
     assert [(each.topic, each.payload) for each in await client.take(2)] == [
         (b"kept/same", b"changed there"),
@@ -254,7 +254,7 @@ async def test_a_member_that_does_not_come_back_with_its_stream_is_named(
         log += "".join(capfd.readouterr())
         return "sends no events" in log
 
-    for _ in range(2):  # one that comes back is not meant
+    for _ in range(2):  # a member that returns is not logged
         await member.connect(f"127.0.0.1:{fed}")
         await member.send(subscribe("t"))
         await member.wait_acked()

@@ -1,4 +1,4 @@
-"""mosquitto_pub and mosquitto_sub against a node: clients of other people, over real sockets."""
+"""mosquitto_pub and mosquitto_sub with a node, over real sockets."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_will_of_a_killed_client(nodes: Nodes, mosquitto: Mosquitto, versi
 
 
 async def test_will_delay(nodes: Nodes, mosquitto: Mosquitto) -> None:
-    """The client is back within the delay: its will is not published (MQTT 5, 3.1.3.2.2)."""
+    """The will of a client that returns within the delay is not published (MQTT 5, 3.1.3.2.2)."""
     node = await nodes.start()
     watcher = await mosquitto.sub(node.port, "-t", "wills")
     client = ("-t", "x", "-i", "comes-back", "-c", "-x", "60", "--will-topic", "wills", "--will-payload")
@@ -108,7 +108,7 @@ async def test_shared_subscription(nodes: Nodes, mosquitto: Mosquitto, version: 
 
 
 async def gather_payloads(subs: list[MosquittoSub], count: int) -> list[bytes]:
-    """The next payloads that all of them got together, that many."""
+    """The next `count` payloads of all clients together."""
     got: list[bytes] = []
 
     async def take(sub: MosquittoSub) -> None:
@@ -210,7 +210,7 @@ async def test_a_thousand_in_order(nodes: Nodes, mosquitto: Mosquitto, version: 
 
 
 async def test_take_over(nodes: Nodes, mosquitto: Mosquitto) -> None:
-    """A second client with the same identifier gets the session; the first is told (0x8E) and closed."""
+    """A second client with the same identifier takes over the session; the first gets DISCONNECT with 0x8E."""
     node = await nodes.start()
     session = ("-t", "t", "-q", "1", "-c", "-i", "twin", "-x", "100")
     first = await mosquitto.sub(node.port, *session)

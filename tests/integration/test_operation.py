@@ -1,4 +1,4 @@
-"""What an operator does to a node and reads in its log: reloads, drops, and calls of the API that change things."""
+"""Operation of a node: reloads, drops in the log, and the log of API calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def events(node: Node, name: str) -> list[dict[str, Any]]:
 
 
 async def reload(node: Node, overrides: dict[str, Any]) -> list[str]:
-    """Tell a node to read its file, with these values instead; the keys that it says need a restart."""
+    """Change the file of a node and reload it. Returns the keys that need a restart."""
     config = {**node.config, **overrides}
     node.config_path.write_text(yaml.safe_dump(config))
     before = len(events(node, TAKEN))
@@ -48,14 +48,14 @@ async def test_reload(nodes: Nodes, clients: Clients) -> None:
         "listeners": [*node.config["listeners"], {"address": f"127.0.0.1:{nodes.free_port()}"}],
         "plugin_order": ["admin"],
     }
-    for _ in range(2):  # what needs a restart needs it still
+    for _ in range(2):  # each reload names the keys that need a restart
         assert await reload(node, changed) == ["listeners", "plugin_order"]
     reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
-    assert await reader.read(1) == b""  # the new limit counts at once
+    assert await reader.read(1) == b""  # the new limit is effective at once
     writer.close()
     assert await reload(node, {}) == []  # as it runs: nothing to restart for
     await (await clients.connect(node.port, "second")).ping()
-    await first.ping()  # nobody lost a connection
+    await first.ping()  # connections stay
 
     node.config_path.write_text("mqtt: {max_connections: many}\n")
     node.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
@@ -79,7 +79,7 @@ async def test_drops_and_refusals_are_told(nodes: Nodes, clients: Clients) -> No
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
     assert await reader.read(100) == b""
     writer.close()
-    await node.stop()  # what no line has told yet is told at the end
+    await node.stop()  # the stop logs the drops that no line has reported yet
     (line,) = events(node, "messages dropped")
     assert line["level"] == "warn"
     assert line["counts"] == {"queue_full": 30, "retained_full": 1}
@@ -134,7 +134,7 @@ async def test_what_the_api_changes_is_in_the_log(nodes: Nodes, clients: Clients
         ("info", "joined by the API"),
         ("info", "made to leave by the API"),
         ("info", "left by the API"),
-        ("info", "client ended by the API"),  # once: the second call found nobody
+        ("info", "client ended by the API"),  # once: the second call finds no client
     ]
 
 
@@ -154,7 +154,7 @@ async def test_a_graceful_stop_is_no_reason_for_a_warning(nodes: Nodes) -> None:
 
 
 async def test_a_reload_turns_on_what_one_needs_to_see_a_client(nodes: Nodes, clients: Clients) -> None:
-    """Without a restart, which would lose what sessions hold: clients that come from then on are logged."""
+    """A reload is enough: clients that connect after it are logged."""
     node = nodes.make({"log": {"level": "info", "format": "json", "clients": False}})
     node.config["pid_file"] = str(node.directory / "node.pid")
     await node.start()

@@ -1,4 +1,4 @@
-"""A real `serf agent` (Debian package `serf`) and our node in one cluster, over loopback sockets."""
+"""A real `serf agent` (Debian package `serf`) and a node in one cluster, over loopback sockets."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ async def stream(
 
 
 async def test_stream_over_a_stopped_node(nodes: Nodes, clients: Clients) -> None:
-    """The subscriber's node stands still until all is published; what waited then comes faster than the subscriber takes
-    it, and the stream is held rather than its queue of 1000 overrun."""
+    """The subscriber's node is stopped until all is published. The backlog then comes faster than the subscriber reads; the
+    stream is held, and the queue of 1000 does not overflow."""
     node1, node2 = await nodes.federation(2)
     subscriber = await clients.connect(node2.port)
     await subscriber.subscribe("stream", qos=1)

@@ -47,7 +47,7 @@ def subscriber(client_id: str, topic_filter: bytes, qos: int) -> bytes:
 
 @pytest.mark.parametrize("qos", [0, 1])
 async def test_client_that_never_reads(nodes: Nodes, clients: Clients, watch: StartWatch, qos: int) -> None:
-    """Five stuck subscribers and 200 MB for each of them: the node's memory keeps its bounds, others get it all."""
+    """Five stuck subscribers and 200 MB for each of them: the node's memory stays bounded, and others get all."""
     node = await nodes.start({"mqtt": {"max_queued_bytes": "4MiB"}})
     others = await watch(node)
     stuck = [stuck_socket(node.port, subscriber(f"stuck-{number}", b"flood", qos)) for number in range(5)]
@@ -72,7 +72,7 @@ async def test_client_that_never_reads(nodes: Nodes, clients: Clients, watch: St
 
 
 async def test_slow_client_gets_what_is_within_the_bounds(nodes: Nodes, clients: Clients) -> None:
-    """It stops reading, 600 messages are published (queue: 1000), it reads again: all are there, in order."""
+    """A client stops reading, 600 messages are published (queue: 1000), it reads again: it gets all in order."""
     node = await nodes.start({"mqtt": {"write_buffer_high": "4KiB"}})
     slow = stuck_socket(node.port, subscriber("slow", b"slow", 0))
     try:
@@ -87,7 +87,7 @@ async def test_slow_client_gets_what_is_within_the_bounds(nodes: Nodes, clients:
 
 
 async def until_subscribed(publisher: MqttClient, stuck: socket.socket) -> None:
-    """CONNACK and SUBACK are there: they are read, and nothing after them."""
+    """Read CONNACK and SUBACK, and nothing after them."""
     stuck.settimeout(DEADLINE)
     for _ in range(2):
         head = await asyncio.to_thread(receive_exactly, stuck, 2)
@@ -123,7 +123,7 @@ def read_publishes(source: socket.socket, count: int) -> list[bytes]:
 
 
 async def test_drops_are_counted(start_server: StartServer, clients: Clients) -> None:
-    """What a stuck client, an absent one and one with a small Maximum Packet Size do not get."""
+    """Drops for a stuck client, an absent one and one with a small Maximum Packet Size are counted."""
     server = await start_server({"mqtt": {"max_queued_messages": 100, "write_buffer_high": "4KiB"}})
     port = int(server.listeners.addresses[0].rsplit(":", 1)[1])
     dropped = server.broker.counters.messages_dropped
@@ -154,7 +154,7 @@ async def test_drops_are_counted(start_server: StartServer, clients: Clients) ->
 
 
 async def test_clients_that_vanish_are_probed(start_server: StartServer, clients: Clients) -> None:
-    """With keep alive 0 in MQTT 3 nothing else would ever notice: the kernel asks, on every connection."""
+    """TCP keep-alive is on for every connection: with Keep Alive 0 nothing else detects a dead client."""
     server = await start_server({})
     port = int(server.listeners.addresses[0].rsplit(":", 1)[1])
     await clients.connect(port, "vanishing", 4)
@@ -187,7 +187,7 @@ async def test_stop_with_stuck_clients(nodes: Nodes, clients: Clients, signal_nu
 
 
 async def test_second_signal_ends_at_once(nodes: Nodes) -> None:
-    """A client that takes nothing delays the stop a little; the second SIGINT does not wait for it."""
+    """A client that does not read delays the stop; a second SIGINT does not wait for it."""
     node = await nodes.start()
     stuck = stuck_socket(node.port, subscriber("stuck", b"flood", 0))
     assert node.process is not None

@@ -1,5 +1,5 @@
-"""Properties of the codec: any cut of a stream gives the same packets, encode after decode is identity, nothing but
-MqttError comes out of wrong bytes."""
+"""Properties of the codec: any cut of a stream gives the same packets, encode inverts decode, and wrong bytes raise only
+MqttError."""
 
 import contextlib
 
@@ -153,7 +153,7 @@ def acks(version: int) -> st.SearchStrategy[Packet]:
 
 
 def packets_of(version: int) -> st.SearchStrategy[Packet]:
-    """Packets of every type, either direction, as they come out of a reader."""
+    """Packets of every type, in both directions, as a reader returns them."""
     five = version == 5
     no_local = st.booleans() if five else st.just(False)
     handling = QOS if five else st.just(0)
@@ -274,7 +274,7 @@ def test_mutated_streams_raise_only_mqtt_errors_and_whatever_the_cut(
 
 
 def read(version: int, chunks: list[bytes]) -> tuple[list[Packet], str]:
-    """The packets in front of a fault, and the fault, "" for none."""
+    """The packets before a fault, and the text of the fault, "" for none."""
     reader = PacketReader(version, 100_000)
     packets: list[Packet] = []
     try:
@@ -288,9 +288,9 @@ def read(version: int, chunks: list[bytes]) -> tuple[list[Packet], str]:
 
 @given(st.binary(max_size=40), st.integers(0, 5))
 def test_a_packet_is_read_within_its_bounds(body: bytes, before: int) -> None:
-    """What stands around a packet in the chunk is of no matter."""
-    alone = outcome(body, 0, len(body))
-    assert outcome(b"\1" * before + body + b"\1\1\1", before, before + len(body)) == alone
+    """The bytes around a packet in the chunk do not matter."""
+    expected = outcome(body, 0, len(body))
+    assert outcome(b"\1" * before + body + b"\1\1\1", before, before + len(body)) == expected
 
 
 def outcome(data: bytes, start: int, end: int) -> str:

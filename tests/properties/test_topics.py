@@ -1,4 +1,4 @@
-"""Properties of the topic stores: they agree with matchers that are too simple to be wrong."""
+"""Properties of the topic stores: they agree with naive matchers."""
 
 from itertools import chain
 
@@ -13,12 +13,12 @@ from broker.routing.retained import RetainedStore, RetainedWalk, retained_bytes
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.trie import Node, Trie
 
-# Few names, so that filters and topics meet; the empty level and $ among them.
+# Few names, so that filters match topics; the empty level and $ among them.
 LEVELS = st.sampled_from([b"", b"a", b"b", b"$s", b"$"])
 
 
 def runs_of(levels: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[bytes]]:
-    """Deep ones too: levels that repeat, so that long chains split and merge."""
+    """Levels, with repetitions, so that long chains split and merge."""
     run = st.tuples(levels, st.sampled_from([1, 2, 40])).map(lambda pair: [pair[0]] * pair[1])
     return st.lists(levels, max_size=4) | st.lists(run, max_size=3).map(lambda runs: list(chain(*runs)))
 
@@ -32,7 +32,7 @@ FILTERS = (
 
 
 def naive_match(topic_filter: bytes, topic: bytes) -> bool:
-    """Section 4.7, read aloud."""
+    """Section 4.7, level by level."""
     pattern, levels = topic_filter.split(b"/"), topic.split(b"/")
     if levels[0].startswith(b"$") and pattern[0] in {b"+", b"#"}:
         return False
@@ -52,7 +52,7 @@ def branches(node: Node) -> list[Node]:
 
 
 def check_nodes(trie: Trie) -> None:
-    """A chain is one node: each but the root is there for a value or to part others."""
+    """A chain is one node: each node but the root has a value or two branches."""
     nodes = branches(trie.root)
     while nodes:
         node = nodes.pop()
@@ -182,8 +182,8 @@ TestRetained = RetainedMachine.TestCase
 TestRetained.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-# A topic there is, cut after so many levels, and what happens to it: a new message, or none any more. So nodes that a walk
-# is about to come to are split, merged and taken away.
+# An existing topic, cut after some levels, gets a new message or loses its message. So nodes that a walk will visit are
+# split, merged and removed.
 CHANGES = st.tuples(st.integers(0, 7), st.sampled_from([1, 2, 3, 39, 999]), st.booleans())
 CLOSE_TOPICS = st.lists(st.sampled_from([b"a", b"b"]), min_size=1, max_size=5).map(b"/".join)
 
@@ -197,7 +197,7 @@ CLOSE_TOPICS = st.lists(st.sampled_from([b"a", b"b"]), min_size=1, max_size=5).m
 def test_a_walk_finds_what_stays(
     topics: set[bytes], topic_filter: bytes, steps: list[int | tuple[int, int, bool]]
 ) -> None:
-    """Whatever else changes meanwhile: all that was there and still is, once, and nothing that came later."""
+    """It finds each message once that is there from the begin to the end, and none that is stored later."""
     store = RetainedStore()
     stays: dict[bytes, Message] = {}
     known = sorted(topics)

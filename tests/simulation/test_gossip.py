@@ -1,6 +1,6 @@
-"""A hundred nodes on virtual time: all see all, crashes and leaves are known to all, partitions heal; runs repeat exactly.
+"""A hundred nodes on virtual time: every node lists all others, detects crashes and leaves, and partitions heal.
 
-A failure names its seed and the virtual time; the seed alone repeats the run.
+A failure names its seed and the virtual time. The seed repeats the run exactly.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Federation:
 
 
 def crash_limit(count: int) -> float:
-    """Serf's LAN defaults: one of many probes soon hits the node, fails after a second, the confirmed suspicion runs its
-    shortest time; a few rounds of probes and of gossip more for the last one to hear."""
+    """Serf's LAN defaults: a probe fails within some seconds, the confirmed suspicion lasts its shortest time, and gossip
+    needs a few more rounds."""
     return 5.0 + suspicion_timeout(4, count, 1.0) + 5.0
 
 
@@ -82,7 +82,7 @@ def crash_limit(count: int) -> float:
 def test_a_hundred_nodes_agree_on_joins_crashes_leaves_and_returns(seed: int, faults: Faults | None) -> None:
     federation = Federation(seed, faults=faults)
     hosts = federation.hosts
-    # a push-pull interval of 100 nodes is the worst case for one who missed every word of gossip
+    # one push-pull interval of 100 nodes is the worst case for a node that missed all gossip
     federation.until_all_see(MemberStatus.ALIVE, hosts, hosts, 90.0)
 
     hosts[7].crash()
@@ -96,7 +96,7 @@ def test_a_hundred_nodes_agree_on_joins_crashes_leaves_and_returns(seed: int, fa
     federation.until_all_see(MemberStatus.LEFT, [leaver], rest, 10.0)
 
     hosts[7].start()
-    stayed = [host for host in rest if host is not leaver]  # nobody gossips to one that left
+    stayed = [host for host in rest if host is not leaver]  # no node gossips to a member that left
     federation.until_all_see(MemberStatus.ALIVE, [hosts[7]], stayed, 30.0)
     federation.check_no_false_failure([hosts[7]])
     for host in rest:
@@ -126,7 +126,7 @@ def test_a_partition_heals() -> None:
     assert federation.all_see(MemberStatus.ALIVE, left, left)
     assert federation.all_see(MemberStatus.ALIVE, right, right)
     federation.world.heal()
-    # nobody is told: a reconnect every 30 s finds one of the other side, gossip does the rest
+    # a reconnect every 30 s finds a node of the other side; gossip tells the others
     federation.until_all_see(MemberStatus.ALIVE, hosts, hosts, 120.0)
 
 

@@ -36,7 +36,7 @@ def test_schedule(name: str) -> None:
 
 
 def test_the_only_seed_finds_the_others_soon_after_a_quick_restart() -> None:
-    """Nobody took it for gone, so no gossip tells it about them; their pings do."""
+    """The others did not declare it failed, so gossip does not tell it about them; their pings do."""
     federation = Federation(2, 4)
     first = federation.hosts[0]
     first.crash()
@@ -124,7 +124,7 @@ def test_the_script_runs_seeds_and_names_what_fails() -> None:
 
 
 def test_an_idle_federation_keeps_its_streams() -> None:
-    """Nothing but pings passes, and answers are milliseconds late. Six hours: gossip makes a day too long for each run."""
+    """Only pings pass, and answers are milliseconds late. Six virtual hours, because gossip makes a day take too long."""
     federation = Federation(3, 3, faults=ROUGH)
     federation.run(60.0)
     nodes = [federation.node(host).node for host in federation.hosts]

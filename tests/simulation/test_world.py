@@ -1,4 +1,4 @@
-"""The simulated hosts themselves: what a network and a kernel promise must hold there, too."""
+"""The simulated hosts keep the promises of a network and a kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from federation.simulator.world import World
 
 
 class Listener(Process):
-    """Keeps what comes in on streams."""
+    """Records the bytes that come in on streams."""
 
     def __init__(self) -> None:
         self.received: list[bytes] = []

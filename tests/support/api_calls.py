@@ -1,4 +1,4 @@
-"""Calls of the API over REST and gRPC, and a service that does what a test wants."""
+"""Calls of the API over REST and gRPC, and a service whose behaviour a test defines."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Rest:
         return answer
 
     async def fails(self, case: ErrorCase) -> None:
-        """The call fails as the case says, and the node works afterwards."""
+        """Check that the call fails as expected and that the node works afterwards."""
         method, path, body, status, code, words = case
         got_status, answer = await self.call(method, path, body)
         assert (got_status, answer["code"], answer["details"]) == (status, code, [])

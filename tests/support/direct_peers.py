@@ -1,4 +1,4 @@
-"""What stands at the other end of a direct stream in a test: a client or a server that the test plays, a bad line."""
+"""Peers of a direct stream: a client and a server that a test scripts, and a proxy that cuts connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HTTP2_SETTINGS: Final = bytes.fromhex("00001204000000000000030000008000040001000
 
 
 def read_batches(reader: ServerReader, data: bytes) -> list[tuple[int, int, bytes]]:
-    """What a server's reader finds after these bytes: first id, count and events of each batch."""
+    """The batches that a server's reader finds in these bytes: first id, count and events of each."""
     reader.receive(data)
     found: list[tuple[int, int, bytes]] = []
     while reader.next_batch():
@@ -32,8 +32,12 @@ def read_batches(reader: ServerReader, data: bytes) -> list[tuple[int, int, byte
 
 
 class Proxy:
-    """TCP between two nodes. `mode` for connections that begin: pass, gRPC (others are closed), settings (others get an
-    HTTP/2 SETTINGS frame), silent (others get nothing). `cuts` are the sizes after which connections are cut, each once."""
+    """A TCP proxy between two nodes.
+
+    mode  for new connections: pass; gRPC, settings or silent pass gRPC only, and other connections are closed, get an
+          HTTP/2 SETTINGS frame, or get nothing
+    cuts  bytes after which the next connections are cut
+    """
 
     def __init__(self, target: int, mode: str = "pass") -> None:
         self.target = target
@@ -97,7 +101,7 @@ class Proxy:
         target_writer.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: list[int]) -> None:
-        """Until the end, or until the budget of both ways is used up in the middle of something."""
+        """Pass bytes until the end, or until the bytes of `cuts` have passed in both directions together."""
         while budget[0] > 0 and (data := await reader.read(65_536)):
             writer.write(data[: budget[0]])
             budget[0] -= len(data)
@@ -116,7 +120,7 @@ class Raw:
         return Raw(*await asyncio.open_connection("127.0.0.1", port))
 
     async def rest(self) -> bytes:
-        """All that still comes, until the connection ends."""
+        """All further bytes until the connection ends."""
         found = b""
         with contextlib.suppress(ConnectionResetError):
             async with asyncio.timeout(DEADLINE):
@@ -172,7 +176,7 @@ class Script:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         bytes_reader = ServerReader(BYTES_MAX)
         hello = None
-        with contextlib.suppress(ConnectionError, DirectError):  # it takes nothing of gRPC
+        with contextlib.suppress(ConnectionError, DirectError):  # connections of gRPC are refused
             while hello is None:
                 hello = bytes_reader.receive_hello(await reader.read(65_536))
             self.hellos.append(hello.session_id)

@@ -88,7 +88,7 @@ class Client:
 
 
 class Link(OpenStream):
-    """One connection from a sender to a receiver, for one attempt: blocks go over whole, events one by one."""
+    """One connection from a sender to a receiver, for one attempt. It carries whole blocks, or single Go events."""
 
     def __init__(self, world: World, sender: PeerSender, client: str) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Link(OpenStream):
         return None
 
     def flush(self) -> bool:
-        """What the sender wants sent; whether there was anything."""
+        """Send what the sender has. Returns whether there was anything."""
         now = self.world.now
         if self.go is not None:
             sent = [(-1, 1, event) for event in self.go.take_events(now)]
@@ -156,7 +156,7 @@ class Link(OpenStream):
         world.after(LATENCY, lambda: self.ack(ack))
 
     def end(self, text: str, malformed: bool = False) -> None:
-        """The server does not serve the stream any more."""
+        """The server ends the stream."""
         self.world.after(0.0, lambda: self.lost(text, malformed))
 
     def ack(self, event_id: int) -> None:
@@ -203,7 +203,7 @@ class World:
         return Member(name, "127.0.0.1", 8902, tags, MemberStatus.ALIVE)
 
     def introduce(self, name: str) -> None:
-        """The node and all others see each other."""
+        """The node and all others become members of each other."""
         for other, node in self.nodes.items():
             if other != name:
                 node.member_events([MemberJoin(self.member(name))], self.now)
@@ -238,7 +238,7 @@ class World:
         self.cuts.clear()
 
     def part(self, a: str, b: str) -> None:
-        """Two nodes are no members for each other any more."""
+        """Two nodes stop being members of each other."""
         self.break_links(a, b)
         for name, other in ((a, b), (b, a)):
             self.nodes[name].member_events([MemberLeave(self.member(other))], self.now)
@@ -248,7 +248,7 @@ class World:
             self.nodes[name].member_events([MemberJoin(self.member(other))], self.now)
 
     def break_links(self, a: str, b: str) -> None:
-        """What is on its way in both directions is gone."""
+        """Break the links in both directions; what is on its way is lost."""
         for pair in ((a, b), (b, a)):
             link = self.links.get(pair)
             if link is not None:
@@ -279,7 +279,7 @@ class World:
                         busy = link.flush() or busy
             if not busy and not any(client.connection.dirty for client in self.clients):
                 return
-        raise AssertionError("no rest within a turn")
+        raise AssertionError("output that never ends")
 
     def run(self, seconds: float) -> None:
         until = self.now + seconds

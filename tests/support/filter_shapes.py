@@ -1,4 +1,4 @@
-"""Filters in the shapes that a tree finds hardest to keep small, and what something costs in memory."""
+"""Filters in shapes that take most memory in a tree, and a measure of memory."""
 
 import gc
 import itertools
@@ -7,7 +7,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Final
 
-LEVELS: Final = 126  # the most that a filter may have behind $share/NAME/
+LEVELS: Final = 126  # most levels of a filter after $share/NAME/
 
 
 def _random_filters() -> list[bytes]:
@@ -38,7 +38,7 @@ SHAPES: Final[dict[str, Callable[[], list[bytes]]]] = {
 
 
 def memory_of(make: Callable[[], object]) -> int:
-    """Bytes that what `make` returns holds and nothing else did before."""
+    """Bytes that are allocated after `make` and were not before, those of its result included."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -53,5 +53,5 @@ def memory_of(make: Callable[[], object]) -> int:
 
 
 def bound(filters: list[bytes]) -> int:
-    """1 kB for each and 6 times its bytes."""
+    """The bound for filters: 1 kB for each and 6 times its bytes."""
     return sum(1_000 + 6 * len(topic_filter) for topic_filter in filters)

@@ -1,4 +1,4 @@
-"""The package as a stranger installs it: a virtual environment that knows nothing of this checkout, and what is wrong in it."""
+"""Installs the package into a virtual environment outside of this checkout, and checks it there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INSTALL_SECONDS: Final = 900.0
 COMMAND_SECONDS: Final = 60.0
 PIP: Final = ("-m", "pip", "--disable-pip-version-check")
 
-# Run by the environment's own Python. Prints the modules that are there without being compiled.
+# Run by the environment's own Python. Prints the hot modules that are not compiled.
 LIST_UNCOMPILED: Final = """
 import importlib, sys
 for name in sys.argv[1:]:
@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
 
 
 def run(command: Sequence[str | Path], folder: Path, seconds: float = COMMAND_SECONDS) -> str:
-    """What the command prints, run in the folder; raises InstallFailed."""
+    """Run a command in the folder. Returns its output; raises InstallFailed."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=folder,
@@ -52,7 +52,7 @@ def run(command: Sequence[str | Path], folder: Path, seconds: float = COMMAND_SE
 
 
 def setup_module() -> ModuleType:
-    """setup.py as a module: which modules are hot, and whether a C compiler is there."""
+    """setup.py as a module."""
     spec = spec_from_file_location("setup", ROOT / "setup.py")
     assert spec is not None
     assert spec.loader is not None
@@ -67,14 +67,14 @@ def hot_modules() -> list[str]:
 
 
 def unpack_sdist(sdist: Path, folder: Path) -> Path:
-    """The sdist's only folder. pip takes wheels of an sdist's file from its cache, of a folder never."""
+    """Unpack the sdist and return its folder. pip may take a wheel of an sdist file from its cache, never of a folder."""
     folder.mkdir()
     run(["tar", "-xzf", sdist, "-C", folder, "--strip-components=1"], folder)
     return folder
 
 
 def install(python: Path, package: Path, folder: Path) -> Path:
-    """Make a virtual environment in the folder and install a wheel, or the folder of an sdist; the bin folder."""
+    """Make a virtual environment in the folder and install a wheel or the folder of an sdist. Returns its bin folder."""
     run([python, "-m", "venv", folder / "venv"], folder)
     binaries = folder / "venv" / "bin"
     run([binaries / "python", *PIP, "install", "--quiet", package], folder, INSTALL_SECONDS)
@@ -82,7 +82,7 @@ def install(python: Path, package: Path, folder: Path) -> Path:
 
 
 def faults(binaries: Path, folder: Path) -> list[str]:
-    """What is wrong with the package in this environment; [] when the compiled form is whole."""
+    """Faults of the package in this environment; [] when every hot module is compiled."""
     found = []
     uncompiled = run([binaries / "python", "-c", LIST_UNCOMPILED, *hot_modules()], folder).split()
     if uncompiled:

@@ -1,5 +1,5 @@
-"""A Go broker (DrmagicE/gmqtt) as a process, and what tests do with one beside nodes of ours. The environment variable
-GMQTT_BINARY names its program, which is no part of this project."""
+"""A Go broker (DrmagicE/gmqtt) as a process. The environment variable GMQTT_BINARY names its program, which is not part of
+this project."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def make(nodes: Nodes, kind: type[Node], name: str, join: list[Node] | None = No
 
 
 async def linked(clients: Clients, *nodes: Node) -> None:
-    """Until messages cross from each node to each other one."""
+    """Wait until messages pass from each node to each other one."""
     subscribers = {node.name: await clients.connect(node.port, f"linked-{node.name}") for node in nodes}
     for node in nodes:
         await subscribers[node.name].subscribe(f"linked/{node.name}", qos=1)
@@ -62,7 +62,7 @@ async def linked(clients: Clients, *nodes: Node) -> None:
 
 
 async def publish_many(publisher: MqttClient, topic: str, first: int, count: int, qos: int = 1) -> None:
-    """Messages whose payloads are their numbers; returns when all are acknowledged (QoS 0 or 1)."""
+    """Publish messages with their numbers as payloads, QoS 0 or 1. Returns when all are acknowledged."""
     waiting = 0
     for number in range(first, first + count):
         publisher.send(Publish(topic.encode(), b"%d" % number, qos, packet_id=number % 60_000 + 1 if qos else 0))
@@ -78,7 +78,7 @@ async def publish_many(publisher: MqttClient, topic: str, first: int, count: int
 
 
 async def rest_of(client: MqttClient) -> list[bytes]:
-    """The payloads of what has come and still comes, until it is quiet."""
+    """The payloads of all messages until QUIET_SECONDS pass without one."""
     found: list[bytes] = []
     with contextlib.suppress(TimeoutError):
         while True:
@@ -87,7 +87,7 @@ async def rest_of(client: MqttClient) -> list[bytes]:
 
 
 async def retained(clients: Clients, node: Node, topic_filter: str) -> dict[bytes, bytes]:
-    """What a new subscriber of the node gets. A message without payload is none (the Go broker sends such ones)."""
+    """The retained messages that a new subscriber gets. Messages without payload, which the Go broker sends, are omitted."""
     client = await clients.connect(node.port, "retained")
     await client.subscribe(topic_filter, qos=1)
     found: dict[bytes, bytes] = {}

@@ -98,7 +98,7 @@ class GoStreamMember:
     async def event_stream(self, _requests: Any, context: Any) -> None:
         while (event := await context.read()) is not grpc.aio.EOF:
             if event.WhichOneof("Event") is None:
-                raise AssertionError("an event that a gmqttd dies of")
+                raise AssertionError("an event without content, which crashes the Go broker")
             if event.id in self.breaks_at:
                 self.breaks_at.discard(event.id)
                 return

@@ -1,4 +1,4 @@
-"""One gossip node on a clock of its own."""
+"""One gossip node on virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def address(host: int) -> Address:
 
 
 class GossipNode:
-    """One node named "me" at 10.0.0.1 on a clock of its own."""
+    """One node named "me" at 10.0.0.1 on virtual time."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -64,7 +64,7 @@ class GossipNode:
         self.now = end
 
     def wakes(self, seconds: float) -> int:
-        """How often it wants to be woken in this time."""
+        """Number of timeouts that the node asks for in this time."""
         end = self.now + seconds
         count = 0
         while (deadline := self.gossip.next_timeout()) <= end:

@@ -1,4 +1,4 @@
-"""The encoder of LZW: nodes read compressed messages and write none (wire-gossip 5.3)."""
+"""An encoder of LZW. Nodes only read compressed messages (wire-gossip 5.3)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class MosquittoSub:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.messages: asyncio.Queue[tuple[str, bytes, bool]] = asyncio.Queue()
-        self.texts: list[str] = []  # what the extra format said, message by message
+        self.texts: list[str] = []  # the output of the extra format, one for each message
         self.subscribed = asyncio.Event()
         self.output: list[bytes] = []
         self._reading = asyncio.create_task(self._read())
@@ -44,7 +44,7 @@ class MosquittoSub:
             return await self.messages.get()
 
     async def said(self, text: bytes) -> None:
-        """Until it has printed this, beside messages."""
+        """Wait until it has printed this line."""
         await eventually(lambda: any(text in line for line in self.output), f"mosquitto_sub says {text!r}")
 
     async def payloads(self, count: int, seconds: float = DEADLINE) -> list[bytes]:
@@ -61,7 +61,7 @@ class MosquittoSub:
 
 
 class Mosquitto:
-    """Starts mosquitto clients against 127.0.0.1; ends those that still run with the test."""
+    """Starts mosquitto clients of 127.0.0.1; ends them with the test."""
 
     def __init__(self) -> None:
         self._subs: list[MosquittoSub] = []
@@ -69,7 +69,7 @@ class Mosquitto:
     async def sub(
         self, port: int, *arguments: str, version: str = "mqttv5", wait: bool = True, form: str = ""
     ) -> MosquittoSub:
-        """mosquitto_sub; returns when the subscription was acknowledged. `form`: more of its output format."""
+        """Start mosquitto_sub. Returns when the subscription is acknowledged. `form` extends its output format."""
         process = await asyncio.create_subprocess_exec(
             *("stdbuf", "-oL", "mosquitto_sub", "-d", "-h", "127.0.0.1", "-p", str(port), "-V", version),
             *("-F", f"{MosquittoSub.MARK.decode()}%t %r x%x {form}", *arguments),
@@ -89,7 +89,7 @@ class Mosquitto:
         return sub
 
     async def pub(self, port: int, *arguments: str, version: str = "mqttv5", stdin: bytes = b"") -> None:
-        """mosquitto_pub; returns when it has ended well."""
+        """Run mosquitto_pub, which must succeed."""
         process = await asyncio.create_subprocess_exec(
             *("mosquitto_pub", "-h", "127.0.0.1", "-p", str(port), "-V", version, *arguments),
             stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,

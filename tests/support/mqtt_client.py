@@ -1,4 +1,4 @@
-"""A small MQTT client on the product's own codec, and what tests do with it again and again."""
+"""A small MQTT client on the product's own codec."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AnyPacket = TypeVar("AnyPacket", bound=Packet)
 
 
 class MqttClient:
-    """A client on the product's own codec. Messages are acknowledged as they come, unless `acknowledges` is False."""
+    """An MQTT client. It acknowledges messages when they come, unless `acknowledges` is False."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, version: int) -> None:
         self.version = version
@@ -112,7 +112,7 @@ class MqttClient:
             await self._writer.drain()
 
     async def answer(self, kind: type[AnyPacket]) -> AnyPacket:
-        """The next packet that is no message, which must be of this kind."""
+        """The next packet other than PUBLISH, which must be of this kind."""
         async with asyncio.timeout(DEADLINE):
             packet = await self.answers.get()
         assert isinstance(packet, kind), packet
@@ -123,7 +123,7 @@ class MqttClient:
             return await self.messages.get()
 
     async def take(self, count: int, seconds: float = DEADLINE) -> list[Publish]:
-        """The next messages, that many."""
+        """The next `count` messages."""
         taken: list[Publish] = []
         async with asyncio.timeout(seconds):
             while len(taken) < count:
@@ -131,7 +131,7 @@ class MqttClient:
         return taken
 
     async def subscribe(self, *topic_filters: str, qos: int = 0) -> list[int]:
-        """The reason codes."""
+        """Subscribe. Returns the reason codes."""
         packet_id = self._next_packet_id()
         filters = [SubscribeFilter(text.encode(), qos) for text in topic_filters]
         self.send(Subscribe(packet_id, filters))
@@ -145,7 +145,7 @@ class MqttClient:
         await self.answer(UnsubAck)
 
     async def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
-        """Returns when the server has acknowledged; with QoS 0 when it has answered a ping behind the message."""
+        """Publish. Returns when the server has acknowledged; with QoS 0 when it has answered a PINGREQ after it."""
         packet_id = self._next_packet_id() if qos else 0
         self.send(Publish(topic.encode(), payload, qos, retain, False, packet_id))
         if qos == 0:
@@ -166,7 +166,7 @@ class MqttClient:
             await self.closed.wait()
 
     def abort(self) -> None:
-        """As if the client had crashed: no DISCONNECT."""
+        """Close the socket without DISCONNECT."""
         self._writer.transport.abort()
 
     async def close(self, goodbye: bool = True) -> None:
@@ -206,7 +206,7 @@ class Clients:
 
 
 class Watch:
-    """An independent pair of clients of one node: whatever else happens there, they exchange messages."""
+    """A pair of clients of one node that checks whether others are served."""
 
     def __init__(self, subscriber: MqttClient, publisher: MqttClient) -> None:
         self._subscriber = subscriber
@@ -225,7 +225,7 @@ class Watch:
 
 
 async def reached(publisher: MqttClient, topic: str, *subscribers: MqttClient) -> None:
-    """Until messages of the topic come to each of the subscribers, and all that were sent for that have come."""
+    """Wait until messages of the topic reach each of the subscribers; take all messages that were sent for that."""
     number = 0
     for subscriber in subscribers:
         for _ in range(300):

@@ -1,4 +1,4 @@
-"""gmqttd nodes as processes on loopback, with free ports; only what was started here is ended, by its id."""
+"""gmqttd nodes as processes on loopback, with free ports. Processes are ended by their ids."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ FAILED_SECONDS: Final = 40.0  # suspicion of Serf's LAN defaults in a small clus
 
 @cache
 def _block() -> Iterator[int]:
-    """Ports that only this test run takes, for ever in a circle: runs at the same time must not find one port free.
+    """Ports of this test run only, in an endless cycle: two runs at the same time must not take the same free port.
 
-    Each run holds the first port of its block as long as it lives."""
+    Each run keeps the first port of its block open."""
     firsts = list(PORTS[::BLOCK_PORTS])
     random.shuffle(firsts)
     for first in firsts:
@@ -51,7 +51,7 @@ def _block() -> Iterator[int]:
 
 
 def free_port() -> int:
-    """A port that neither UDP nor TCP uses now, that no outgoing connection and, for long, no other node will be given."""
+    """A port that neither UDP nor TCP uses now. No outgoing connection gets it, and no other node for a long time."""
     for port in islice(_block(), BLOCK_PORTS):
         with (
             socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
@@ -67,7 +67,7 @@ def free_port() -> int:
 
 
 def merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """The configuration with the overrides laid over it, section by section."""
+    """The configuration with the overrides, merged section by section."""
     result = copy.deepcopy(base)
     for key, value in overrides.items():
         if isinstance(value, dict) and isinstance(result.get(key), dict):
@@ -138,7 +138,7 @@ class Node:
         return True
 
     def command(self, name: str) -> subprocess.CompletedProcess[str]:
-        """A gmqttd command that ends, with this node's configuration file."""
+        """Run a gmqttd command with this node's configuration file."""
         return subprocess.run(
             [*self.program(), name, "-c", str(self.config_path)],
             cwd=self.directory,
@@ -156,7 +156,7 @@ class Node:
         return self.process.pid
 
     async def wait_ended(self, seconds: float = DEADLINE) -> int:
-        """The exit status, within the time."""
+        """Wait for the end of the process. Returns the exit status."""
         process = self.process
         assert process is not None
         await eventually(lambda: process.poll() is not None, f"end of {self.name}", seconds)
@@ -178,7 +178,7 @@ class Node:
         await self.wait_ended()
 
     async def finish(self) -> None:
-        """End of the test: what still runs must stop cleanly."""
+        """End of the test: a node that still runs must stop cleanly."""
         if self.process is None:
             return
         if self.process.poll() is not None:
@@ -194,7 +194,7 @@ class Node:
                 self.process.kill()
                 self.process.wait()
 
-    # --- what it says
+    # --- log and API
 
     def log(self) -> str:
         return self.log_path.read_text("utf-8", "replace") if self.log_path.exists() else ""
@@ -242,7 +242,7 @@ class Nodes:
         return free_port()
 
     def make(self, overrides: dict[str, Any] | None = None, name: str = "", kind: type[Node] = Node) -> Node:
-        """A node that is not started yet."""
+        """A node, not started."""
         node = kind(self._directory, name or f"node{len(self.all) + 1}", overrides or {})
         self.all.append(node)
         return node
@@ -276,7 +276,7 @@ class Nodes:
         return self.make(config, config["plugins"]["federation"]["node_name"], kind)
 
     async def federation(self, count: int, overrides: dict[str, Any] | None = None) -> list[Node]:
-        """That many nodes that know each other as alive and whose event streams stand."""
+        """`count` nodes that list each other as alive and have event streams to each other."""
         nodes: list[Node] = []
         for _ in range(count):
             nodes.append(self.make_federated(nodes[:1], overrides))
@@ -288,7 +288,7 @@ class Nodes:
         return nodes
 
     async def all_alive(self, nodes: list[Node], names: list[str] | None = None) -> None:
-        """Each of the nodes sees the names (default: their own) alive."""
+        """Wait until each of the nodes lists the names (default: their own) as alive."""
         expected = dict.fromkeys([node.name for node in nodes] if names is None else names, "STATUS_ALIVE")
 
         async def complete() -> bool:
@@ -309,7 +309,7 @@ def gossip_address(node: Node) -> str:
 
 
 async def status_becomes(node: Node, name: str, status: str, seconds: float = FAILED_SECONDS) -> None:
-    """What the node's REST API says of the member."""
+    """Wait until the node's REST API lists the member with this status."""
 
     async def is_so() -> bool:
         return (await node.statuses()).get(name) == status

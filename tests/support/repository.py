@@ -12,7 +12,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def tracked_files() -> list[str]:
-    """Also files that are new and not ignored, so that a test speaks before the commit."""
+    """Files in git, and new files that are not ignored, so that a test fails before the commit."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)

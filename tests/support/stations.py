@@ -1,4 +1,4 @@
-"""Nodes with their stream server and clients on sockets, without the gossip: members are introduced by hand."""
+"""Nodes with stream servers and clients on sockets, without gossip: the test makes them members of each other."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Log:
 
 
 class Client:
-    """An MQTT 5 client inside the process; `payloads` is what it got, in order."""
+    """An MQTT 5 client inside the process. `payloads` are those of its messages, in order."""
 
     def __init__(self, station: Station, client_id: str) -> None:
         self.station = station
@@ -81,11 +81,11 @@ class Client:
                 self.send(PubAck(packet.packet_id))
 
     def set_reading(self, publisher: Publisher) -> None:
-        """A client in the process is not held."""
+        """A client inside the process is never paused."""
 
 
 class Station:
-    """A node with its stream server and clients on sockets: what the plugin does, without the gossip."""
+    """A node with its stream server and clients on sockets, as the plugin runs it, without gossip."""
 
     def __init__(self, name: str, bytes_max: int = BYTES_MAX) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""How long tests wait, and how they wait for what another process does: no event tells of that."""
+"""Deadlines of tests, and polling of other processes, which send no event."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-DEADLINE: Final = 30.0  # seconds for anything that should happen: the machine may be busy
+DEADLINE: Final = 30.0  # seconds; long, because the machine may be busy
 STOP_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.03
 
@@ -15,7 +15,7 @@ POLL_SECONDS: Final = 0.03
 async def eventually(
     condition: Callable[[], Any] | Callable[[], Awaitable[Any]], what: str, seconds: float = DEADLINE
 ) -> Any:
-    """The first true value of the condition (a function, plain or async); fails after the deadline."""
+    """The first true value of the condition, a function or coroutine function. Fails after `seconds`."""
     until = time.monotonic() + seconds
     value: Any = None
     while True:

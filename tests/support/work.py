@@ -9,7 +9,7 @@ from typing import Any
 
 
 def executed_lines(action: Callable[[], object]) -> int:
-    """Lines of Python that the call executes, those of functions that it calls included."""
+    """Lines of Python that the call executes, including those of called functions. Compiled code has none."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
