@@ -42,7 +42,7 @@ HOT_MODULES = (
     "federation/node.py",
     "federation/shell/direct_client.py",
     "federation/shell/direct_server.py",
-    "federation/shell/outflow.py",
+    "federation/shell/outlet_flush.py",
     "federation/shell/stream_host.py",
     "broker/server/protocol.py",
     "broker/server/socket_writer.py",

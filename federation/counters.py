@@ -1,4 +1,4 @@
-"""What the federation counts, sorted by what it means to an operator: messages that are lost, and input that was refused."""
+"""Counters of the federation for the operator's log: lost messages and refused input."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REFUSED: Final = (
     stream_reasons.SKIP_FILTER,
     stream_reasons.SKIP_FILTERS_FULL,
 )
-# What happens to a federation that is well.
+# These also count in a healthy federation.
 HARMLESS: Final = (stream_reasons.SKIP_DUPLICATE, stream_reasons.SKIP_RETAINED_OLDER)
 
 
 def lost_messages(streams: Mapping[str, StreamCounters]) -> dict[str, int]:
-    """By `NODE.reason`: everything that is neither refused nor harmless."""
+    """Counters of lost messages by `NODE.reason`."""
     return {
         f"{name}.{reason}": count
         for name, counters in streams.items()
@@ -29,5 +29,5 @@ def lost_messages(streams: Mapping[str, StreamCounters]) -> dict[str, int]:
 
 
 def refused_input(streams: Mapping[str, StreamCounters]) -> dict[str, int]:
-    """By `NODE.reason`. What the gossip drops is logged by its shell."""
+    """Counters of refused input by `NODE.reason`. The shell of the gossip logs its own drops."""
     return {f"{name}.{reason}": counters.dropped[reason] for name, counters in streams.items() for reason in REFUSED}

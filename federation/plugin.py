@@ -23,7 +23,7 @@ from federation.serf.serf import Serf
 from federation.settings import FederationSettings
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
 from federation.shell.grpc_options import message_bytes_max
-from federation.shell.outflow import Outflow
+from federation.shell.outlet_flush import OutletFlush
 from federation.shell.peer_client import PeerClient
 from federation.shell.stream_server import StreamServer
 from federation.stream.state import State
@@ -53,14 +53,14 @@ class FederationPlugin(Plugin):
         self._streams: StreamServer | None = None
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
-        self._outflow = Outflow(self.node.outlets, self._arm_timer)
+        self._outlet_flush = OutletFlush(self.node.outlets, self._arm_timer)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
 
     # --- start and stop
 
     async def prepare(self) -> None:
-        self.server.turns.ends.append(self._outflow)
+        self.server.turns.ends.append(self._outlet_flush)
         if self.server.api is not None:
             service = DESCRIPTOR.services_by_name["Membership"]
             self.server.api.register(service, MembershipService(self.membership))
@@ -111,8 +111,8 @@ class FederationPlugin(Plugin):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._outflow in self.server.turns.ends:
-            self.server.turns.ends.remove(self._outflow)
+        if self._outlet_flush in self.server.turns.ends:
+            self.server.turns.ends.remove(self._outlet_flush)
         self.node.left()
         clients = list(self._clients.values())
         self._clients.clear()
@@ -200,11 +200,11 @@ class FederationPlugin(Plugin):
         if at != NEVER:
             self._timer_at = at
             self._timer = self._loop.call_at(at, self._timer_fired)
-        self._outflow.is_watched = at != NEVER
+        self._outlet_flush.is_watched = at != NEVER
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self._outflow.is_watched = False
+        self._outlet_flush.is_watched = False
         now = self.server.now()
         self.node.handle_timeout(now)
         self._log_node_events()

@@ -13,8 +13,8 @@ from federation.pb import federation_pb2 as pb
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, server_options
 from federation.shell.stream_host import StreamHost
 from federation.stream.go_server import GoServer
+from federation.stream.held_batches import StreamError
 from federation.stream.receivers import NotAMember
-from federation.stream.waiting import StreamError
 
 STOP_SECONDS_MAX: Final = 0.2
 

@@ -13,7 +13,7 @@ from broker.config.addresses import parse_address
 from federation.shell.direct_client import DirectConnection
 from federation.shell.direct_probe import ProbeConnection
 from federation.shell.go_client import GoCall
-from federation.shell.outflow import PeerWriter
+from federation.shell.outlet_flush import PeerWriter
 from federation.stream.direct_client import DirectClient, DirectProbe
 from federation.stream.sender import PeerSender
 from federation.stream.state import State

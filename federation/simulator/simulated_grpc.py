@@ -22,9 +22,9 @@ from federation.simulator.network import Stream
 from federation.stream.direct_client import PingTimer
 from federation.stream.go_client import GoClient
 from federation.stream.go_server import GoServer
+from federation.stream.held_batches import StreamError
 from federation.stream.receivers import NotAMember, Receivers
 from federation.stream.sender import PeerSender
-from federation.stream.waiting import StreamError
 
 GRPC_PREFACE: Final = b"PRI "
 HELLO: Final = 0

@@ -21,9 +21,9 @@ from federation.stream.direct_wire import (
     encode_end,
     encode_reply,
 )
+from federation.stream.held_batches import StreamError
 from federation.stream.receivers import NotAMember, Receivers
 from federation.stream.served_stream import HELD_SECONDS, ServedStream
-from federation.stream.waiting import StreamError
 
 ACK_SECONDS: Final = 0.02  # so long an acknowledgement may wait for others
 ACK_BATCHES: Final = 16  # or for so many batches: half of what the client sends before it gathers

@@ -51,10 +51,10 @@ from federation.stream.frames import (
     decode_interest,
     decode_packet,
 )
+from federation.stream.held_batches import StreamError
 from federation.stream.outbox import Block
 from federation.stream.receiver import OpenStream, PeerReceiver
 from federation.stream.sender import BlockConverter
-from federation.stream.waiting import StreamError
 
 EXPIRY_MIN: Final = 1  # 0 would be no expiry
 EVENT_BYTES_MAX: Final = 4 * 2**20  # a Go broker takes gRPC messages up to gRPC's default

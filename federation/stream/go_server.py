@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from federation.stream.go_events import receive_event
+from federation.stream.held_batches import StreamError
 from federation.stream.served_stream import ServedStream
-from federation.stream.waiting import StreamError
 
 
 class GoServer(ServedStream):

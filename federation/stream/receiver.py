@@ -42,9 +42,9 @@ from federation.stream.frames import (
     skip_packets,
 )
 from federation.stream.go_state import GoState
+from federation.stream.held_batches import HeldBatch, HeldBatches, StreamError
 from federation.stream.retained_changes import LONG_AGO, RetainedChanges
 from federation.stream.tree import FederationTree
-from federation.stream.waiting import StreamError, WaitingBatch, WaitingBatches
 
 SESSION_ID_CHARS_MAX: Final = 256
 MISSING_SECONDS_MAX: Final = 30.0  # without a stream; a Go broker connects again within 2 s
@@ -77,7 +77,7 @@ class PeerReceiver(EventEffects):
         "_gaps",
         "_go_state",
         "_quiet_since",
-        "_waiting",
+        "_held",
         "extended",
         "next_event_id",
         "session_id",
@@ -103,7 +103,7 @@ class PeerReceiver(EventEffects):
         self._block_version = 0
         self._block_at = 0
         self._block_end = 0
-        self._waiting = WaitingBatches()
+        self._held = HeldBatches()
         self.extended = False
         self.session_id = ""
         # A session that must begin anew, with a full state, and which of its events were done: they do not come again.
@@ -119,7 +119,7 @@ class PeerReceiver(EventEffects):
         next_event_id is of the session so far, whose ids begin at 0 again."""
         if not session_id or len(session_id) > SESSION_ID_CHARS_MAX:
             raise StreamError(f"session_id of {len(session_id)} characters, 1 to {SESSION_ID_CHARS_MAX}", True)
-        self._waiting.clear()
+        self._held.clear()
         if session_id == self.session_id and (self.next_event_id > 0 or self._done_id == 0):
             return False, self.next_event_id
         if session_id != self._done_session_id or not self.extended:
@@ -147,7 +147,7 @@ class PeerReceiver(EventEffects):
         if not self.session_id:
             raise StreamError("event stream without Hello: say Hello first", False)
         self._replace(stream)
-        self._waiting.clear()
+        self._held.clear()
         if self._go_state is not None:
             self._go_state.stream_began(now)
 
@@ -174,7 +174,7 @@ class PeerReceiver(EventEffects):
         """The stream ended; nothing to do when another one has replaced it."""
         if stream is self.stream:
             self.stream = None
-            self._waiting.clear()
+            self._held.clear()
             if self._go_state is not None:
                 self._go_state.stream_ended()
 
@@ -213,10 +213,10 @@ class PeerReceiver(EventEffects):
         """
         if stop < 0:
             stop = len(data)
-        if self.publisher.held or self._block is not None or not self._waiting.is_empty():
+        if self.publisher.held or self._block is not None or not self._held.is_empty():
             if stream is not self.stream:
                 raise StreamError("replaced by a newer stream of this node", False)
-            self._waiting.append(WaitingBatch(first_id, count, 0, data[start:stop], 0))
+            self._held.append(HeldBatch(first_id, count, 0, data[start:stop], 0))
             return self.resume(now)
         self._check(stream, first_id)
         self._router.context.slices.begin()
@@ -231,8 +231,8 @@ class PeerReceiver(EventEffects):
         if data is not None:
             self._block = None
             self._publish_block(data, self._block_version, self._block_at, self._block_end, now)
-        while not self._waiting.is_empty() and not self.publisher.held and self._block is None:
-            batch = self._waiting.take()
+        while not self._held.is_empty() and not self.publisher.held and self._block is None:
+            batch = self._held.take()
             if batch.done == 0 and self.stream is not None:
                 self._check(self.stream, batch.first_id)
             data = batch.data
@@ -254,7 +254,7 @@ class PeerReceiver(EventEffects):
                 context.rest(self.publisher)
             slices.steps += 1
             if self.publisher.held or self._block is not None:
-                self._waiting.put_back(WaitingBatch(first_id, count, done, data[:end], pos))
+                self._held.put_back(HeldBatch(first_id, count, done, data[:end], pos))
                 return -1
             start = pos + HEADER_SIZE
             if start > end:

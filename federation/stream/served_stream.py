@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.message import NEVER
+from federation.stream.held_batches import StreamError
 from federation.stream.receiver import OpenStream, PeerReceiver
-from federation.stream.waiting import StreamError
 
 # Between two signs of life while no batch can be taken, or none is whole yet: the newest acknowledgement again. It must be
 # below SILENCE_SECONDS_MAX of a direct client, and below the sender's ACK_SECONDS_MAX.

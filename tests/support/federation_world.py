@@ -30,11 +30,11 @@ from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
 from federation.settings import FederationSettings
 from federation.stream.go_client import GoClient
 from federation.stream.go_events import receive_event
+from federation.stream.held_batches import StreamError
 from federation.stream.receiver import OpenStream
 from federation.stream.receivers import NotAMember
 from federation.stream.sender import PeerSender
 from federation.stream.state import State
-from federation.stream.waiting import StreamError
 
 LATENCY = 0.01
 

@@ -38,9 +38,9 @@ from federation.stream.go_events import (
     message_to_event,
     receive_event,
 )
+from federation.stream.held_batches import StreamError
 from federation.stream.outbox import Block
 from federation.stream.receiver import OpenStream, PeerReceiver
-from federation.stream.waiting import StreamError
 from federation_world import World
 from senders import make_outbox
 

@@ -18,8 +18,8 @@ from federation.stream.frames import (
     encode_interest,
     encode_packet,
 )
+from federation.stream.held_batches import StreamError
 from federation.stream.receiver import OpenStream, PeerReceiver
-from federation.stream.waiting import StreamError
 from federation_world import World
 
 

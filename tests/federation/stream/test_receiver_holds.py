@@ -17,12 +17,12 @@ from broker.session.connection import Connection
 from federation.stream.counters import StreamCounters
 from federation.stream.frames import encode_block_header
 from federation.stream.full_state import LocalState
+from federation.stream.held_batches import StreamError
 from federation.stream.outbox import Outbox
 from federation.stream.receiver import OpenStream, PeerReceiver
 from federation.stream.retained_changes import RetainedChanges
 from federation.stream.sender import Outlets, PeerSender
 from federation.stream.tree import FederationTree
-from federation.stream.waiting import StreamError
 
 MESSAGES: Final = 2000
 

@@ -1,4 +1,4 @@
-"""What leaves for other nodes at the end of a turn. Every message to another node passes here, so the module is compiled."""
+"""Writes to other nodes at the end of each turn. Every message to another node passes here, so the module is compiled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from federation.stream.sender import Outlet, Outlets
 
 
 class PeerWriter(Outlet):
-    """Hands what one sender wants sent to the stream that is open.
+    """Flushes the open stream of one sender.
 
-    direct    the direct stream, None while there is none
-    flush_go  the same of a stream over gRPC
+    direct    the direct stream, None without one
+    flush_go  flushes the Go broker's stream, None without one
     """
 
     __slots__ = ("direct", "flush_go")
@@ -30,9 +30,11 @@ class PeerWriter(Outlet):
             self.flush_go(now)
 
 
-class Outflow(TurnEnd):
-    """is_watched   a timer runs that looks at all deadlines now and then
-    arm          called when a deadline is near and new, or nobody watches
+class OutletFlush(TurnEnd):
+    """Flushes the senders that have something to send.
+
+    is_watched  a timer is set that checks all deadlines
+    arm         sets the timer
     """
 
     def __init__(self, outlets: Outlets, arm: Callable[[], None]) -> None:
@@ -41,7 +43,7 @@ class Outflow(TurnEnd):
         self._arm = arm
 
     def turn_ended(self, now: float) -> None:
-        """At the end of each turn that changed the broker: blocks leave, the timer is moved."""
+        """Flush the outlets; set the timer when a new deadline may be near."""
         gathers = False
         outlets = self._outlets
         for sender in outlets.take_ready():
@@ -49,7 +51,7 @@ class Outflow(TurnEnd):
             if outlet is not None:
                 outlet.flush_at(now)
             gathers = gathers or sender.gathers()
-        # Looking for the next deadline in every turn would cost more than the turn: the only ones that can be near and new
-        # here are that of a block that gathers and the rest of a full state; all others are found by the watch.
+        # A search for the next deadline in every turn would cost more than the turn. New and near can only be the deadline of
+        # a block that gathers and the rest of a full state; the timer finds the others.
         if gathers or not self.is_watched or outlets.ready:
             self._arm()

@@ -1,15 +1,15 @@
-"""Batches that wait because receivers here are full, and the error that ends a stream."""
+"""Batches of a direct stream that are held while receivers are full, and the error that ends a stream."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Final
 
-WAITING_BYTES_MAX: Final = 16 * 2**20  # the sender's window is smaller
+HELD_BYTES_MAX: Final = 16 * 2**20  # the sender's window is smaller
 
 
 class StreamError(Exception):
-    """The stream must end; the text tells the other node why. `malformed`: the same would happen another time."""
+    """The stream must end. The other node gets the text. `malformed`: sending the same bytes again would fail again."""
 
     def __init__(self, text: str, malformed: bool) -> None:
         super().__init__(text)
@@ -17,9 +17,9 @@ class StreamError(Exception):
         self.malformed = malformed
 
 
-class WaitingBatch:
-    """A batch that is not applied, or only in part. Its frames from `pos` on are left; the next one of them has the event id
-    first_id + done. They are not cut out, which would copy the rest of a large batch at each stop."""
+class HeldBatch:
+    """A batch with frames that are not applied yet: those from `pos` on. The first of them has the event id
+    first_id + done. They stay in `data`, because slicing would copy the rest of a large batch each time."""
 
     __slots__ = ("count", "data", "done", "first_id", "pos")
 
@@ -31,32 +31,32 @@ class WaitingBatch:
         self.pos = pos
 
 
-class WaitingBatches:
-    """In the order in which they came, at most WAITING_BYTES_MAX bytes and one batch more."""
+class HeldBatches:
+    """Batches in the order in which they came, at most HELD_BYTES_MAX bytes and one batch more."""
 
     __slots__ = ("_batches", "_size")
 
     def __init__(self) -> None:
-        self._batches: deque[WaitingBatch] = deque()
+        self._batches: deque[HeldBatch] = deque()
         self._size = 0
 
     def is_empty(self) -> bool:
         return not self._batches
 
-    def append(self, batch: WaitingBatch) -> None:
+    def append(self, batch: HeldBatch) -> None:
         """Raises StreamError when there are too many bytes: the other node does not keep to its window."""
         size = len(batch.data)
-        if self._size + size > WAITING_BYTES_MAX and self._batches:
-            raise StreamError(f"more than {WAITING_BYTES_MAX} bytes wait for receivers here", False)
+        if self._size + size > HELD_BYTES_MAX and self._batches:
+            raise StreamError(f"more than {HELD_BYTES_MAX} bytes wait for receivers here", False)
         self._batches.append(batch)
         self._size += size
 
-    def put_back(self, batch: WaitingBatch) -> None:
-        """What is left of the first one."""
+    def put_back(self, batch: HeldBatch) -> None:
+        """Put the rest of the first batch back to the front."""
         self._batches.appendleft(batch)
         self._size += len(batch.data)
 
-    def take(self) -> WaitingBatch:
+    def take(self) -> HeldBatch:
         batch = self._batches.popleft()
         self._size -= len(batch.data)
         return batch
