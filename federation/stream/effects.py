@@ -146,7 +146,7 @@ class EventEffects:
         is_changed_here = self._changes.changed_since(topic, since)
         if held is None:
             if not message.payload:
-                self.counters.drop(SKIP_DUPLICATE, 1)  # a gmqttd keeps what others deleted as a message without payload
+                self.counters.drop(SKIP_DUPLICATE, 1)  # a Go broker keeps a deleted message, without payload
             elif is_changed_here:
                 self.counters.drop(SKIP_RETAINED_OLDER, 1)  # deleted here
                 self._tree.tell(self.name, Message(topic, b"", 0, True), now)
