@@ -32,10 +32,11 @@ def take_left_behind(tree: Trie, session: Session, now: float) -> list[tuple[Sha
             if outgoing.state == AWAIT_PUBACK:
                 handover.take(outgoing)
     taken: set[int] = set()
-    for outgoing in session.queue.messages():
+    for outgoing in session.queued():
         if outgoing.qos and outgoing.expires_at > now and handover.take(outgoing):
             taken.add(outgoing.number)
-    session.queue.remove(taken)
+    if session.queue is not None:
+        session.queue.remove(taken)
     return handover.taken
 
 

@@ -39,7 +39,8 @@ class Session(Subscriber):
     connection        None while the client is away
     username ... local_addr  of the last connection
     disconnected_at   when the last connection ended; of no meaning while there is a connection
-    inflight          None until a message with QoS 1 or 2 is sent: an idle client takes less memory so
+    queue             None until a message has to wait: an idle client takes less memory so
+    inflight          None until a message with QoS 1 or 2 is sent
     backlog           retained messages that subscriptions brought and the client has not taken yet, None for none
     incoming          packet identifiers of QoS 2 messages that were received and not released yet, None for none
     will              of the last connection, while its delay runs
@@ -64,7 +65,7 @@ class Session(Subscriber):
         self.queue_max = context.settings.max_queued_messages
         self.subscriptions: dict[bytes, Subscription] = {}  # by topic filter, $share/NAME/ included
         self.subscriptions_total = 0
-        self.queue = MessageQueue()
+        self.queue: MessageQueue | None = None
         self.inflight: Inflight | None = None
         self.backlog: RetainedBacklog | None = None
         self.incoming: dict[int, bool] | None = None
@@ -80,17 +81,39 @@ class Session(Subscriber):
     # --- questions ---
 
     def queue_length(self) -> int:
-        return self.queue.count
+        return self.queue.count if self.queue is not None else 0
+
+    def queued(self) -> list[Outgoing]:
+        """The messages of the queue, oldest first."""
+        return self.queue.messages() if self.queue is not None else []
 
     def inflight_length(self) -> int:
         return len(self.inflight) if self.inflight is not None else 0
 
     def is_waiting(self) -> bool:
         """Whether there is something to send as soon as the connection and the in-flight window have room."""
-        return self.queue.count > 0 or self.backlog is not None or self._is_resending()
+        return self._is_queued() or self.backlog is not None or self._is_resending()
+
+    def _is_queued(self) -> bool:
+        return self.queue is not None and self.queue.count > 0
 
     def _is_resending(self) -> bool:
         return self.inflight is not None and self.inflight.is_resending()
+
+    def restore(self, queued: list[Outgoing], inflight: list[Outgoing], next_packet_id: int) -> None:
+        """Add messages of an earlier process, without a look at the bounds of the queue."""
+        if queued:
+            queue = self._made_queue()
+            for outgoing in queued:
+                queue.append(outgoing)
+        if inflight or next_packet_id != 1:
+            self._made_inflight().restore(inflight, next_packet_id)
+
+    def _made_queue(self) -> MessageQueue:
+        queue = self.queue
+        if queue is None:
+            queue = self.queue = MessageQueue()
+        return queue
 
     def _made_inflight(self) -> Inflight:
         inflight = self.inflight
@@ -99,7 +122,7 @@ class Session(Subscriber):
         return inflight
 
     def is_available(self) -> bool:
-        return self.connection is not None and self.queue.count * 2 < self.queue_max
+        return self.connection is not None and self.queue_length() * 2 < self.queue_max
 
     def traffic(self) -> tuple[int, int, int, int]:
         """(packets received, their bytes, packets sent, their bytes) of all connections of this session."""
@@ -133,7 +156,7 @@ class Session(Subscriber):
     def _open_connection(self) -> Output | None:
         """The connection, if it takes a message now and no message is queued in front of that."""
         connection = self.connection
-        if connection is None or self.queue.count or not connection.can_write():
+        if connection is None or self._is_queued() or not connection.can_write():
             return None
         return connection
 
@@ -181,7 +204,7 @@ class Session(Subscriber):
             return
         inflight = self._made_inflight()
         slices = self.context.slices
-        while not self.queue.count and not backlog.is_resting() and connection.can_write():
+        while not self._is_queued() and not backlog.is_resting() and connection.can_write():
             slices.steps += backlog.find(self.context.retained, now, max(1, SLICE_STEPS - slices.steps))
             message = backlog.message
             portion = backlog.portion
@@ -246,7 +269,7 @@ class Session(Subscriber):
         if settings.message_expiry > 0:
             expires_at = min(expires_at, now + settings.message_expiry)
         room = self.queue_max - self.inflight_length()
-        queue = self.queue
+        queue = self._made_queue()
         dropped = queue.put(
             Outgoing(message, qos, retain, identifiers, expires_at), room, settings.max_queued_bytes, now
         )
@@ -269,7 +292,7 @@ class Session(Subscriber):
         when the transport has sent its bytes."""
         connection = self.connection
         queue = self.queue
-        if connection is None or (not queue.count and not self._is_resending()):
+        if connection is None or (not self._is_queued() and not self._is_resending()):
             if self.backlog is not None:
                 self._pump_backlog(now)
             return
@@ -281,7 +304,7 @@ class Session(Subscriber):
             if again is None:
                 break
             self._send_again(connection, inflight, again, now)
-        while connection.can_write():
+        while queue is not None and connection.can_write():
             outgoing = queue.first()
             if outgoing is None:
                 break
@@ -357,7 +380,7 @@ class Session(Subscriber):
             self.context.timers.schedule(self)
 
     def _is_drained(self) -> bool:
-        return self.queue.is_drained(self.queue_max, self.context.settings.max_queued_bytes)
+        return self.queue is None or self.queue.is_drained(self.queue_max, self.context.settings.max_queued_bytes)
 
     def _release_publishers(self, is_over: bool) -> None:
         """Release all held publishers. is_over: the backlog has gone; a later one may hold publishers again."""
@@ -403,11 +426,11 @@ class Session(Subscriber):
     def end(self) -> None:
         """Discard the session state. Queued messages are dropped and counted."""
         self.ended = True
-        queued = self.queue.count
+        queued = self.queue_length()
         if queued:
             self.context.counters.drop_for_client(DROP_SESSION_ENDED, queued, self.client_id)
             self.messages_dropped += queued
-        self.queue.clear()
+        self.queue = None
         self.backlog = None
         self.inflight = None
         self.incoming = None

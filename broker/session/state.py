@@ -14,7 +14,6 @@ from broker.codec.packets import Will
 from broker.message import Message
 from broker.routing.names import parse_filter
 from broker.routing.subscription import Subscription
-from broker.session.inflight import Inflight
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.session.will import PendingWill
@@ -109,7 +108,7 @@ def export_session(session: Session, wall_offset: float) -> SessionState:
         disconnected_at=None if connection is not None else session.disconnected_at + wall_offset,
         expiry_interval=session.expiry_interval,
         subscriptions=tuple([_export_subscription(full, found) for full, found in session.subscriptions.items()]),
-        queued=tuple([_export_outgoing(outgoing, wall_offset) for outgoing in session.queue.messages()]),
+        queued=tuple([_export_outgoing(outgoing, wall_offset) for outgoing in session.queued()]),
         inflight=()
         if inflight is None
         else tuple([_export_outgoing(outgoing, wall_offset) for outgoing in inflight.messages()]),
@@ -143,13 +142,11 @@ def restore_session(broker: Broker, state: SessionState, wall_offset: float, now
     broker.counters.sessions_created += 1
     for subscription in state.subscriptions:
         broker.insert_subscription(session, subscription.full_filter, _restore_subscription(session, subscription))
-    for entry in state.queued:
-        session.queue.append(_restore_outgoing(entry, wall_offset))
-    if state.inflight or state.next_packet_id != 1:
-        session.inflight = Inflight()
-        session.inflight.restore(
-            [_restore_outgoing(entry, wall_offset) for entry in state.inflight], state.next_packet_id
-        )
+    session.restore(
+        [_restore_outgoing(entry, wall_offset) for entry in state.queued],
+        [_restore_outgoing(entry, wall_offset) for entry in state.inflight],
+        state.next_packet_id,
+    )
     if state.incoming:
         session.incoming = dict.fromkeys(state.incoming, True)
     if state.will is not None:

@@ -125,9 +125,10 @@ class World:
                 else:
                     assert entry.subscriptions[session] is subscription
                 interest.add((subscription.share_name, subscription.topic_filter))
-            queue = session.queue.messages()
-            assert session.queue.count == len(queue)
-            assert session.queue.bytes == sum(waiting_bytes(outgoing) for outgoing in queue)
+            queue = session.queued()
+            assert session.queue_length() == len(queue)
+            if session.queue is not None:
+                assert session.queue.bytes == sum(waiting_bytes(outgoing) for outgoing in queue)
             assert session.inflight_length() + len(queue) <= max(session.queue_max, session.inflight_length())
             packet_ids = [] if session.inflight is None else [out.packet_id for out in session.inflight.messages()]
             assert len(set(packet_ids)) == len(packet_ids)

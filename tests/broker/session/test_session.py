@@ -356,7 +356,7 @@ def test_a_fault_in_sending_what_waits_ends_the_connection(world: Any) -> None:
     client.subscribe(b"a")
     client.stop_reading()
     world.publish(b"a", bytes(1000))
-    (outgoing,) = world.broker.sessions["c"].queue.messages()
+    (outgoing,) = world.broker.sessions["c"].queued()
     outgoing.message = None  # a fault of ours
     client.connection.writable = True
     with pytest.raises(AssertionError):
