@@ -1,4 +1,4 @@
-"""A broker in virtual time and test clients that speak bytes to it: no loop, no socket, no waiting."""
+"""A broker on virtual time and test clients that exchange bytes with it, without loop and sockets."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class World:
         assert not self.broker.dirty, "output that never ends"
 
     def advance(self, seconds: float) -> None:
-        """Let the time pass, stopping wherever the broker asked to be called."""
+        """Let the time pass, with a call at each timeout of the broker."""
         until = self.now + seconds
         while True:
             at = self.broker.next_timeout()
@@ -96,7 +96,7 @@ class World:
         self.flush()
 
     def publish(self, topic: bytes, payload: bytes = b"x", **fields: Any) -> Client:
-        """By a publisher that is there for this one packet."""
+        """Publish by a client that connects for this packet only."""
         version = fields.pop("version", 5)
         client = self.connect(f"publisher-{self.broker.counters.connections_opened}", version)
         client.publish(topic, payload, **fields)
@@ -104,7 +104,7 @@ class World:
         return client
 
     def check(self) -> None:
-        """What must hold between any two calls: every table agrees with every other."""
+        """Check the invariants between two calls: the tables agree with each other."""
         broker = self.broker
         interest = set()
         for client_id, session in broker.sessions.items():
@@ -138,14 +138,14 @@ class World:
             assert all(not receiver.session.ended for receiver in route.receivers)
 
     def drops(self) -> dict[str, int]:
-        """The reasons for which anything was dropped."""
+        """Counters of drops by reason, without zeros."""
         counts = self.broker.counters.messages_dropped
         assert set(counts) == set(DROP_REASONS)
         return {reason: count for reason, count in counts.items() if count}
 
 
 class Client:
-    """Writes packets, keeps what comes back. `auto` acknowledges as a good client does."""
+    """Sends packets and records the answers. With `auto` it acknowledges as the specification demands."""
 
     def __init__(self, world: World, version: int) -> None:
         self.world = world
@@ -165,7 +165,7 @@ class Client:
     # --- the socket ---
 
     def send_bytes(self, data: bytes) -> None:
-        """As the transport: nothing arrives while reading is paused."""
+        """Like a transport, deliver nothing while reading is paused."""
         if not self.reading:
             self.waiting.append(data)
             return
@@ -210,7 +210,7 @@ class Client:
             self.connection.receive_data(encode_packet(answer, self.version), self.world.now)
 
     def stop_reading(self) -> None:
-        """The client takes nothing any more: the transport's buffer is full."""
+        """The client stops reading, and the transport's buffer is full."""
         self.connection.writable = False
 
     def read_on(self) -> None:

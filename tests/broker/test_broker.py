@@ -1,4 +1,4 @@
-"""The whole broker: against a naive model of MQTT delivery, and its doors for the API."""
+"""The whole broker: compared with a naive model of MQTT delivery, and called as the API does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def matches(topic_filter: bytes, topic: bytes) -> bool:
 
 
 class ModelClient:
-    """What a client with these subscriptions must have got."""
+    """The messages that a client with these subscriptions must get."""
 
     def __init__(self) -> None:
         self.present = False  # a session is there
@@ -40,7 +40,7 @@ class ModelClient:
 
 
 class Model:
-    """Delivery by the book: every subscription is asked for every message."""
+    """A naive model of delivery: it compares every message with every subscription."""
 
     def __init__(self) -> None:
         self.clients: dict[str, ModelClient] = {}
@@ -75,8 +75,8 @@ def shape(publish: Publish) -> tuple[bytes, bytes, int, bool]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_delivery_is_by_the_book(make_world: Any, seed: int) -> None:
-    """Clients come, go, are cut, subscribe, publish: each gets each message exactly as often and in the order due."""
+def test_delivery_equals_a_simple_model(make_world: Any, seed: int) -> None:
+    """Clients connect, disconnect, subscribe and publish in any order; each gets the messages of the model, in order."""
     rng = random.Random(seed)
     world = make_world(max_inflight=rng.choice([1, 3, 100]), write_buffer_high=rng.choice([4096, 2**18]))
     model = Model()
@@ -124,7 +124,7 @@ def test_delivery_is_by_the_book(make_world: Any, seed: int) -> None:
                 rng.choice([2, 0, 1]) if five else 0,
             )
             if request.no_local:
-                request.retain_handling = 2  # whose a retained message is, the model does not keep
+                request.retain_handling = 2  # the model has no retained messages
             assert [shape(p) for p in client.take_publishes()] == state.expected
             state.expected = []
             kept = model.subscribe(name, request)
@@ -157,7 +157,7 @@ def test_delivery_is_by_the_book(make_world: Any, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("qos", [1, 2])
 def test_nothing_is_lost_by_cuts(make_world: Any, qos: int, seed: int) -> None:
-    """Sections 4.3, 4.4: lines are cut between any two packets; QoS 1 comes at least once, QoS 2 exactly once."""
+    """Sections 4.3, 4.4: connections are cut between any two packets; QoS 1 comes at least once, QoS 2 exactly once."""
     rng = random.Random(seed)
     world = make_world(max_inflight=rng.choice([1, 2, 10]))
     version = rng.choice([4, 5])
@@ -202,8 +202,8 @@ def test_nothing_is_lost_by_cuts(make_world: Any, qos: int, seed: int) -> None:
     world.check()
 
 
-def test_subscribe_and_publish_from_outside(world: Any) -> None:
-    """The doors of the API: an offline client too; its retained messages wait for it."""
+def test_subscribe_and_publish_by_the_api(world: Any) -> None:
+    """As the API does, also for an offline client, which gets its retained messages later."""
     broker = world.broker
     world.publish(b"a", b"kept", qos=1, retain=True)
     world.connect("c", expiry=100).cut()
@@ -238,15 +238,15 @@ def test_traffic_is_counted_over_connections(world: Any) -> None:
     assert session.traffic() == (4, before[1] + 15, 4, before[3] + 4)
 
 
-def test_names_for_clients_without_one(make_world: Any) -> None:
-    """[MQTT-3.1.3-6]: unique; also in MQTT 3.1.1, which cannot be told."""
+def test_client_ids_are_assigned(make_world: Any) -> None:
+    """[MQTT-3.1.3-6]: unique, also in MQTT 3.1.1, whose CONNACK cannot carry it."""
     world = make_world()
     for version in (4, 5, 5):
         assert world.open(version).connect("").reason_code == 0
     assert len(world.broker.sessions) == 3
 
 
-def test_timeouts_go_on_while_nobody_is_there(world: Any) -> None:
+def test_timeouts_without_clients(world: Any) -> None:
     world.connect("c", expiry=10).cut()
     assert world.broker.next_timeout() is not None
     world.advance(10.5)

@@ -1,4 +1,4 @@
-"""Who lost most messages: exact for few names, and never without a name that lost a large part."""
+"""The names that lost most messages: exact for few names, and every name with a large part is among them."""
 
 from __future__ import annotations
 

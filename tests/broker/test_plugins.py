@@ -1,4 +1,4 @@
-"""Plugins of other distributions: found by their entry points, with settings that are checked, printed and described."""
+"""Plugins of other distributions: their entry points, and settings that are checked, printed and described."""
 
 from __future__ import annotations
 

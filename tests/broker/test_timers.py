@@ -94,7 +94,7 @@ def test_a_deadline_that_moves_later_is_asked_and_put_back() -> None:
     assert len(alarm.rang) == 1
 
 
-def test_what_is_over_is_not_kept() -> None:
+def test_cancelled_deadlines_are_not_kept() -> None:
     """A cancelled deadline is hours away; nothing of it stays in the wheel until then."""
     wheel = TimerWheel()
     for _ in range(1000):
@@ -108,7 +108,7 @@ def test_what_is_over_is_not_kept() -> None:
     assert wheel.next_timeout() is None
 
 
-def test_slots_of_what_was_cancelled_are_not_kept() -> None:
+def test_slots_of_cancelled_deadlines_are_not_kept() -> None:
     """Each alarm is cancelled long before its time; those that stay ring when they should."""
     wheel = TimerWheel()
     stay = [Alarm(1_000_000.0 + number) for number in range(10)]
@@ -127,7 +127,7 @@ def test_slots_of_what_was_cancelled_are_not_kept() -> None:
     assert len(wheel) == 0
 
 
-def test_one_that_cancels_its_neighbour() -> None:
+def test_one_that_cancels_another_of_its_slot() -> None:
     wheel = TimerWheel()
     victim = Alarm(5.0)
 
@@ -205,7 +205,7 @@ def test_as_a_list_that_is_searched(actions: list[tuple[str, int, int]]) -> None
 
 
 @given(ACTIONS)
-def test_who_asks_only_when_told_wakes_in_time(actions: list[tuple[str, int, int]]) -> None:
+def test_is_earlier_tells_when_to_ask_again(actions: list[tuple[str, int, int]]) -> None:
     """As server.turns does: next_timeout is asked when the timer has fired and when is_earlier says so, never else."""
     wheel = TimerWheel()
     now = 0.0

@@ -92,7 +92,7 @@ async def test_wrong_setting(nodes: Nodes, key: str, value: object) -> None:
 
 
 @pytest.mark.uncompiled
-async def test_retry_join_to_nobody(nodes: Nodes, watch: StartWatch) -> None:
+async def test_retry_join_without_an_answer(nodes: Nodes, watch: StartWatch) -> None:
     """The node serves its clients at once, logs the seeds that do not answer, and joins when one starts."""
     late = nodes.make_federated()
     early = nodes.make_federated([late], {"plugins": {"federation": {"retry_timeout": "1s"}}})

@@ -188,7 +188,7 @@ async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
     await until(lambda: list(first.plugin.node.senders) == ["b"] and list(second.plugin.node.senders) == ["a"])
 
 
-async def test_what_a_deadline_delivers_waits_for_nothing_else(start_server: StartServer) -> None:
+async def test_messages_of_a_deadline_are_written_at_once(start_server: StartServer) -> None:
     """The rest of a block whose stream ended while receivers were full."""
     node = await start(start_server, "a")
     client = await MqttClient.connect(int(node.server.listeners.addresses[0].rpartition(":")[2]))

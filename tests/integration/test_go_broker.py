@@ -200,7 +200,7 @@ async def test_kill_and_return(pair: tuple[Node, Node], nodes: Nodes, clients: C
         await linked(clients, go, ours)
 
 
-async def test_what_waits_for_a_go_broker_that_stands_still_comes(
+async def test_a_go_broker_that_stood_still_gets_the_backlog(
     pair: tuple[Node, Node], nodes: Nodes, clients: Clients
 ) -> None:
     go, ours = pair

@@ -63,7 +63,7 @@ async def test_reload(nodes: Nodes, clients: Clients) -> None:
     await first.ping()
 
 
-async def test_drops_and_refusals_are_told(nodes: Nodes, clients: Clients) -> None:
+async def test_drops_and_refusals_are_logged(nodes: Nodes, clients: Clients) -> None:
     node = await nodes.start(
         {"log": {"level": "info", "format": "json"}, "mqtt": {"max_queued_messages": 100, "max_retained_messages": 1}}
     )
@@ -91,7 +91,7 @@ async def test_drops_and_refusals_are_told(nodes: Nodes, clients: Clients) -> No
     assert line["reason"].startswith("first packet is")
 
 
-async def test_who_connects_leaves_and_is_refused_is_told(nodes: Nodes, clients: Clients) -> None:
+async def test_connects_disconnects_and_refusals_are_logged(nodes: Nodes, clients: Clients) -> None:
     node = await nodes.start({"log": {"format": "json"}})
     client = await clients.connect(node.port, "guest", version=4, keep_alive=60)
     await client.close()
@@ -109,7 +109,7 @@ async def test_who_connects_leaves_and_is_refused_is_told(nodes: Nodes, clients:
     assert refused["addr"].startswith("127.0.0.1:")
 
 
-async def test_what_the_api_changes_is_in_the_log(nodes: Nodes, clients: Clients) -> None:
+async def test_changes_by_the_api_are_logged(nodes: Nodes, clients: Clients) -> None:
     first = await nodes.make_federated(overrides={"log": {"format": "json"}}).start()
     second = await nodes.make_federated(overrides={"log": {"format": "json"}}).start()
     host = second.config["plugins"]["federation"]["gossip_addr"]
@@ -153,7 +153,7 @@ async def test_a_graceful_stop_is_no_reason_for_a_warning(nodes: Nodes) -> None:
         assert said[-1]["event"] == "stopped"
 
 
-async def test_a_reload_turns_on_what_one_needs_to_see_a_client(nodes: Nodes, clients: Clients) -> None:
+async def test_a_reload_turns_on_the_log_of_clients(nodes: Nodes, clients: Clients) -> None:
     """A reload is enough: clients that connect after it are logged."""
     node = nodes.make({"log": {"level": "info", "format": "json", "clients": False}})
     node.config["pid_file"] = str(node.directory / "node.pid")

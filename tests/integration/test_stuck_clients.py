@@ -71,7 +71,7 @@ async def test_client_that_never_reads(nodes: Nodes, clients: Clients, watch: St
     await others.check()
 
 
-async def test_slow_client_gets_what_is_within_the_bounds(nodes: Nodes, clients: Clients) -> None:
+async def test_a_slow_client_gets_messages_within_the_bounds(nodes: Nodes, clients: Clients) -> None:
     """A client stops reading, 600 messages are published (queue: 1000), it reads again: it gets all in order."""
     node = await nodes.start({"mqtt": {"write_buffer_high": "4KiB"}})
     slow = stuck_socket(node.port, subscriber("slow", b"slow", 0))

@@ -194,7 +194,7 @@ CLOSE_TOPICS = st.lists(st.sampled_from([b"a", b"b"]), min_size=1, max_size=5).m
     FILTERS | st.just(b"#"),
     st.lists(st.just(1) | CHANGES, max_size=16),
 )
-def test_a_walk_finds_what_stays(
+def test_a_walk_finds_the_messages_that_stay(
     topics: set[bytes], topic_filter: bytes, steps: list[int | tuple[int, int, bool]]
 ) -> None:
     """It finds each message once that is there from the begin to the end, and none that is stored later."""

@@ -36,7 +36,7 @@ def test_the_table(data: str, packet_type: int, reason_code: int) -> None:
     assert caught.value.reason_code == reason_code, caught.value.text
 
 
-def test_a_publish_keeps_what_is_forwarded() -> None:
+def test_a_publish_keeps_forwarded_properties() -> None:
     """Topic Alias, Subscription Identifier and Message Expiry Interval belong to this connection."""
     forwarded = bytes.fromhex("0101030001612600016b000176")
     data = bytes.fromhex("0101230007030001610b0502000000092600016b000176")

@@ -110,7 +110,7 @@ def test_the_limit_of_a_run() -> None:
 )
 @example((5, b"\x30\x04\x00\x01a\x00"), [], 0x30, 5)
 @example((4, b"\x32\x05\x00\x01a\x00\x00"), [], 0x32, 4)
-def test_a_bare_publish_is_what_decoding_finds(
+def test_a_bare_publish_equals_decoding(
     stream: tuple[int, bytes], changes: list[tuple[int, int]], first: int, version: int
 ) -> None:
     """For any bytes, decoding gives the same payload, or refuses the topic or the packet identifier."""

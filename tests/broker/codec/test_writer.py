@@ -23,7 +23,7 @@ BOTH: Properties = {REASON_STRING: "why", USER_PROPERTY: PAIRS}
     ],
     ids=lambda packet: type(packet).__name__,
 )
-def test_what_is_omitted_above_the_maximum(packet: Packet) -> None:
+def test_properties_are_omitted_above_the_maximum(packet: Packet) -> None:
     """User Properties first, then the Reason String; then the packet is not sent [MQTT-3.1.2-24]."""
     whole = len(encode_packet(packet, 5))
     kept: list[object] = []

@@ -1,4 +1,4 @@
-"""What the trees hold in memory, whatever the shape of what clients send."""
+"""The memory of the trees for filters of any shape."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from filter_shapes import LEVELS, SHAPES, bound, memory_of
 def trie_of(filters: list[bytes]) -> Trie:
     trie = Trie()
     for topic_filter in filters:
-        trie.set(bytes(bytearray(topic_filter)), True)  # a copy: what the trie keeps of it counts
+        trie.set(bytes(bytearray(topic_filter)), True)  # a copy, so that the filters themselves are measured too
     return trie
 
 
@@ -20,12 +20,12 @@ def test_filters(shape: str) -> None:
     filters = SHAPES[shape]()
     taken = memory_of(lambda: trie_of(filters))
     assert taken <= bound(filters)
-    # The rest of the bound is for what stands behind a filter: subscriptions, nodes, groups.
+    # The rest of the bound is for subscriptions, nodes and groups of a filter.
     assert taken <= sum(600 + 3 * len(topic_filter) for topic_filter in filters)
 
 
-def test_a_tree_gives_back_what_it_took() -> None:
-    """Filters come and go, and two stay in each place, where many thousands were."""
+def test_a_tree_frees_memory() -> None:
+    """Of thousands of filters in each place all but two are deleted."""
 
     def make() -> Trie:
         trie = Trie()
@@ -41,8 +41,8 @@ def test_a_tree_gives_back_what_it_took() -> None:
     assert memory_of(make) <= 10 * 1_000
 
 
-def test_a_deep_filter_that_stays_alone() -> None:
-    """Others ended at each of its levels, and left it."""
+def test_a_deep_filter_after_the_others_are_deleted() -> None:
+    """Other filters ended at each of its levels."""
 
     def make() -> Trie:
         trie = Trie()
@@ -69,7 +69,7 @@ def store_of(filters: list[bytes], payload: bytes = b"xy") -> RetainedStore:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_max_retained_bytes_counts_what_retained_messages_cost(shape: str) -> None:
+def test_max_retained_bytes_covers_the_memory_of_messages(shape: str) -> None:
     filters = SHAPES[shape]()
     counted = store_of(filters).bytes
     taken = memory_of(lambda: store_of(filters))
@@ -77,7 +77,7 @@ def test_max_retained_bytes_counts_what_retained_messages_cost(shape: str) -> No
     assert counted <= bound(filters) + 100 * len(filters)  # 100: payload, properties and client id
 
 
-def test_large_messages_count_as_what_they_are() -> None:
+def test_large_messages_count_their_size() -> None:
     filters = [b"topic-%d" % number for number in range(100)]
     payload = bytes(10_000)
     counted = store_of(filters, payload).bytes
@@ -85,7 +85,7 @@ def test_large_messages_count_as_what_they_are() -> None:
 
 
 def test_deadlines_of_messages_that_are_gone() -> None:
-    """They do not keep the long topics of messages that were deleted or replaced."""
+    """Deadlines do not keep the long topics of deleted and replaced messages in memory."""
     counted = store_of([b"topic-%d" % number for number in range(500)]).bytes
 
     def make() -> RetainedStore:

@@ -1,4 +1,4 @@
-"""Topic names and filters by example; the packets' table has more of them."""
+"""Topic names and filters by example; tests/data/packets.json has more."""
 
 import pytest
 

@@ -39,7 +39,7 @@ def test_limit_refuses_new_topics_only_and_counts() -> None:
 
 
 def test_bytes_are_bounded() -> None:
-    """A topic whose new message has no room keeps no older one either."""
+    """A message that is too large deletes the older one of its topic."""
     store = RetainedStore(bytes_max=2 * retained_bytes(message(b"a", bytes(100))))
     assert store.put(message(b"a", bytes(100)))
     assert store.put(message(b"b", bytes(100)))
@@ -70,13 +70,13 @@ def test_replaced_deadlines_stay_bounded() -> None:
     store = RetainedStore()
     for count in range(10_000):
         store.put(message(b"a", expires_at=1_000.0 + count))
-    assert store.expire(10_000.0, 5_000) == 0  # only the last deadline is true, and it has not come
+    assert store.expire(10_000.0, 5_000) == 0  # only the last deadline counts
     assert store.expire(1e9, 5_000) == 1
     assert store.next_expiry() == NEVER
 
 
-def test_a_walk_stops_where_it_should_and_goes_on() -> None:
-    """A filter that matches nothing is looked for in steps as one that matches all."""
+def test_a_walk_stops_at_its_limit_and_continues() -> None:
+    """The search for a filter without a match is sliced too."""
     store = RetainedStore()
     for number in range(100):
         store.put(message(b"a/%d/x" % number))
@@ -90,7 +90,7 @@ def test_a_walk_stops_where_it_should_and_goes_on() -> None:
             assert walk.found is None
 
 
-def test_a_walk_goes_on_below_a_node_that_is_gone() -> None:
+def test_a_walk_continues_below_a_deleted_node() -> None:
     store = RetainedStore()
     for topic in (b"a/b", b"a/b/c/d", b"x"):
         store.put(message(topic))
@@ -106,8 +106,8 @@ def test_a_walk_goes_on_below_a_node_that_is_gone() -> None:
     assert found == [b"a/b/c/d", b"x"]
 
 
-def test_what_a_message_counts_for() -> None:
-    """All that grows with what the publisher chose: topic, payload, properties, client id."""
+def test_the_bytes_of_a_message() -> None:
+    """Topic, payload, properties and client id count."""
     small = Message(b"a", b"x", 1, True)
     for large in (
         Message(b"a" * 101, b"x", 1, True),

@@ -1,4 +1,4 @@
-"""Who gets a message: overlaps, No Local, identifiers, shared groups; runs against single messages; the cache."""
+"""Receivers of a message: overlaps, No Local, identifiers, shared groups; runs; the cache of routes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_thousands_of_overlapping_filters_of_one_client(make_world: Any) -> None
 
 
 def test_no_local(world: Any) -> None:
-    """[MQTT-3.8.3-3]: by client id, also after a reconnect; another's filter on the same client still brings it."""
+    """[MQTT-3.8.3-3]: by client id, also after a reconnect, and for each subscription."""
     client = world.connect("c", clean_start=False, expiry=100)
     other = world.connect("d")
     client.subscribe(b"a", no_local=True)
@@ -129,7 +129,7 @@ def members(world: Any, count: int, topic_filter: bytes = b"$share/g/a", **optio
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_members_take_turns(world: Any, qos: int) -> None:
+def test_members_get_messages_round_robin(world: Any, qos: int) -> None:
     clients = members(world, 3)
     for number in range(9):
         world.publish(b"a", b"%d" % number, qos=qos)
@@ -145,7 +145,7 @@ def test_a_run_is_shared_too(world: Any) -> None:
     assert [len(client.take_publishes()) for client in clients] == [2, 2, 2, 2]
 
 
-def test_members_that_are_away_come_last(world: Any) -> None:
+def test_disconnected_members_come_last(world: Any) -> None:
     clients = members(world, 3)
     clients[0].cut()
     clients[1].cut()
@@ -158,7 +158,7 @@ def test_members_that_are_away_come_last(world: Any) -> None:
     assert [world.broker.sessions[f"m{number}"].queue_length() for number in range(3)] == [2, 2, 2]
 
 
-def test_groups_and_ordinary_subscriptions_stand_side_by_side(world: Any) -> None:
+def test_groups_and_ordinary_subscriptions_together(world: Any) -> None:
     """[MQTT-4.8.2-4]: each group gets its copy, a client with both kinds gets both."""
     one = world.connect("one")
     two = world.connect("two")
@@ -173,7 +173,7 @@ def test_groups_and_ordinary_subscriptions_stand_side_by_side(world: Any) -> Non
     assert world.broker.local_interest() == []
 
 
-def test_a_member_that_leaves(world: Any) -> None:
+def test_a_member_that_unsubscribes(world: Any) -> None:
     clients = members(world, 2, b"$share/g/a/#")
     assert clients[0].unsubscribe(b"$share/g/a/#") == [0]
     for _ in range(3):
@@ -185,7 +185,7 @@ def test_a_member_that_leaves(world: Any) -> None:
     assert publisher.packets[0].reason_code == 0x10
 
 
-def test_a_slow_member_is_passed_over(make_world: Any) -> None:
+def test_a_slow_member_is_skipped(make_world: Any) -> None:
     world = make_world(max_queued_messages=4, max_inflight=1)
     clients = members(world, 2, auto=False)
     for _ in range(10):
@@ -201,8 +201,8 @@ def test_a_slow_member_is_passed_over(make_world: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_runs_are_as_single_messages(make_world: Any, seed: int) -> None:
-    """A stream of QoS 0 messages, cut anywhere: every receiver gets what it gets from one message at a time."""
+def test_runs_equal_single_messages(make_world: Any, seed: int) -> None:
+    """Every receiver of a stream of QoS 0 messages, cut anywhere, gets the same as from single messages."""
     rng = random.Random(seed)
     topics = [b"a", b"b", b"a/b"]
     mode = rng.choice(["onlyonce", "overlap"])
@@ -254,7 +254,7 @@ def test_runs_are_as_single_messages(make_world: Any, seed: int) -> None:
     assert outputs[0] == outputs[1]
 
 
-def test_a_run_to_receivers_that_are_away_or_full(make_world: Any) -> None:
+def test_a_run_to_disconnected_or_full_receivers(make_world: Any) -> None:
     world = make_world(max_queued_messages=50, publisher_hold_max=0.0)
     away = world.connect("away", expiry=100)
     away.subscribe(b"a")

@@ -1,4 +1,4 @@
-"""Other nodes: what goes to them, which node gets a shared group's copy, what comes from them, a node that is behind."""
+"""Other nodes: messages to and from them, the choice of a node for a shared group, congested nodes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def join(world: Any, *peers: Outbox) -> Federation:
     return federation
 
 
-def test_interest_is_told_once_for_each_filter(world: Any) -> None:
+def test_interest_is_announced_once_for_each_filter(world: Any) -> None:
     federation = join(world)
     one, two = world.connect("one"), world.connect("two", expiry=100)
     for client in (one, two):
@@ -99,7 +99,7 @@ def test_messages_go_to_nodes_with_interest(world: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_run_goes_as_it_came(world: Any, version: int) -> None:
+def test_a_run_is_forwarded_unchanged(world: Any, version: int) -> None:
     peer = Outbox("near")
     join(world, peer).interest[b"a"] = [peer]
     run = encode_publish(version, b"a", b"xyz", 0, False, False, 0, b"") * 300
@@ -121,7 +121,7 @@ def test_retained_messages_go_to_every_node(world: Any) -> None:
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_group_gets_one_copy(world: Any, qos: int) -> None:
-    """Here first; then the nodes in turn; then a member here that is away."""
+    """Available local members first, then the nodes round robin, then disconnected local members."""
     near, far = Outbox("near"), Outbox("far")
     federation = join(world, near, far)
     federation.groups[b"a"] = [RemoteGroup(b"g", b"a", [near, far])]
@@ -145,11 +145,11 @@ def test_a_group_gets_one_copy(world: Any, qos: int) -> None:
     assert copies(4) == (4, 0, 0)
     world.broker.close_client("m", True, world.now)
     world.broker.router.forget_routes()
-    assert sum(copies(4)) == 4  # nobody can take it now: it waits for a node, not for nobody
+    assert sum(copies(4)) == 4  # no member is reachable: the message waits for a node
 
 
-def test_a_node_that_cannot_tell_groups(world: Any) -> None:
-    """It delivers to all its groups whatever it gets: when it gets a message anyway, it is the one for its groups."""
+def test_a_node_that_does_not_name_groups(world: Any) -> None:
+    """It delivers every message to all its groups, so it is chosen for them when it gets a message anyway."""
     go, other = Outbox("go", names_groups=False), Outbox("other")
     federation = join(world, go, other)
     federation.interest[b"a"] = [go, other]
@@ -165,7 +165,7 @@ def test_a_node_that_cannot_tell_groups(world: Any) -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_node_that_is_chosen_for_one_group_takes_its_others(world: Any, reverse: bool) -> None:
-    """A node of the Go broker that must get the message for a group that nobody else has delivers to its other groups too."""
+    """A Go broker that gets the message for a group that no other node has delivers it to its other groups too."""
     go = Outbox("go", names_groups=False)
     federation = join(world, go)
     groups = [RemoteGroup(b"g", b"a", [go]), RemoteGroup(b"h", b"a", [go])]
@@ -178,7 +178,7 @@ def test_a_node_that_is_chosen_for_one_group_takes_its_others(world: Any, revers
     assert member.take_publishes() == []
 
 
-def test_a_message_of_another_node_stays_here(world: Any) -> None:
+def test_a_message_of_another_node_is_not_forwarded(world: Any) -> None:
     peer = Outbox("near")
     federation = join(world, peer)
     federation.interest[b"a"] = [peer]
@@ -212,7 +212,7 @@ def test_a_message_of_another_node_stays_here(world: Any) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("grouped", [False, True])
 def test_a_block_of_another_node(world: Any, version: int, grouped: bool) -> None:
-    """Any QoS, retained, properties, runs: to ordinary subscribers here, never on, never to groups."""
+    """Any QoS, RETAIN, properties, runs: delivered to ordinary local subscribers only."""
     peer = Outbox("near")
     join(world, peer).interest[b"a"] = [peer]
     clients = [world.connect("c4", 4), world.connect("c5", 5)]
@@ -265,7 +265,7 @@ GOOD = encode_publish(4, b"a", b"x", 0, False, False, 0, b"")
     ],
 )
 def test_a_block_that_is_damaged(world: Any, bad: bytes) -> None:
-    """Counted, nothing breaks; what stands in front of it was taken."""
+    """The fault is counted, and the packets before it are delivered."""
     client = world.connect("c")
     client.subscribe(b"#")
     assert world.broker.router.publish_block(GOOD * 2 + bad, 4, None, world.now) == len(GOOD * 2 + bad)
@@ -275,8 +275,8 @@ def test_a_block_that_is_damaged(world: Any, bad: bytes) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_packet_that_is_refused_costs_no_other_one(make_world: Any, qos: int) -> None:
-    """This node allows fewer levels than the one that took the message from its client."""
+def test_a_refused_packet_does_not_affect_the_others(make_world: Any, qos: int) -> None:
+    """This node allows fewer levels than the node of the publisher."""
     world = make_world(max_topic_levels=3)
     client = world.connect("c")
     client.subscribe(b"#")
@@ -288,14 +288,14 @@ def test_a_packet_that_is_refused_costs_no_other_one(make_world: Any, qos: int) 
     assert world.drops() == {"from_peer_invalid": 2}
 
 
-def test_a_length_without_an_end_costs_no_time(world: Any) -> None:
+def test_a_length_without_an_end_costs_constant_work(world: Any) -> None:
     """400 kB of continuation bytes are not read as one number."""
     block = b"\x30" + b"\xff" * 400_000
     assert executed_lines(lambda: world.broker.router.publish_block(block, 4, None, world.now)) < 1_000
     assert world.drops() == {"from_peer_invalid": 1}
 
 
-def test_any_block_is_survived(world: Any) -> None:
+def test_any_bytes_as_a_block(world: Any) -> None:
     world.connect("c").subscribe(b"#")
     rng = random.Random(3)
     good = GOOD * 3 + encode_publish(5, b"a", b"x", 1, True, False, 3, b"\x26\0\x01k\0\x01v", 6)
@@ -309,7 +309,7 @@ def test_any_block_is_survived(world: Any) -> None:
         world.flush()
 
 
-# --- a peer that is behind ---
+# --- a congested peer ---
 
 
 def test_a_congested_peer_holds_publishers(make_world: Any) -> None:
@@ -329,7 +329,7 @@ def test_a_congested_peer_holds_publishers(make_world: Any) -> None:
     assert [publisher.reading for publisher in publishers] == [True, True]
     assert len(peer.messages) == 2
     assert len(peer.runs) == 2
-    # Still the same backlog: nobody is held for it again.
+    # Publishers are held once for each backlog.
     for _ in range(5):
         publishers[0].publish(b"a")
         world.advance(0.9)
@@ -361,7 +361,7 @@ def test_a_peer_with_room_again_releases_at_once(make_world: Any) -> None:
     assert world.broker.peer_holds == {}
 
 
-def test_messages_of_the_server_hold_nobody(world: Any) -> None:
+def test_messages_of_the_server_hold_no_publisher(world: Any) -> None:
     peer = Outbox("near")
     join(world, peer).interest[b"a"] = [peer]
     peer.congested = True

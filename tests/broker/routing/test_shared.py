@@ -1,4 +1,4 @@
-"""Turns of a shared group."""
+"""The round robin of a shared group."""
 
 from broker.routing.shared import GroupMember, SharedGroup
 
@@ -10,7 +10,7 @@ def group_of(*members: GroupMember) -> SharedGroup:
     return group
 
 
-def test_empty_group_has_nobody() -> None:
+def test_an_empty_group_picks_none() -> None:
     assert SharedGroup(b"g", b"a").pick() is None
 
 
@@ -25,7 +25,7 @@ def test_available_members_first() -> None:
     assert [group.pick() for _ in range(2)] == [b, b]
 
 
-def test_removal_keeps_the_turn() -> None:
+def test_removal_keeps_the_order() -> None:
     a, b, c = GroupMember(), GroupMember(), GroupMember()
     group = group_of(a, b, c)
     assert group.pick() is a
@@ -39,7 +39,7 @@ def test_removal_keeps_the_turn() -> None:
     assert len(group) == 0
 
 
-def test_members_that_join_are_last_in_turn() -> None:
+def test_new_members_are_last() -> None:
     a, b, c = GroupMember(), GroupMember(), GroupMember()
     group = group_of(a, b)
     assert [group.pick(), group.pick()] == [a, b]
@@ -53,7 +53,7 @@ def test_members_that_join_are_last_in_turn() -> None:
 
 
 def test_a_hundred_thousand_members_come_and_go() -> None:
-    """Each at the same cost: searched one by one they would take minutes."""
+    """`add` and `remove` take constant time; a linear search would take minutes."""
     members = [GroupMember() for _ in range(100_000)]
     group = SharedGroup(b"g", b"a")
     for member in members:

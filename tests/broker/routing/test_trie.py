@@ -47,7 +47,7 @@ def test_deepest_filters() -> None:
     assert trie.match(b"/".join([b"a"] * (levels + 1))) == []
 
 
-def test_delete_leaves_nothing_behind_and_takes_nothing_else() -> None:
+def test_delete_removes_one_filter_and_its_nodes() -> None:
     trie = Trie()
     for topic_filter in (b"a", b"a/b/c", b"a/+/c", b"a/#"):
         trie.set(topic_filter, topic_filter)
@@ -61,8 +61,8 @@ def test_delete_leaves_nothing_behind_and_takes_nothing_else() -> None:
     assert sorted(str(topic_filter) for topic_filter, _ in trie.items()) == ["b'a'", "b'a/#'", "b'a/+/c'"]
 
 
-def test_what_a_match_looked_at() -> None:
-    """Levels of filters: what the work of a match is counted in."""
+def test_visited_levels_of_a_match() -> None:
+    """`visited` counts levels of filters, the steps of a match."""
     trie = Trie()
     assert trie.match(b"a/b") == []
     assert trie.visited == 0
@@ -87,7 +87,7 @@ def test_the_work_of_a_match_is_counted_whatever_it_finds() -> None:
     assert trie.visited == 10
 
 
-def test_a_chain_parts_and_grows_together() -> None:
+def test_a_chain_splits_and_merges() -> None:
     trie = Trie()
     trie.set(b"a/b/c/d", 1)
     trie.set(b"a/b/+/d/#", 2)

@@ -1,4 +1,4 @@
-"""The command: exit statuses, what goes where, where the file is looked for."""
+"""The command: exit statuses, output, and the search for the configuration file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(main, list(arguments))
 
 
-def test_check_prints_what_is_in_effect(tmp_path: Path) -> None:
+def test_check_prints_the_effective_configuration(tmp_path: Path) -> None:
     config = tmp_path / "a.yml"
     config.write_text("mqtt: {max_inflight: 7}\npersistence: {redis: {password: hunter2}}\n")
     result = call("check", "-c", str(config))
@@ -37,7 +37,7 @@ def test_check_prints_what_is_in_effect(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "start", "reload"])
-def test_every_fault_is_told_with_exit_status_2(tmp_path: Path, command: str) -> None:
+def test_every_fault_is_printed_with_exit_status_2(tmp_path: Path, command: str) -> None:
     config = tmp_path / "a.yml"
     config.write_text("mqtt: {max_inflight: a}\nlogs: 1\n")
     result = call(command, "-c", str(config))
@@ -102,7 +102,7 @@ def test_the_file_is_named_before_or_after_the_command(tmp_path: Path, arguments
 
 
 @pytest.mark.parametrize("command", ["check", "start", "reload"])
-def test_what_is_missing_is_a_fault_until_it_is_allowed(tmp_path: Path, command: str) -> None:
+def test_a_missing_feature_is_a_fault_until_it_is_allowed(tmp_path: Path, command: str) -> None:
     config = tmp_path / "a.yml"
     config.write_text("plugin_order: [auth]\n")
     result = call(command, "-c", str(config))
@@ -113,7 +113,7 @@ def test_what_is_missing_is_a_fault_until_it_is_allowed(tmp_path: Path, command:
     )
 
 
-def test_check_warns_of_what_is_missing_and_allowed(tmp_path: Path) -> None:
+def test_check_warns_of_missing_features_that_are_allowed(tmp_path: Path) -> None:
     config = tmp_path / "a.yml"
     config.write_text("plugin_order: [auth]\n")
     result = call("check", "-c", str(config), "--allow-missing")

@@ -1,4 +1,4 @@
-"""Counted drops as lines of the log: soon, not often, and none is left out."""
+"""Counters of drops as lines of the log: early, rarely, and complete."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Lines:
         self.lines.append(values)
 
 
-def test_the_first_drop_is_told_at_the_next_look_and_then_once_a_minute() -> None:
+def test_the_first_drop_is_logged_at_the_next_check_and_further_ones_once_a_minute() -> None:
     lines = Lines()
     now = CHECK_SECONDS
     lines.log.check(now)
-    assert lines.lines == []  # what was counted before is not news
+    assert lines.lines == []  # counts from before the log began are not reported
     told_at = []
     while now < 300:
         now += CHECK_SECONDS
@@ -38,7 +38,7 @@ def test_the_first_drop_is_told_at_the_next_look_and_then_once_a_minute() -> Non
     assert sum(line["counts"]["queue_full"] for line in lines.lines) == lines.totals["queue_full"] - 5
 
 
-def test_only_what_rose_is_named() -> None:
+def test_only_risen_counters_are_named() -> None:
     lines = Lines()
     lines.totals["expired"] = 3
     lines.totals["node2.outbox_full"] = 7  # a counter that was not there before
@@ -46,7 +46,7 @@ def test_only_what_rose_is_named() -> None:
     assert lines.lines == [{"within_seconds": 10, "counts": {"expired": 3, "node2.outbox_full": 7}}]
 
 
-def test_a_counter_that_began_anew() -> None:
+def test_a_counter_that_starts_again() -> None:
     lines = Lines()
     lines.totals = {"queue_full": 6, "node2.outbox_full": 50}
     lines.log.check(10.0)

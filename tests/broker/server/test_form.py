@@ -1,4 +1,4 @@
-"""Which form runs and why: from the record of the wheel, else from the sources of a checkout."""
+"""The form and its reason: from the record of the wheel, else from the sources of a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node offers its plugins and connections: time, faults, the end of the process."""
+"""The host: time, internal faults, the end of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log that cannot be written: the program goes on, and what is lost is counted and told."""
+"""A log that cannot be written: the program continues, and lost lines are counted and reported."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def start(stderr: int, program: str = PROGRAM) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """It ran to its end, and cleanly."""
+    """Check that the process ends with exit status 0."""
     process.communicate("\n\n", timeout=TIMEOUT)
     assert process.returncode == 0
 
@@ -104,7 +104,7 @@ def drain(pipe: int) -> str:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_lines_that_are_lost_are_counted_and_told_once(form: str) -> None:
+def test_lost_lines_are_counted_and_reported_once(form: str) -> None:
     stream = Full()
     setup_logging(LogSettings(format=form), stream)
     log = get_logger("x")
@@ -155,7 +155,7 @@ def test_a_reader_that_is_gone() -> None:
     end(process)
 
 
-def test_a_reader_that_does_not_read_is_waited_for_once() -> None:
+def test_one_wait_for_a_reader_that_does_not_read() -> None:
     reading, writing = os.pipe()
     process = start(writing)
     os.close(writing)
@@ -176,8 +176,8 @@ def test_a_reader_that_does_not_read_is_waited_for_once() -> None:
     process.stdout.close()
 
 
-def test_a_line_of_which_only_a_part_was_written_takes_no_other_with_it() -> None:
-    """The next line tells what was lost, so it must be one."""
+def test_a_torn_line_does_not_spoil_the_next_one() -> None:
+    """The next line reports the lost lines, so it must be a line of its own."""
     reading, writing = os.pipe()
     process = start(writing, LONG_LINES)
     os.close(writing)

@@ -1,4 +1,4 @@
-"""The log: both forms, levels, and that strangers cannot write lines of their own into it."""
+"""The log: both formats, levels, and values that cannot forge a line."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_logger_follows_a_later_setup() -> None:
     assert json.loads(second.getvalue())["event"] == "three"
 
 
-def test_a_value_cannot_make_a_line_of_its_own() -> None:
+def test_a_value_cannot_make_a_line() -> None:
     stream = io.StringIO()
     setup_logging(LogSettings(), stream)
     get_logger("x").info("client", client_id="a\n2026 error x: forged\x1b[2J\u2028", data=b"\r\n")

@@ -1,4 +1,4 @@
-"""The limit of open files: raised, and never all of it for clients."""
+"""The limit of open files: raised, with a reserved part."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_the_limit_is_raised_to_what_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("file_limit", "clients"), [(10, 1), (60, 13), (1024, 736), (4096, 3552), (1_000_000, 999_456)]
 )
-def test_some_files_are_kept_for_what_is_no_client(file_limit: int, clients: int) -> None:
+def test_some_files_are_reserved(file_limit: int, clients: int) -> None:
     assert connections_max(file_limit) == clients
 
 
 @pytest.mark.parametrize(("wanted", "effective"), [(0, 736), (100, 100), (736, 736), (737, 736), (50_000, 736)])
-def test_max_connections_is_what_there_are_files_for(wanted: int, effective: int) -> None:
+def test_max_connections_is_cut_to_the_files(wanted: int, effective: int) -> None:
     settings = Settings(mqtt=MqttSettings(max_connections=wanted, max_inflight=7))
     found = within_files(settings, 1024)
     assert found.mqtt.max_connections == effective
@@ -50,7 +50,7 @@ def test_max_connections_is_what_there_are_files_for(wanted: int, effective: int
         (50_000, 4096, ["mqtt.max_connections is 50000", "4096 files", "3552 clients"]),
     ],
 )
-def test_too_few_files_are_told(wanted: int, file_limit: int, words: list[str]) -> None:
+def test_the_warning_of_too_few_files(wanted: int, file_limit: int, words: list[str]) -> None:
     text = few_files_warning(MqttSettings(max_connections=wanted), file_limit)
     assert bool(text) == bool(words)
     for word in words:

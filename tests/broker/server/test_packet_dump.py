@@ -1,4 +1,4 @@
-"""`log.dump_packet`: every packet of a connection as a line of the log, both ways, with its fields by name."""
+"""`log.dump_packet`: every packet of a connection as a line of the log, in both directions, with named fields."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def log() -> Iterator[io.StringIO]:
 
 
 class Wire(asyncio.Transport):
-    """A transport that takes everything at once; what the socket's other end has not read counts as written."""
+    """A transport that takes everything at once. Unread bytes at the socket's other end count as written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,8 +66,8 @@ class Wire(asyncio.Transport):
         self.written += len(data)
 
 
-async def test_what_is_found_while_it_is_sent_is_logged_too(log: io.StringIO) -> None:
-    """Retained messages that come in later rounds than their subscription's answer."""
+async def test_output_of_later_rounds_is_logged(log: io.StringIO) -> None:
+    """Retained messages come in later rounds than the SUBACK."""
     server = Server(Settings())
     protocol = DumpingProtocol(server)
     wire = Wire()

@@ -1,4 +1,4 @@
-"""The pid file: who is alive, what is replaced, what is never overwritten."""
+"""The pid file: running nodes are detected, files of ended nodes are replaced, other files are never overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node as a process: start, signals, reload, stop. The server behind it is one that only tells what it is asked."""
+"""A node as a process: start, signals, reload, stop. A fake server prints the calls that it gets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from waiting import eventually
 TIMEOUT: Final = 30.0
 GMQTTD: Final = "from broker.server.cli import main; main(prog_name='gmqttd')"
 
-# Stands in for broker.server.lifecycle in the process under test. The words of the environment say how it behaves.
+# Replaces broker.server.lifecycle in the process under test. The environment variable BEHAVIOUR names its fault.
 FAKE_SERVER: Final = """
 import asyncio, os, sys, types
 
@@ -116,7 +116,7 @@ class Node:
 
 
 def after_start(errors: str) -> list[str]:
-    """The lines behind those that say which form runs: one, and a warning where it is the interpreted one."""
+    """The lines after those about the form: one, and a warning for the interpreted form."""
     return errors.splitlines()[1 if running_form().name == "compiled" else 2 :]
 
 
@@ -216,7 +216,7 @@ async def test_a_node_without_standard_descriptors_stops_cleanly(tmp_path: Path,
 
 @pytest.mark.uncompiled
 def test_a_stop_that_hangs_ends_within_its_time(start: Start) -> None:
-    """One that waits for ever, and one that lets nothing else run; both at the same time."""
+    """One stop waits for ever, another one blocks the loop."""
     told = {"stop hangs": "the stop took too long", "stop blocks": "the stop took more than 5 s"}
     nodes = {}
     for behaviour in told:
@@ -253,7 +253,7 @@ def test_a_signal_during_the_start_stops_it(start: Start) -> None:
     assert "stopping signal=SIGTERM" in errors
 
 
-def test_a_start_error_is_one_line_and_gives_back_what_was_opened(start: Start, tmp_path: Path) -> None:
+def test_a_start_error_is_one_line_and_closes_everything(start: Start, tmp_path: Path) -> None:
     pid_file = tmp_path / "node.pid"
     node = start(f"pid_file: {pid_file}\n", "start fault")
     node.expect("made 1")
@@ -263,7 +263,7 @@ def test_a_start_error_is_one_line_and_gives_back_what_was_opened(start: Start, 
     assert not pid_file.exists()
 
 
-def test_a_node_that_ends_by_itself_says_why(start: Start) -> None:
+def test_a_node_that_ends_by_itself_logs_the_reason(start: Start) -> None:
     node = start(behaviour="ends")
     node.expect("made 1")
     node.expect("started")

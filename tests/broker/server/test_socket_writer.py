@@ -78,7 +78,7 @@ class Counting(asyncio.Transport):
         self._transport.write(data)
 
 
-async def test_what_the_socket_takes_never_comes_to_the_transport(pair: MakePair) -> None:
+async def test_the_transport_is_not_used_while_the_socket_takes_all(pair: MakePair) -> None:
     _, transport, other_end = await pair(65_536)
     counting = Counting(transport)
     writer = SocketWriter(counting)
@@ -87,7 +87,7 @@ async def test_what_the_socket_takes_never_comes_to_the_transport(pair: MakePair
     expected = b"".join(b"%d," % number for number in range(100))
     received = b""
     while len(received) < len(expected):
-        received += other_end.recv(65_536)  # raises where nothing is there: the loop could not run since
+        received += other_end.recv(65_536)  # raises unless the bytes are there, because the loop has not run
     assert received == expected
     assert counting.writes == 0
 
@@ -125,10 +125,10 @@ async def test_a_slow_reader_gets_everything_in_order(pair: MakePair, seed: int)
     assert await loop.sock_recv(other_end, 100) == b"once more"
 
 
-async def test_a_broken_socket_is_told_to_the_protocol(pair: MakePair) -> None:
+async def test_the_protocol_is_told_of_a_broken_socket(pair: MakePair) -> None:
     sender, transport, other_end = await pair(65_536)
     writer = SocketWriter(transport)
-    other_end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, and no goodbye
+    other_end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # close by a reset
     other_end.close()
     writer.write(b"x")
     writer.write(b"y")
@@ -137,7 +137,7 @@ async def test_a_broken_socket_is_told_to_the_protocol(pair: MakePair) -> None:
     assert transport.is_closing()
 
 
-async def test_what_is_written_behind_a_close_does_no_harm(pair: MakePair) -> None:
+async def test_a_write_after_the_close_does_nothing(pair: MakePair) -> None:
     sender, transport, other_end = await pair(65_536)
     writer = SocketWriter(transport)
     writer.write(b"last")

@@ -1,4 +1,4 @@
-"""What an operator reads when an address cannot be opened."""
+"""The text for an address that cannot be opened."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker.server.start_error import bind_error
         (OSError("AF_UNIX path too long"), "cannot open h:1: AF_UNIX path too long"),
     ],
 )
-def test_each_fault_names_key_and_address_and_what_helps(error: OSError, words: str) -> None:
+def test_each_fault_names_key_address_and_remedy(error: OSError, words: str) -> None:
     text = str(bind_error(error, "h:1", "listeners[0].address"))
     assert text.startswith("listeners[0].address: ")
     assert "h:1" in text

@@ -1,4 +1,4 @@
-"""Signals that ask for the stop: which of them are one request, and which one forces the end."""
+"""Signals within half a second are one request for a stop; a later one forces the end."""
 
 from __future__ import annotations
 

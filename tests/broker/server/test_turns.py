@@ -1,4 +1,4 @@
-"""When output leaves: at once for a small chunk that comes by itself, else once at the end of the turn, in bounded portions."""
+"""The flush: at once for a small chunk that comes by itself, else at the end of the turn, with bounded work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from broker.slices import Work
 
 
 class Owner:
-    """Takes what its connection writes."""
+    """Records the output of its connection."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
@@ -27,7 +27,7 @@ class Owner:
 
 
 class Clock:
-    """Stands still until it is told."""
+    """A monotonic clock that the test moves."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = time.monotonic()
@@ -46,7 +46,7 @@ class Node:
         return Connection(self.broker, owner, "", "", self.loop.time())
 
     def chunk(self, size: int = 10, output: bytes = b"x") -> list[bytes]:
-        """A chunk of this size came and brought some output; what has left by then."""
+        """Handle a chunk of this size that makes some output. Returns what is written at once."""
         self.connection.write_packets(output, 1)
         self.turns.chunk_handled(size, self.loop.time())
         written, self.owner.written = self.owner.written, []
@@ -68,7 +68,7 @@ async def test_a_small_chunk_by_itself_is_flushed_at_once(monkeypatch: pytest.Mo
     assert await node.next_turn() == [b"x"]
 
 
-async def test_chunks_close_together_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_chunks_close_together_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     node = Node()
     assert node.chunk() == [b"x"]
