@@ -132,6 +132,33 @@ def test_cores_are_found() -> None:
     assert [core for core in CORES if not sources(core)] == []
 
 
+# Cores without a unit file: interfaces and values without rules, and rules that a neighbouring file tests.
+WITHOUT_UNIT_FILE: Final = {
+    "broker/hooks.py": "interfaces",
+    "broker/publisher.py": "interface",
+    "broker/routing/subscriber.py": "interface",
+    "federation/gossip/config.py": "values",
+    "federation/gossip/delegate.py": "interface",
+    "federation/gossip/errors.py": "values",
+    "federation/serf/events.py": "values",
+    "federation/stream/counters.py": "values",
+    "federation/stream/effects.py": "tests/federation/stream/test_go_events.py",
+    "federation/stream/go_client.py": "tests/federation/stream/test_go_streams.py",
+    "federation/stream/go_server.py": "tests/federation/stream/test_go_streams.py",
+    "federation/stream/go_state.py": "tests/federation/stream/test_go_streams.py",
+    "federation/stream/receivers.py": "tests/federation/stream/test_receiver.py",
+    "federation/stream/served_stream.py": "tests/federation/stream/test_direct_server.py",
+    "federation/stream/state.py": "values",
+}
+
+
+def test_each_core_has_its_unit_file() -> None:
+    cores = [path.relative_to(ROOT) for path in sources(*CORES) if path.name != "__init__.py"]
+    missing = {str(core) for core in cores if not (ROOT / "tests" / core.with_name(f"test_{core.name}")).exists()}
+    assert missing == set(WITHOUT_UNIT_FILE)
+    assert [place for place in WITHOUT_UNIT_FILE.values() if "/" in place and not (ROOT / place).exists()] == []
+
+
 def test_broker_does_not_know_the_federation() -> None:
     faults = [
         f"{path.relative_to(ROOT)} line {line}: imports {module}"
