@@ -167,7 +167,7 @@ class Publisher:
         self.length, self.block = len(self.one), block
 
     def blocks(self, n: int) -> bytes:
-        """n encoded messages with consecutive packet identifiers."""
+        """Encode n messages with consecutive packet identifiers."""
         if not self.qos:
             return self.one * n
         out = bytearray(self.one * n)
