@@ -15,7 +15,7 @@ Steps = Generator[None, None, Result]
 
 
 class Slices:
-    """One for a node. Its calls take turns: one slice of one call in a turn of the loop."""
+    """One for a node. Its calls alternate: one slice of one call in a turn of the loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -72,7 +72,9 @@ def parse_address(text: str, default_port: int | None = None, *, unix_allowed: b
     host, port_text = _split_host_port(text, rest, example)
     if port_text is None:
         if host.isascii() and host.isdigit():
-            raise AddressError(f'"{text}" is a number without a colon in front; a port alone is written ":{host}"')
+            raise AddressError(
+                f'"{text}" is a number without a colon in front; a port without a host is written ":{host}"'
+            )
         if default_port is None:
             raise AddressError(f'"{text}" has no port; {example}')
         if not host:

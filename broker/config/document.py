@@ -130,7 +130,7 @@ def _yaml_value(key: Key) -> str:
     value = key.default()
     match key.setting.kind:
         case Size():
-            # The Go broker reads its own sizes as plain numbers only.
+            # The Go broker reads its own sizes as numbers only.
             return format_size(value) if key.setting.source is Source.EXTENSION else str(value)
         case Duration():
             return format_duration(value)

@@ -17,35 +17,35 @@ HIDDEN: Final = "***"
 def effective_yaml(settings: Settings) -> str:
     """Every key with its value. Left out are keys without a value, and keys of features that are not supported yet at their
     default: setting them draws a warning."""
-    text: str = yaml.safe_dump(to_plain(settings), sort_keys=False, allow_unicode=True, width=120)
+    text: str = yaml.safe_dump(yaml_values(settings), sort_keys=False, allow_unicode=True, width=120)
     return text
 
 
-def to_plain(settings: object) -> dict[str, Any]:
+def yaml_values(settings: object) -> dict[str, Any]:
     """A settings object as the mapping that its YAML would be; durations, sizes and addresses as text."""
-    plain: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key in keys_of(type(settings)):
         value = getattr(settings, key.name)
         if value is None or (key.setting.later and value == key.default()):
             continue
         kind = key.setting.kind
         if key.setting.secret:
-            plain[key.name] = HIDDEN if value else ""
+            values[key.name] = HIDDEN if value else ""
         elif isinstance(kind, Section):
-            plain[key.name] = to_plain(value)
+            values[key.name] = yaml_values(value)
         elif isinstance(kind, Sections):
-            plain[key.name] = [to_plain(item) for item in value]
+            values[key.name] = [yaml_values(item) for item in value]
         elif isinstance(kind, Sequence):
-            plain[key.name] = [str(item) for item in value]
+            values[key.name] = [str(item) for item in value]
         elif isinstance(kind, Duration):
-            plain[key.name] = format_duration(value)
+            values[key.name] = format_duration(value)
         elif isinstance(kind, Size):
-            plain[key.name] = format_size(value) if key.setting.source is Source.EXTENSION else value
+            values[key.name] = format_size(value) if key.setting.source is Source.EXTENSION else value
         elif isinstance(kind, AddressText):
-            plain[key.name] = str(value)
+            values[key.name] = str(value)
         else:
-            plain[key.name] = value
-    return plain
+            values[key.name] = value
+    return values
 
 
 def changed_keys(old: object, new: object, prefix: str = "") -> list[str]:

@@ -30,7 +30,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A number of bytes, plain or with a unit (`64KiB`)."""
+    """A number of bytes, with or without a unit (`64KiB`)."""
 
     minimum: int
     maximum: int
@@ -59,7 +59,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text, at most `length_max` bytes of UTF-8, without control characters. `is_name`: blanks alone are no value."""
+    """Any text, at most `length_max` bytes of UTF-8, without control characters. `is_name`: only blanks are no value."""
 
     example: str
     length_max: int = 4096

@@ -1,4 +1,4 @@
-"""Acknowledgements that leave in a later turn than their PUBLISH came, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+"""Acknowledgements that are sent in a later turn than their PUBLISH came, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
 
 A tap (broker/hooks.py) that stores messages has them on disk only after a sync, and shares one sync among many messages. It
 calls `begin` when it is given a message, and `finish` after the sync. In between acknowledgements wait here.

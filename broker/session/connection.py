@@ -295,7 +295,7 @@ class Connection(Output):
         return pos
 
     def _receive_other(self, kind: int, first: int, data: bytes, body: int, end: int, now: float) -> None:
-        """Handle any packet but the plain forms of PUBLISH and PUBACK."""
+        """Handle any packet but a bare PUBLISH and a PUBACK of two bytes."""
         if self.version == 0:
             self._receive_connect(first, data, body, end, now)
         elif kind == PUBLISH:

@@ -33,8 +33,8 @@ class GossipConfig:
     lossy networks."""
 
     gossip_interval: float = 0.2
-    """Time between packets of broadcasts alone. Broadcasts also travel in packets of pings and acks. A lower value spreads
-    them faster and costs packets."""
+    """Time between packets that carry only broadcasts. Pings and acks carry broadcasts too. A lower value spreads them faster
+    and costs packets."""
 
     gossip_nodes: int = 3
     """Members that get broadcasts at each gossip interval."""

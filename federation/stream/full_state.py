@@ -115,7 +115,7 @@ class FullState:
         self._is_refused = True
 
     def change(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> bool:
-        """False when nothing is left to tell of the filter. Changes come in turns, so one that undoes what was not told
+        """False when nothing is left to tell of the filter. Changes alternate, so one that undoes what was not told
         yet leaves nothing: while a node is away no more waits for it than what is different there."""
         key = (share_name, topic_filter)
         if self.interest.get(key, wanted) != wanted:

@@ -53,7 +53,7 @@ def test_a_publish_loses_nothing() -> None:
         (Disconnect(0x04), 5, "e00104"),
         (Disconnect(0x81), 4, "e000"),
         (Auth(), 5, "f000"),
-        (Auth(0x18), 5, "f0021800"),  # the property length may not be omitted alone
+        (Auth(0x18), 5, "f0021800"),  # the property length may be omitted only with the reason code
         (PubAck(1, 0x10), 5, "4003000110"),
         (PubAck(1, 0x10), 4, "40020001"),
         (ConnAck(False, 0x9C), 4, "20020003"),

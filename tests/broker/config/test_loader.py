@@ -109,7 +109,7 @@ def test_keys_without_a_value_are_not_set() -> None:
             'x.yml:2: listeners[0].address: ":x" has the port "x", which is not a number of 0..65535',
         ),
         ("listeners:\n  - address: unix:///a\n", "is a unix socket where only HOST:PORT is possible"),
-        ("plugins: {federation: {fed_addr: 8901}}\n", 'a port alone is written ":8901"'),
+        ("plugins: {federation: {fed_addr: 8901}}\n", 'a port without a host is written ":8901"'),
         ("plugins: {federation: {retry_join: 'a:1'}}\n", '"a:1" is not a list'),
         ("plugins: {federation: {retry_join: ['a:0']}}\n", "the port 0, which nobody listens on"),
         (

@@ -87,7 +87,7 @@ def test_messages_of_one_packet_are_bounded() -> None:
 
 
 def test_all_parts_of_one_packet_share_the_room_for_decompressed_bytes() -> None:
-    # Each part alone would fit; together they would be 65 MB.
+    # Each part would fit; together they would be 65 MB.
     half = compressed(bytes(PACKET_DECOMPRESSED_MAX // 2))
     inner = compressed(make_compound([half] * 100))
     counters = Counters()
