@@ -187,6 +187,7 @@ class Session(Subscriber):
             connection.write_packets(run.encoded(connection.version), run.count)
             self.context.counters.qos0_sent += run.count
             return
+        self.context.slices.steps += run.count  # the queue takes messages one by one
         for message in run.messages():
             self.deliver(message, 0, False, NO_IDENTIFIERS, publisher, now)
 

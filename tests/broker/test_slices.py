@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from broker.codec.packets import PingReq, PingResp, Publish, Subscribe, SubscribeFilter, Unsubscribe
+from broker.codec.runs import RUN_MAX
 from broker.codec.writer import encode_packet, encode_publish
 from broker.slices import SLICE_STEPS, Slices, Work
 
@@ -105,6 +106,26 @@ def test_a_chunk_of_small_packets(world: Any) -> None:
     client.connection.receive_data(encode_packet(Publish(b"t", b"last", 0), 5), world.now)
     assert turns_until_idle(world, other) >= 3
     assert client.take_payloads() == [packet.payload for packet in packets] + [b"last"]
+
+
+def test_runs_for_a_receiver_that_takes_nothing(world: Any) -> None:
+    """Its queue takes the messages of a run one by one. The publisher is held no more: that backlog had its time."""
+    stuck = world.connect("stuck")
+    other = world.connect("other")
+    publisher = world.connect("p")
+    stuck.subscribe(b"t")
+    stuck.stop_reading()
+    packet = encode_publish(5, b"t", bytes(20), 0, False, False, 0, b"")
+    publisher.connection.receive_data(packet * 2_000, world.now)
+    world.advance(1.0)
+    session = world.broker.sessions["stuck"]
+    before = session.messages_dropped
+    assert before > 0
+    count = 5 * SLICE_STEPS
+    publisher.connection.receive_data(packet * count, world.now)
+    assert 0 < session.messages_dropped - before <= SLICE_STEPS + RUN_MAX
+    assert turns_until_idle(world, other) >= 4
+    assert session.messages_dropped - before == count
 
 
 def test_subscribe_is_answered_when_all_of_it_is_done(world: Any) -> None:
