@@ -10,7 +10,8 @@ from typing import Final
 from broker.counters import DROP_REASONS
 from broker.server.exit_status import EXIT_BAD_CONFIGURATION, EXIT_FAILED
 from broker.server.run import EXIT_TIMEOUT
-from federation.stream.counters import REASONS
+from federation.counters import lost_messages
+from federation.stream.counters import REASONS, StreamCounters
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TEXT: Final = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
@@ -42,6 +43,12 @@ def test_the_reasons_are_those_of_the_counters() -> None:
     assert reasons
     for reason in reasons:
         assert reason in (*DROP_REASONS, *REASONS), reason
+
+
+def test_every_reason_for_a_lost_message_is_explained() -> None:
+    named = [word for word in first_column(section("Why messages are dropped")) if word != "messages dropped"]
+    lost = lost_messages({"NODE": StreamCounters()})
+    assert sorted(named) == sorted([*DROP_REASONS, *lost])
 
 
 def test_the_exit_statuses() -> None:
