@@ -75,7 +75,7 @@ def test_the_wheel_holds_the_packages_and_the_shared_files(packages: Path, track
     expected = {name for name in tracked if name.startswith(("broker/", "federation/"))}
     expected |= {shared + name for name in tracked if name.startswith(("configs/", "docs/"))}
     expected |= {module.replace(".", "/") + suffix for module in hot_modules()}
-    expected |= {f"gmqttd__mypyc{suffix}", "broker/server/form.txt", f"{shared}docs/README.md"}
+    expected |= {f"gmqttd__mypyc{suffix}", "broker/server/form.txt", f"{shared}README.md"}
     metadata = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt")
     assert names == expected | {f"{version}.dist-info/{name}" for name in metadata}
 
