@@ -78,7 +78,7 @@ def config_option(callback: Callable[..., str | None] | None) -> Callable[[Comma
         "--config",
         "config_file",
         metavar="FILE",
-        type=click.Path(),
+        type=click.Path(readable=False),  # the loader says why a file cannot be read
         callback=callback,
         help=f"The configuration file.  [default: ~/{HOME_CONFIG_FILE}, else {GO_CONFIG_FILE}]",
     )
