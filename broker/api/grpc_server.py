@@ -75,14 +75,17 @@ class GrpcServer:
         return grpc.stream_unary_rpc_method_handler(serve, response_serializer=method.response_class.SerializeToString)
 
     async def _receive(self, requests: AsyncIterator[bytes]) -> bytes:
-        """The request of a call. Raises ApiError when it does not come in time, or while REQUESTS_MAX newer ones come."""
+        """The request of a call. Raises ApiError when the call ends without one, when it does not come in time, or while
+        REQUESTS_MAX newer ones come."""
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX) as arriving:
                 self._arriving[arriving] = None
                 try:
                     if len(self._arriving) > REQUESTS_MAX:
                         self._drop_oldest()
-                    return await anext(aiter(requests), b"")
+                    return await anext(aiter(requests))
+                except StopAsyncIteration:  # not an empty request: a client that goes must not cause a leave
+                    raise ApiError(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without a request") from None
                 finally:
                     self._arriving.pop(arriving, None)
         except TimeoutError:

@@ -237,6 +237,7 @@ async def test_the_state_of_a_go_stream_member_brings_back_nothing_older(
     await eventually(lambda: last_told() == expected, "the member is told what holds")
 
 
+@pytest.mark.interpreted  # it shortens a constant
 async def test_a_member_that_does_not_come_back_with_its_stream_is_named(
     start_server: Any, member: GoStreamMember, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,20 @@ async def test_requests_that_do_not_arrive_keep_nobody_out(
         call.cancel()
 
 
+async def test_a_call_that_ends_without_a_request_does_nothing(make_api: Any) -> None:
+    api, service = make_api(["127.0.0.1:0"], [])
+    await api.start()
+
+    async def no_requests() -> AsyncIterator[bytes]:
+        for request in ():
+            yield request
+
+    async with grpc.aio.insecure_channel(api.grpc_addresses[0]) as channel:
+        stub: Any = channel.stream_unary("/gmqtt.admin.api.PublishService/Publish")
+        assert await stub(no_requests()).code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert service.requests == []
+
+
 async def test_a_client_that_goes_before_its_request_leaves_no_line(
     make_api: Any, half_call: Callable[[str], Any]
 ) -> None:
