@@ -1,4 +1,8 @@
-"""Both halves of scripts/test: pytest with the interpreted sources, pytest with the compiled wheel, one sum."""
+"""Both halves of scripts/test: pytest with the interpreted sources, pytest with the compiled wheel, one sum.
+
+The halves run side by side, because tests wait more than they compute. The compiled one begins when it is built; its output
+is printed behind that of the other.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 from xml.etree import ElementTree
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RUN: Final = ROOT / "run" / "test"
 BUILD_LOG: Final = RUN / "build.log"
+COMPILED_LOG: Final = RUN / "compiled.log"
 # What compiling can change: the cores, the sockets, other programs as peers. UNCOMPILED_PATHS and tests with the mark
 # `uncompiled` would only run the same interpreted code again.
 COMPILED_PATHS: Final = (
@@ -66,7 +72,7 @@ def read_report(report: Path) -> Counts:
     return counts
 
 
-def run_half(name: str, python: Path, arguments: list[str]) -> Counts:
+def run_half(name: str, python: Path, arguments: list[str], output: TextIO) -> Counts:
     report = RUN / f"{name}.xml"
     report.unlink(missing_ok=True)
     environment = dict(os.environ)
@@ -74,19 +80,21 @@ def run_half(name: str, python: Path, arguments: list[str]) -> Counts:
         environment["PYTHONSAFEPATH"] = "1"
     environment.pop("PYTHONPATH", None)
     command = [str(python), "-m", "pytest", f"--junit-xml={report}", "-p", "no:cacheprovider", *arguments]
-    print(f"\n=== {name}: pytest {' '.join(arguments)}", flush=True)
+    print(f"\n=== {name}: pytest {' '.join(arguments)}", file=output, flush=True)
     started_at = time.monotonic()
-    status = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+    status = subprocess.run(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+    ).returncode
     counts = read_report(report) if report.exists() else Counts()
     if status not in (0, NO_TESTS) and counts.failed == 0:
-        print(f"pytest ended with exit status {status}", flush=True)
+        print(f"pytest ended with exit status {status}", file=output, flush=True)
         counts.failed += 1
-    print(f"=== {name}: {counts} in {time.monotonic() - started_at:.0f} s", flush=True)
+    print(f"=== {name}: {counts} in {time.monotonic() - started_at:.0f} s", file=output, flush=True)
     return counts
 
 
 def interpreted_half(arguments: list[str]) -> Counts:
-    return run_half("interpreted", ROOT / ".venv" / "bin" / "python", arguments)
+    return run_half("interpreted", ROOT / ".venv" / "bin" / "python", arguments, sys.stdout)
 
 
 def names_paths(arguments: list[str]) -> bool:
@@ -119,22 +127,34 @@ def building() -> Iterator[subprocess.Popen[bytes]]:
                 os.killpg(build.pid, signal.SIGTERM)
 
 
-def compiled_half(arguments: list[str], build: subprocess.Popen[bytes]) -> Counts:
-    print("\n=== compiled: building", flush=True)
+def compiled_half(arguments: list[str], build: subprocess.Popen[bytes], output: TextIO) -> Counts:
+    print("\n=== compiled: building", file=output, flush=True)
     status = build.wait()
-    print(BUILD_LOG.read_text(errors="replace"), end="", flush=True)
+    print(BUILD_LOG.read_text(errors="replace"), end="", file=output, flush=True)
     if status == NO_COMPILER:
-        print("=== compiled: skipped, there is no C compiler on this machine", flush=True)
+        print("=== compiled: skipped, there is no C compiler on this machine", file=output, flush=True)
         return Counts(skipped=1)
     python = ROOT / ".venv-fast" / "bin" / "python"
     if status != 0 or not is_compiled(python):
-        print("=== compiled: the build failed", flush=True)
+        print("=== compiled: the build failed", file=output, flush=True)
         return Counts(failed=1)
     if not names_paths(arguments):
         arguments = [*COMPILED_PATHS, *(f"--ignore={path}" for path in UNCOMPILED_PATHS), *arguments]
     if not any(argument.startswith("-m") for argument in arguments):
         arguments = ["-m", "not uncompiled and not interpreted", *arguments]
-    return run_half("compiled", python, arguments)
+    return run_half("compiled", python, arguments, output)
+
+
+def both_halves(arguments: list[str]) -> Counts:
+    total = Counts()
+    with building() as build, COMPILED_LOG.open("w") as log, ThreadPoolExecutor(1) as second:
+        compiled = second.submit(compiled_half, arguments, build, log)
+        try:
+            total.add(interpreted_half(arguments))
+            total.add(compiled.result())
+        finally:
+            print(COMPILED_LOG.read_text(errors="replace"), end="", flush=True)
+    return total
 
 
 def main() -> int:
@@ -149,14 +169,13 @@ def main() -> int:
             print(f"--only takes interpreted or compiled, not {only!r}", file=sys.stderr)
             return 2
         del arguments[at : at + 2]
-    total = Counts()
     if only == "interpreted":
-        total.add(interpreted_half(arguments))
-    else:
+        total = interpreted_half(arguments)
+    elif only == "compiled":
         with building() as build:
-            if only != "compiled":
-                total.add(interpreted_half(arguments))
-            total.add(compiled_half(arguments, build))
+            total = compiled_half(arguments, build, sys.stdout)
+    else:
+        total = both_halves(arguments)
     if total.passed == 0 and total.failed == 0:
         print("no test ran", flush=True)
         total.failed = 1

@@ -80,7 +80,8 @@ async def test_a_call_that_ends_without_a_request_does_nothing(make_api: Any) ->
     await api.start()
 
     async def no_requests() -> AsyncIterator[bytes]:
-        for request in ():
+        nothing: tuple[bytes, ...] = ()
+        for request in nothing:
             yield request
 
     async with grpc.aio.insecure_channel(api.grpc_addresses[0]) as channel:
