@@ -49,5 +49,5 @@ def load_plugin(name: str) -> type[Plugin] | None:
     except PluginFault as fault:
         raise StartError(f"plugin_order: {fault}") from fault
     if not (isinstance(loaded, type) and issubclass(loaded, Plugin)):
-        raise StartError(f"plugin_order: {name} = {entry_point.value} is no subclass of broker.plugins.Plugin")
+        raise StartError(f"plugin_order: {name} = {entry_point.value} is not a subclass of broker.plugins.Plugin")
     return loaded

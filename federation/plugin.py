@@ -237,7 +237,7 @@ class FederationPlugin(Plugin):
         for event in self.node.take_events():
             if isinstance(event, BadAddress):
                 self._log.warning(
-                    "a member's fed_addr is no address, so it gets no events", node=event.name, fed_addr=event.text
+                    "a member's fed_addr is not an address, so it gets no events", node=event.name, fed_addr=event.text
                 )
             else:
                 self._log.warning(

@@ -36,9 +36,7 @@ class BrowserGuard:
         if self._checks_host:
             for host in hosts:
                 if not self._is_own(host):
-                    return (
-                        f'the Host "{host[:100]}" is no name of this node: use localhost or an IP address, {ALLOW_HINT}'
-                    )
+                    return f'the Host "{host[:100]}" is not a name of this node: use localhost or an IP address, {ALLOW_HINT}'
         for site in fetch_sites:
             if site not in OWN_SITES:
                 return f"web pages of other sites may not use this API (Sec-Fetch-Site is {site[:100]})"

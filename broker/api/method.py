@@ -59,7 +59,7 @@ class ApiMethod:
         try:
             return self.request_class.FromString(data)
         except DecodeError:
-            raise invalid_argument(f"the request is no {self.descriptor.input_type.full_name}") from None
+            raise invalid_argument(f"the request is not a {self.descriptor.input_type.full_name}") from None
 
     async def call(self, request: Message, context: object) -> Message:
         """The servicer's answer. Raises ApiError only: every other error is logged and becomes INTERNAL."""

@@ -38,10 +38,10 @@ class Route:
             name = field_name(segment)
             if not name and not LITERAL_SEGMENT.fullmatch(segment):
                 raise ValueError(
-                    f'{method.descriptor.full_name}: "{segment}" of {template} is no name and no {{field}}'
+                    f'{method.descriptor.full_name}: "{segment}" of {template} is neither a name nor a {{field}}'
                 )
             if name and not is_text(method.descriptor.input_type.fields_by_name.get(name)):
-                raise ValueError(f"{method.descriptor.full_name}: {{{name}}} of {template} is no text field")
+                raise ValueError(f"{method.descriptor.full_name}: {{{name}}} of {template} is not a text field")
 
     def path_fields(self) -> list[str]:
         return [name for segment in self.segments if (name := field_name(segment))]

@@ -20,7 +20,7 @@ def check_socket_path(key: str, address: Address) -> None:
     except OSError as error:
         raise bind_error(error, str(address), key) from error
     if not stat.S_ISSOCK(mode):
-        raise StartError(f"{key}: {address} exists already and is no socket; remove it or give another path")
+        raise StartError(f"{key}: {address} exists already and is not a socket; remove it or give another path")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:

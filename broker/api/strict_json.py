@@ -29,7 +29,7 @@ def load_object(text: str, descriptor: Descriptor) -> dict[str, Any]:
     except RecursionError:
         raise invalid_argument("the body is nested too deeply") from None
     except ValueError as error:
-        raise invalid_argument(f"the body is no JSON: {error}") from None
+        raise invalid_argument(f"the body is not JSON: {error}") from None
     return check_object(value, descriptor, "")
 
 

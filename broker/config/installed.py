@@ -90,7 +90,7 @@ def _settings_class(entry_point: EntryPoint) -> type[Any]:
         raise PluginFault(f"{what}: the name of a plugin with keys has letters, digits and _ only")
     found = load(entry_point)
     if not (isinstance(found, type) and dataclasses.is_dataclass(found) and found.__hash__ is not None):
-        raise PluginFault(f"{what} is no frozen dataclass")
+        raise PluginFault(f"{what} is not a frozen dataclass")
     try:
         required = [key.name for key in keys_of(found) if key.setting.required]
         list(walk(found))

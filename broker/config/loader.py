@@ -83,7 +83,7 @@ def load(path: str | os.PathLike[str], allow_missing: bool = False) -> LoadResul
 def load_bytes(data: bytes, file: str, allow_missing: bool = False) -> LoadResult:
     """Check the content of a file; `file` is the name for its faults."""
     if len(data) > FILE_BYTES_MAX:
-        return _one_fault(file, f"the file has more than {FILE_BYTES_MAX} bytes; that is no configuration of a node")
+        return _one_fault(file, f"the file has more than {FILE_BYTES_MAX} bytes; that is not a configuration of a node")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

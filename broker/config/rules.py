@@ -30,7 +30,7 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
     for index, api_listener in enumerate(settings.api.http):
         for name in api_listener.allowed_hosts:
             if not HOST_NAME.fullmatch(name):
-                yield f"api.http[{index}].allowed_hosts", f'"{name}" is no host name; for example gmqttd.example.com'
+                yield f"api.http[{index}].allowed_hosts", f'"{name}" is not a host name; for example gmqttd.example.com'
     taken: dict[str, Address] = {}
     for key, address in _listening(settings, ""):
         for other_key, other in taken.items():

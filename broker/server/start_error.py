@@ -19,7 +19,7 @@ def bind_error(error: OSError, address: str, key: str) -> StartError:
     if code == errno.EADDRINUSE:
         return StartError(f"{key}: {address} is in use by another process; stop it or give another port")
     if code == errno.EADDRNOTAVAIL:
-        return StartError(f"{key}: {address} is no address of this machine; use one of its own, or 0.0.0.0 for all")
+        return StartError(f"{key}: {address} is not an address of this machine; use one of its own, or 0.0.0.0 for all")
     if code == errno.EACCES:
         return StartError(f"{key}: no permission to open {address}; ports below 1024 need root")
     reason = os.strerror(code) if code is not None and code > 0 else str(error)

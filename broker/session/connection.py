@@ -38,6 +38,7 @@ PENDING_MERGE_BYTES: Final = (
     4096  # chunks of one packet are joined up to this size: an object for each byte would cost more
 )
 PACKET_RATE_MIN: Final = 16_384  # bytes a second; a large packet has so much more time than connect_timeout
+TLS_HANDSHAKE: Final = 0x16  # content type of a TLS record; no packet has this first byte
 
 
 class Connection(Output):
@@ -312,6 +313,8 @@ class Connection(Output):
         """Handle the first packet. A CONNECT that cannot be decoded gets a CONNACK of the version in its header
         [MQTT-3.1.4-1]."""
         self.phase = CONNECTING
+        if first == TLS_HANDSHAKE:
+            raise ProtocolViolation("the client speaks TLS, this listener does not")
         try:
             packet = decode_packet(first, data, body, end, 4)
         except MqttError:

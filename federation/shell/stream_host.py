@@ -67,4 +67,4 @@ class StreamHost:
     def refused(self, reason: str) -> None:
         """A connection that is no event stream: counted, and told to those who look closely."""
         self.connections_refused += 1
-        self.log.debug("connection is no event stream", reason=reason)
+        self.log.debug("connection is not an event stream", reason=reason)

@@ -218,7 +218,7 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
     try:
         event = pb.Event.FromString(data)
     except DecodeError:
-        raise StreamError("what came is no Event", True) from None
+        raise StreamError("what came is not an Event", True) from None
     event_id = event.id
     if not receiver.accept_event(stream, event_id):
         return event_id

@@ -206,13 +206,13 @@ def test_a_plugin_may_have_no_keys(site: Site) -> None:
         ("import nothing_like_this\n", "cannot be loaded: ModuleNotFoundError: No module named 'nothing_like_this'"),
         (
             "GreeterSettings = 5\n",
-            "gmqttd.plugin_settings: greeter = greeter.settings:GreeterSettings is no frozen dataclass",
+            "gmqttd.plugin_settings: greeter = greeter.settings:GreeterSettings is not a frozen dataclass",
         ),
         (
             "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass GreeterSettings:\n    delay: float = 5.0\n",
             "GreeterSettings.delay has no Setting in its annotation",
         ),
-        (f"{IMPORTS}@dataclass\nclass GreeterSettings:\n{FIELD} = 5.0\n", "is no frozen dataclass"),
+        (f"{IMPORTS}@dataclass\nclass GreeterSettings:\n{FIELD} = 5.0\n", "is not a frozen dataclass"),
         (
             f"{IMPORTS}@dataclass(frozen=True)\nclass GreeterSettings:\n{FIELD.replace('))]', '), required=True)]')}\n",
             "GreeterSettings.delay is required; each key of a plugin has a default",
@@ -238,7 +238,7 @@ def test_settings_that_cannot_be_used_are_a_fault_of_the_file_that_names_the_plu
 @pytest.mark.parametrize(
     ("plugin", "fault"),
     [
-        ("Greeter = 5\n", "plugin_order: greeter = greeter.plugin:Greeter is no subclass of broker.plugins.Plugin"),
+        ("Greeter = 5\n", "plugin_order: greeter = greeter.plugin:Greeter is not a subclass of broker.plugins.Plugin"),
         ("raise OSError('no card')\n", "greeter.plugin:Greeter cannot be loaded: OSError: no card"),
     ],
 )

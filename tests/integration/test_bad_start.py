@@ -42,7 +42,9 @@ async def test_port_in_use(nodes: Nodes, watch: StartWatch) -> None:
 async def test_address_of_another_machine(nodes: Nodes) -> None:
     status, output = await refused(nodes.make({"listeners": [{"address": "192.0.2.1:20000"}]}))
     assert status == 1
-    assert the_line(output).startswith("gmqttd: listeners[0].address: 192.0.2.1:20000 is no address of this machine")
+    assert the_line(output).startswith(
+        "gmqttd: listeners[0].address: 192.0.2.1:20000 is not an address of this machine"
+    )
 
 
 async def test_host_that_does_not_resolve(nodes: Nodes) -> None:

@@ -74,7 +74,7 @@ async def test_a_request_that_is_none(channel: grpc.aio.Channel, data: bytes) ->
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await publish(data)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert caught.value.details() == "the request is no gmqtt.admin.api.PublishRequest"
+    assert caught.value.details() == "the request is not a gmqtt.admin.api.PublishRequest"
 
 
 def test_the_wire_is_that_of_the_go_broker() -> None:

@@ -19,11 +19,11 @@ class Servicer:
 @pytest.mark.parametrize(
     ("template", "body", "words"),
     [
-        ("/v1/{page}", "", "{page} of /v1/{page} is no text field"),
+        ("/v1/{page}", "", "{page} of /v1/{page} is not a text field"),
         ("/v1/{nothing}", "", "{nothing} of"),
-        ("/v1/{name=a/*}", "", "is no name and no {field}"),
-        ("/v1/**", "", "is no name"),
-        ("/v1//a", "", "is no name"),
+        ("/v1/{name=a/*}", "", "is neither a name nor a {field}"),
+        ("/v1/**", "", "is neither a name"),
+        ("/v1//a", "", "is neither a name"),
         ("/v1/a", "page", 'body "page" is not possible'),
     ],
 )

@@ -75,7 +75,9 @@ async def test_two_nodes_do_not_share_a_port(make_api: Any, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["grpc", "http"])
 async def test_an_address_of_another_machine(make_api: Any, kind: str) -> None:
     api, _ = make_api(*((["192.0.2.1:0"], []) if kind == "grpc" else ([], ["192.0.2.1:0"])))
-    with pytest.raises(StartError, match=rf"api\.{kind}\[0\]\.address: 192\.0\.2\.1:0 is no address of this machine"):
+    with pytest.raises(
+        StartError, match=rf"api\.{kind}\[0\]\.address: 192\.0\.2\.1:0 is not an address of this machine"
+    ):
         await api.start()
 
 

@@ -18,7 +18,7 @@ async def test_socket_files(make_api: Any, kind: str, tmp_path: Path) -> None:
     addresses = ([address], []) if kind == "grpc" else ([], [address])
     path.write_text("something else")
     api, _ = make_api(*addresses)
-    with pytest.raises(StartError, match=r"is no socket"):
+    with pytest.raises(StartError, match=r"is not a socket"):
         await api.start()
     assert path.read_text() == "something else"
     path.unlink()

@@ -137,7 +137,7 @@ def test_keys_without_a_value_are_not_set() -> None:
         ("plugin_order:\n- admin\n- admin\n", 'x.yml:3: plugin_order[1]: "admin" is already in the list'),
         (
             "api:\n  http:\n  - address: 127.0.0.1:1\n    allowed_hosts: [a.example, 'http://b.example:1']\n",
-            'x.yml:4: api.http[0].allowed_hosts: "http://b.example:1" is no host name; for example gmqttd.example.com',
+            'x.yml:4: api.http[0].allowed_hosts: "http://b.example:1" is not a host name; for example gmqttd.example.com',
         ),
         (
             "mqtt:\n  max_inflight: 5\n  max_inflight: 6\n",

@@ -15,7 +15,7 @@ from broker.server.start_error import bind_error
     [
         (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "cannot be resolved (Name or service"),
         (OSError(errno.EADDRINUSE, "in use"), "is in use by another process; stop it or give another port"),
-        (OSError(errno.EADDRNOTAVAIL, "not here"), "is no address of this machine; use one of its own"),
+        (OSError(errno.EADDRNOTAVAIL, "not here"), "is not an address of this machine; use one of its own"),
         (OSError(errno.EACCES, "denied"), "no permission to open h:1; ports below 1024 need root"),
         (OSError(errno.ENOENT, "gone"), "cannot open h:1: No such file or directory"),
         (OSError("AF_UNIX path too long"), "cannot open h:1: AF_UNIX path too long"),

@@ -23,6 +23,7 @@ from broker.codec.packets import (
     Will,
 )
 from broker.codec.writer import encode_packet
+from broker.hooks import ClientObserver
 
 CONNECT_5 = encode_packet(Connect("c", 5), 5)
 CONNECT_4 = encode_packet(Connect("c", 4), 4)
@@ -35,6 +36,7 @@ CONNECT_4 = encode_packet(Connect("c", 4), 4)
         ("first packet is PUBLISH [MQTT-3.1.0-1]", b"\x30\x03\x00\x01a", -1),
         ("another protocol, told by its first byte", b"GE", -1),
         ("type 0", b"\0\0", -1),
+        ("TLS", b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", -1),
         ("level 6 [MQTT-3.1.2-2]", b"\x10\x0d\0\x04MQTT\x06\x02\0\0\0\0\x01c", 0x84),
         ("3.1.1 level 2 [MQTT-3.1.2-2]", b"\x10\x0d\0\x04MQTT\x02\x02\0\0\0\x01c\0", 1),
         ("unknown protocol name [MQTT-3.1.2-1]", b"\x10\x0d\0\x04MQTX\x04\x02\0\0\0\x01c\0", 1),
@@ -62,6 +64,20 @@ def test_a_first_packet_that_is_refused(world: Any, name: str, data: bytes, retu
     assert world.broker.sessions == {}
     assert world.broker.counters.protocol_errors == 1
     assert world.broker.counters.connections_refused == 1
+
+
+class Refusals(ClientObserver):
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+def test_a_client_of_tls_is_named_as_one(world: Any) -> None:
+    world.broker.observer = observer = Refusals()
+    world.open().connection.receive_data(b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", world.now)
+    assert observer.reasons == ["the client speaks TLS, this listener does not"]
 
 
 def test_who_only_looks_whether_the_port_is_open_was_not_refused(world: Any) -> None:

@@ -86,7 +86,7 @@ def test_one_acknowledgement_stands_for_all_before_it() -> None:
     ("data", "text", "malformed"),
     [
         (subscribe(7), "event 7 came, 0 is the next: say Hello and resume", False),
-        (b"\xff", "what came is no Event", True),
+        (b"\xff", "what came is not an Event", True),
     ],
 )
 def test_what_cannot_be_right_ends_the_stream(data: bytes, text: str, malformed: bool) -> None:
