@@ -152,10 +152,15 @@ class Connection(Output):
         self.received_bytes += len(data)
         pending = self._pending
         start = 0
+        if pending is None and self.held:
+            # The socket may be read several times before the shell pauses it. Nothing overtakes an answer that was begun.
+            pending = self._pending = []
+            self._pending_from = 0
+            self._pending_at = now
         if pending is not None:
             self._pending_size += len(data)
             if self._pending_size < self._pending_needed or self.held:
-                if len(pending[-1]) < PENDING_MERGE_BYTES:
+                if pending and len(pending[-1]) < PENDING_MERGE_BYTES:
                     pending[-1] += data
                 else:
                     pending.append(data)

@@ -150,6 +150,18 @@ def test_subscribe_is_answered_when_all_of_it_is_done(world: Any) -> None:
     assert world.broker.local_interest() == []
 
 
+def test_input_that_is_read_while_a_subscribe_is_answered(world: Any) -> None:
+    """A loop may read a socket several times before it is paused."""
+    client = world.connect("c")
+    filters = [SubscribeFilter(b"f/%d" % number, 1) for number in range(2_000)]
+    client.connection.receive_data(encode_packet(Subscribe(7, filters), 5), world.now)
+    client.connection.receive_data(encode_packet(PingReq(), 5), world.now)
+    client.connection.receive_data(encode_packet(Subscribe(8, filters), 5), world.now)
+    client.connection.receive_data(encode_packet(PingReq(), 5), world.now)
+    turns_until_idle(world)
+    assert [type(packet).__name__ for packet in client.packets] == ["SubAck", "PingResp", "SubAck", "PingResp"]
+
+
 def test_a_client_that_goes_while_it_is_answered(world: Any) -> None:
     client = world.connect("c")
     filters = [SubscribeFilter(b"f/%d" % number, 1) for number in range(2_000)]
