@@ -390,14 +390,11 @@ class Connection(Output):
             raise MqttError(
                 QOS_NOT_SUPPORTED, f"QoS {publish.qos} above the server's maximum QoS {settings.maximum_qos}"
             )
-        incoming = session.incoming
         if publish.qos == 2:
-            if incoming is None:
-                incoming = session.incoming = {}
-            if publish.packet_id in incoming:
+            if session.is_unreleased(publish.packet_id):
                 self.broker.commits.acknowledge(self, encode_pubrec(publish.packet_id, SUCCESS, self.version))
                 return
-            if self.version == 5 and len(incoming) >= settings.server_receive_maximum:
+            if self.version == 5 and session.unreleased_length() >= settings.server_receive_maximum:
                 raise MqttError(
                     RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
                 )
@@ -413,8 +410,7 @@ class Connection(Output):
                 self.broker.commits.acknowledge(self, encode_puback(publish.packet_id, reason_code, self.version))
             else:
                 # A message that is refused above does not count as received: it is refused again after a reconnect.
-                assert incoming is not None
-                incoming[publish.packet_id] = True
+                session.note_received(publish.packet_id)
                 self.broker.commits.acknowledge(self, encode_pubrec(publish.packet_id, reason_code, self.version))
 
     def _receive_ack(self, kind: int, first: int, data: bytes, body: int, end: int) -> None:
@@ -432,7 +428,7 @@ class Connection(Output):
                 reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
                 self.write_packets(encode_pubrel(packet_id, reason_code, self.version), 1)
         elif kind == PUBREL:
-            known = session.incoming is not None and session.incoming.pop(packet_id, False)
+            known = session.release(packet_id)
             reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
             self.write_packets(encode_pubcomp(packet_id, reason_code, self.version), 1)
         else:

@@ -392,6 +392,25 @@ class Session(Subscriber):
         for publisher in held:
             self.context.release(publisher)
 
+    # --- QoS 2 from the client [MQTT5 4.3.3] ---
+
+    def is_unreleased(self, packet_id: int) -> bool:
+        """Whether a QoS 2 message with the packet identifier was received and not released yet."""
+        return self.incoming is not None and packet_id in self.incoming
+
+    def unreleased_length(self) -> int:
+        return 0 if self.incoming is None else len(self.incoming)
+
+    def note_received(self, packet_id: int) -> None:
+        """A QoS 2 message was routed. It is not routed again until PUBREL releases its packet identifier."""
+        if self.incoming is None:
+            self.incoming = {}
+        self.incoming[packet_id] = True
+
+    def release(self, packet_id: int) -> bool:
+        """PUBREL. False for an unknown packet identifier."""
+        return self.incoming is not None and self.incoming.pop(packet_id, False)
+
     # --- connection comes and goes ---
 
     def attach(self, connection: Output, now: float) -> None:

@@ -147,8 +147,8 @@ def restore_session(broker: Broker, state: SessionState, wall_offset: float, now
         [_restore_outgoing(entry, wall_offset) for entry in state.inflight],
         state.next_packet_id,
     )
-    if state.incoming:
-        session.incoming = dict.fromkeys(state.incoming, True)
+    for packet_id in state.incoming:
+        session.note_received(packet_id)
     if state.will is not None:
         due_at = now + min(state.will.delay_interval, state.expiry_interval)
         if state.will_due_at is not None:
