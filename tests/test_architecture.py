@@ -27,6 +27,7 @@ CORES: Final = (
     "broker/broker.py",
     "broker/counters.py",
     "broker/hooks.py",
+    "broker/event_log/block.py",
     "federation/gossip",
     "federation/serf",
     "federation/stream",

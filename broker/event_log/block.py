@@ -1,0 +1,203 @@
+"""The unit of the event log: a block of records as columns, with a checksum. It is written, synced and read as a whole.
+
+A block has a header, a table of sections, three dictionaries and a heap. All integers are little endian.
+
+    header (HEADER_BYTES)   magic, checksum of all that follows the checksum, bytes of the whole block, number of records,
+                            offset of the first record, time of the first record in ns, numbers of sections, topics,
+                            publishers and extras, microseconds from the first record to the last
+    sections                SECTION_FIELDS u32 each: microseconds since the first record, number of records, index of the
+                            topic, index of the publisher, bytes of a payload, bytes of a record in the heap, index of the
+                            extra + 1 or 0, flags (QoS | RETAIN << 2)
+    sizes                   u32 each: topics; client id, user name and origin of each publisher; extras
+    texts                   topics, then publishers, then extras, in the same order
+    heap                    the records of all sections, one after the other
+
+A section is one message, or a run of them: QoS 0 packets of one topic and one length as they were received. The payload is
+the end of each record in the heap; before it stand the packet's headers, in a run only.
+An extra is a Message Expiry Interval in seconds (u32, NO_EXPIRY for none), then the encoded MQTT 5 properties that a server
+forwards, without their length [MQTT5 3.3.2.3].
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from typing import Final, NamedTuple
+
+MAGIC: Final = 0x424C4D47  # "GMLB"
+HEADER: Final = struct.Struct("<IIIIQQIIIII4x")
+HEADER_BYTES: Final = 56
+CHECKED_FROM: Final = 8  # the checksum is of the bytes from here on
+SECTION_FIELDS: Final = 8
+SECTION_BYTES: Final = 32
+NO_EXPIRY: Final = 0xFFFFFFFF
+DELTA_MICROSECONDS_MAX: Final = 0xFFFFFFFF  # some 71 minutes; a later record begins a new block
+RETAIN_FLAG: Final = 4
+
+
+class BlockHeader(NamedTuple):
+    """size      bytes of the whole block
+    records      number of records; `offset` is that of the first, `time_ns` its wall time
+    last_delta   microseconds from the first record to the last
+    """
+
+    checksum: int
+    size: int
+    records: int
+    offset: int
+    time_ns: int
+    sections: int
+    topics: int
+    publishers: int
+    extras: int
+    last_delta: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.offset + self.records
+
+    @property
+    def last_time_ns(self) -> int:
+        return self.time_ns + self.last_delta * 1000
+
+
+def read_header(data: bytes, at: int = 0) -> BlockHeader | None:
+    """The header at data[at:]; None when it is not whole, or is none."""
+    if len(data) - at < HEADER_BYTES:
+        return None
+    magic, *fields = HEADER.unpack_from(data, at)
+    if magic != MAGIC:
+        return None
+    header = BlockHeader(*fields)
+    return header if header.size >= HEADER_BYTES and header.records > 0 else None
+
+
+def is_whole(data: bytes, at: int, header: BlockHeader) -> bool:
+    """Whether all bytes of the block at data[at:] are there and have its checksum."""
+    end = at + header.size
+    return len(data) >= end and zlib.crc32(memoryview(data)[at + CHECKED_FROM : end]) == header.checksum
+
+
+def encode_extra(expiry: int, properties: bytes) -> bytes:
+    """`expiry` in seconds, or NO_EXPIRY."""
+    return expiry.to_bytes(4, "little") + properties
+
+
+class BlockBuilder:
+    """Collects records and encodes them as one block. `size` is about what the block will take."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.size = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.records = 0
+        self.size = HEADER_BYTES
+        self._time_ns = 0
+        self._delta = 0
+        self._sections: list[int] = []
+        self._topics: dict[bytes, int] = {}
+        self._publishers: dict[tuple[str, str, str], int] = {}
+        self._extras: list[bytes] = []
+        self._heap: list[bytes] = []
+
+    def takes(self, time_ns: int) -> bool:
+        """Whether a record of this time can be added to this block."""
+        return self.records == 0 or (time_ns - self._time_ns) // 1000 <= DELTA_MICROSECONDS_MAX
+
+    def add(
+        self,
+        topic: bytes,
+        payload: bytes,
+        flags: int,
+        publisher: tuple[str, str, str],
+        extra: bytes,
+        time_ns: int,
+    ) -> None:
+        """Add one message. `publisher` is (client id, user name, origin), `extra` of `encode_extra` or b""."""
+        number = 0
+        if extra:
+            self._extras.append(extra)
+            number = len(self._extras)
+            self.size += 4 + len(extra)
+        self._add(topic, payload, 1, len(payload), len(payload), flags, publisher, number, time_ns)
+
+    def add_run(
+        self,
+        topic: bytes,
+        packets: bytes,
+        count: int,
+        payload_size: int,
+        publisher: tuple[str, str, str],
+        time_ns: int,
+    ) -> None:
+        """Add `count` contiguous PUBLISH packets of one topic and length: QoS 0, no RETAIN, no properties."""
+        self._add(topic, packets, count, payload_size, len(packets) // count, 0, publisher, 0, time_ns)
+
+    def _add(
+        self,
+        topic: bytes,
+        data: bytes,
+        count: int,
+        payload_size: int,
+        record_size: int,
+        flags: int,
+        publisher: tuple[str, str, str],
+        extra: int,
+        time_ns: int,
+    ) -> None:
+        if self.records == 0:
+            self._time_ns = time_ns
+        delta = (time_ns - self._time_ns) // 1000
+        self._delta = delta
+        topic_index = self._topics.get(topic)
+        if topic_index is None:
+            topic_index = self._topics[topic] = len(self._topics)
+            self.size += 4 + len(topic)
+        publisher_index = self._publishers.get(publisher)
+        if publisher_index is None:
+            publisher_index = self._publishers[publisher] = len(self._publishers)
+            self.size += 12 + len(publisher[0]) + len(publisher[1]) + len(publisher[2])
+        self._sections.extend((delta, count, topic_index, publisher_index, payload_size, record_size, extra, flags))
+        self._heap.append(data)
+        self.records += count
+        self.size += SECTION_BYTES + len(data)
+
+    def take(self, offset: int) -> bytes:
+        """The block of all records that were added, the first of which gets `offset`; the builder is empty afterwards."""
+        texts = list(self._topics)
+        sizes = [len(topic) for topic in texts]
+        for names in self._publishers:
+            for name in names:
+                text = name.encode()
+                sizes.append(len(text))
+                texts.append(text)
+        for extra in self._extras:
+            sizes.append(len(extra))
+            texts.append(extra)
+        parts = [_u32(self._sections), _u32(sizes), *texts, *self._heap]
+        body = b"".join(parts)
+        size = HEADER_BYTES + len(body)
+        header = HEADER.pack(
+            MAGIC,
+            0,
+            size,
+            self.records,
+            offset,
+            self._time_ns,
+            len(self._sections) // SECTION_FIELDS,
+            len(self._topics),
+            len(self._publishers),
+            len(self._extras),
+            self._delta,
+        )
+        checksum = zlib.crc32(body, zlib.crc32(memoryview(header)[CHECKED_FROM:]))
+        self._clear()
+        return b"".join((header[:4], checksum.to_bytes(4, "little"), header[8:], body))
+
+
+def _u32(numbers: list[int]) -> bytes:
+    """Little endian, as the machines that this runs on are."""
+    return array("I", numbers).tobytes()
