@@ -160,12 +160,33 @@ def test_each_core_has_its_unit_file() -> None:
     assert [place for place in WITHOUT_UNIT_FILE.values() if "/" in place and not (ROOT / place).exists()] == []
 
 
-def test_broker_does_not_know_the_federation() -> None:
+def test_broker_does_not_know_the_federation_nor_the_pipeline() -> None:
     faults = [
         f"{path.relative_to(ROOT)} line {line}: imports {module}"
         for path in sources("broker")
         for line, module, name in imports(path.read_text())
-        if module.split(".")[0] == "federation"
+        if module.split(".")[0] in ("federation", "pipeline")
+    ]
+    assert faults == []
+
+
+# The format of the log and the generated code of its service. A Spark worker loads no shell of the broker.
+PIPELINE_MAY_IMPORT: Final = (
+    "broker.errors",
+    "broker.codec",
+    "broker.routing",
+    "broker.event_log.block",
+    "broker.event_log.pb",
+)
+
+
+def test_the_pipeline_knows_cores_and_the_wire_of_the_broker() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)} line {line}: imports {module}"
+        for path in sources("pipeline")
+        for line, module, name in imports(path.read_text())
+        if module.split(".")[0] in ("broker", "federation")
+        if not f"{module}.{name}".startswith(PIPELINE_MAY_IMPORT)
     ]
     assert faults == []
 

@@ -55,13 +55,18 @@ def is_place(name: str) -> bool:
     folder, _, last = name.rstrip("/").rpartition("/")
     stem = last.partition(".")[0]
     names = (name.rstrip("/"), f"{folder}/{stem}.py", f"{folder}/{stem}")
-    return any((ROOT / base / each).exists() for base in ("", "broker", "federation") for each in names)
+    return any((ROOT / base / each).exists() for base in ("", "broker", "federation", "pipeline") for each in names)
 
 
 def folders() -> set[str]:
     """First parts of paths that a page may name."""
     found = {name.partition("/")[0] for name in tracked_files() if "/" in name}
-    inner = {path.name for package in ("broker", "federation") for path in (ROOT / package).iterdir() if path.is_dir()}
+    inner = {
+        path.name
+        for package in ("broker", "federation", "pipeline")
+        for path in (ROOT / package).iterdir()
+        if path.is_dir()
+    }
     return {name for name in found | inner if not name.startswith((".", "_"))}
 
 

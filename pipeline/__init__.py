@@ -1,0 +1,1 @@
+"""The event log of a federation for Apache Spark: data source, sink and jobs."""
