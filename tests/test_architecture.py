@@ -28,6 +28,7 @@ CORES: Final = (
     "broker/counters.py",
     "broker/hooks.py",
     "broker/event_log/block.py",
+    "broker/event_log/records.py",
     "federation/gossip",
     "federation/serf",
     "federation/stream",
