@@ -1,12 +1,12 @@
 """The interfaces of the broker to other nodes, logs and stores.
 
-The router knows other nodes as `Forwarder` and `Peer`. The base class `Forwarder` is a node without others. A `Tap` sees
-published messages; a `ClientObserver` sees clients.
+The router knows other nodes as `Forwarder` and `Peer`. The base class `Forwarder` is a node without others. Plugins know them
+as `Members`. A `Tap` sees published messages; a `ClientObserver` sees clients.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
@@ -94,6 +94,33 @@ class Forwarder:
 
     def retained_published(self, topic: bytes, now: float) -> None:
         """A retained message was published or deleted on this node."""
+
+
+class OtherNode(NamedTuple):
+    """Another member of the federation, as this node sees it.
+
+    status  ALIVE, LEAVING, LEFT or FAILED
+    tags    what the member tells about itself; `Plugin.tags` of its plugins are among them
+    """
+
+    name: str
+    status: str
+    tags: dict[str, str]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Members:
+    """The members of the federation, for plugins (`Host.members`). This base class is a node without a federation.
+
+    node_name  the node's name in the federation; "" without one
+    """
+
+    def __init__(self, node_name: str) -> None:
+        self.node_name = node_name
+
+    def others(self) -> list[OtherNode]:
+        """All members but this node, also those that left or failed and are not forgotten yet."""
+        return []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -1,8 +1,8 @@
 """The base class of plugins, and the search for a plugin that `plugin_order` names.
 
 The broker imports no plugin. A plugin gets the running node (broker/server/host.py) and attaches itself to the seams:
-broker/hooks.py and the API. Order of the calls: prepare (all), listeners open, start (all); leave (all), stop (all, in
-reverse).
+broker/hooks.py and the API. Order of the calls: prepare (all), API and listeners open, tags (all), start (all); leave (all),
+stop (all, in reverse).
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ class Plugin:
 
     async def prepare(self) -> None:
         """Attach to the seams; no port is open yet. Raises StartError."""
+
+    def tags(self) -> dict[str, str]:
+        """What other nodes are told about this one: short texts by name, in the tags of the federation. The addresses of the
+        API are known."""
+        return {}
 
     async def start(self) -> None:
         """Open the plugin's own ports and connections. Raises StartError."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from broker.config.addresses import Address
+from broker.hooks import Members, OtherNode
 from broker.server.logging import get_logger
 from federation.api.control import MembershipControl
 from federation.errors import JoinFailed, NotRunning
@@ -215,3 +216,22 @@ class FederationMembership(MembershipControl):
         if self._gossip is None or self._gossip.stopped:
             raise NotRunning
         return self._gossip
+
+
+class OtherNodes(Members):
+    """The other nodes for plugins. There are none before the federation starts and after it stops."""
+
+    def __init__(self, membership: FederationMembership, node_name: str) -> None:
+        super().__init__(node_name)
+        self._membership = membership
+
+    def others(self) -> list[OtherNode]:
+        try:
+            members = self._membership.members()
+        except NotRunning:
+            return []
+        return [
+            OtherNode(member.name, member.status.name, member.tags)
+            for member in members
+            if member.name != self.node_name
+        ]

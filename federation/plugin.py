@@ -15,7 +15,7 @@ from broker.server.logging import get_logger
 from broker.server.start_error import StartError, bind_error
 from federation import counters
 from federation.api.membership import MembershipService
-from federation.membership import FederationMembership
+from federation.membership import FederationMembership, OtherNodes
 from federation.node import BadAddress, Node, own_tags
 from federation.pb.federation_pb2 import DESCRIPTOR
 from federation.serf.config import SerfConfig
@@ -50,6 +50,7 @@ class FederationPlugin(Plugin):
         self.membership = FederationMembership(
             self.node, self.settings, self._members_changed, self._before_leave, server.stop_soon, KEY
         )
+        server.members = OtherNodes(self.membership, self.settings.node_name)
         self._streams: StreamServer | None = None
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
@@ -89,7 +90,7 @@ class FederationPlugin(Plugin):
                 node_name=settings.node_name,
                 advertise_ip=await self._resolve(gossip_advertised),
                 advertise_port=gossip_advertised.port,
-                tags=own_tags(fed_advertised.host_port, settings.batch),
+                tags=self.server.tags | own_tags(fed_advertised.host_port, settings.batch),
             )
             serf = Serf(config, random.Random(), self.server.now())
         except ValueError as error:

@@ -125,7 +125,7 @@ def advertised_address(address: Address, local_addresses: Iterable[str]) -> tupl
     found = replace(address, host=LOOPBACK_HOST)
     return found, (
         f"this machine has no private IPv4 address, so {found.host_port} is advertised and only nodes on this machine "
-        "can reach it; set advertise_fed_addr and advertise_gossip_addr to what others can reach"
+        "can reach it; set the advertised address to what others can reach"
     )
 
 

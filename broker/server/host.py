@@ -11,6 +11,7 @@ from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from broker.config.addresses import socket_name_text
 from broker.config.settings import Settings
+from broker.hooks import Members
 from broker.server.logging import get_logger
 from broker.server.turns import Turns
 from broker.session.connection import Connection
@@ -36,6 +37,8 @@ class Host:
     broker     the core; call `flush_soon` after every change of it
     settings   the effective configuration; `settings.plugins.NAME` are the keys of a plugin
     api        where a plugin registers its services; None without `api` addresses
+    members    the members of the federation; the plugin that has one replaces it when it is made
+    tags       what the plugins tell other nodes about this one; complete when plugins start
     turns      the turns of the loop; a plugin that acts at the end of each adds itself to `turns.ends`
     protocols  the connections of clients
     """
@@ -47,6 +50,8 @@ class Host:
         self.broker = Broker(settings.mqtt, random.Random(), self.loop.time())
         self.turns = Turns(self.broker, self.loop, self)
         self.api: ApiServer | None = None  # loaded only when the configuration asks for it
+        self.members = Members("")
+        self.tags: dict[str, str] = {}
         self.protocols: set[ClientShell] = set()
         self.stop_reason = ""
         self._wall_offset = time.time() - self.loop.time()

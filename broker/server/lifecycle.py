@@ -55,6 +55,8 @@ class Server(Host):
             await self.api.start()
         await self.listeners.start()
         for plugin in self.plugins:
+            self.tags.update(plugin.tags())
+        for plugin in self.plugins:
             await plugin.start()
         self.flush_soon()
         self._started = True

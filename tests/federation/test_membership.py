@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 from broker.broker import Broker
 from broker.config.addresses import Address
 from broker.config.settings import MqttSettings
+from broker.hooks import OtherNode
 from federation.errors import JoinFailed, NotRunning
-from federation.membership import FederationMembership
+from federation.membership import FederationMembership, OtherNodes
 from federation.node import Node
 from federation.serf.config import SerfConfig
 from federation.serf.events import MemberStatus, NameConflict
@@ -53,7 +54,7 @@ class Station:
     async def start(self) -> Station:
         sockets = bind_gossip("127.0.0.1", 0)
         self.address = f"127.0.0.1:{sockets.port}"
-        config = SerfConfig(self.name, "127.0.0.1", sockets.port, {})
+        config = SerfConfig(self.name, "127.0.0.1", sockets.port, {"of": self.name})
         now = asyncio.get_running_loop().time()
         await self.membership.start(Serf(config, random.Random(self.name), now), sockets)
         return self
@@ -117,6 +118,20 @@ async def test_calls_of_the_api_are_logged_with_names(started: list[Station]) ->
         ("unknown node not made to leave by the API", "info", "nobody"),
     ]
     assert b.calls.count("before leave") == 1
+
+
+async def test_plugins_see_the_other_nodes_with_status_and_tags(started: list[Station]) -> None:
+    a = Station("a")
+    others = OtherNodes(a.membership, "a")
+    assert (others.node_name, others.others()) == ("a", [])
+    started.append(await a.start())
+    assert others.others() == []
+    b = await start(started, "b", a.address)
+    await a.becomes("b", "ALIVE")
+    assert others.others() == [OtherNode("b", "ALIVE", {"of": "b"})]
+    await b.membership.leave()
+    await a.becomes("b", "LEFT")
+    assert others.others() == [OtherNode("b", "LEFT", {"of": "b"})]
 
 
 async def test_a_failed_member_is_made_to_leave(started: list[Station]) -> None:

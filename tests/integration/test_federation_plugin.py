@@ -12,6 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.codec.writer import encode_publish
+from broker.plugins import Plugin
+from broker.server import lifecycle
 from broker.server.turns import TurnEnd
 from federation.errors import JoinFailed, NotRunning
 from federation.node import own_tags
@@ -108,6 +110,29 @@ async def test_a_node_that_lost_its_name_stops_without_a_leave(start_server: Sta
     assert not loser.plugin.node.senders
     await until(lambda: first.status("b") != MemberStatus.ALIVE)
     assert first.status("b") == MemberStatus.FAILED
+
+
+class Announcing(Plugin):
+    def tags(self) -> dict[str, str]:
+        return {"log_addr": "192.0.2.1:1884", "fed_addr": "not ours to set"}
+
+
+async def test_other_nodes_see_the_tags_that_plugins_announce(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await start(start_server, "a")
+    monkeypatch.setattr(lifecycle, "load_plugin", lambda name: [FederationPlugin, Announcing][name == "admin"])
+    section = {
+        "node_name": "b",
+        "fed_addr": "127.0.0.1:0",
+        "gossip_addr": "127.0.0.1:0",
+        "retry_join": [first.gossip_addr],
+    }
+    await start_server({"plugins": {"federation": section}, "plugin_order": ["federation", "admin"]})
+    await until(lambda: first.status("b") == MemberStatus.ALIVE)
+    (other,) = first.server.members.others()
+    assert (other.name, other.status, other.tags["log_addr"]) == ("b", "ALIVE", "192.0.2.1:1884")
+    assert other.tags["fed_addr"].startswith("127.0.0.1:"), "the federation's own tags are not replaced"
 
 
 async def test_a_join_by_the_api_of_a_node_with_a_taken_name_is_refused_and_it_goes_on(

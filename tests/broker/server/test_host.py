@@ -47,6 +47,11 @@ async def test_wall_time_runs_with_the_monotonic_clock(monkeypatch: pytest.Monke
     assert abs(host.wall_time(host.now()) - 1_700_000_000.0) < 60.0
 
 
+async def test_a_node_without_a_federation_has_no_other_nodes() -> None:
+    host = Host(Settings())
+    assert (host.members.node_name, host.members.others(), host.tags) == ("", [], {})
+
+
 class BrokenObserver(ClientObserver):
     def client_refused(self, client_id: str, addr: str, reason: str) -> None:
         raise RuntimeError("second")

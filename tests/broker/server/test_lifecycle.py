@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 import structlog
 
-from broker.config.settings import LogSettings, Settings
+from broker.config.addresses import Address
+from broker.config.settings import ApiListener, ApiSettings, LogSettings, Settings
 from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.lifecycle import Server
@@ -61,6 +62,34 @@ async def test_a_plugin_that_hangs_or_fails_does_not_hold_up_the_stop(
     assert good.is_stopped
     assert log.getvalue().count("not done in time") == 1
     assert log.getvalue().count("RuntimeError: the leave failed") == 1
+
+
+class Announcing(Plugin):
+    """Announces the address of the API, and keeps the tags that it finds at its start."""
+
+    found: dict[str, str] | None = None
+
+    def tags(self) -> dict[str, str]:
+        assert self.server.api is not None
+        return {"api": ",".join(self.server.api.grpc_addresses)}
+
+    async def start(self) -> None:
+        self.found = dict(self.server.tags)
+
+
+async def test_plugins_announce_the_open_api_before_any_of_them_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "load_plugin", {"first": Announcing, "second": Plugin}.get)
+    listener = ApiListener(Address("tcp", "127.0.0.1", 0))
+    server = Server(
+        Settings(listeners=(), api=ApiSettings(grpc=(listener,), http=()), plugin_order=("first", "second"))
+    )
+    await server.start()
+    announcing = server.plugins[0]
+    assert isinstance(announcing, Announcing)
+    assert server.api is not None
+    assert announcing.found == {"api": server.api.grpc_addresses[0]}
+    assert not announcing.found["api"].endswith(":0")
+    await server.stop()
 
 
 async def test_a_reload_takes_mqtt_and_log_and_names_the_other_keys(log: io.StringIO) -> None:
