@@ -178,6 +178,8 @@ PIPELINE_MAY_IMPORT: Final = (
     "broker.routing",
     "broker.event_log.block",
     "broker.event_log.pb",
+    "broker.event_log.records",
+    "broker.config.durations",
 )
 
 

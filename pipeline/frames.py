@@ -1,0 +1,197 @@
+"""Blocks of an event log -> Arrow record batches with the columns of data source `mqtt`.
+
+A batch has at most `rows_max` rows and about `bytes_max` bytes, or one row. So no column comes near the 2 GiB that
+offsets of an Arrow array can express, whatever the size of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from broker.errors import MqttError
+from broker.event_log.block import RETAIN_FLAG
+from broker.event_log.records import Extra, decode_extra
+from broker.routing.trie import Trie
+from pipeline.schema import ARROW_SCHEMA, PIPELINE_PROPERTY, USER_PROPERTIES
+from pipeline.sections import BlockFault, Integers, Sections, binary_at, read_sections, spans
+
+ROWS_MAX: Final = 32_768
+BYTES_MAX: Final = 32 << 20
+# Of a row: columns of fixed size, offsets of arrays, node and log.
+_ROW_BYTES: Final = 128
+_TOPICS_KNOWN_MAX: Final = 100_000  # answers of the topic filters that are kept; cleared when full
+_QOS_BITS: Final = 3
+
+
+class FrameFault(Exception):
+    """Blocks that cannot be decoded; the text names node, log and offset."""
+
+
+class Frames:
+    """Decodes the blocks of one log.
+
+    topics            topic filters, valid ones; () for all topics
+    include_pipeline  whether records that a pipeline published are wanted
+    """
+
+    def __init__(
+        self,
+        node: str,
+        log_id: str,
+        topics: Sequence[str] = (),
+        include_pipeline: bool = False,
+        rows_max: int = ROWS_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        self._node = node
+        self._log_id = log_id
+        self._include_pipeline = include_pipeline
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._filters = Trie()
+        for topic_filter in topics:
+            self._filters.set(topic_filter.encode(), True)
+        self._matches: dict[bytes, bool] = {}
+
+    def decode(self, blocks: bytes, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The wanted records of start <= offset < end. Raises FrameFault."""
+        try:
+            sections = read_sections(blocks)
+            sections.trim(start, end)
+            if len(self._filters):
+                wanted = np.array([self._is_wanted(topic) for topic in sections.topics.to_pylist()], np.bool_)
+                sections.keep(wanted[sections.topic])
+            extras = _Extras(sections)
+            if not self._include_pipeline:
+                sections.keep(~extras.is_of_pipeline[sections.extra])
+            if len(sections):
+                yield from self._batches(blocks, sections, extras)
+        except (BlockFault, MqttError, pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise FrameFault(
+                f"node {self._node}, log {self._log_id}, read from offset {start}: {error}. The log is damaged there, "
+                "or it was written by another version"
+            ) from error
+
+    def _is_wanted(self, topic: bytes) -> bool:
+        answer = self._matches.get(topic)
+        if answer is None:
+            if len(self._matches) >= _TOPICS_KNOWN_MAX:
+                self._matches.clear()
+            answer = self._matches[topic] = bool(self._filters.match(topic))
+        return answer
+
+    def _batches(self, blocks: bytes, sections: Sections, extras: _Extras) -> Iterator[pa.RecordBatch]:
+        topics = sections.topics.cast(pa.string())
+        names = sections.publishers.cast(pa.string())
+        names = pc.if_else(pc.equal(names, ""), None, names)
+        row_bytes = sections.row_bytes + _ROW_BYTES
+        rows = np.cumsum(sections.count)
+        size = np.cumsum(sections.count * row_bytes)
+        begin = 0
+        while begin < rows[-1]:
+            # The section of row `begin`, and the first row that does not fit any more.
+            first = int(np.searchsorted(rows, begin, "right"))
+            full = size[first] - (rows[first] - begin) * row_bytes[first] + self._bytes_max
+            last = min(int(np.searchsorted(size, full, "right")), len(rows) - 1)
+            end = int(rows[last] - max(0, -(-(size[last] - full) // row_bytes[last])))
+            end = max(begin + 1, min(end, begin + self._rows_max))
+            last = int(np.searchsorted(rows, end, "left"))
+            count = sections.count[first : last + 1].copy()
+            count[-1] -= rows[last] - end
+            skipped = sections.count[first] - (rows[first] - begin)
+            count[0] -= skipped
+            yield self._batch(blocks, sections, slice(first, last + 1), count, int(skipped), topics, names, extras)
+            begin = end
+
+    def _batch(
+        self,
+        blocks: bytes,
+        sections: Sections,
+        which: slice,
+        count: Integers,
+        skipped: int,
+        topics: pa.StringArray,
+        names: pa.StringArray,
+        extras: _Extras,
+    ) -> pa.RecordBatch:
+        """The rows of sections `which`, `count` records of each; of the first one after `skipped` records."""
+        offset = sections.offset[which].copy()
+        at = sections.at[which].copy()
+        record_size = sections.record_size[which]
+        offset[0] += skipped
+        at[0] += skipped * record_size[0]
+        section = np.repeat(np.arange(len(count)), count)
+        number = spans(np.zeros_like(count), count)  # of the record in its section
+        payload_size = sections.payload_size[which]
+        payload_at = (at + record_size - payload_size)[section] + number * record_size[section]
+        time_ns = sections.time_ns[which][section]
+        flags = sections.flags[which][section]
+        publisher = 3 * sections.publisher[which][section]
+        extra = sections.extra[which][section]
+        rows = len(section)
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(self._node, rows),
+                pa.repeat(self._log_id, rows),
+                pa.array(offset[section] + number),
+                pa.array(time_ns),
+                pa.array(time_ns // 1000, pa.timestamp("us", tz="UTC")),
+                topics.take(pa.array(sections.topic[which][section])),
+                binary_at(blocks, payload_at, payload_size[section]),
+                pa.array((flags & _QOS_BITS).astype(np.int32)),
+                pa.array(flags & RETAIN_FLAG != 0),
+                names.take(pa.array(publisher)),
+                names.take(pa.array(publisher + 1)),
+                *extras.columns(extra),
+                names.take(pa.array(publisher + 2)),
+            ],
+            schema=ARROW_SCHEMA,
+        )
+
+
+class _Extras:
+    """The extras that sections use, decoded once each. Index -1 is that of records without one."""
+
+    # content_type, response_topic, correlation_data, user_properties, expiry
+    _KINDS: Final = (pa.string(), pa.string(), pa.binary(), USER_PROPERTIES, pa.int64())
+
+    def __init__(self, sections: Sections) -> None:
+        used = np.unique(sections.extra[sections.extra >= 0])
+        decoded: list[Extra | None] = [None] * (len(sections.extras) + 1)
+        for index, extra in zip(used.tolist(), sections.extras.take(pa.array(used)).to_pylist(), strict=True):
+            decoded[index] = decode_extra(extra)
+        self.is_of_pipeline = np.array(
+            [
+                extra is not None and any(key == PIPELINE_PROPERTY for key, _ in extra.user_properties)
+                for extra in decoded
+            ],
+            np.bool_,
+        )
+        self._is_empty = not len(used)
+        if not self._is_empty:
+            rows = [(None,) * len(self._KINDS) if extra is None else _values(extra) for extra in decoded]
+            self._columns = [
+                pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), self._KINDS, strict=True)
+            ]
+
+    def columns(self, extra: Integers) -> list[pa.Array]:
+        """The five columns of rows with these indices."""
+        if self._is_empty or not (extra >= 0).any():
+            return [pa.nulls(len(extra), kind) for kind in self._KINDS]
+        which = pa.array(np.where(extra >= 0, extra, len(self._columns[0]) - 1))
+        return [column.take(which) for column in self._columns]
+
+
+def _values(extra: Extra) -> tuple[object, ...]:
+    return (
+        extra.content_type,
+        extra.response_topic,
+        extra.correlation_data,
+        extra.user_properties or None,
+        extra.expiry,
+    )

@@ -1,0 +1,43 @@
+"""The columns of data source `mqtt`: one record of an event log a row."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+# User property of what a pipeline published, `QUERY/BATCH/ROW`. The source leaves such records out unless asked.
+PIPELINE_PROPERTY: Final = "gmqttd-pipeline"
+
+# time in Unix nanoseconds, `ts` the same instant in microseconds, expiry in seconds. What a publisher did not give is NULL.
+READ_SCHEMA: Final = """
+    node string NOT NULL, log string NOT NULL, offset bigint NOT NULL, time bigint NOT NULL, ts timestamp NOT NULL,
+    topic string NOT NULL, payload binary NOT NULL, qos int NOT NULL, retain boolean NOT NULL,
+    client_id string, user_name string, content_type string, response_topic string, correlation_data binary,
+    user_properties array<struct<key: string, value: string>>, expiry bigint, origin string
+"""
+
+USER_PROPERTIES: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+
+# READ_SCHEMA as Spark converts it; Spark checks names, types and nullability of the first batch only.
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        pa.field("node", pa.string(), nullable=False),
+        pa.field("log", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("time", pa.int64(), nullable=False),
+        pa.field("ts", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+        pa.field("qos", pa.int32(), nullable=False),
+        pa.field("retain", pa.bool_(), nullable=False),
+        pa.field("client_id", pa.string()),
+        pa.field("user_name", pa.string()),
+        pa.field("content_type", pa.string()),
+        pa.field("response_topic", pa.string()),
+        pa.field("correlation_data", pa.binary()),
+        pa.field("user_properties", USER_PROPERTIES),
+        pa.field("expiry", pa.int64()),
+        pa.field("origin", pa.string()),
+    ]
+)
