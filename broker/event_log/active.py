@@ -1,0 +1,129 @@
+"""The newest segment, to which blocks are written. Everything here runs in the writer's thread."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from broker.event_log.block import BlockBuilder, BlockHeader, read_header
+from broker.event_log.files import Files
+from broker.event_log.index import Segment, encode_index
+from broker.event_log.segment import SegmentHeader, index_name, segment_name
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One block that readers may have.
+
+    new_segment  the block is the first of a segment that begins with its offset; the size of that segment's header, else 0
+    """
+
+    header: BlockHeader
+    new_segment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The disk does not take `blocks`; nothing of them is in the log."""
+
+    error: OSError
+    blocks: list[bytes]
+
+
+class ActiveSegment:
+    """next_offset  of the next record
+    size         bytes of the segment that are whole blocks
+    """
+
+    def __init__(self, folder: Path, files: Files, node: str, segment_bytes: int, syncs: bool) -> None:
+        self.next_offset = 0
+        self.size = 0
+        self._folder = folder
+        self._files = files
+        self._node = node
+        self._segment_bytes = segment_bytes
+        self._syncs = syncs
+        self._log_id = b""
+        self._descriptor = -1
+        self._is_empty = True
+
+    def open(self, segment: Segment) -> None:
+        """Go on in a segment of an earlier run. Raises OSError."""
+        self._descriptor = self._files.open(self._folder / segment_name(segment.first_offset))
+        self.next_offset = segment.end_offset
+        self.size = segment.size
+        self._is_empty = segment.end_offset == segment.first_offset
+
+    def begin(self, log_id: str, next_offset: int) -> int:
+        """Begin a segment. Returns the size of its header. Raises OSError."""
+        header = SegmentHeader(next_offset, UUID(log_id).bytes, self._node).encode()
+        descriptor = self._files.create(self._folder / segment_name(next_offset), header)
+        self.close()
+        self._descriptor = descriptor
+        self._log_id = UUID(log_id).bytes
+        self.next_offset = next_offset
+        self.size = len(header)
+        self._is_empty = True
+        return self.size
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def write(self, log_id: str, builders: list[BlockBuilder]) -> tuple[list[Written], Failure | None]:
+        """Write the blocks of all builders. Returns the blocks that are written and, unless these are all, why not."""
+        offset = self.next_offset
+        blocks: list[bytes] = []
+        for builder in builders:
+            records = builder.records
+            blocks.append(builder.take(offset))
+            offset += records
+        return self.write_blocks(log_id, blocks)
+
+    def write_blocks(self, log_id: str, blocks: list[bytes]) -> tuple[list[Written], Failure | None]:
+        """As `write`, for blocks that failed before."""
+        written: list[Written] = []
+        at = 0
+        while at < len(blocks):
+            end = at + 1
+            size = self.size + len(blocks[at])
+            try:
+                new_segment = 0
+                if not self._is_empty and size > self._segment_bytes:
+                    new_segment = self.begin(log_id, self.next_offset)
+                    size = self.size + len(blocks[at])
+                while end < len(blocks) and size + len(blocks[end]) <= self._segment_bytes:
+                    size += len(blocks[end])
+                    end += 1
+                self._files.write(self._descriptor, blocks[at:end], self.size, self._syncs)
+            except OSError as error:
+                return written, Failure(error, blocks[at:])
+            self._is_empty = False
+            self.size = size
+            for block in blocks[at:end]:
+                header = read_header(block)
+                assert header is not None
+                written.append(Written(header, new_segment))
+                self.next_offset = header.end_offset
+                new_segment = 0
+            at = end
+        return written, None
+
+    def begin_again(self, log_id: str) -> int:
+        """After a Failure: cut what was written of the last block and begin a segment, because what a failed sync left in
+        the present one is not known to be on disk. Returns the size of its header. Raises OSError."""
+        self._files.truncate(self._descriptor, self.size)
+        return self.begin(log_id, self.next_offset)
+
+    def seal(self, segment: Segment) -> None:
+        """Write the index file of a segment that is complete. Raises OSError."""
+        self._files.replace(self._folder / index_name(segment.first_offset), encode_index(segment))
+
+    def remove(self, segments: list[Segment]) -> None:
+        """Remove files of segments. Raises OSError."""
+        for segment in segments:
+            self._files.remove(self._folder / segment_name(segment.first_offset))
+            self._files.remove(self._folder / index_name(segment.first_offset))

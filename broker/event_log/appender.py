@@ -1,0 +1,76 @@
+"""Records that wait for the writer, as blocks that are being built. Every logged message passes here.
+
+A full block is closed. The writer takes all blocks that wait and writes them at once, and meanwhile the next ones are built:
+the more messages come during a write, the more share the next one (group commit).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.event_log.block import BlockBuilder
+
+BLOCK_BYTES: Final = 2**20  # a block of this size is closed
+
+
+class Appender:
+    """bytes      of all blocks that wait
+    records    number of records that wait
+    time_ns    of the last record: wall time that does not step back
+    commit     number of the commit (broker/session/commits.py) that ends when they are on disk; 0 for none
+    is_urgent  somebody waits for them
+    """
+
+    def __init__(self, time_ns: int) -> None:
+        self.bytes = 0
+        self.records = 0
+        self.commit = 0
+        self.is_urgent = False
+        self.time_ns = time_ns
+        self._open = BlockBuilder()
+        self._closed: list[BlockBuilder] = []
+
+    def set_time(self, wall_ns: int) -> None:
+        """Wall time of the records that come. When it steps back, records get the last time until it has passed again."""
+        if wall_ns > self.time_ns:
+            self.time_ns = wall_ns
+            if not self._open.takes(wall_ns):
+                self._close()
+
+    def append(self, topic: bytes, payload: bytes, flags: int, publisher: tuple[str, str, str], extra: bytes) -> None:
+        """As BlockBuilder.add."""
+        block = self._open
+        size = block.size
+        block.add(topic, payload, flags, publisher, extra, self.time_ns)
+        self.records += 1
+        self.bytes += block.size - size
+        if block.size >= BLOCK_BYTES:
+            self._close()
+
+    def append_run(
+        self, topic: bytes, packets: bytes, count: int, payload_size: int, publisher: tuple[str, str, str]
+    ) -> None:
+        """As BlockBuilder.add_run."""
+        block = self._open
+        size = block.size
+        block.add_run(topic, packets, count, payload_size, publisher, self.time_ns)
+        self.records += count
+        self.bytes += block.size - size
+        if block.size >= BLOCK_BYTES:
+            self._close()
+
+    def _close(self) -> None:
+        self._closed.append(self._open)
+        self._open = BlockBuilder()
+
+    def take(self) -> list[BlockBuilder]:
+        """All blocks that wait, in order. `commit` and `is_urgent` are reset."""
+        if self._open.records:
+            self._close()
+        taken = self._closed
+        self._closed = []
+        self.bytes = 0
+        self.records = 0
+        self.commit = 0
+        self.is_urgent = False
+        return taken

@@ -1,0 +1,81 @@
+"""The operations on files that the event log uses. Tests put faults in here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+PARTIAL_SUFFIX: Final = ".partial"
+_WRITE_SYNCED: Final = getattr(os, "RWF_DSYNC", 0)  # Linux: a write and its fdatasync in one call
+
+
+class Files:
+    """Every method raises OSError."""
+
+    def create(self, path: Path, data: bytes) -> int:
+        """Make a file that is on disk, under its name, with this content when the call returns. Returns its descriptor.
+
+        A file with this name is replaced; a crash leaves the old one or the new one.
+        """
+        partial = path.with_name(path.name + PARTIAL_SUFFIX)
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        try:
+            self.write(descriptor, [data], 0, True)
+            os.fsync(descriptor)
+            os.rename(partial, path)
+            self.sync_folder(path.parent)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """As `create`, closed."""
+        os.close(self.create(path, data))
+
+    def open(self, path: Path) -> int:
+        """Open for reading and writing."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def write(self, descriptor: int, parts: Sequence[bytes], position: int, synced: bool) -> None:
+        """Write all parts; with `synced` they are on disk when the call returns."""
+        flags = _WRITE_SYNCED if synced else 0
+        left = sum(map(len, parts))
+        written = os.pwritev(descriptor, parts, position, flags)
+        if written < left:  # a signal, or the end of the space, which the next call reports
+            data = b"".join(parts)
+            while written < left:
+                written += os.pwritev(descriptor, [memoryview(data)[written:]], position + written, flags)
+        if synced and not flags:
+            os.fdatasync(descriptor)
+
+    def sync(self, descriptor: int) -> None:
+        os.fdatasync(descriptor)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        """Cut the file; on disk when the call returns."""
+        os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Names of the folder are on disk when the call returns."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file if it is there."""
+        path.unlink(missing_ok=True)
+
+    def move(self, path: Path, folder: Path) -> None:
+        """Move a file into a folder, which is made; on disk when the call returns."""
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
+        path.rename(folder / path.name)
+        self.sync_folder(folder)
+        self.sync_folder(path.parent)

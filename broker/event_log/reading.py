@@ -1,0 +1,91 @@
+"""Which blocks of a piece of a segment answer a read, and which record is the first of an instant."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import dataclass, field
+
+from broker.event_log.block import HEADER_BYTES, SECTION_BYTES, SECTION_FIELDS, BlockHeader, is_whole, read_header
+from broker.event_log.selection import Selection
+
+
+class DamagedBlock(Exception):
+    """The bytes are not the blocks that the index says."""
+
+
+@dataclass(slots=True)
+class Picked:
+    """parts        (start, end) of the blocks that answer, in the piece; neighbours are joined
+    size         bytes of them
+    used         bytes of the piece that were looked at: whole blocks
+    next_offset  behind the last block that was looked at
+    done         nothing more is to be read: the end offset was reached, or the answer is full
+    wanted       bytes of the next block where it is not whole in the piece, else 0
+    """
+
+    next_offset: int
+    parts: list[tuple[int, int]] = field(default_factory=list)
+    size: int = 0
+    used: int = 0
+    done: bool = False
+    wanted: int = 0
+
+
+def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, topics: Selection | None) -> Picked:
+    """The blocks of a piece with records of start..end - 1 and a topic of `topics`; None stands for all.
+
+    room      blocks are added while they fit in so many bytes
+    is_first  the first block is added whatever its size
+    Raises DamagedBlock.
+    """
+    picked = Picked(start)
+    while len(piece) - picked.used >= HEADER_BYTES:
+        at = picked.used
+        header = read_header(piece, at)
+        if header is None:
+            raise DamagedBlock(f"no block begins {at} bytes into the piece")
+        if header.offset >= end:
+            picked.done = True
+            break
+        if at + header.size > len(piece):
+            picked.wanted = header.size
+            break
+        if header.end_offset > start:
+            if not is_whole(piece, at, header):
+                raise DamagedBlock(f"the block of offset {header.offset} does not have its checksum")
+            if topics is None or any(topics.has(topic) for topic in topics_of(piece, at, header)):
+                if picked.size + header.size > room and not (is_first and not picked.size):
+                    picked.done = True
+                    break
+                if picked.parts and picked.parts[-1][1] == at:
+                    picked.parts[-1] = picked.parts[-1][0], at + header.size
+                else:
+                    picked.parts.append((at, at + header.size))
+                picked.size += header.size
+            picked.next_offset = header.end_offset
+        picked.used = at + header.size
+    return picked
+
+
+def topics_of(piece: bytes, at: int, header: BlockHeader) -> list[bytes]:
+    """The topics of a whole block."""
+    sizes_at = at + HEADER_BYTES + header.sections * SECTION_BYTES
+    sizes = struct.unpack_from(f"<{header.topics}I", piece, sizes_at)
+    text_at = sizes_at + 4 * (header.topics + 3 * header.publishers + header.extras)
+    found = []
+    for size in sizes:
+        found.append(piece[text_at : text_at + size])
+        text_at += size
+    return found
+
+
+def offset_at(piece: bytes, at: int, header: BlockHeader, time_ns: int) -> int:
+    """Offset of the first record of a whole block with this time or a later one; the block's end offset for none."""
+    offset = header.offset
+    sections = array("I", piece[at + HEADER_BYTES : at + HEADER_BYTES + header.sections * SECTION_BYTES])
+    for number in range(0, len(sections), SECTION_FIELDS):
+        if header.time_ns + sections[number] * 1000 >= time_ns:
+            return offset
+        offset += sections[number + 1]
+    return offset

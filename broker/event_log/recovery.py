@@ -1,0 +1,194 @@
+"""The start of a log: lock the folder, check the segments, cut a torn tail, set damaged ones aside, decide on the log id."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from broker.event_log.files import FILE_MODE, FOLDER_MODE, PARTIAL_SUFFIX, Files
+from broker.event_log.holds import Holds, decode_holds
+from broker.event_log.identity import (
+    Found,
+    LogIdentity,
+    decode_identity,
+    encode_identity,
+    gaps_between,
+    may_be_unwritten,
+    what_is_lost,
+)
+from broker.event_log.index import Segment, decode_index
+from broker.event_log.segment import Scan, Verdict, index_name, offset_of_name, segment_name
+
+LOCK_FILE: Final = "lock"
+IDENTITY_FILE: Final = "log.json"
+HOLDS_FILE: Final = "holds.json"
+DAMAGED_FOLDER: Final = "damaged"
+BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+READ_BYTES: Final = 2**20
+
+
+class FolderInUse(Exception):
+    """Another process uses the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A segment that was set aside."""
+
+    file: str
+    first_offset: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """identity   of the log from now on
+    segments   the sound ones, in order
+    next_offset  of the next record
+    is_open    the last segment goes on; otherwise a new one is to begin
+    damaged    segments that were set aside by this start
+    torn_bytes bytes of an unfinished write that were cut
+    lost       why the log id is another one; "" when it stays, or for a log that begins
+    """
+
+    identity: LogIdentity
+    segments: list[Segment]
+    next_offset: int
+    is_open: bool
+    holds: Holds
+    damaged: list[Damaged]
+    torn_bytes: int
+    lost: str
+
+
+def boot_id() -> str:
+    """Of the machine's last start; "" where it cannot be told."""
+    try:
+        return BOOT_ID_FILE.read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def lock_folder(folder: Path) -> int:
+    """Make the folder if its parent exists, and lock it for this process. Returns the descriptor of the lock. Raises
+    OSError, FolderInUse."""
+    folder.mkdir(FOLDER_MODE, exist_ok=True)
+    descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise FolderInUse from None
+    return descriptor
+
+
+def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
+    """Bring the folder into order. The lock is held. Raises OSError."""
+    boot = boot_id()
+    before = decode_identity(_read(folder / IDENTITY_FILE))
+    trusts_indexes = before is not None and not (before.sync == "none" and may_be_unwritten(before, boot))
+    offsets: list[int] = []
+    for path in folder.iterdir():
+        if path.name.endswith(PARTIAL_SUFFIX):
+            files.remove(path)
+            continue
+        offset = offset_of_name(path.name)
+        if offset is not None:
+            offsets.append(offset)
+    segments: list[Segment] = []
+    damaged: list[Damaged] = []
+    end_offset = time_ns = torn_bytes = 0
+    is_open = False
+    for offset in sorted(offsets):
+        is_newest = offset == max(offsets)
+        segment = _sealed_segment(folder, offset) if trusts_indexes else None
+        fault = ""
+        if segment is None:
+            verdict, scan, size = _scan(folder / segment_name(offset), offset, time_ns)
+            segment = scan.segment
+            if verdict is Verdict.TORN and is_newest:
+                torn_bytes = size - segment.size
+                _cut(files, folder / segment_name(offset), segment.size)
+            elif verdict is not Verdict.WHOLE:
+                fault = scan.fault
+        if not fault and offset < end_offset:
+            fault = f"offset {offset} is in the segment before, which ends at {end_offset}"
+        end_offset = max(end_offset, segment.end_offset)
+        time_ns = max(time_ns, segment.last_time_ns)
+        is_open = not fault
+        if fault:
+            damaged.append(set_aside(folder, files, offset, fault))
+        else:
+            segments.append(segment)
+    lost = ""
+    if before is not None:
+        known_holds = decode_holds(_read(folder / HOLDS_FILE), before.log_id)
+        holds = known_holds if known_holds is not None else Holds()
+        found = Found(segments, torn_bytes > 0, len(damaged), holds.highest())
+        lost = what_is_lost(before, found, node, boot)
+    elif offsets:
+        lost = f"{IDENTITY_FILE} is missing or damaged"
+    if before is None or lost:
+        log_id = str(uuid4())
+        holds = Holds()
+        is_open = False
+    else:
+        log_id = before.log_id
+    last_segment = segments[-1].first_offset if segments else 0
+    identity = LogIdentity(log_id, node, sync, boot, last_segment=last_segment, gaps=gaps_between(segments))
+    return Recovered(identity, segments, end_offset, is_open, holds, damaged, torn_bytes, lost)
+
+
+def save_identity(folder: Path, files: Files, identity: LogIdentity) -> None:
+    files.replace(folder / IDENTITY_FILE, encode_identity(identity))
+
+
+def clean_identity(identity: LogIdentity, next_offset: int) -> LogIdentity:
+    """That of a log that stopped gracefully."""
+    return replace(identity, clean=True, next_offset=next_offset)
+
+
+def set_aside(folder: Path, files: Files, first_offset: int, fault: str) -> Damaged:
+    """Move a damaged segment out of the log. Raises OSError."""
+    files.remove(folder / index_name(first_offset))
+    name = segment_name(first_offset)
+    files.move(folder / name, folder / DAMAGED_FOLDER)
+    return Damaged(f"{DAMAGED_FOLDER}/{name}", first_offset, fault)
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of a small file; none when it is not there."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _sealed_segment(folder: Path, offset: int) -> Segment | None:
+    """What the index file says, where it fits the segment's file."""
+    segment = decode_index(_read(folder / index_name(offset)))
+    if segment is None or segment.first_offset != offset:
+        return None
+    return segment if (folder / segment_name(offset)).stat().st_size == segment.size else None
+
+
+def _scan(path: Path, offset: int, time_ns: int) -> tuple[Verdict, Scan, int]:
+    scan = Scan(offset, time_ns)
+    size = 0
+    with path.open("rb", buffering=0) as file:
+        while data := file.read(max(READ_BYTES, scan.wanted)):
+            size += len(data)
+            scan.receive_data(data)
+    return scan.finish(), scan, size
+
+
+def _cut(files: Files, path: Path, size: int) -> None:
+    descriptor = files.open(path)
+    try:
+        files.truncate(descriptor, size)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,35 @@
+"""Which topics are logged, or read, by topic filters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from broker.routing.trie import Trie
+
+TOPICS_MAX: Final = 65_536  # topics in the cache; a full cache is cleared
+TOPIC_BYTES_MAX: Final = 1024  # longer topics are not cached
+
+
+class Selection:
+    """Topics that match one of `filters` and none of `exclude` [MQTT-4.7.1] [MQTT-4.7.2]. `#` does not match topics that
+    begin with `$`."""
+
+    def __init__(self, filters: Sequence[bytes], exclude: Sequence[bytes] = ()) -> None:
+        self._filters = Trie()
+        self._exclude = Trie()
+        for topic_filter in filters:
+            self._filters.set(topic_filter, True)
+        for topic_filter in exclude:
+            self._exclude.set(topic_filter, True)
+        self._known: dict[bytes, bool] = {}
+
+    def has(self, topic: bytes) -> bool:
+        known = self._known.get(topic)
+        if known is None:
+            known = len(self._filters.match(topic)) > 0 and len(self._exclude.match(topic)) == 0
+            if len(topic) <= TOPIC_BYTES_MAX:
+                if len(self._known) >= TOPICS_MAX:
+                    self._known.clear()
+                self._known[topic] = known
+        return known

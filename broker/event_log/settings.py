@@ -1,0 +1,165 @@
+"""The keys of `plugins.event_log`."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from broker.config.setting import Choice, Duration, Section, Sequence, Setting, Size, Source, Text
+from broker.errors import MqttError
+from broker.routing.names import check_topic_filter
+
+SEGMENT_BYTES_MIN: Final = 2**16
+SEGMENT_BYTES_MAX: Final = 2**30
+LOG_BYTES_MAX: Final = 2**50
+FILTERS_EXAMPLE: Final = "sensors/#"
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    """How long records are kept. Whole segments are removed, oldest first."""
+
+    age: Annotated[
+        float,
+        Setting(
+            "A segment is removed when its newest record is older. 0: no limit.",
+            Duration(0.0, "168h"),
+            "Raising it keeps more on disk.",
+            source=Source.EXTENSION,
+        ),
+    ] = 7 * 86_400.0
+    bytes: Annotated[
+        int,
+        Setting(
+            "The oldest segments are removed while all of them take more. 0: no limit.",
+            Size(0, LOG_BYTES_MAX, "10GiB"),
+            source=Source.EXTENSION,
+        ),
+    ] = 10 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class HoldSettings:
+    """How far the hold of a group of readers extends the retention. A hold that would keep more is released."""
+
+    max_age: Annotated[
+        float,
+        Setting(
+            "As retention.age, for segments that a group of readers holds. 0: no limit.",
+            Duration(0.0, "720h"),
+            source=Source.EXTENSION,
+        ),
+    ] = 30 * 86_400.0
+    max_bytes: Annotated[
+        int,
+        Setting(
+            "As retention.bytes, for segments that a group of readers holds. 0: no limit.",
+            Size(0, LOG_BYTES_MAX, "20GiB"),
+            source=Source.EXTENSION,
+        ),
+    ] = 20 * 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class EventLogSettings:
+    """The event log of this node, which pipelines read."""
+
+    dir: Annotated[
+        str,
+        Setting(
+            "Folder of the log. It is made when its parent exists. No other process may use it.",
+            Text("/var/lib/gmqttd/event_log", is_name=True),
+            source=Source.EXTENSION,
+        ),
+    ] = "/var/lib/gmqttd/event_log"
+    node_name: Annotated[
+        str,
+        Setting(
+            "Name of the node in the records. With the plugin federation it is that plugin's node_name, whatever stands here.",
+            Text("node1", 128, is_name=True),
+            default_text="the host name",
+            source=Source.EXTENSION,
+        ),
+    ] = field(default_factory=socket.gethostname)
+    topics: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Topic filters of the messages that are logged.", Sequence(Text(FILTERS_EXAMPLE)), source=Source.EXTENSION
+        ),
+    ] = ("#",)
+    exclude: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Topic filters of messages that are not logged though `topics` matches them.",
+            Sequence(Text(FILTERS_EXAMPLE)),
+            source=Source.EXTENSION,
+        ),
+    ] = ()
+    retention: Annotated[
+        RetentionSettings, Setting("How long records are kept.", Section(), source=Source.EXTENSION)
+    ] = RetentionSettings()
+    segment_bytes: Annotated[
+        int,
+        Setting(
+            "Size at which a segment is closed and the next one begins.",
+            Size(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX, "64MiB"),
+            "Raising it removes records in larger portions, and takes longer to check at a start after a crash.",
+            source=Source.EXTENSION,
+        ),
+    ] = 64 * 2**20
+    sync: Annotated[
+        str,
+        Setting(
+            "When records are on disk. `commit`: before the PUBACK or PUBREC of their message. `interval`: after sync_interval "
+            "or 1 MiB; a crash of the machine loses what came since, which readers see as a new log id. `none`: when the "
+            "operating system writes them.",
+            Choice(("commit", "interval", "none")),
+            source=Source.EXTENSION,
+        ),
+    ] = "commit"
+    sync_interval: Annotated[
+        float,
+        Setting(
+            "Longest time until a record is written and can be read, with sync `interval` or `none`.",
+            Duration(0.001, "1s"),
+            "Lowering it writes and syncs more often.",
+            source=Source.EXTENSION,
+        ),
+    ] = 1.0
+    hold: Annotated[
+        HoldSettings, Setting("How far a group of readers extends the retention.", Section(), source=Source.EXTENSION)
+    ] = HoldSettings()
+    on_full: Annotated[
+        str,
+        Setting(
+            "What happens while the disk takes no records. `stop_logging`: messages pass without being logged, which is "
+            "counted. `refuse_publishes`: a publish with QoS 1 or 2 gets Quota exceeded (MQTT 5) or waits (MQTT 3.1.1), one "
+            "with QoS 0 is dropped and counted.",
+            Choice(("stop_logging", "refuse_publishes")),
+            source=Source.EXTENSION,
+        ),
+    ] = "stop_logging"
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        """Every broken rule between the keys, as (key, text)."""
+        for name, filters in (("topics", self.topics), ("exclude", self.exclude)):
+            for index, topic_filter in enumerate(filters):
+                try:
+                    check_topic_filter(topic_filter.encode())
+                except MqttError as error:
+                    yield f"{name}[{index}]", f'"{topic_filter}" is not a topic filter: {error.text}'
+        if not self.topics:
+            yield "topics", 'the list is empty, so nothing would be logged; for example ["#"]'
+        retention, hold = self.retention, self.hold
+        if 0 < retention.bytes < 2 * self.segment_bytes:
+            yield (
+                "retention.bytes",
+                f"{retention.bytes} is less than two segments ({2 * self.segment_bytes}); raise it, or lower segment_bytes",
+            )
+        if hold.max_age > 0 and not 0 < retention.age <= hold.max_age:
+            yield "hold.max_age", "it is shorter than retention.age, which it extends; raise it, or give 0 for no limit"
+        if hold.max_bytes > 0 and not 0 < retention.bytes <= hold.max_bytes:
+            yield (
+                "hold.max_bytes",
+                "it is less than retention.bytes, which it extends; raise it, or give 0 for no limit",
+            )

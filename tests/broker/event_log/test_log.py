@@ -1,0 +1,141 @@
+"""The log beside a list: what was appended is read back, over segments, restarts and pieces of any size."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.event_log.block import NO_EXPIRY
+from broker.event_log.log import LogFault, OutOfRange, WrongLogId
+from event_log_reader import Clock, MakeLog, Record, decode_blocks, read_all
+
+SEGMENT_BYTES = 2**16
+
+
+async def test_a_record_comes_back_with_all_it_has(make_log: MakeLog, clock: Clock) -> None:
+    log = await make_log()
+    log.append(b"a/b", b"payload", 2, True, "client", "user", "upstream", 60, b"\x01\x01")
+    log.append(b"c", b"")
+    assert await log.flush() == 2
+    assert await read_all(log) == [
+        Record(0, clock.now_ns, b"a/b", b"payload", 6, "client", "user", "upstream", 60, b"\x01\x01"),
+        Record(1, clock.now_ns, b"c", b"", 0, "", "", "", NO_EXPIRY, b""),
+    ]
+
+
+async def test_a_record_is_served_only_when_it_is_written(make_log: MakeLog) -> None:
+    log = await make_log()
+    log.append(b"t", b"")
+    assert log.describe().next_offset == 0
+    await log.flush()
+    assert log.describe().next_offset == 1
+
+
+async def test_many_segments_and_a_restart_read_like_one_list(make_log: MakeLog, clock: Clock) -> None:
+    log = await make_log(segment_bytes=SEGMENT_BYTES)
+    expected = []
+    for number in range(600):
+        payload = b"%d" % number * (number % 200)
+        log.append(b"t/%d" % (number % 7), payload)
+        expected.append((number, clock.now_ns, b"t/%d" % (number % 7), payload))
+        if number % 11 == 0:
+            await log.flush()
+        clock.advance(0.25)
+        if number == 300:
+            log_id = log.log_id
+            await log.stop()
+            log = await make_log(segment_bytes=SEGMENT_BYTES)
+            assert log.log_id == log_id
+    await log.flush()
+    assert log.describe().segments > 2
+    assert [record[:4] for record in await read_all(log)] == expected
+    for offset in (0, 1, 299, 300, 301, 599):
+        assert (await read_all(log, offset))[0].offset == offset
+
+
+async def test_the_answer_has_whole_blocks_up_to_its_bound(make_log: MakeLog) -> None:
+    log = await make_log()
+    for number in range(10):
+        log.append(b"t", b"%d" % number * 1000)
+        await log.flush()
+    blocks, next_offset = await log.read(log.log_id, 0, 10, 3500, ())
+    assert ([record.offset for record in decode_blocks(blocks)], next_offset) == ([0, 1, 2], 3)
+    blocks, next_offset = await log.read(log.log_id, 3, 10, 1, ())
+    assert ([record.offset for record in decode_blocks(blocks)], next_offset) == ([3], 4)
+    blocks, next_offset = await log.read(log.log_id, 4, 6, 0, ())
+    assert ([record.offset for record in decode_blocks(blocks)], next_offset) == ([4, 5], 6)
+
+
+async def test_filters_leave_blocks_out(make_log: MakeLog) -> None:
+    log = await make_log()
+    for topic in (b"a/1", b"b/1", b"a/2", b"b/2", b"a/3"):
+        log.append(topic, b"")
+        await log.flush()
+    assert [record.topic for record in await read_all(log, 0, (b"b/+",))] == [b"b/1", b"b/2"]
+    assert [record.topic for record in await read_all(log, 0, (b"x", b"a/#"))] == [b"a/1", b"a/2", b"a/3"]
+    assert await log.read(log.log_id, 0, 5, 0, (b"x",)) == (b"", 5)
+
+
+async def test_find_gives_the_first_record_of_an_instant(make_log: MakeLog, clock: Clock) -> None:
+    log = await make_log(segment_bytes=SEGMENT_BYTES)
+    begin = clock.now_ns
+    for number in range(200):
+        log.append(b"t", b"x" * 1000)
+        clock.advance(1)
+        if number % 5 == 4:
+            await log.flush()
+    for seconds, offset in (
+        (-5, 0),
+        (0, 0),
+        (0.5, 1),
+        (1, 1),
+        (7, 7),
+        (150, 150),
+        (198.5, 199),
+        (199, 199),
+        (200, 200),
+    ):
+        assert await log.find(log.log_id, begin + int(seconds * 1e9)) == offset
+
+
+async def test_what_cannot_be_read_is_named(make_log: MakeLog) -> None:
+    log = await make_log()
+    log.append(b"t", b"")
+    await log.flush()
+    with pytest.raises(WrongLogId, match=r"the log of node n1 has the id .*, not other; its offsets are others"):
+        await log.read("other", 0, 1, 0, ())
+    with pytest.raises(OutOfRange, match="offsets 0 to 2 are not in the log of node n1, which has 0 to 1"):
+        await log.read(log.log_id, 0, 2, 0, ())
+    with pytest.raises(OutOfRange):
+        await log.read(log.log_id, 1, 0, 0, ())
+    with pytest.raises(LogFault, match="group is a name of 1 to 256 bytes"):
+        await log.hold("", "q", log.log_id, 0)
+
+
+async def test_time_does_not_step_back(make_log: MakeLog, clock: Clock) -> None:
+    log = await make_log()
+    begin = clock.now_ns
+    log.append(b"t", b"")
+    clock.advance(-3600)
+    log.append(b"t", b"")
+    await log.stop()
+    log = await make_log()
+    log.append(b"t", b"")
+    clock.advance(3601)
+    log.append(b"t", b"")
+    await log.flush()
+    assert [record.time_ns - begin for record in await read_all(log)] == [0, 0, 0, 10**9]
+
+
+async def test_holds_move_forward_and_outlive_a_restart(make_log: MakeLog) -> None:
+    log = await make_log()
+    for _ in range(5):
+        log.append(b"t", b"")
+    await log.flush()
+    await log.hold("g", "q1", log.log_id, 3)
+    await log.hold("g", "q1", log.log_id, 2)
+    await log.hold("g", "q2", log.log_id, 1)
+    await log.stop()
+    log = await make_log()
+    assert [(hold.group, hold.query, hold.offset) for hold in log.describe().holds] == [("g", "q1", 3), ("g", "q2", 1)]
+    assert await log.release("g", "") == 2
+    assert await log.release("g", "") == 0
