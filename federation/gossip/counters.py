@@ -25,7 +25,6 @@ MALFORMED_SERF: Final = "malformed_serf_message"
 MALFORMED_TAGS: Final = "malformed_tags"
 INTENTS_FULL: Final = "recent_intents_full"
 EVENT_SLOT_FULL: Final = "event_buffer_slot_full"
-EVENTS_FULL: Final = "events_not_taken"
 EVENT_TOO_OLD: Final = "event_too_old"
 UNKNOWN_QUERY: Final = "unknown_internal_query"
 MESSAGE_TOO_LARGE: Final = "message_too_large"
@@ -52,7 +51,6 @@ DROP_REASONS: Final = (
     MALFORMED_TAGS,
     INTENTS_FULL,
     EVENT_SLOT_FULL,
-    EVENTS_FULL,
     EVENT_TOO_OLD,
     UNKNOWN_QUERY,
     MESSAGE_TOO_LARGE,

@@ -79,15 +79,6 @@ class Membership:
 
     # --- what this node says about itself
 
-    def update_own(self, meta: bytes, now: float) -> None:
-        """Change this node's meta; a new incarnation spreads it."""
-        facts = self.own.facts
-        self.own.facts = self._pool.get(facts.name, facts.addr, facts.port, meta, facts.versions)
-        self._raise_incarnation(0)
-        if not self.leaving:
-            self._broadcast_own()
-            self._delegate.node_updated(self.own.facts, now)
-
     def leave(self, now: float) -> Broadcast:
         """Announce this node's leave (wire-gossip 6.10). The broadcast is finished when it was sent to its limit."""
         self.leaving = True

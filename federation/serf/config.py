@@ -50,18 +50,6 @@ class SerfConfig:
     recent_intent_timeout: float = 300.0
     """Time for which intents about unknown names are kept: an intent may arrive before its member."""
 
-    query_timeout_mult: int = 16
-    """Default timeout of a query: query_timeout_mult * gossip_interval * ceil(log10(alive members + 1))."""
-
-    query_bytes_max: int = 1024
-    """Largest encoded query."""
-
-    query_response_bytes_max: int = 1024
-    """Largest encoded response to a query."""
-
-    user_event_bytes_max: int = 512
-    """Largest encoded user event of this node."""
-
     def __post_init__(self) -> None:
         if not self.node_name:
             raise ValueError("node_name is empty; give each node its own name")

@@ -90,48 +90,4 @@ class Left:
     """This node's leave is over: the others know of it. The node may stop or join again."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserEvent:
-    """A user event of any member, this node included. Each is reported once."""
-
-    lamport_time: int
-    name: str
-    payload: bytes
-    coalesce: bool
-
-
-@dataclass(frozen=True, slots=True)
-class QueryReceived:
-    """A query of another node for this one; `Serf.respond` answers it, until `deadline`."""
-
-    lamport_time: int
-    query_id: int
-    name: str
-    payload: bytes
-    addr: bytes
-    port: int
-    deadline: float
-
-
-@dataclass(frozen=True, slots=True)
-class QueryFinished:
-    """A query of this node is over. `acks`: names of members; `responses`: payloads by name."""
-
-    query_id: int
-    acks: list[str]
-    responses: dict[str, bytes]
-
-
-Event = (
-    MemberJoin
-    | MemberLeave
-    | MemberFailed
-    | MemberUpdate
-    | MemberReap
-    | NameConflict
-    | JoinResult
-    | Left
-    | UserEvent
-    | QueryReceived
-    | QueryFinished
-)
+Event = MemberJoin | MemberLeave | MemberFailed | MemberUpdate | MemberReap | NameConflict | JoinResult | Left

@@ -82,29 +82,17 @@ class JoinIntent:
         return b"\x01" + encode({"LTime": self.lamport_time, "Node": self.node})
 
 
-class UserEventMessage:
-    __slots__ = ("coalesce", "lamport_time", "name", "payload")
+UserEvent = tuple[int, str, bytes]
+"""Lamport time, name and payload."""
 
-    def __init__(self, lamport_time: int, name: str, payload: bytes, coalesce: bool) -> None:
-        self.lamport_time = lamport_time
-        self.name = name
-        self.payload = payload
-        self.coalesce = coalesce
 
-    @staticmethod
-    def decode(body: bytes) -> UserEventMessage:
-        fields = decode_fields(body)
-        return UserEventMessage(
-            uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
-            text_field(fields, b"Name"),
-            bytes_field(fields, b"Payload"),
-            bool_field(fields, b"CC"),
-        )
-
-    def encode(self) -> bytes:
-        return b"\x03" + encode(
-            {"CC": self.coalesce, "LTime": self.lamport_time, "Name": self.name, "Payload": self.payload}
-        )
+def decode_user_event(body: bytes) -> UserEvent:
+    fields = decode_fields(body)
+    return (
+        uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
+        text_field(fields, b"Name"),
+        bytes_field(fields, b"Payload"),
+    )
 
 
 class Query:
@@ -224,7 +212,7 @@ class QueryResponse:
 
 
 class SerfState:
-    """Serf's part of a push-pull (wire-gossip 7.2). `events`: (Lamport time, name, payload), at most EVENTS_MAX times.
+    """Serf's part of a push-pull (wire-gossip 7.2). `events`: of at most EVENTS_MAX Lamport times.
 
     `refused`: number of entries that are invalid, for example names that are not UTF-8. They are left out.
     """
@@ -238,7 +226,7 @@ class SerfState:
         query_time: int,
         status_times: dict[str, int],
         left_members: list[str],
-        events: list[tuple[int, str, bytes]],
+        events: list[UserEvent],
     ) -> None:
         self.lamport_time = lamport_time
         self.event_time = event_time

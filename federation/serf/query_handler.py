@@ -1,4 +1,4 @@
-"""Queries: asking, answering, collecting responses, and the vote on a name in conflict (wire-gossip 8.6 and 8.8)."""
+"""Queries: other nodes' are answered; this node asks one itself, which node keeps its name (wire-gossip 8.6 and 8.8)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ from federation.gossip.addresses import ip_text
 from federation.gossip.counters import Counters
 from federation.gossip.errors import WireError
 from federation.gossip.gossip import Gossip
+from federation.gossip.msgpack_fields import as_text
 from federation.serf import messages
 from federation.serf.config import SerfConfig
-from federation.serf.event_queue import EventQueue
-from federation.serf.events import MemberStatus, NameConflict, QueryFinished, QueryReceived
+from federation.serf.events import Event, MemberStatus, NameConflict
 from federation.serf.lamport import LamportClock
 from federation.serf.messages import FLAG_ACK, ConflictResponse, Query, QueryResponse
-from federation.serf.queries import PENDING_QUERIES_MAX, PendingQuery, conflict_name, filters_match
-from federation.serf.recent import RecentMessages, is_new
+from federation.serf.queries import filters_match
+from federation.serf.recent import RecentMessages
 from federation.serf.roster import Roster
 
-QUERY_PING: Final = "_serf_ping"
 QUERY_CONFLICT: Final = "_serf_conflict"
-QUERY_INTERNAL_PREFIX: Final = "_serf_"
 QUERY_KEYS: Final = ("_serf_install-key", "_serf_use-key", "_serf_remove-key", "_serf_list-keys")
+QUERY_PING: Final = "_serf_ping"
+QUERY_INTERNAL_PREFIX: Final = "_serf_"
+
+QUERY_TIMEOUT_MULT: Final = 16
+"""Timeout of the query: QUERY_TIMEOUT_MULT * gossip_interval * ceil(log10(alive members + 1))."""
+QUERY_RESPONSE_BYTES_MAX: Final = 1024
+"""Largest encoded response; a longer one is dropped and counted."""
+RESPONSES_MAX: Final = 16_384
+"""Responses kept; further ones are ignored."""
 
 NANOSECONDS: Final = 1_000_000_000
 
@@ -33,20 +40,22 @@ class QueryHandler:
     """`clock` is the query clock. Responses are sent through `gossip`, directly to the node that asked."""
 
     __slots__ = (
+        "_asked",
         "_config",
         "_counters",
+        "_deadline",
         "_events",
         "_gossip",
         "_name",
-        "_queries",
         "_recent",
+        "_responses",
         "_rng",
         "_roster",
         "clock",
     )
 
     def __init__(
-        self, config: SerfConfig, gossip: Gossip, roster: Roster, events: EventQueue, rng: Random, counters: Counters
+        self, config: SerfConfig, gossip: Gossip, roster: Roster, events: list[Event], rng: Random, counters: Counters
     ) -> None:
         self._config = config
         self._gossip = gossip
@@ -55,36 +64,63 @@ class QueryHandler:
         self._rng = rng
         self._counters = counters
         self._name = config.node_name
-        self._queries: dict[tuple[int, int], PendingQuery] = {}
-        self._recent = RecentMessages()
+        self._asked: Query | None = None
+        self._deadline = 0.0
+        self._responses: dict[str, bytes] = {}
+        self._recent = RecentMessages(counters)
         self.clock = LamportClock()
 
-    def next_timeout(self) -> float | None:
-        first: float | None = None
-        for query in self._queries.values():
-            if first is None or query.deadline < first:
-                first = query.deadline
-        return first
+    # --- queries of other nodes
 
-    def is_full(self) -> bool:
-        return len(self._queries) >= PENDING_QUERIES_MAX
+    def receive(self, query: Query) -> bool:
+        """Handle a query of any node, this one included. True when it is new: pass it on."""
+        self.clock.witness(query.lamport_time)
+        key = ("", query.query_id.to_bytes(4, "big"))
+        if not self._recent.add(query.lamport_time, key, self.clock.time):
+            return False
+        if not filters_match(query.filters, self._name, self._roster.tags(self._roster.own.facts)):
+            return True
+        if query.flags & FLAG_ACK:
+            self._answer(query, FLAG_ACK, None)
+        if query.name == QUERY_CONFLICT:
+            self._answer_conflict(query, as_text(query.payload or b"", b"name in conflict"))
+        elif query.name in QUERY_KEYS:
+            refusal = messages.encode_key_refusal("this node has no keyring; its gossip is not encrypted")
+            self._answer(query, 0, refusal)
+        elif query.name.startswith(QUERY_INTERNAL_PREFIX) and query.name != QUERY_PING:
+            self._counters.drop(reasons.UNKNOWN_QUERY)
+        return True
 
-    def ask(
-        self,
-        name: str,
-        payload: bytes,
-        now: float,
-        timeout: float = 0.0,
-        want_acks: bool = False,
-        conflict: bool = False,
-    ) -> tuple[int, bytes]:
-        """Begin a query of this node. Gives its id and the message to broadcast.
+    def _answer_conflict(self, query: Query, name: str) -> None:
+        if name == self._name:
+            return  # this node is one of the two
+        record = self._roster.records.get(name)
+        if record is None:
+            self._answer(query, 0, messages.encode_unknown_name())
+            return
+        facts = record.facts
+        tags = self._roster.tags(facts)
+        member = ConflictResponse(facts.name, facts.addr, facts.port, tags, record.status, facts.versions)
+        self._answer(query, 0, member.encode())
 
-        `conflict`: the query asks which node keeps this node's name. ValueError when it is too long or too many are under way.
-        """
-        if len(self._queries) >= PENDING_QUERIES_MAX:
-            raise ValueError(f"{PENDING_QUERIES_MAX} queries are under way; a query ends after its timeout")
+    def _answer(self, query: Query, flags: int, payload: bytes | None) -> None:
+        encoded = QueryResponse(query.lamport_time, query.query_id, self._name, flags, payload).encode()
+        if len(encoded) > QUERY_RESPONSE_BYTES_MAX:  # a member with long tags and a long name
+            self._counters.drop(reasons.MESSAGE_TOO_LARGE)
+        else:
+            self._gossip.send_user_message(encoded, (ip_text(query.addr), query.port))
+
+    # --- the query about this node's name
+
+    @property
+    def asks_about_name(self) -> bool:
+        return self._asked is not None
+
+    def ask_about_name(self, now: float) -> bytes:
+        """Ask which node keeps this node's name. Gives the message to broadcast; the event NameConflict may follow."""
         own = self._roster.own.facts
+        factor = QUERY_TIMEOUT_MULT * math.ceil(math.log10(self._roster.alive_count() + 1))
+        timeout = self._config.profile.gossip_interval * max(1, factor)
         query = Query(
             self.clock.time,
             self._rng.getrandbits(31),
@@ -92,121 +128,35 @@ class QueryHandler:
             own.port,
             self._name,
             [],
-            FLAG_ACK if want_acks else 0,
             0,
-            int((timeout or self._default_query_timeout()) * NANOSECONDS),
-            name,
-            payload,
+            0,
+            int(timeout * NANOSECONDS),
+            QUERY_CONFLICT,
+            self._name.encode(),
         )
-        encoded = query.encode()
-        if len(encoded) > self._config.query_bytes_max:
-            raise ValueError(f"the query has {len(encoded)} bytes; at most {self._config.query_bytes_max} are allowed")
-        deadline = now + query.timeout_ns / NANOSECONDS
-        self._queries[query.lamport_time, query.query_id] = PendingQuery(
-            query.lamport_time, query.query_id, deadline, conflict
-        )
-        self.receive(query, now)
-        return query.query_id, encoded
-
-    def respond(self, query: QueryReceived, payload: bytes, now: float) -> None:
-        """Answer a query; after its deadline nothing is sent. ValueError when the answer is too long."""
-        if now <= query.deadline:
-            self._answer(query.lamport_time, query.query_id, query.addr, query.port, 0, payload)
-
-    def receive(self, query: Query, now: float) -> bool:
-        """Handle a query of any node, this one included. True when it is new: pass it on."""
-        self.clock.witness(query.lamport_time)
-        key = ("", query.query_id.to_bytes(4, "big"))
-        if not is_new(self._recent.add(query.lamport_time, key, self.clock.time), self._counters):
-            return False
-        tags = self._roster.tags(self._roster.own.facts)
-        if not filters_match(query.filters, self._name, tags):
-            return True
-        if query.flags & FLAG_ACK:
-            self._answer(query.lamport_time, query.query_id, query.addr, query.port, FLAG_ACK, None)
-        if query.name.startswith(QUERY_INTERNAL_PREFIX):
-            self._receive_internal_query(query)
-        else:
-            deadline = now + query.timeout_ns / NANOSECONDS
-            self._events.offer(
-                QueryReceived(
-                    query.lamport_time,
-                    query.query_id,
-                    query.name,
-                    query.payload or b"",
-                    query.addr,
-                    query.port,
-                    deadline,
-                )
-            )
-        return True
-
-    def _receive_internal_query(self, query: Query) -> None:
-        if query.name == QUERY_PING:
-            return  # the ack is the answer
-        if query.name == QUERY_CONFLICT:
-            name = conflict_name(query.payload or b"")
-            if name == self._name:
-                return  # this node is one of the two
-            record = self._roster.records.get(name)
-            if record is None:
-                payload = messages.encode_unknown_name()
-            else:
-                facts = record.facts
-                payload = ConflictResponse(
-                    facts.name,
-                    facts.addr,
-                    facts.port,
-                    self._roster.tags(facts),
-                    record.status,
-                    facts.versions,
-                ).encode()
-        elif query.name in QUERY_KEYS:
-            payload = messages.encode_key_refusal("this node has no keyring; its gossip is not encrypted")
-        else:
-            self._counters.drop(reasons.UNKNOWN_QUERY)
-            return
-        try:
-            self._answer(query.lamport_time, query.query_id, query.addr, query.port, 0, payload)
-        except ValueError:  # a member with long tags and a long name
-            self._counters.drop(reasons.MESSAGE_TOO_LARGE)
-
-    def _answer(
-        self, lamport_time: int, query_id: int, addr: bytes, port: int, flags: int, payload: bytes | None
-    ) -> None:
-        response = QueryResponse(lamport_time, query_id, self._name, flags, payload)
-        encoded = response.encode()
-        if len(encoded) > self._config.query_response_bytes_max:
-            raise ValueError(
-                f"the answer has {len(encoded)} bytes; at most {self._config.query_response_bytes_max} are allowed"
-            )
-        pending = self._queries.get((lamport_time, query_id))
-        if pending is not None:
-            pending.receive(response)  # this node's own query needs no packet
-        else:
-            self._gossip.send_user_message(encoded, (ip_text(addr), port))
+        self._asked = query
+        self._deadline = now + timeout
+        self.receive(query)
+        return query.encode()
 
     def receive_response(self, response: QueryResponse, now: float) -> None:
-        query = self._queries.get((response.lamport_time, response.query_id))
-        if query is not None and now <= query.deadline:
-            query.receive(response)
+        """Keep the first response of each member until the deadline."""
+        query = self._asked
+        if query is None or (response.lamport_time, response.query_id) != (query.lamport_time, query.query_id):
+            return
+        if now <= self._deadline and not response.flags & FLAG_ACK and len(self._responses) < RESPONSES_MAX:
+            self._responses.setdefault(response.origin, response.payload or b"")
 
-    def _default_query_timeout(self) -> float:
-        factor = self._config.query_timeout_mult * math.ceil(math.log10(self._roster.alive_count() + 1))
-        return self._config.profile.gossip_interval * max(1, factor)
+    def next_timeout(self) -> float | None:
+        return None if self._asked is None else self._deadline
 
     def handle_timeout(self, now: float) -> None:
-        if not self._queries:
-            return
-        finished = [key for key, query in self._queries.items() if query.deadline <= now]
-        for key in finished:
-            query = self._queries.pop(key)
-            if query.conflict:
-                self._decide_conflict(query)
-            else:
-                self._events.add(QueryFinished(query.query_id, list(query.acks), query.responses))
+        if self._asked is not None and self._deadline <= now:
+            self._asked = None
+            self._decide_conflict()
+            self._responses.clear()
 
-    def _decide_conflict(self, query: PendingQuery) -> None:
+    def _decide_conflict(self) -> None:
         """Decide by majority which node keeps the name (wire-gossip 8.6). Without responses this node keeps it.
 
         Only responses that name an alive or leaving member count.
@@ -215,7 +165,7 @@ class QueryHandler:
         claims = 0
         matching = 0
         other: ConflictResponse | None = None
-        for payload in query.responses.values():
+        for payload in self._responses.values():
             if not payload or payload[0] != messages.CONFLICT_RESPONSE:
                 continue
             try:
@@ -231,4 +181,4 @@ class QueryHandler:
             else:
                 other = claim
         if other is not None and matching < claims // 2 + 1:
-            self._events.add(NameConflict(self._name, ip_text(other.addr), other.port, True, True))
+            self._events.append(NameConflict(self._name, ip_text(other.addr), other.port, True, True))

@@ -6,7 +6,7 @@ from typing import Final
 
 from federation.gossip import counters as reasons
 from federation.gossip.counters import Counters
-from federation.serf.messages import EVENTS_MAX
+from federation.serf.messages import EVENTS_MAX, UserEvent
 
 SLOT_MAX: Final = 64
 """Different events or queries at one Lamport time; further ones are dropped and counted."""
@@ -17,65 +17,55 @@ RECENT_BYTES_MAX: Final = 1 << 20
 RECENT_INTENTS_MAX: Final = 4096
 """Unknown names with a remembered intent; intents about further names are dropped and counted."""
 
-SEEN_NEW: Final = 0
-SEEN_BEFORE: Final = 1
-SEEN_TOO_OLD: Final = 2
-SEEN_FULL: Final = 3
-
 Key = tuple[str, bytes]
 
 
 class RecentMessages:
     """A window of 512 Lamport times (wire-gossip 8.7 and 8.8). A message is (name, payload) or ("", query id)."""
 
-    __slots__ = ("_bytes", "_slots")
+    __slots__ = ("_bytes", "_counters", "_slots")
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
         self._bytes = 0
         self._slots: list[tuple[int, dict[Key, None]] | None] = [None] * EVENTS_MAX
 
-    def add(self, time: int, key: Key, clock: int) -> int:
-        """Remember a message. Gives SEEN_NEW, or why it was not remembered."""
+    def add(self, time: int, key: Key, clock: int) -> bool:
+        """Remember a message. False: it is no new one, or it was dropped and counted."""
         if clock > EVENTS_MAX and time < clock - EVENTS_MAX:
-            return SEEN_TOO_OLD
+            self._counters.drop(reasons.EVENT_TOO_OLD)
+            return False
         index = time % EVENTS_MAX
         slot = self._slots[index]
         size = len(key[0]) + len(key[1])
         if slot is not None and slot[0] == time:
             if key in slot[1]:
-                return SEEN_BEFORE
+                return False
             if len(slot[1]) >= SLOT_MAX:
-                return SEEN_FULL
+                self._counters.drop(reasons.EVENT_SLOT_FULL)
+                return False
         elif slot is not None:
             for name, payload in slot[1]:
                 self._bytes -= len(name) + len(payload)
             slot = self._slots[index] = None
         if self._bytes + size > RECENT_BYTES_MAX:
-            return SEEN_FULL
+            self._counters.drop(reasons.EVENT_SLOT_FULL)
+            return False
         self._bytes += size
         if slot is None:
             self._slots[index] = (time, {key: None})
         else:
             slot[1][key] = None
-        return SEEN_NEW
+        return True
 
-    def messages(self) -> list[tuple[int, str, bytes]]:
-        """All remembered messages: (Lamport time, name, payload)."""
-        found: list[tuple[int, str, bytes]] = []
+    def messages(self) -> list[UserEvent]:
+        """All remembered messages."""
+        found: list[UserEvent] = []
         for slot in self._slots:
             if slot is not None:
                 for name, payload in slot[1]:
                     found.append((slot[0], name, payload))
         return found
-
-
-def is_new(seen: int, counters: Counters) -> bool:
-    """Whether `seen` is SEEN_NEW. Messages dropped for another reason than repetition are counted."""
-    if seen == SEEN_TOO_OLD:
-        counters.drop(reasons.EVENT_TOO_OLD)
-    elif seen == SEEN_FULL:
-        counters.drop(reasons.EVENT_SLOT_FULL)
-    return seen == SEEN_NEW
 
 
 class RecentIntent:

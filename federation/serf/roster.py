@@ -13,8 +13,8 @@ from federation.gossip.counters import Counters
 from federation.gossip.errors import WireError
 from federation.gossip.members import MEMBERS_MAX, NodeFacts
 from federation.serf.config import SerfConfig
-from federation.serf.event_queue import EventQueue
 from federation.serf.events import (
+    Event,
     Member,
     MemberFailed,
     MemberJoin,
@@ -57,7 +57,7 @@ class Roster:
 
     __slots__ = ("_config", "_counters", "_events", "_gone", "_prunes", "_recent_intents", "clock", "own", "records")
 
-    def __init__(self, facts: NodeFacts, config: SerfConfig, counters: Counters, events: EventQueue) -> None:
+    def __init__(self, facts: NodeFacts, config: SerfConfig, counters: Counters, events: list[Event]) -> None:
         self._config = config
         self._counters = counters
         self._events = events
@@ -128,13 +128,13 @@ class Roster:
             record.facts = facts
             record.status = MemberStatus.ALIVE
             self._gone.pop(facts.name, None)
-        self._events.add(MemberJoin(self.member(record)))
+        self._events.append(MemberJoin(self.member(record)))
 
     def node_updated(self, facts: NodeFacts, now: float) -> None:
         record = self.records.get(facts.name)
         if record is not None:
             record.facts = facts
-            self._events.add(MemberUpdate(self.member(record)))
+            self._events.append(MemberUpdate(self.member(record)))
 
     def node_left(self, facts: NodeFacts, gracefully: bool, now: float) -> None:
         record = self.records.get(facts.name)
@@ -144,10 +144,10 @@ class Roster:
         # the member's own dead message counts as a leave too.
         if record.status == MemberStatus.LEAVING or (gracefully and record.status == MemberStatus.ALIVE):
             record.status = MemberStatus.LEFT
-            self._events.add(MemberLeave(self.member(record)))
+            self._events.append(MemberLeave(self.member(record)))
         elif record.status == MemberStatus.ALIVE:
             record.status = MemberStatus.FAILED
-            self._events.add(MemberFailed(self.member(record)))
+            self._events.append(MemberFailed(self.member(record)))
         else:
             return
         if record is not self.own:
@@ -186,7 +186,7 @@ class Roster:
             record.status = MemberStatus.LEAVING
         elif record.status == MemberStatus.FAILED:
             record.status = MemberStatus.LEFT
-            self._events.add(MemberLeave(self.member(record)))
+            self._events.append(MemberLeave(self.member(record)))
         if intent.prune:
             self._prune(record, now)
         return INTENT_NEW
@@ -240,4 +240,4 @@ class Roster:
     def _forget(self, record: MemberRecord) -> None:
         del self.records[record.facts.name]
         self._gone.pop(record.facts.name, None)
-        self._events.add(MemberReap(self.member(record)))
+        self._events.append(MemberReap(self.member(record)))

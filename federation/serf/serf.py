@@ -1,4 +1,6 @@
-"""A Serf node without input and output: members with status, intents, user events, queries, leave (wire-gossip 8).
+"""A Serf node without input and output: members with status, intents, leave (wire-gossip 8).
+
+User events and queries of other nodes are passed on and acknowledged. This node sends none but the one about its name.
 
 The doors of a core: `receive_packet`, `packets_to_send` and the streams; `next_timeout`, `handle_timeout`; `take_events`.
 `now` is monotonic seconds. Ask for packets, stream requests, events and the next timeout after every call.
@@ -24,8 +26,7 @@ from federation.gossip.messages import OUR_VERSIONS
 from federation.gossip.msgpack_fields import LEAVE_TIME_MAX
 from federation.serf import messages
 from federation.serf.config import SerfConfig
-from federation.serf.event_queue import EventQueue
-from federation.serf.events import Event, JoinResult, Left, Member, MemberJoin, NameConflict, QueryReceived, UserEvent
+from federation.serf.events import Event, JoinResult, Left, Member, MemberJoin, NameConflict
 from federation.serf.joins import JOIN_ADDRESSES_MAX, PendingJoin
 from federation.serf.lamport import LamportClock
 from federation.serf.messages import (
@@ -36,10 +37,11 @@ from federation.serf.messages import (
     QueryResponse,
     RelayMessage,
     SerfState,
-    UserEventMessage,
+    UserEvent,
+    decode_user_event,
 )
-from federation.serf.query_handler import QUERY_CONFLICT, QueryHandler
-from federation.serf.recent import RecentMessages, is_new
+from federation.serf.query_handler import QueryHandler
+from federation.serf.recent import RecentMessages
 from federation.serf.roster import INTENT_ABOUT_SELF, INTENT_NEW, Roster
 from federation.serf.tags import encode_tags
 
@@ -77,12 +79,12 @@ class Serf(GossipDelegate):
             encode_tags(config.tags),
             OUR_VERSIONS,
         )
-        self._events = EventQueue(self.counters)
+        self._events: list[Event] = []
         self.roster = Roster(facts, config, self.counters, self._events)
         self.gossip = Gossip(facts, config.profile, rng, self.counters, self, self._pool, now)
         self._queries = QueryHandler(config, self.gossip, self.roster, self._events, rng, self.counters)
         self._event_clock = LamportClock()
-        self._recent_events = RecentMessages()
+        self._recent_events = RecentMessages(self.counters)
         self._intent_queue = BroadcastQueue()
         self._query_queue = BroadcastQueue()
         self._event_queue = BroadcastQueue()
@@ -94,7 +96,7 @@ class Serf(GossipDelegate):
         self._leave_broadcast: Broadcast | None = None
         self._reap_at = now + config.reap_interval
         self._reconnect_at = now + config.reconnect_interval
-        self._events.add(MemberJoin(self.local_member))
+        self._events.append(MemberJoin(self.local_member))
 
     # --- doors
 
@@ -117,7 +119,9 @@ class Serf(GossipDelegate):
         return self.gossip.exchanges.open_incoming()
 
     def take_events(self) -> list[Event]:
-        return self._events.take()
+        events = self._events.copy()
+        self._events.clear()
+        return events
 
     def next_timeout(self) -> float:
         first = min(self.gossip.next_timeout(), self._reap_at, self._reconnect_at)
@@ -175,10 +179,10 @@ class Serf(GossipDelegate):
         if self.phase == SerfPhase.LEFT:
             self.rejoin(now)
         if self.phase != SerfPhase.ALIVE:
-            self._events.add(JoinResult(join_id, 0, dict.fromkeys(unique, "this node is leaving")))
+            self._events.append(JoinResult(join_id, 0, dict.fromkeys(unique, "this node is leaving")))
             return join_id
         if not unique:
-            self._events.add(JoinResult(join_id, 0, {}))
+            self._events.append(JoinResult(join_id, 0, {}))
             return join_id
         self._joins[join_id] = PendingJoin(join_id, unique)
         for index, address in enumerate(unique):
@@ -188,7 +192,7 @@ class Serf(GossipDelegate):
     def leave(self, now: float) -> None:
         """Leave gracefully (wire-gossip 8.5). The event Left follows after about two seconds, when others know of it."""
         if self.phase == SerfPhase.LEFT:
-            self._events.add(Left())
+            self._events.append(Left())
             return
         if self.phase != SerfPhase.ALIVE:
             return
@@ -216,35 +220,6 @@ class Serf(GossipDelegate):
         self._apply_leave_intent(intent, now)
         self._queue(self._intent_queue, intent.encode())
 
-    def set_tags(self, tags: dict[str, str], now: float) -> None:
-        """Change the tags of this node. ValueError when they are too long."""
-        self.gossip.membership.update_own(encode_tags(tags), now)
-        self.roster.own.facts = self.gossip.membership.own.facts
-
-    def user_event(self, name: str, payload: bytes, now: float, coalesce: bool = False) -> None:
-        """Send a user event to all members. `take_events` gives it here too. ValueError when it is too long."""
-        event = UserEventMessage(self._event_clock.time, name, payload, coalesce)
-        encoded = event.encode()
-        if len(encoded) > self.config.user_event_bytes_max:
-            raise ValueError(
-                f"the user event has {len(encoded)} bytes; at most {self.config.user_event_bytes_max} are allowed"
-            )
-        self._receive_user_event(event)
-        self._queue(self._event_queue, encoded)
-
-    def query(self, name: str, payload: bytes, now: float, timeout: float = 0.0, want_acks: bool = False) -> int:
-        """Ask all members. Gives the id of the event QueryFinished that follows. Timeout 0: the default timeout.
-
-        ValueError when the query is too long or too many are under way.
-        """
-        query_id, encoded = self._queries.ask(name, payload, now, timeout, want_acks)
-        self._queue(self._query_queue, encoded)
-        return query_id
-
-    def respond(self, query: QueryReceived, payload: bytes, now: float) -> None:
-        """Answer a query; after its deadline nothing is sent. ValueError when the answer is too long."""
-        self._queries.respond(query, payload, now)
-
     # --- calls of gossip (GossipDelegate)
 
     def node_joined(self, facts: NodeFacts, now: float) -> None:
@@ -265,15 +240,14 @@ class Serf(GossipDelegate):
         if len(self._conflict_reports) >= CONFLICT_REPORTS_MAX:
             self._conflict_reports.popitem(last=False)
         self._conflict_reports[existing.name] = now
-        self._events.add(NameConflict(existing.name, other.ip, other.port, ours, False))
+        self._events.append(NameConflict(existing.name, other.ip, other.port, ours, False))
         if not ours:
             self.gossip.tell_conflict(existing, other)
-        if ours and self.phase == SerfPhase.ALIVE and not self._queries.is_full():
-            _, encoded = self._queries.ask(QUERY_CONFLICT, self._name.encode(), now, conflict=True)
-            self._queue(self._query_queue, encoded)
+        if ours and self.phase == SerfPhase.ALIVE and not self._queries.asks_about_name:
+            self._queue(self._query_queue, self._queries.ask_about_name(now))
 
     def name_taken(self, ip: str, port: int, now: float) -> None:
-        self._events.add(NameConflict(self._name, ip, port, True, True))
+        self._events.append(NameConflict(self._name, ip, port, True, True))
 
     def join_finished(self, join_id: int, index: int, error: str, now: float) -> None:
         join = self._joins.get(join_id)
@@ -285,7 +259,7 @@ class Serf(GossipDelegate):
                 self._announce_join(now)
         if finished:
             del self._joins[join_id]
-            self._events.add(join.result())
+            self._events.append(join.result())
 
     def take_broadcasts(self, overhead: int, budget: int, count_max: int) -> list[bytes]:
         limit = retransmit_limit(self.config.profile.retransmit_mult, len(self.roster.records))
@@ -337,8 +311,8 @@ class Serf(GossipDelegate):
         for name, time in remote.status_times.items():
             if name not in left:
                 self.roster.apply_join(JoinIntent(time, name), now)
-        for time, event_name, payload in remote.events:
-            self._receive_user_event(UserEventMessage(time, event_name, payload, False))
+        for event in remote.events:
+            self._receive_user_event(event)
 
     # --- messages
 
@@ -352,11 +326,11 @@ class Serf(GossipDelegate):
             if self._apply_leave_intent(LeaveIntent.decode(body), now):
                 self._pass_on(self._intent_queue, message)
         elif kind == messages.USER_EVENT:
-            if self._receive_user_event(UserEventMessage.decode(body)):
+            if self._receive_user_event(decode_user_event(body)):
                 self._pass_on(self._event_queue, message)
         elif kind == messages.QUERY:
             query = Query.decode(body)
-            if self._queries.receive(query, now) and not query.flags & FLAG_NO_BROADCAST:
+            if self._queries.receive(query) and not query.flags & FLAG_NO_BROADCAST:
                 self._pass_on(self._query_queue, message)
         elif kind == messages.QUERY_RESPONSE:
             self._queries.receive_response(QueryResponse.decode(body), now)
@@ -402,16 +376,14 @@ class Serf(GossipDelegate):
 
     # --- user events
 
-    def _receive_user_event(self, event: UserEventMessage) -> bool:
-        self._event_clock.witness(event.lamport_time)
-        if len(event.name) + len(event.payload) > USER_EVENT_HARD_MAX:
+    def _receive_user_event(self, event: UserEvent) -> bool:
+        """True when the event is new: pass it on."""
+        time, name, payload = event
+        self._event_clock.witness(time)
+        if len(name) + len(payload) > USER_EVENT_HARD_MAX:
             self.counters.drop(reasons.MESSAGE_TOO_LARGE)
             return False
-        seen = self._recent_events.add(event.lamport_time, (event.name, event.payload), self._event_clock.time)
-        if not is_new(seen, self.counters):
-            return False
-        self._events.offer(UserEvent(event.lamport_time, event.name, event.payload, event.coalesce))
-        return True
+        return self._recent_events.add(time, (name, payload), self._event_clock.time)
 
     # --- leave, reconnect
 
@@ -429,7 +401,7 @@ class Serf(GossipDelegate):
             self._phase_deadline = now + self.config.leave_propagate_delay
         if self.phase == SerfPhase.PROPAGATING and (alone or now >= self._phase_deadline):
             self.phase = SerfPhase.LEFT
-            self._events.add(Left())
+            self._events.append(Left())
 
     def _is_spread(self, now: float, alone: bool) -> bool:
         """Whether the broadcast of this phase was sent to its limit, no other member is alive, or the phase timed out."""

@@ -7,7 +7,7 @@ from typing import Final
 from federation.gossip.addresses import Address
 from federation.gossip.exchange import IncomingStream
 from federation.serf.config import SerfConfig
-from federation.serf.events import Event, JoinResult, Left, MemberEvent, NameConflict
+from federation.serf.events import Event, JoinResult, MemberEvent, NameConflict
 from federation.serf.serf import Serf
 from federation.simulator.network import Stream
 from federation.simulator.process import Machine, Process
@@ -114,6 +114,4 @@ def _line(event: Event) -> str:
         return f"JoinResult {event.joined} {event.errors}"
     if isinstance(event, NameConflict):
         return f"NameConflict {event.name} {event.ip}:{event.port} ours={event.ours} lost={event.lost}"
-    if isinstance(event, Left):
-        return "Left"
-    return type(event).__name__
+    return "Left"

@@ -130,12 +130,14 @@ def test_a_partition_heals() -> None:
     federation.until_all_see(MemberStatus.ALIVE, hosts, hosts, 120.0)
 
 
-RUN = """
+RUN = r"""
 from federation.simulator.network import Faults
 from federation.simulator.serf_process import SerfProcess
 from federation.simulator.world import World
+from federation.gossip.msgpack_fields import encode
 from federation.serf.config import SerfConfig
 
+EVENT = {"CC": False, "LTime": 1, "Name": "deploy", "Payload": b"x"}
 world = World(42, Faults(loss=0.05, duplication=0.05))
 for number in range(25):
     ip = f"10.0.0.{number + 1}"
@@ -146,7 +148,7 @@ world.run(20.0)
 world.hosts["n3"].crash()
 world.hosts["n5"].process.serf.leave(world.now)
 world.hosts["n5"].settle()
-world.hosts["n6"].process.serf.user_event("deploy", b"x", world.now)
+world.hosts["n6"].process.serf.user_message(b"\x03" + encode(EVENT), world.now)
 world.hosts["n6"].settle()
 world.run(20.0)
 world.hosts["n3"].start()

@@ -16,7 +16,21 @@ from federation.gossip.messages import (
     Alive,
     Ping,
 )
+from federation.gossip.msgpack_fields import encode
 from federation.gossip.wire import open_packet
+from federation.serf.messages import SerfState, UserEvent
+from federation.serf.serf import Serf
+
+
+def user_event(time: int, name: str, payload: bytes = b"", may_be_coalesced: bool = False) -> bytes:
+    """The message of a user event, as Serf's agents send it."""
+    return b"\x03" + encode({"CC": may_be_coalesced, "LTime": time, "Name": name, "Payload": payload})
+
+
+def user_events(serf: Serf) -> list[UserEvent]:
+    """The user events that a node remembers and tells in its push-pulls."""
+    return SerfState.decode(serf.local_state(False)[1:]).events
+
 
 OWN = bytes((10, 0, 0, 1))
 

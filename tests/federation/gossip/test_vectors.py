@@ -52,9 +52,10 @@ from federation.serf.messages import (
     QueryResponse,
     RelayMessage,
     SerfState,
-    UserEventMessage,
+    decode_user_event,
 )
 from federation.serf.tags import decode_tags
+from gossip_node import user_event
 from lzw_encoder import compress
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "gossip-vectors.json").read_text())
@@ -211,10 +212,10 @@ def check_serf(message: bytes, decoded: dict[str, Any]) -> None:
         assert {"LTime": leave.lamport_time, "Node": leave.node, "Prune": leave.prune} == shown
         assert leave.encode() == message
     elif kind == serf_messages.USER_EVENT:
-        event = UserEventMessage.decode(body)
-        fields = {"CC": event.coalesce, "LTime": event.lamport_time, "Name": event.name}
-        assert fields | {"Payload": as_shown(event.payload)} == shown
-        assert event.encode() == message
+        time, name, payload = decode_user_event(body)
+        may_be_coalesced = shown is not None and shown["CC"]
+        assert shown == {"CC": may_be_coalesced, "LTime": time, "Name": name, "Payload": as_shown(payload)}
+        assert user_event(time, name, payload, may_be_coalesced) == message
     elif kind == serf_messages.QUERY:
         query = Query.decode(body)
         assert shown is not None

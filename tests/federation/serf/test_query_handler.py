@@ -1,4 +1,4 @@
-"""Queries of one node: responses are collected, the node that asks decides on its name."""
+"""Queries: others are acknowledged and passed on, and the node that asks about its name decides on it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
+from federation.gossip import counters as reasons
 from federation.gossip.messages import USER
 from federation.gossip.wire import open_packet
 from federation.serf.config import SerfConfig
-from federation.serf.events import MemberStatus, NameConflict, QueryFinished, QueryReceived
+from federation.serf.events import MemberStatus, NameConflict
 from federation.serf.messages import FLAG_ACK, QUERY_RESPONSE, ConflictResponse, Query, QueryResponse
 from federation.serf.messages import encode_unknown_name as unknown
-from federation.serf.queries import PENDING_QUERIES_MAX
 from federation.serf.query_handler import QUERY_CONFLICT
 from federation.serf.serf import Serf
 
@@ -34,43 +34,38 @@ def responses_sent(serf: Serf) -> list[QueryResponse]:
     ]
 
 
-def test_one_ack_and_one_response_of_each_member_count_until_the_deadline() -> None:
-    serf = new_serf()
-    query_id = serf.query("load", b"cpu", 0.0, timeout=2.0, want_acks=True)
-    (own,) = [event for event in serf.take_events() if isinstance(event, QueryReceived)]
-    for payload in (b"first", b"second"):
-        serf.user_message(QueryResponse(own.lamport_time, query_id, "n2", 0, payload).encode(), 1.0)
-        serf.user_message(QueryResponse(own.lamport_time, query_id, "n2", FLAG_ACK, None).encode(), 1.0)
-    serf.user_message(QueryResponse(own.lamport_time, query_id + 1, "n3", 0, b"another query").encode(), 1.0)
-    serf.user_message(QueryResponse(own.lamport_time, query_id, "n3", 0, b"late").encode(), 2.1)
-    serf.handle_timeout(2.1)
-    finished = [event for event in serf.take_events() if isinstance(event, QueryFinished)]
-    assert finished == [QueryFinished(query_id, ["me", "n2"], {"n2": b"first"})]
+def query(name: str, query_id: int = 9, flags: int = FLAG_ACK) -> bytes:
+    return Query(5, query_id, bytes((10, 0, 0, 2)), 8902, "n2", [], flags, 0, 10**9, name, b"").encode()
 
 
-def test_a_query_is_answered_once_and_not_after_its_deadline() -> None:
+@pytest.mark.parametrize("name", ["load", "_serf_ping", "_serf_list-keys", "_serf_new"])
+def test_a_query_is_acknowledged_once_and_passed_on(name: str) -> None:
     serf = new_serf()
-    query = Query(5, 9, bytes((10, 0, 0, 2)), 8902, "n2", [], FLAG_ACK, 0, 10**9, "load", b"")
     for _ in range(2):
-        serf.user_message(query.encode(), 0.0)
-    (received,) = [event for event in serf.take_events() if isinstance(event, QueryReceived)]
-    assert received.deadline == 1.0
-    assert [response.flags for response in responses_sent(serf)] == [FLAG_ACK]
-    serf.respond(received, b"42", 0.9)
-    serf.respond(received, b"late", 1.1)
-    assert [response.payload for response in responses_sent(serf)] == [b"42"]
-    with pytest.raises(ValueError, match="at most 1024"):
-        serf.respond(received, bytes(1024), 0.9)
+        serf.user_message(query(name), 0.0)
+    responses = responses_sent(serf)
+    assert [response.flags for response in responses] == ([FLAG_ACK, 0] if name == "_serf_list-keys" else [FLAG_ACK])
+    assert all(b"not encrypted" in (response.payload or b"") for response in responses[1:])
+    assert serf.counters.dropped[reasons.UNKNOWN_QUERY] == (1 if name == "_serf_new" else 0)
+    assert serf.take_broadcasts(2, 1400, 10) == [b"\x08" + query(name)]
+    assert serf.take_events() == []
 
 
-def test_queries_under_way_are_bounded() -> None:
+def test_no_ack_is_sent_unless_asked_for() -> None:
     serf = new_serf()
-    for _ in range(PENDING_QUERIES_MAX):
-        serf.query("q", b"", 0.0)
-    with pytest.raises(ValueError, match="128 queries are under way"):
-        serf.query("q", b"", 0.0)
-    with pytest.raises(ValueError, match="at most 1024"):
-        new_serf().query("q", bytes(1024), 0.0)
+    serf.user_message(query("load", flags=0), 0.0)
+    assert responses_sent(serf) == []
+
+
+def test_a_response_of_more_than_1024_bytes_is_dropped() -> None:
+    serf = Serf(SerfConfig("m" * 255, "10.0.0.1", 8902), Random(1), 0.0)
+    name = "n" * 255
+    other = Serf(SerfConfig(name, "10.0.0.9", 8902, {"a": "x" * 500}), Random(2), 0.0).gossip.membership
+    serf.gossip.membership.merge(other.encode_nodes(), 0.0)
+    asked = Query(5, 9, bytes((10, 0, 0, 2)), 8902, "n2", [], 0, 0, 10**9, QUERY_CONFLICT, name.encode())
+    serf.user_message(asked.encode(), 0.0)
+    assert responses_sent(serf) == []
+    assert serf.counters.dropped[reasons.MESSAGE_TOO_LARGE] == 1
 
 
 def claim(host: int, status: MemberStatus = MemberStatus.ALIVE) -> bytes:
@@ -97,11 +92,22 @@ def test_the_majority_keeps_the_name(claims: list[bytes], lost: bool) -> None:
     other = Serf(SerfConfig("me", "10.0.0.9", 8902), Random(2), 0.0).gossip.membership.own.facts
     serf.node_conflict(own, other, 0.0)
     (message,) = [message for message in serf.take_broadcasts(0, 1400, 10) if message[1] == 4]
-    query = Query.decode(message[2:])
-    assert (query.name, query.payload) == (QUERY_CONFLICT, b"me")
+    asked = Query.decode(message[2:])
+    assert (asked.name, asked.payload) == (QUERY_CONFLICT, b"me")
     for number, payload in enumerate(claims):
-        serf.user_message(QueryResponse(query.lamport_time, query.query_id, f"n{number}", 0, payload).encode(), 0.5)
+        for answer in (payload, claim(1)):  # the first response of each member counts
+            response = QueryResponse(asked.lamport_time, asked.query_id, f"n{number}", 0, answer)
+            serf.user_message(response.encode(), 0.5)
     assert serf.take_events() == [NameConflict("me", "10.0.0.9", 8902, True, False)]
+    for query_id, flags, time in (
+        (asked.query_id + 1, 0, 0.5),
+        (asked.query_id, FLAG_ACK, 0.5),
+        (asked.query_id, 0, 30.0),
+    ):
+        stranger = QueryResponse(
+            asked.lamport_time, query_id, "late", flags, claim(9)
+        )  # of another query, an ack, late
+        serf.user_message(stranger.encode(), time)
     serf.handle_timeout(60.0)
     decided = [event for event in serf.take_events() if isinstance(event, NameConflict)]
     assert decided == ([NameConflict("me", "10.0.0.9", 8902, True, True)] if lost else [])

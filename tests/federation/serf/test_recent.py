@@ -5,13 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.gossip import counters as reasons
+from federation.gossip.counters import Counters
 from federation.serf.messages import EVENTS_MAX
 from federation.serf.recent import (
     RECENT_BYTES_MAX,
-    SEEN_BEFORE,
-    SEEN_FULL,
-    SEEN_NEW,
-    SEEN_TOO_OLD,
     SLOT_MAX,
     RecentIntents,
     RecentMessages,
@@ -19,25 +17,29 @@ from federation.serf.recent import (
 
 
 def test_a_message_is_new_once_within_the_window() -> None:
-    recent = RecentMessages()
-    assert recent.add(1, ("a", b""), 2) == SEEN_NEW
-    assert recent.add(1, ("a", b""), 2) == SEEN_BEFORE
-    assert recent.add(1, ("a", b"x"), 2) == SEEN_NEW
-    assert recent.add(1 + EVENTS_MAX, ("a", b""), EVENTS_MAX + 2) == SEEN_NEW  # takes the slot
-    assert recent.add(1, ("a", b""), EVENTS_MAX + 2) == SEEN_TOO_OLD
+    counters = Counters()
+    recent = RecentMessages(counters)
+    assert recent.add(1, ("a", b""), 2)
+    assert not recent.add(1, ("a", b""), 2)
+    assert recent.add(1, ("a", b"x"), 2)
+    assert recent.add(1 + EVENTS_MAX, ("a", b""), EVENTS_MAX + 2)  # takes the slot
+    assert counters.drops == 0
+    assert not recent.add(1, ("a", b""), EVENTS_MAX + 2)
+    assert counters.dropped[reasons.EVENT_TOO_OLD] == 1
     for number in range(SLOT_MAX):
-        assert recent.add(1001, (str(number), b""), 1002) == SEEN_NEW
-    assert recent.add(1001, ("one more", b""), 1002) == SEEN_FULL
+        assert recent.add(1001, (str(number), b""), 1002)
+    assert not recent.add(1001, ("one more", b""), 1002)
+    assert counters.dropped[reasons.EVENT_SLOT_FULL] == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 700), st.sampled_from("ab")), max_size=60))
 def test_no_message_is_delivered_twice(stream: list[tuple[int, str]]) -> None:
-    recent = RecentMessages()
+    recent = RecentMessages(Counters())
     clock = 1
     delivered: set[tuple[int, str]] = set()
     for time, name in stream:
         clock = max(clock, time + 1)
-        if recent.add(time, (name, b""), clock) == SEEN_NEW:
+        if recent.add(time, (name, b""), clock):
             assert (time, name) not in delivered
             delivered.add((time, name))
 
@@ -57,7 +59,8 @@ def test_recent_intents_keep_the_newest_and_expire() -> None:
 
 
 def test_a_window_of_events_is_bounded_in_bytes_too() -> None:
-    recent = RecentMessages()
+    counters = Counters()
+    recent = RecentMessages(counters)
     payload = bytes(9000)
     clock = 1
     seen = []
@@ -65,8 +68,9 @@ def test_a_window_of_events_is_bounded_in_bytes_too() -> None:
         clock = max(clock, time + 1)
         seen.append(recent.add(time, ("event", payload), clock))
     kept = RECENT_BYTES_MAX // 9005
-    assert seen == [SEEN_NEW] * kept + [SEEN_FULL] * (399 - kept)
-    assert recent.add(1, ("event", payload), clock) == SEEN_BEFORE
+    assert seen == [True] * kept + [False] * (399 - kept)
+    assert not recent.add(1, ("event", payload), clock)
+    assert counters.dropped[reasons.EVENT_SLOT_FULL] == 399 - kept
     for time in range(600, 600 + 512):  # the window moves on and has room again
-        assert recent.add(time, ("event", b""), time + 1) == SEEN_NEW
-    assert recent.add(1200, ("event", payload), 1201) == SEEN_NEW
+        assert recent.add(time, ("event", b""), time + 1)
+    assert recent.add(1200, ("event", payload), 1201)

@@ -9,8 +9,7 @@ from federation.gossip.counters import Counters
 from federation.gossip.members import NodeFacts
 from federation.gossip.messages import OUR_VERSIONS
 from federation.serf.config import SerfConfig
-from federation.serf.event_queue import EventQueue
-from federation.serf.events import MemberReap
+from federation.serf.events import Event, MemberReap
 from federation.serf.messages import JoinIntent, LeaveIntent
 from federation.serf.roster import INTENT_ABOUT_SELF, INTENT_IGNORED, INTENT_NEW, Roster
 from work import executed_lines
@@ -19,7 +18,7 @@ from work import executed_lines
 def test_the_longest_gone_member_is_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("federation.serf.roster.RECORDS_MAX", 4)
     counters = Counters()
-    events = EventQueue(counters)
+    events: list[Event] = []
     config = SerfConfig("own", "10.0.0.1", 8902)
     roster = Roster(NodeFacts("own", b"\x0a\0\0\1", 8902, b"", OUR_VERSIONS), config, counters, events)
     for number in range(10):
@@ -27,14 +26,14 @@ def test_the_longest_gone_member_is_forgotten_when_there_are_too_many(monkeypatc
         roster.node_left(facts(f"m{number}", number), False, float(number))
     assert sorted(roster.records) == ["m7", "m8", "m9", "own"]
     assert counters.dropped[reasons.TABLE_FULL] == 7
-    assert sum(isinstance(event, MemberReap) for event in events.take()) == 7
+    assert sum(isinstance(event, MemberReap) for event in events) == 7
 
 
 def roster_of(*names: str) -> Roster:
     """A roster of the node "own" that knows these members, all alive."""
     counters = Counters()
     own = NodeFacts("own", b"\x0a\0\0\1", 8902, b"", OUR_VERSIONS)
-    roster = Roster(own, SerfConfig("own", "10.0.0.1", 8902), counters, EventQueue(counters))
+    roster = Roster(own, SerfConfig("own", "10.0.0.1", 8902), counters, [])
     for number, name in enumerate(names):
         roster.node_joined(facts(name, number), 0.0)
     return roster

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from federation.gossip import counters as reasons
 from federation.gossip.errors import WireError
-from federation.gossip.messages import DEAD, Accusation, Ping
+from federation.gossip.messages import DEAD, OUR_VERSIONS, Accusation, Alive, Ping
 from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, WITNESSED_TIME_MAX, encode
 from federation.serf import messages
 from federation.serf.config import SerfConfig
@@ -21,10 +21,11 @@ from federation.serf.events import (
     MemberReap,
     MemberStatus,
     MemberUpdate,
-    UserEvent,
 )
-from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse, SerfState, UserEventMessage
+from federation.serf.messages import JoinIntent, LeaveIntent, QueryResponse, SerfState
 from federation.serf.serf import Serf, SerfPhase
+from federation.serf.tags import encode_tags
+from gossip_node import user_event, user_events
 
 
 def lone() -> Serf:
@@ -63,6 +64,18 @@ def test_a_dead_message_of_the_member_itself_is_a_leave_and_anothers_is_a_failur
     assert [member.status for member in serf.members()[1:]] == [MemberStatus.LEFT, MemberStatus.FAILED]
 
 
+def test_tags_of_another_node_change() -> None:
+    serf = lone()
+    know(serf, "n2", 2)
+    serf.take_events()
+    alive = Alive(2, "n2", bytes((10, 0, 0, 2)), 8902, encode_tags({"zone": "west"}), OUR_VERSIONS)
+    serf.gossip.membership.receive_alive(alive, alive.encode(), 1.0)
+    member = serf.member("n2")
+    assert member is not None
+    assert member.tags == {"zone": "west"}
+    assert serf.take_events() == [MemberUpdate(member)]
+
+
 def rebroadcasts(serf: Serf) -> list[bytes]:
     return [message[1:] for message in serf.take_broadcasts(2, 1 << 20, 100)]
 
@@ -74,7 +87,7 @@ def test_new_messages_are_broadcast_once() -> None:
         JoinIntent(5, "n2").encode(),
         JoinIntent(5, "unknown").encode(),
         LeaveIntent(6, "n2", False).encode(),
-        UserEventMessage(1, "event", b"", False).encode(),
+        user_event(1, "event"),
     ):
         while rebroadcasts(serf):
             pass
@@ -145,7 +158,7 @@ def test_the_valid_entries_of_a_state_are_merged() -> None:
     serf.merge_remote_state(b"\x02" + encode(state), False, 0.0)
     assert serf.counters.dropped[reasons.MALFORMED_SERF] == 8
     assert serf.counters.drops == 8
-    assert [event.name for event in serf.take_events() if isinstance(event, UserEvent)] == ["good"]
+    assert user_events(serf) == [(3, "good", b"1")]
     assert serf.roster.records["n2"].status_time == 4
     assert serf.roster.clock.time == 5
 
@@ -156,7 +169,7 @@ def test_no_clock_follows_a_forged_time() -> None:
     know(serf, "n3", 3)
     for time in (WITNESSED_TIME_MAX + 1, LAMPORT_TIME_MAX):
         serf.user_message(JoinIntent(time, "n2").encode(), 0.0)
-        serf.user_message(UserEventMessage(time, "e", b"", False).encode(), 0.0)
+        serf.user_message(user_event(time, "e"), 0.0)
     assert serf.roster.clock.time == 1
     # The highest time that clocks follow leaves room for later messages.
     serf.user_message(JoinIntent(WITNESSED_TIME_MAX, "n3").encode(), 0.0)
@@ -170,10 +183,10 @@ def test_no_clock_follows_a_forged_time() -> None:
 
 def test_messages_that_fit_into_no_packet_are_not_broadcast() -> None:
     serf = lone()
-    serf.user_message(UserEventMessage(1, "short", bytes(1300), False).encode(), 0.0)
-    serf.user_message(UserEventMessage(1, "long", bytes(1400), False).encode(), 0.0)
+    serf.user_message(user_event(1, "short", bytes(1300)), 0.0)
+    serf.user_message(user_event(1, "long", bytes(1400)), 0.0)
     serf.user_message(b"\x01" + encode({"LTime": 2, "Node": "n9", "Zzz": bytes(60_000)}), 0.0)
-    assert [event.name for event in serf.take_events() if isinstance(event, UserEvent)] == ["short", "long"]
+    assert [name for _, name, _ in user_events(serf)] == ["short", "long"]
     assert len(serf.take_broadcasts(2, 1 << 20, 100)) == 1
     assert serf.counters.dropped[reasons.MESSAGE_TOO_LARGE] == 2
 

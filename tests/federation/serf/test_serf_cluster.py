@@ -20,9 +20,6 @@ from federation.serf.events import (
     MemberFailed,
     MemberStatus,
     NameConflict,
-    QueryFinished,
-    QueryReceived,
-    UserEvent,
 )
 from federation.serf.lamport import LamportClock
 from federation.serf.messages import LeaveIntent, Query, SerfState
@@ -30,6 +27,7 @@ from federation.serf.serf import Serf
 from federation.simulator.network import Faults
 from federation.simulator.serf_process import SerfProcess
 from federation.simulator.world import Host, World
+from gossip_node import user_event, user_events
 
 
 class Cluster:
@@ -255,58 +253,15 @@ def test_force_leave_of_a_living_member_is_refuted_and_of_ourselves_refused() ->
         cluster.serf(1).force_leave("n1", cluster.world.now)
 
 
-def test_tags_change_everywhere() -> None:
-    cluster = Cluster(3)
-    cluster.take(1)
-    cluster.do(2, lambda serf: serf.set_tags({"zone": "west"}, cluster.world.now))
-    cluster.run(2.0)
-    assert told(cluster.take(1)) == ["MemberUpdate n2"]
-    for number in (1, 2, 3):
-        member = cluster.serf(number).member("n2")
-        assert member is not None
-        assert member.tags == {"zone": "west"}
-    with pytest.raises(ValueError, match="512"):
-        cluster.serf(1).set_tags({"big": "x" * 512}, cluster.world.now)
-
-
 def test_a_user_event_reaches_each_member_once() -> None:
+    """A node that joins later gets it by push-pull."""
     cluster = Cluster(5, faults=Faults(duplication=0.5))
-    cluster.do(2, lambda serf: serf.user_event("deploy", b"now", cluster.world.now))
-    cluster.run(100.0)  # push-pulls carry it again
-    for number in range(1, 6):
-        events = [event for event in cluster.take(number) if isinstance(event, UserEvent)]
-        assert [(event.name, event.payload) for event in events] == [("deploy", b"now")]
-    with pytest.raises(ValueError, match="at most 512"):
-        cluster.serf(1).user_event("big", bytes(512), cluster.world.now)
-
-
-def test_a_query_is_acked_and_answered() -> None:
-    cluster = Cluster(3)
-    cluster.do(1, lambda serf: serf.query("load", b"cpu", cluster.world.now, want_acks=True))
-    cluster.run(1.0)
-    for number in (1, 2, 3):
-        (query,) = [event for event in cluster.take(number) if isinstance(event, QueryReceived)]
-        assert (query.name, query.payload) == ("load", b"cpu")
-        if number < 3:
-            answer = b"%d" % number
-            cluster.do(number, lambda serf, q=query, a=answer: serf.respond(q, a, cluster.world.now))  # type: ignore[misc]
-    cluster.run(3.0)
-    (finished,) = [event for event in cluster.take(1) if isinstance(event, QueryFinished)]
-    assert sorted(finished.acks) == ["n1", "n2", "n3"]
-    assert finished.responses == {"n1": b"1", "n2": b"2"}
-
-
-def test_internal_queries_are_answered_not_delivered() -> None:
-    cluster = Cluster(2)
-    for name in ("_serf_ping", "_serf_list-keys", "_serf_new"):
-        cluster.do(1, lambda serf, name=name: serf.query(name, b"", cluster.world.now, want_acks=True))  # type: ignore[misc]
+    cluster.do(2, lambda serf: serf.user_message(user_event(1, "deploy", b"now"), cluster.world.now))
+    cluster.run(100.0)
+    cluster.hosts.append(cluster.add(6))
     cluster.run(5.0)
-    assert not any(isinstance(event, QueryReceived) for event in cluster.take(2))
-    finished = [event for event in cluster.take(1) if isinstance(event, QueryFinished)]
-    assert [sorted(event.acks) for event in finished] == [["n1", "n2"]] * 3
-    assert b"not encrypted" in finished[1].responses["n2"]
-    assert finished[2].responses == {}
-    assert cluster.serf(2).counters.dropped[reasons.UNKNOWN_QUERY] == 1
+    for number in range(1, 7):
+        assert user_events(cluster.serf(number)) == [(1, "deploy", b"now")]
 
 
 @pytest.mark.parametrize("through", [1, 2])
