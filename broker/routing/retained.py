@@ -33,18 +33,6 @@ class RetainedStore:
     subscribers would get an outdated value. `expired` counts the messages that `expire` deleted.
     """
 
-    __slots__ = (
-        "_deadlines",
-        "_messages",
-        "_stale_bytes",
-        "bytes",
-        "bytes_max",
-        "expired",
-        "messages_max",
-        "refused",
-        "topics",
-    )
-
     def __init__(self, messages_max: int = RETAINED_MESSAGES_MAX, bytes_max: int = RETAINED_BYTES_MAX) -> None:
         self.messages_max = messages_max
         self.bytes_max = bytes_max

@@ -61,18 +61,6 @@ DROP_REASONS: Final = (
 class Counters:
     """Totals since the start of the process. `dropped` maps each of DROP_REASONS to a number; `drops` is their sum."""
 
-    __slots__ = (
-        "dropped",
-        "drops",
-        "packets_received",
-        "packets_sent",
-        "probes_failed",
-        "probes_sent",
-        "push_pulls",
-        "refutations",
-        "suspicions",
-    )
-
     def __init__(self) -> None:
         self.dropped: dict[str, int] = dict.fromkeys(DROP_REASONS, 0)
         self.drops = 0

@@ -5,6 +5,7 @@ A stream carries one message each way. The shell opens, reads and closes streams
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from federation.gossip import counters as reasons
@@ -44,16 +45,14 @@ PURPOSE_NAME: Final = 3
 """A ping that asks whether another node answers to this node's name."""
 
 
+@dataclass(slots=True)
 class StreamRequest:
     """For the shell: connect to `address`, write `data`, pass on the answer, give up after `timeout` seconds."""
 
-    __slots__ = ("address", "data", "request_id", "timeout")
-
-    def __init__(self, request_id: int, address: Address, data: bytes, timeout: float) -> None:
-        self.request_id = request_id
-        self.address = address
-        self.data = data
-        self.timeout = timeout
+    request_id: int
+    address: Address
+    data: bytes
+    timeout: float
 
 
 class Exchange:
@@ -74,18 +73,6 @@ class Exchange:
 
 class Exchanges:
     """All streams of one node. `incoming_streams` and `incoming_bytes` count what other nodes hold open."""
-
-    __slots__ = (
-        "_config",
-        "_counters",
-        "_delegate",
-        "_exchanges",
-        "_last_request_id",
-        "_membership",
-        "_requests",
-        "incoming_bytes",
-        "incoming_streams",
-    )
 
     def __init__(
         self, config: GossipConfig, membership: Membership, counters: Counters, delegate: GossipDelegate

@@ -33,22 +33,6 @@ from federation.gossip.suspicion import Suspicion, Suspicions, confirmations_wan
 class Membership:
     """This node's view of the cluster. `own` is its own record; `queue` holds the broadcasts about members."""
 
-    __slots__ = (
-        "_config",
-        "_counters",
-        "_delegate",
-        "_leave_broadcast",
-        "_pool",
-        "_suspicions",
-        "awareness",
-        "incarnation",
-        "leaving",
-        "name",
-        "own",
-        "queue",
-        "table",
-    )
-
     def __init__(
         self,
         facts: NodeFacts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from federation.gossip.errors import WireError
@@ -56,15 +57,13 @@ def _meta_field(fields: Fields) -> bytes:
     return meta
 
 
+@dataclass(slots=True)
 class Ping:
-    __slots__ = ("node", "sequence", "source_addr", "source_node", "source_port")
-
-    def __init__(self, sequence: int, node: str, source_addr: bytes, source_port: int, source_node: str) -> None:
-        self.sequence = sequence
-        self.node = node
-        self.source_addr = source_addr
-        self.source_port = source_port
-        self.source_node = source_node
+    sequence: int
+    node: str
+    source_addr: bytes
+    source_port: int
+    source_node: str
 
     @staticmethod
     def decode(body: bytes) -> Ping:
@@ -91,28 +90,16 @@ class Ping:
         return b"\x00" + encode(fields)
 
 
+@dataclass(slots=True)
 class IndirectPing:
-    __slots__ = ("nack", "node", "port", "sequence", "source_addr", "source_node", "source_port", "target")
-
-    def __init__(
-        self,
-        sequence: int,
-        target: bytes,
-        port: int,
-        node: str,
-        nack: bool,
-        source_addr: bytes,
-        source_port: int,
-        source_node: str,
-    ) -> None:
-        self.sequence = sequence
-        self.target = target
-        self.port = port
-        self.node = node
-        self.nack = nack
-        self.source_addr = source_addr
-        self.source_port = source_port
-        self.source_node = source_node
+    sequence: int
+    target: bytes
+    port: int
+    node: str
+    nack: bool
+    source_addr: bytes
+    source_port: int
+    source_node: str
 
     @staticmethod
     def decode(body: bytes) -> IndirectPing:
@@ -140,12 +127,10 @@ class IndirectPing:
         return b"\x01" + encode(fields)
 
 
+@dataclass(slots=True)
 class Ack:
-    __slots__ = ("payload", "sequence")
-
-    def __init__(self, sequence: int, payload: bytes | None) -> None:
-        self.sequence = sequence
-        self.payload = payload
+    sequence: int
+    payload: bytes | None
 
     @staticmethod
     def decode(body: bytes) -> Ack:
@@ -160,11 +145,9 @@ class Ack:
         return b"\x02" + encode({"Payload": self.payload, "SeqNo": self.sequence})
 
 
+@dataclass(slots=True)
 class Nack:
-    __slots__ = ("sequence",)
-
-    def __init__(self, sequence: int) -> None:
-        self.sequence = sequence
+    sequence: int
 
     @staticmethod
     def decode(body: bytes) -> Nack:
@@ -174,15 +157,13 @@ class Nack:
         return b"\x0b" + encode({"SeqNo": self.sequence})
 
 
+@dataclass(slots=True)
 class Accusation:
     """A suspect or a dead message: `origin` accuses `node` at `incarnation`."""
 
-    __slots__ = ("incarnation", "node", "origin")
-
-    def __init__(self, incarnation: int, node: str, origin: str) -> None:
-        self.incarnation = incarnation
-        self.node = node
-        self.origin = origin
+    incarnation: int
+    node: str
+    origin: str
 
     @staticmethod
     def decode(body: bytes) -> Accusation:
@@ -200,16 +181,14 @@ class Accusation:
         )
 
 
+@dataclass(slots=True)
 class Alive:
-    __slots__ = ("addr", "incarnation", "meta", "node", "port", "versions")
-
-    def __init__(self, incarnation: int, node: str, addr: bytes, port: int, meta: bytes, versions: bytes) -> None:
-        self.incarnation = incarnation
-        self.node = node
-        self.addr = addr
-        self.port = port
-        self.meta = meta
-        self.versions = versions
+    incarnation: int
+    node: str
+    addr: bytes
+    port: int
+    meta: bytes
+    versions: bytes
 
     @staticmethod
     def decode(body: bytes) -> Alive:
@@ -236,21 +215,17 @@ class Alive:
         )
 
 
+@dataclass(slots=True)
 class PushPullNode:
     """One node of a push-pull. `state` is one of STATE_* (wire-gossip 2)."""
 
-    __slots__ = ("addr", "incarnation", "meta", "name", "port", "state", "versions")
-
-    def __init__(
-        self, name: str, addr: bytes, port: int, meta: bytes, incarnation: int, state: int, versions: bytes
-    ) -> None:
-        self.name = name
-        self.addr = addr
-        self.port = port
-        self.meta = meta
-        self.incarnation = incarnation
-        self.state = state
-        self.versions = versions
+    name: str
+    addr: bytes
+    port: int
+    meta: bytes
+    incarnation: int
+    state: int
+    versions: bytes
 
     @staticmethod
     def from_fields(fields: Fields) -> PushPullNode:
@@ -278,15 +253,13 @@ class PushPullNode:
         )
 
 
+@dataclass(slots=True)
 class PushPull:
     """The full state of one side (wire-gossip 4.1)."""
 
-    __slots__ = ("join", "nodes", "user_state")
-
-    def __init__(self, join: bool, nodes: list[PushPullNode], user_state: bytes) -> None:
-        self.join = join
-        self.nodes = nodes
-        self.user_state = user_state
+    join: bool
+    nodes: list[PushPullNode]
+    user_state: bytes
 
     def encode(self) -> bytes:
         header = encode({"Join": self.join, "Nodes": len(self.nodes), "UserStateLen": len(self.user_state)})

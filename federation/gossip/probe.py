@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
 
 from federation.gossip.addresses import Address
@@ -17,18 +18,6 @@ class Probe:
 
     `incarnation`: the member's when the probe starts. A failed probe does not count against a later incarnation.
     """
-
-    __slots__ = (
-        "ack_deadline",
-        "deadline",
-        "facts",
-        "incarnation",
-        "indirect",
-        "nacks",
-        "nacks_expected",
-        "sequence",
-        "stream_acked",
-    )
 
     def __init__(self, sequence: int, facts: NodeFacts, incarnation: int, ack_deadline: float, deadline: float) -> None:
         self.sequence = sequence
@@ -51,16 +40,14 @@ class Probe:
         return 1
 
 
+@dataclass(slots=True)
 class Relay:
     """An indirect ping for `requester`. `sequence` is the requester's number."""
 
-    __slots__ = ("deadline", "nack", "requester", "sequence")
-
-    def __init__(self, requester: Address, sequence: int, nack: bool, deadline: float) -> None:
-        self.requester = requester
-        self.sequence = sequence
-        self.nack = nack
-        self.deadline = deadline
+    requester: Address
+    sequence: int
+    nack: bool
+    deadline: float
 
 
 class Relays:

@@ -49,23 +49,6 @@ class StreamDecoder:
     Raises WireError as soon as the bytes cannot become a valid message. Bytes after the message are ignored.
     """
 
-    __slots__ = (
-        "_compressed_allowed",
-        "_header",
-        "_nodes",
-        "_nodes_missing",
-        "_received",
-        "_rest_length",
-        "_rest_parts",
-        "_unpacker",
-        "complete",
-        "fields",
-        "message_type",
-        "nodes_refused",
-        "push_pull",
-        "user_message",
-    )
-
     def __init__(self, compressed_allowed: bool = True) -> None:
         self._compressed_allowed = compressed_allowed
         self._unpacker = new_unpacker(STREAM_BYTES_MAX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from federation.gossip.errors import WireError
@@ -47,13 +48,11 @@ EVENTS_MAX: Final = 512
 """Slots of the event buffer, in memory and in a push-pull."""
 
 
+@dataclass(slots=True)
 class LeaveIntent:
-    __slots__ = ("lamport_time", "node", "prune")
-
-    def __init__(self, lamport_time: int, node: str, prune: bool) -> None:
-        self.lamport_time = lamport_time
-        self.node = node
-        self.prune = prune
+    lamport_time: int
+    node: str
+    prune: bool
 
     @staticmethod
     def decode(body: bytes) -> LeaveIntent:
@@ -66,12 +65,10 @@ class LeaveIntent:
         return b"\x00" + encode({"LTime": self.lamport_time, "Node": self.node, "Prune": self.prune})
 
 
+@dataclass(slots=True)
 class JoinIntent:
-    __slots__ = ("lamport_time", "node")
-
-    def __init__(self, lamport_time: int, node: str) -> None:
-        self.lamport_time = lamport_time
-        self.node = node
+    lamport_time: int
+    node: str
 
     @staticmethod
     def decode(body: bytes) -> JoinIntent:
@@ -95,48 +92,21 @@ def decode_user_event(body: bytes) -> UserEvent:
     )
 
 
+@dataclass(slots=True)
 class Query:
     """`filters` are encoded filters, each with its type byte. `timeout_ns` begins when the query arrives."""
 
-    __slots__ = (
-        "addr",
-        "filters",
-        "flags",
-        "lamport_time",
-        "name",
-        "payload",
-        "port",
-        "query_id",
-        "relay_factor",
-        "source_node",
-        "timeout_ns",
-    )
-
-    def __init__(
-        self,
-        lamport_time: int,
-        query_id: int,
-        addr: bytes,
-        port: int,
-        source_node: str,
-        filters: list[bytes],
-        flags: int,
-        relay_factor: int,
-        timeout_ns: int,
-        name: str,
-        payload: bytes | None,
-    ) -> None:
-        self.lamport_time = lamport_time
-        self.query_id = query_id
-        self.addr = addr
-        self.port = port
-        self.source_node = source_node
-        self.filters = filters
-        self.flags = flags
-        self.relay_factor = relay_factor
-        self.timeout_ns = timeout_ns
-        self.name = name
-        self.payload = payload
+    lamport_time: int
+    query_id: int
+    addr: bytes
+    port: int
+    source_node: str
+    filters: list[bytes]
+    flags: int
+    relay_factor: int
+    timeout_ns: int
+    name: str
+    payload: bytes | None
 
     @staticmethod
     def decode(body: bytes) -> Query:
@@ -178,15 +148,13 @@ class Query:
         )
 
 
+@dataclass(slots=True)
 class QueryResponse:
-    __slots__ = ("flags", "lamport_time", "origin", "payload", "query_id")
-
-    def __init__(self, lamport_time: int, query_id: int, origin: str, flags: int, payload: bytes | None) -> None:
-        self.lamport_time = lamport_time
-        self.query_id = query_id
-        self.origin = origin
-        self.flags = flags
-        self.payload = payload
+    lamport_time: int
+    query_id: int
+    origin: str
+    flags: int
+    payload: bytes | None
 
     @staticmethod
     def decode(body: bytes) -> QueryResponse:
@@ -211,35 +179,25 @@ class QueryResponse:
         )
 
 
+@dataclass(slots=True)
 class SerfState:
     """Serf's part of a push-pull (wire-gossip 7.2). `events`: of at most EVENTS_MAX Lamport times.
 
     `refused`: number of entries that are invalid, for example names that are not UTF-8. They are left out.
     """
 
-    __slots__ = ("event_time", "events", "lamport_time", "left_members", "query_time", "refused", "status_times")
-
-    def __init__(
-        self,
-        lamport_time: int,
-        event_time: int,
-        query_time: int,
-        status_times: dict[str, int],
-        left_members: list[str],
-        events: list[UserEvent],
-    ) -> None:
-        self.lamport_time = lamport_time
-        self.event_time = event_time
-        self.query_time = query_time
-        self.status_times = status_times
-        self.left_members = left_members
-        self.events = events
-        self.refused = 0
+    lamport_time: int = 0
+    event_time: int = 0
+    query_time: int = 0
+    status_times: dict[str, int] = field(default_factory=dict)
+    left_members: list[str] = field(default_factory=list)
+    events: list[UserEvent] = field(default_factory=list)
+    refused: int = 0
 
     @staticmethod
     def decode(body: bytes) -> SerfState:
         fields = decode_fields(body)
-        state = SerfState(0, 0, 0, {}, [], [])
+        state = SerfState()
         times = map_field(fields, b"StatusLTimes")
         for key in times:
             try:
@@ -296,18 +254,16 @@ class SerfState:
         )
 
 
+@dataclass(slots=True)
 class ConflictResponse:
     """The member that a node knows by a name in conflict."""
 
-    __slots__ = ("addr", "name", "port", "status", "tags", "versions")
-
-    def __init__(self, name: str, addr: bytes, port: int, tags: dict[str, str], status: int, versions: bytes) -> None:
-        self.name = name
-        self.addr = addr
-        self.port = port
-        self.tags = tags
-        self.status = status
-        self.versions = versions
+    name: str
+    addr: bytes
+    port: int
+    tags: dict[str, str]
+    status: int
+    versions: bytes
 
     @staticmethod
     def decode(body: bytes) -> ConflictResponse | None:
@@ -353,15 +309,13 @@ def encode_key_refusal(text: str) -> bytes:
     return b"\x08" + encode({"Keys": None, "Message": text, "PrimaryKey": "", "Result": False})
 
 
+@dataclass(slots=True)
 class RelayMessage:
     """A request to send `message` unchanged to an address (wire-gossip 8.8)."""
 
-    __slots__ = ("addr", "message", "port")
-
-    def __init__(self, addr: bytes, port: int, message: bytes) -> None:
-        self.addr = addr
-        self.port = port
-        self.message = message
+    addr: bytes
+    port: int
+    message: bytes
 
     @staticmethod
     def decode(body: bytes) -> RelayMessage:

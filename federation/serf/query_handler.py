@@ -39,21 +39,6 @@ NANOSECONDS: Final = 1_000_000_000
 class QueryHandler:
     """`clock` is the query clock. Responses are sent through `gossip`, directly to the node that asked."""
 
-    __slots__ = (
-        "_asked",
-        "_config",
-        "_counters",
-        "_deadline",
-        "_events",
-        "_gossip",
-        "_name",
-        "_recent",
-        "_responses",
-        "_rng",
-        "_roster",
-        "clock",
-    )
-
     def __init__(
         self, config: SerfConfig, gossip: Gossip, roster: Roster, events: list[Event], rng: Random, counters: Counters
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from federation.gossip import counters as reasons
@@ -68,15 +69,13 @@ class RecentMessages:
         return found
 
 
+@dataclass(slots=True)
 class RecentIntent:
     """The latest intent about a name: a leave or a join. `heard_at` is the time of its arrival."""
 
-    __slots__ = ("heard_at", "lamport_time", "leave")
-
-    def __init__(self, leave: bool, lamport_time: int, heard_at: float) -> None:
-        self.leave = leave
-        self.lamport_time = lamport_time
-        self.heard_at = heard_at
+    leave: bool
+    lamport_time: int
+    heard_at: float
 
 
 class RecentIntents:

@@ -31,23 +31,6 @@ class SeedsUnreachable:
 class RetryJoin:
     """`retry_interval` and `retry_timeout` in seconds. ValueError for an interval that is not positive."""
 
-    __slots__ = (
-        "_attempt_at",
-        "_attempt_running",
-        "_delay",
-        "_errors",
-        "_events",
-        "_hosts",
-        "_member_lost",
-        "_pending",
-        "_reported",
-        "_retry_interval",
-        "_retry_timeout",
-        "_started_at",
-        "_stopped",
-        "reached",
-    )
-
     def __init__(self, hosts: list[str], retry_interval: float, retry_timeout: float, now: float) -> None:
         if retry_interval <= 0:
             raise ValueError(f"retry_interval is {retry_interval} seconds; it must be more than 0")

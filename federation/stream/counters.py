@@ -46,24 +46,6 @@ REASONS: Final = (
 class StreamCounters:
     """Totals for one other node since it became a member; `dropped` maps each of REASONS to a number."""
 
-    __slots__ = (
-        "batches_received",
-        "batches_sent",
-        "bytes_received",
-        "bytes_sent",
-        "connects",
-        "dropped",
-        "events_acked",
-        "events_received",
-        "events_sent",
-        "full_states_received",
-        "full_states_sent",
-        "losses",
-        "messages_queued",
-        "retained_mended",
-        "streams_replaced",
-    )
-
     def __init__(self) -> None:
         self.messages_queued = 0
         self.batches_sent = 0

@@ -20,18 +20,6 @@ from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
 class EventEffects:
     """publisher   what full receivers here ask to wait"""
 
-    __slots__ = (
-        "_changes",
-        "_fresh",
-        "_known_since",
-        "_router",
-        "_sessions",
-        "_tree",
-        "counters",
-        "name",
-        "publisher",
-    )
-
     def __init__(
         self,
         name: str,

@@ -59,19 +59,6 @@ class LocalState:
 class FullState:
     """Of one sender. `interest` are the changes to tell, by (share_name, topic_filter): whether it is wanted now."""
 
-    __slots__ = (
-        "_at",
-        "_changes",
-        "_deleted",
-        "_filters",
-        "_given_up",
-        "_is_mending",
-        "_is_refused",
-        "_local",
-        "_retained",
-        "interest",
-    )
-
     def __init__(self, local: LocalState, changes: RetainedChanges) -> None:
         self._local = local
         self._changes = changes

@@ -160,26 +160,6 @@ class Outbox:
     """bytes_max and age_max (seconds) bound it; `size` is what it holds, in bytes of memory. lost_topics_max bounds
     lost_topics."""
 
-    __slots__ = (
-        "_count",
-        "_open",
-        "_open_until",
-        "_run_at",
-        "_run_bytes",
-        "_run_version",
-        "age_max",
-        "bytes_max",
-        "counters",
-        "drop_oldest",
-        "is_retained_state_due",
-        "lost_topics",
-        "lost_topics_max",
-        "on_way",
-        "on_way_size",
-        "size",
-        "waiting",
-    )
-
     def __init__(self, bytes_max: int, age_max: float, drop_oldest: bool, counters: StreamCounters) -> None:
         # What each message touches comes first (see Connection).
         self._open: Block | None = None

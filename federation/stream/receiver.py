@@ -67,23 +67,6 @@ class PeerReceiver(EventEffects):
     stream     the stream that counts, None while there is none
     """
 
-    __slots__ = (
-        "_block",
-        "_block_at",
-        "_block_end",
-        "_block_version",
-        "_done_id",
-        "_done_session_id",
-        "_gaps",
-        "_go_state",
-        "_held",
-        "_quiet_since",
-        "extended",
-        "next_event_id",
-        "session_id",
-        "stream",
-    )
-
     def __init__(
         self,
         name: str,
