@@ -19,6 +19,7 @@ from broker.codec.reason_codes import (
     PROTOCOL_ERROR,
     QUOTA_EXCEEDED,
     SERVER_SHUTTING_DOWN,
+    SERVER_UNAVAILABLE,
     SESSION_TAKEN_OVER,
     SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
     SUCCESS,
@@ -30,7 +31,7 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.context import Context
 from broker.counters import DROP_WILL_REFUSED
 from broker.errors import MqttError
-from broker.hooks import ClientObserver
+from broker.hooks import ClientObserver, ConnectDecider
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
@@ -51,13 +52,21 @@ SUBSCRIPTION_STEPS: Final = 8  # steps of a slice for adding or removing a subsc
 
 
 class Broker(Context):
-    """The broker of one node."""
+    """The broker of one node.
+
+    sessions         by client id
+    connecting       connections whose CONNECT is not decided yet, at most max_connections
+    connect_decider  accepts or refuses clients; None accepts all
+    observer         sees clients
+    """
 
     def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
         super().__init__(settings, rng, now)
         self.router = Router(self)
         self.commits = Commits()
         self.sessions: dict[str, Session] = {}
+        self.connecting: dict[Output, None] = {}
+        self.connect_decider: ConnectDecider | None = None
         self.observer: ClientObserver | None = None
         self.shutting_down = False
         self.started_at = now
@@ -156,6 +165,8 @@ class Broker(Context):
         self, connection: Output, client_id: str, clean_start: bool, expiry_interval: int, now: float
     ) -> tuple[Session, bool]:
         """(session, Session Present) for a CONNECT: take over, resume or create the session (section 3.1.4)."""
+        if self.shutting_down:
+            raise MqttError(SERVER_UNAVAILABLE, "server is shutting down")
         session = self.sessions.get(client_id)
         if session is not None and session.connection is not None:
             self.counters.sessions_taken_over += 1
@@ -204,6 +215,7 @@ class Broker(Context):
         self.counters.connections_closed += 1
         observer = self.observer
         if session is None:
+            self.connecting.pop(connection, None)
             if reason_code != NO_REASON:  # a port scan is not a refused client
                 self.counters.connections_refused += 1
                 if observer is not None:
@@ -286,6 +298,8 @@ class Broker(Context):
     def shut_down(self, now: float) -> None:
         """Disconnect every client. Wills without delay are published; sessions stay as they are."""
         self.shutting_down = True
+        for connection in list(self.connecting):
+            self.close_connection(connection, SERVER_UNAVAILABLE, "server is shutting down", now)
         for session in list(self.sessions.values()):
             if session.connection is not None:
                 self.close_connection(session.connection, SERVER_SHUTTING_DOWN, "server is shutting down", now)

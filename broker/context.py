@@ -51,10 +51,15 @@ class Context:
     # --- publishers that are too fast ---
 
     def hold(self, publisher: Publisher) -> None:
-        """Read the publisher no more, until each hold has its `release`."""
+        """Read a publisher that is too fast no more, until each hold has its `release`."""
+        if publisher.held == 0:
+            self.counters.publishers_held += 1
+        self.pause(publisher)
+
+    def pause(self, publisher: Publisher) -> None:
+        """Read the publisher no more, until each pause has its `release`."""
         publisher.held += 1
         if publisher.held == 1:
-            self.counters.publishers_held += 1
             self.reading_changes.append(publisher)
 
     def release(self, publisher: Publisher) -> None:
@@ -63,10 +68,8 @@ class Context:
             self.reading_changes.append(publisher)
 
     def rest(self, publisher: Publisher) -> None:
-        """Hold the publisher until a later turn: its slice is over."""
-        publisher.held += 1
-        if publisher.held == 1:
-            self.reading_changes.append(publisher)
+        """Pause the publisher until a later turn: its slice is over."""
+        self.pause(publisher)
         self.slices.later(Rest(self, publisher))
 
     def hold_for_peer(self, peer: Peer, publisher: Publisher, now: float) -> None:

@@ -1,7 +1,7 @@
 """The interfaces of the broker to other nodes, logs and stores.
 
 The router knows other nodes as `Forwarder` and `Peer`. The base class `Forwarder` is a node without others. Plugins know them
-as `Members`. A `Tap` sees published messages; a `ClientObserver` sees clients.
+as `Members`. A `Tap` sees published messages. A `ConnectDecider` accepts or refuses clients; a `ClientObserver` sees them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
+from broker.codec.packets import Connect
+from broker.codec.reason_codes import SUCCESS
 from broker.codec.runs import Run
 from broker.message import Message
 from broker.publisher import Publisher
+from broker.slices import Work
 
 NO_GROUPS: Final[tuple[tuple[bytes, bytes], ...]] = ()
+UNDECIDED: Final = -1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -137,6 +141,66 @@ class Tap:
 
     def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         """A run of QoS 0 messages of one topic."""
+
+
+class ConnectRequest(Work):
+    """A client that asks to connect. The `ConnectDecider` calls `accept` or `refuse`, once: in the turn of CONNECT, or in a
+    later one, in which it has the shell flush afterwards (`Host.flush_soon`).
+
+    connect      the packet: user name, password, will, properties
+    client_id    as in the packet, or the one that the server assigns
+    remote_addr  HOST:PORT of the client
+    local_addr   HOST:PORT of the listener
+    reason_code  of CONNACK; UNDECIDED before the answer
+    reason       of a refusal, for the log and the Reason String
+    """
+
+    def __init__(self, connect: Connect, client_id: str, remote_addr: str, local_addr: str) -> None:
+        self.connect = connect
+        self.client_id = client_id
+        self.remote_addr = remote_addr
+        self.local_addr = local_addr
+        self.reason_code = UNDECIDED
+        self.reason = ""
+
+    def accept(self) -> None:
+        """Open or take over the session, and answer with CONNACK."""
+        self._decide(SUCCESS, "")
+
+    def refuse(self, reason_code: int, reason: str) -> None:
+        """Answer with this reason code of CONNACK, 0x80 or above [MQTT5 3.2.2.2], and close the connection."""
+        assert reason_code >= 0x80, f"0x{reason_code:02x} is no reason code of a refusal, which is 0x80 or above"
+        self._decide(reason_code, reason)
+
+    def _decide(self, reason_code: int, reason: str) -> None:
+        assert self.reason_code == UNDECIDED, "a CONNECT is answered once"
+        self.reason_code = reason_code
+        self.reason = reason
+        self.decided()
+
+    # --- implemented by the session core ---
+
+    def is_open(self) -> bool:
+        """Whether the client still waits. The answer to one that does not has no effect."""
+        raise AssertionError("a subclass implements this")
+
+    def decided(self) -> None:
+        """Continue with the answer."""
+        raise AssertionError("a subclass implements this")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConnectDecider:
+    """Accepts or refuses each client that sends CONNECT (`Broker.connect_decider`). None accepts all.
+
+    The client's input behind CONNECT waits for the answer. A client whose answer is not there within connect_timeout is
+    refused. A session of the same client id is taken over when the new client is accepted, not before.
+    """
+
+    def decide(self, request: ConnectRequest, now: float) -> None:
+        """Accept or refuse the request, or keep it and do so in a later turn. The call never waits. A decider that keeps
+        requests bounds their number."""
+        raise AssertionError("a subclass implements this")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

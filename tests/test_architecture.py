@@ -136,7 +136,6 @@ def test_cores_are_found() -> None:
 
 # Cores without a unit file: interfaces and values without rules, and rules that a neighbouring file tests.
 WITHOUT_UNIT_FILE: Final = {
-    "broker/hooks.py": "interfaces",
     "broker/publisher.py": "interface",
     "broker/routing/subscriber.py": "interface",
     "federation/gossip/config.py": "values",

@@ -19,6 +19,7 @@ from broker.codec.reason_codes import (
     QOS_NOT_SUPPORTED,
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
+    SERVER_UNAVAILABLE,
     SUCCESS,
 )
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
@@ -130,7 +131,8 @@ class Connection(Output):
     def handle_timeout(self, now: float) -> None:
         if self.session is None:
             # The reason code counts the connection as refused. None is written before CONNECT.
-            self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "no CONNECT within connect_timeout", now)
+            what = "no CONNECT" if self.answer is None else "CONNECT was not decided"
+            self.broker.close_connection(self, SERVER_UNAVAILABLE, f"{what} within connect_timeout", now)
         elif self.held and not self.output_held:
             self.last_received_at = now  # the broker does not read: the client may have sent
         elif self._pending_size and not self.held and now >= self._packet_deadline():
@@ -180,8 +182,7 @@ class Connection(Output):
         try:
             rest = self._receive(data, start, now)
         except MqttError as error:
-            broker.counters.protocol_errors += 1
-            broker.close_connection(self, error.reason_code, error.text, now)
+            self._close_faulty(error, now)
             return
         if rest < len(data) and not self.closed:
             # Many whole packets can wait. They are not copied each time that some of them were handled.
@@ -212,15 +213,28 @@ class Connection(Output):
         """Continue after a hold: with the answer that was begun, then with the input that waits."""
         answer = self.answer
         if answer is not None:
+            self.broker.now = now
             self.broker.slices.begin()
-            if not answer.go_on(now):
-                self.broker.rest(self)
+            try:
+                if not answer.go_on(now):
+                    self.broker.rest(self)
+                    return
+            except MqttError as error:
+                self._close_faulty(error, now)
                 return
             self.answer = None
+            if self.closed:
+                return
             self.phase = CONNECTED
+            if self.session is None:
+                self._begin_session(now)
         if self._pending is not None and not self.closed:
             self._pending_needed = 0
             self.receive_data(b"", now)
+
+    def _close_faulty(self, error: MqttError, now: float) -> None:
+        self.broker.counters.protocol_errors += 1
+        self.broker.close_connection(self, error.reason_code, error.text, now)
 
     def _receive(self, data: bytes, pos: int, now: float) -> int:
         """Handle packets from `pos` on. Returns the position of the first byte that is not handled; sets _pending_needed."""
@@ -325,7 +339,14 @@ class Connection(Output):
         except MqttError:
             self.version = peek_protocol_version(data, body, end)
             raise
-        self.session = handle_connect(self.broker, self, packet, now)
+        handle_connect(self.broker, self, packet, now)
+        if self.phase is CONNECTED:
+            self._begin_session(now)
+
+    def _begin_session(self, now: float) -> None:
+        """CONNECT is accepted."""
+        self.session = self.broker.session_of(self)
+        self.last_received_at = now
         self.broker.timers.schedule(self)  # from now on the deadline is that of its Keep Alive
 
     def _check_size(self, first: int, packet_size: int) -> None:

@@ -32,7 +32,8 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError, ProtocolViolation
-from broker.session.output import ANSWERING, CONNECTED, Output
+from broker.hooks import UNDECIDED, ConnectRequest
+from broker.session.output import ANSWERING, CONNECTED, CONNECTING, Output
 from broker.session.session import EXPIRY_NEVER, Session
 from broker.slices import Work
 
@@ -58,9 +59,9 @@ def handle_control_packet(broker: Broker, connection: Output, session: Session, 
         raise ProtocolViolation(f"{type(packet).__name__} is a packet that only servers send")
 
 
-def handle_connect(broker: Broker, connection: Output, packet: Packet, now: float) -> Session:
+def handle_connect(broker: Broker, connection: Output, packet: Packet, now: float) -> None:
     """Handle CONNECT (section 3.1). Raises MqttError to refuse it: the caller sends CONNACK with the reason code and closes
-    the connection."""
+    the connection. The phase stays CONNECTING until the client is accepted."""
     if not isinstance(packet, Connect):
         raise ProtocolViolation(f"first packet is {type(packet).__name__}, not CONNECT [MQTT-3.1.0-1]")
     settings = broker.settings
@@ -105,14 +106,64 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
         _announce_limits(broker, answer)
     # A client that takes this CONNACK takes every acknowledgement as well, which are shorter.
     _check_answer(connection, ConnAck(False, SUCCESS, answer))
-    session, present = broker.open_session(connection, client_id, packet.clean_start, expiry_interval, now)
-    connection.phase = CONNECTED
-    connection.will = packet.will
-    if packet.protocol_version == 3:
-        present = False  # the bit is reserved in MQTT 3.1 (section 3.2 there)
-    _write(connection, ConnAck(present, SUCCESS, answer))
-    session.resume(now)
-    return session
+    work = ConnectAnswer(broker, connection, packet, client_id, expiry_interval, answer)
+    decider = broker.connect_decider
+    if decider is None:
+        work.accept()
+    else:
+        decider.decide(work, now)
+    if not work.go_on(now):
+        connection.answer = work
+        broker.connecting[connection] = None
+        broker.pause(connection)
+
+
+class ConnectAnswer(ConnectRequest):
+    """Open the session of an accepted client and write CONNACK, or refuse the client."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Output,
+        packet: Connect,
+        client_id: str,
+        expiry_interval: int,
+        properties: Properties,
+    ) -> None:
+        super().__init__(packet, client_id, connection.remote_addr, connection.local_addr)
+        self._broker = broker
+        self._connection = connection
+        self._expiry_interval = expiry_interval
+        self._properties = properties
+
+    def is_open(self) -> bool:
+        return self._connection.phase is CONNECTING
+
+    def decided(self) -> None:
+        if self._connection.answer is self:
+            self._broker.release(self._connection)
+
+    def go_on(self, now: float) -> bool:
+        """Returns False while nothing is decided. Raises MqttError when the session cannot be opened."""
+        broker = self._broker
+        connection = self._connection
+        if self.reason_code == UNDECIDED:
+            return False
+        if self.reason_code != SUCCESS:
+            broker.close_connection(connection, self.reason_code, self.reason, now)
+            return True
+        packet = self.connect
+        session, present = broker.open_session(
+            connection, self.client_id, packet.clean_start, self._expiry_interval, now
+        )
+        broker.connecting.pop(connection, None)
+        connection.phase = CONNECTED
+        connection.will = packet.will
+        if packet.protocol_version == 3:
+            present = False  # the bit is reserved in MQTT 3.1 (section 3.2 there)
+        _write(connection, ConnAck(present, SUCCESS, self._properties))
+        session.resume(now)
+        return True
 
 
 def _check_answer(connection: Output, answer: Packet) -> None:

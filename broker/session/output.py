@@ -19,7 +19,8 @@ RECEIVE_MAXIMUM_DEFAULT: Final = 65535  # [MQTT5 3.1.2.11.3]
 class Phase(Enum):
     """Of a connection. While it is CONNECTING or ANSWERING its input waits, in order.
 
-    CONNECTED begins after CONNACK, CLOSED when either side has ended the connection.
+    CONNECTING is from CONNECT to CONNACK, ANSWERING while a SUBSCRIBE or UNSUBSCRIBE takes more than a slice. CONNECTED
+    begins after CONNACK, CLOSED when either side has ended the connection.
     """
 
     WAITING_FOR_CONNECT = "waiting for CONNECT"
@@ -41,7 +42,8 @@ class Output(Publisher):
     """owner            the shell's handle, opaque here
     held             as in Publisher
     phase            of the connection
-    answer           work on a packet that takes more than a slice; the input behind the packet waits (ANSWERING)
+    answer           work that goes on in a later turn: on a CONNECT that is not decided yet (CONNECTING), or on a packet that
+                     takes more than a slice (ANSWERING)
     client_id        as sent in CONNECT, then as accepted; "" before CONNECT
     version          3, 4 or 5; 0 before CONNECT
     maximum_packet_size, receive_maximum  of the client; maximum_packet_size is 0 for no limit
