@@ -307,9 +307,12 @@ class Broker(Context):
     # --- publishing ---
 
     def publish(self, message: Message, now: float) -> bool:
-        """Publish a message of the server itself: API, wills. Raises MqttError for an invalid topic name."""
+        """Publish a message of the server itself: API, wills. Raises MqttError for an invalid topic name, and when the tap
+        is full."""
         self.now = now
         self.router.lookup(message.topic)
+        if self.tap is not None and self.tap.is_full and self.tap.keeps(message.topic):
+            raise MqttError(QUOTA_EXCEEDED, "the event log has no room")
         self.counters.count_received(message.qos)
         return self.router.route(message, None, now)
 

@@ -15,6 +15,7 @@ DROP_RETAINED_FULL: Final = "retained_full"
 DROP_FROM_PEER_INVALID: Final = "from_peer_invalid"
 DROP_GROUP_GONE: Final = "group_gone"
 DROP_WILL_REFUSED: Final = "will_refused"
+DROP_LOG_FULL: Final = "log_full"
 DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
     DROP_QUEUE_BYTES,
@@ -26,6 +27,7 @@ DROP_REASONS: Final = (
     DROP_FROM_PEER_INVALID,
     DROP_GROUP_GONE,
     DROP_WILL_REFUSED,
+    DROP_LOG_FULL,
 )
 
 

@@ -134,7 +134,17 @@ class Tap:
     A tap is called before the message is delivered. `message` and `run` may change after the call. `publisher` is the
     client's connection (broker.session.output.Output: user name, address), or None for the API and wills: the message has
     their client id. A tap that stores messages later than in this call begins a commit (broker/session/commits.py).
+
+    is_full  messages that the tap keeps are refused before they are given to it: Quota exceeded for QoS 1 and 2 of MQTT 5,
+             for the API and for wills; QoS 0 is dropped. MQTT 3.1.1 has no such answer. The tap is given these messages,
+             and holds the publisher.
     """
+
+    is_full: bool = False
+
+    def keeps(self, topic: bytes) -> bool:
+        """Whether messages of this topic are kept."""
+        return True
 
     def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
         """One message."""

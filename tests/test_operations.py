@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.counters import DROP_REASONS
+from broker.event_log.plugin import NOT_LOGGED
 from broker.server.exit_status import EXIT_BAD_CONFIGURATION, EXIT_FAILED
 from broker.server.run import EXIT_TIMEOUT
 from federation.counters import lost_messages
@@ -48,7 +49,7 @@ def test_the_reasons_are_those_of_the_counters() -> None:
 def test_every_reason_for_a_lost_message_is_explained() -> None:
     named = [word for word in first_column(section("Why messages are dropped")) if word != "messages dropped"]
     lost = lost_messages({"NODE": StreamCounters()})
-    assert sorted(named) == sorted([*DROP_REASONS, *lost])
+    assert sorted(named) == sorted([*DROP_REASONS, NOT_LOGGED, *lost])
 
 
 def test_the_exit_statuses() -> None:

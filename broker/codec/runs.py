@@ -92,6 +92,11 @@ class Run:
         self._other = b""
         self._messages: list[Message] | None = None
 
+    @property
+    def payload_size(self) -> int:
+        """Bytes of each payload."""
+        return self.packet_size - self._head_size
+
     def encoded(self, version: int) -> bytes:
         """The packets for a receiver of this protocol version: as received, or encoded once for the other form."""
         if (version < 5) == (self.version < 5):

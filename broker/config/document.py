@@ -138,6 +138,8 @@ def _yaml_value(key: Key) -> str:
             return "true" if value else "false"
         case AddressText():
             return f'"{value}"'
+        case Sequence(of=Text()):
+            return "[" + ", ".join(f'"{item}"' for item in value) + "]"
         case Sequence() | Sections():
             return "[" + ", ".join(str(item) for item in value) + "]"
         case Text():

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from broker.config.addresses import HOST_NAME, UNSPECIFIED_HOSTS, Address
 from broker.config.installed import installed_plugins
 from broker.config.schema import keys_of
 from broker.config.setting import AddressText, Section, Sections
 from broker.config.settings import Settings
+
+
+@runtime_checkable
+class HasRules(Protocol):
+    """A plugin's settings class with rules between its keys."""
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        """Every broken rule as (key below the plugin's, text)."""
 
 
 def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -31,6 +39,11 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
         for name in api_listener.allowed_hosts:
             if not HOST_NAME.fullmatch(name):
                 yield f"api.http[{index}].allowed_hosts", f'"{name}" is not a host name; for example gmqttd.example.com'
+    for name in settings.plugin_order:
+        section = getattr(settings.plugins, name, None)
+        if name in installed_plugins() and isinstance(section, HasRules):
+            for key, text in section.broken_rules():
+                yield f"plugins.{name}.{key}", text
     taken: dict[str, Address] = {}
     for key, address in _listening(settings, ""):
         for other_key, other in taken.items():

@@ -45,7 +45,6 @@ class ActiveSegment:
         self._node = node
         self._segment_bytes = segment_bytes
         self._syncs = syncs
-        self._log_id = b""
         self._descriptor = -1
         self._is_empty = True
 
@@ -62,11 +61,15 @@ class ActiveSegment:
         descriptor = self._files.create(self._folder / segment_name(next_offset), header)
         self.close()
         self._descriptor = descriptor
-        self._log_id = UUID(log_id).bytes
         self.next_offset = next_offset
         self.size = len(header)
         self._is_empty = True
         return self.size
+
+    def begin_next(self, log_id: str) -> int:
+        """Begin a segment behind the last record, unless the present one has none. Returns the size of its header, or 0.
+        Raises OSError."""
+        return 0 if self._is_empty else self.begin(log_id, self.next_offset)
 
     def close(self) -> None:
         if self._descriptor >= 0:

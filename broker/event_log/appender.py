@@ -18,7 +18,10 @@ class Appender:
     records    number of records that wait
     time_ns    of the last record: wall time that does not step back
     commit     number of the commit (broker/session/commits.py) that ends when they are on disk; 0 for none
-    is_urgent  somebody waits for them
+    is_urgent  they are to be written at once: somebody waits for them, or a block is full
+    is_timed   the writer will look after them later, whatever comes
+    is_busy    the writer writes. It takes what waits when it is done
+    is_stopped   the disk takes no records, and what would be appended is dropped: `lost` counts it
     """
 
     def __init__(self, time_ns: int) -> None:
@@ -26,6 +29,10 @@ class Appender:
         self.records = 0
         self.commit = 0
         self.is_urgent = False
+        self.is_timed = False
+        self.is_busy = False
+        self.is_stopped = False
+        self.lost = 0
         self.time_ns = time_ns
         self._open = BlockBuilder()
         self._closed: list[BlockBuilder] = []
@@ -39,6 +46,9 @@ class Appender:
 
     def append(self, topic: bytes, payload: bytes, flags: int, publisher: tuple[str, str, str], extra: bytes) -> None:
         """As BlockBuilder.add."""
+        if self.is_stopped:
+            self.lost += 1
+            return
         block = self._open
         size = block.size
         block.add(topic, payload, flags, publisher, extra, self.time_ns)
@@ -46,11 +56,15 @@ class Appender:
         self.bytes += block.size - size
         if block.size >= BLOCK_BYTES:
             self._close()
+            self.is_urgent = True
 
     def append_run(
         self, topic: bytes, packets: bytes, count: int, payload_size: int, publisher: tuple[str, str, str]
     ) -> None:
         """As BlockBuilder.add_run."""
+        if self.is_stopped:
+            self.lost += count
+            return
         block = self._open
         size = block.size
         block.add_run(topic, packets, count, payload_size, publisher, self.time_ns)
@@ -58,13 +72,14 @@ class Appender:
         self.bytes += block.size - size
         if block.size >= BLOCK_BYTES:
             self._close()
+            self.is_urgent = True
 
     def _close(self) -> None:
         self._closed.append(self._open)
         self._open = BlockBuilder()
 
     def take(self) -> list[BlockBuilder]:
-        """All blocks that wait, in order. `commit` and `is_urgent` are reset."""
+        """All blocks that wait, in order. `commit`, `is_urgent` and `is_timed` are reset."""
         if self._open.records:
             self._close()
         taken = self._closed
@@ -73,4 +88,5 @@ class Appender:
         self.records = 0
         self.commit = 0
         self.is_urgent = False
+        self.is_timed = False
         return taken

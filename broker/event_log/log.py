@@ -1,7 +1,7 @@
-"""The event log of this node: appends, and the interface for readers.
+"""The event log of this node: its segments, and the interface for readers.
 
-Records get their offsets when the writer takes them. Readers see what the writer has finished: `next_offset`. With sync
-`commit` and `interval` that is on disk.
+Records get their offsets when the writer takes them. Readers see what is written: `next_offset`. With sync `commit` and
+`interval` that is on disk.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
-from broker.event_log.active import ActiveSegment, Failure, Written
+from broker.event_log.active import ActiveSegment, Written
 from broker.event_log.appender import Appender
-from broker.event_log.block import HEADER_BYTES, NO_EXPIRY, RETAIN_FLAG, encode_extra, is_whole, read_header
+from broker.event_log.block import NO_EXPIRY, RETAIN_FLAG, encode_extra
 from broker.event_log.files import Files
 from broker.event_log.holds import HOLDS_MAX, NAME_BYTES_MAX, Hold, Holds, encode_holds
 from broker.event_log.identity import LogIdentity, gaps_between
 from broker.event_log.index import Segment
-from broker.event_log.reading import DamagedBlock, offset_at, pick_blocks
+from broker.event_log.log_writer import LINGER_SECONDS, LogWriter
+from broker.event_log.reading import DamagedBlock
 from broker.event_log.recovery import (
     HOLDS_FILE,
     Damaged,
@@ -32,17 +34,21 @@ from broker.event_log.recovery import (
     lock_folder,
     recover,
     save_identity,
+    set_aside,
 )
+from broker.event_log.retention import Limits, newest_is_over, segments_to_remove
 from broker.event_log.segment import segment_name
+from broker.event_log.segment_reader import find_offset, read_blocks
 from broker.event_log.selection import Selection
 from broker.event_log.settings import EventLogSettings
-from broker.event_log.writer import Writer
+from broker.event_log.tap import LogTap
+from broker.event_log.writer_thread import WriterThread
+from broker.server.logging import get_logger
 
 ANSWER_BYTES_DEFAULT: Final = 4 * 2**20
 ANSWER_BYTES_MAX: Final = 16 * 2**20
-PIECE_BYTES: Final = 2**20  # of a segment that is read at once
 READS_AT_ONCE: Final = 2
-SCANNED_BYTES_MAX: Final = 64 * 2**20  # that one read looks at for the blocks of its topics
+RETENTION_SECONDS: Final = 10.0  # between two looks for segments that are to be removed
 
 
 class LogFault(Exception):
@@ -57,6 +63,10 @@ class OutOfRange(LogFault):
     """The offset is not in first_offset..next_offset."""
 
 
+class NotWritten(LogFault):
+    """The disk does not take the records."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogState:
     """first_offset  of the first record that is kept
@@ -66,7 +76,7 @@ class LogState:
     stopped       why records are not written now; "" while they are
     damaged       segments that were set aside since the start
     holds_released  by the retention, since the start
-    records_lost  that were to be logged while the log was stopped, since the start
+    records_lost  that were to be logged while the disk took none, since the start
     """
 
     node: str
@@ -88,7 +98,7 @@ class EventLog:
     """`await start()` first; everything on one loop; `await stop()` last.
 
     node, log_id  what offsets belong to
-    appender      records that wait for the writer; `tap.LogTap` appends there too
+    appender      records that wait for the writer; LogTap appends there too
     """
 
     def __init__(
@@ -103,19 +113,30 @@ class EventLog:
         self.appender = Appender(0)
         self.wall_ns = wall_ns
         self._settings = settings
+        self._retention = Limits(settings.retention.age, settings.retention.bytes)
+        self._hold_limits = Limits(settings.hold.max_age, settings.hold.max_bytes)
         self._folder = Path(settings.dir)
         self._files = Files() if files is None else files
         self._loop = asyncio.get_running_loop()
+        self._log = get_logger("event_log")
+        self._thread = WriterThread(self._loop)
         self._active = ActiveSegment(self._folder, self._files, node, settings.segment_bytes, settings.sync != "none")
+        self.writer = LogWriter(
+            self._thread,
+            self._active,
+            self.appender,
+            LINGER_SECONDS if settings.sync == "commit" else settings.sync_interval,
+            settings.on_full == "refuse_publishes",
+            self._wrote,
+            self._begun,
+        )
         self._readers = ThreadPoolExecutor(READS_AT_ONCE, "event-log-read")
         self._identity = LogIdentity("", node, settings.sync, "")
         self._segments: list[Segment] = []
         self._holds = Holds()
         self._holds_released = 0
         self._damaged: list[Damaged] = []
-        self._waiting: list[asyncio.Future[None]] = []  # for records in the appender
-        self._writing: list[asyncio.Future[None]] = []  # for records that the writer has
-        self._is_writing = False
+        self._retention_timer: asyncio.TimerHandle | None = None
         self._lock = -1
 
     # --- start and stop ---
@@ -123,55 +144,50 @@ class EventLog:
     async def start(self) -> Recovered:
         """Lock the folder, check the segments, go on behind the last record. Raises OSError, FolderInUse."""
         self._lock = lock_folder(self._folder)
-        self._writer = Writer(self._loop)
-        found: Recovered = await self._in_writer(recover, self._folder, self._files, self.node, self._settings.sync)
-        self.log_id = found.identity.log_id
+        self._thread.start()
+        found: Recovered = await self._thread.result(recover, self._folder, self._files, self.node, self._settings.sync)
         self._identity = found.identity
+        self._set_log_id(found.identity.log_id)
         self._segments = found.segments
         self._holds = found.holds
         self._damaged = list(found.damaged)
-        time_ns = found.segments[-1].last_time_ns if found.segments else 0
-        self.appender = Appender(time_ns)
+        self.appender.time_ns = found.segments[-1].last_time_ns if found.segments else 0
         if found.is_open:
-            await self._in_writer(self._active.open, found.segments[-1])
+            await self._thread.result(self._active.open, found.segments[-1])
         else:
             if found.segments and found.segments[-1].first_offset == found.next_offset:
-                found.segments.pop()  # an empty segment, which is begun anew
-            size = await self._in_writer(self._active.begin, self.log_id, found.next_offset)
-            self._segments.append(Segment(found.next_offset, found.next_offset, time_ns, time_ns, size))
-        await self._in_writer(self._save_identity, self._identity_now())
+                found.segments.pop()  # it is empty, and is begun anew
+            size = await self._thread.result(self._active.begin, self.log_id, found.next_offset)
+            self._add_segment(found.next_offset, size)
+        await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
         await self._save_holds()
+        self._retain()
         return found
 
     async def stop(self) -> None:
         """Write what waits, and mark the log as stopped gracefully. Does nothing a second time."""
         if self._lock < 0:
             return
+        if self._retention_timer is not None:
+            self._retention_timer.cancel()
         if self._segments:
-            await self.flush()
-            newest = self._segments[-1]
-            await self._in_writer(self._active.seal, newest)
-            await self._in_writer(self._save_identity, clean_identity(self._identity_now(), newest.end_offset))
+            try:
+                await self.writer.flush()
+                newest = self._segments[-1]
+                await self._thread.result(self._active.seal, newest)
+                stopped = clean_identity(self._identity_now(), newest.end_offset)
+                await self._thread.result(save_identity, self._folder, self._files, stopped)
+            except OSError as error:
+                self._log.error("the event log was not stopped cleanly", error=str(error))
+        self.writer.close()
         self._readers.shutdown()
-        self._writer.stop()
+        self._thread.stop()
         self._active.close()
         os.close(self._lock)
         self._lock = -1
 
-    async def _in_writer(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Run work(*arguments) in the writer's thread, after all that it has to do. Raises what it raises."""
-        done: asyncio.Future[Any] = self._loop.create_future()
-
-        def finish(result: Any) -> None:
-            if done.cancelled():
-                return
-            if isinstance(result, Exception):
-                done.set_exception(result)
-            else:
-                done.set_result(result)
-
-        self._writer.submit(work, arguments, finish)
-        return await done
+    def _set_log_id(self, log_id: str) -> None:
+        self.log_id = self.writer.log_id = log_id
 
     def _identity_now(self) -> LogIdentity:
         self._identity = replace(
@@ -182,12 +198,13 @@ class EventLog:
         )
         return self._identity
 
-    def _save_identity(self, identity: LogIdentity) -> None:
-        save_identity(self._folder, self._files, identity)
-
     async def _save_holds(self) -> None:
+        """Raises NotWritten."""
         content = encode_holds(self.log_id, self._holds, self._holds_released)
-        await self._in_writer(self._files.replace, self._folder / HOLDS_FILE, content)
+        try:
+            await self._thread.result(self._files.replace, self._folder / HOLDS_FILE, content)
+        except OSError as error:
+            raise NotWritten(f"the holds of node {self.node} cannot be written: {error.strerror}") from error
 
     # --- appends ---
 
@@ -209,56 +226,77 @@ class EventLog:
         properties  the encoded MQTT 5 properties that a server forwards, without their length
         """
         extra = encode_extra(expiry, properties) if properties or expiry != NO_EXPIRY else b""
+        flags = qos | (RETAIN_FLAG if retain else 0)
         self.appender.set_time(self.wall_ns())
-        self.appender.append(
-            topic, payload, qos | (RETAIN_FLAG if retain else 0), (client_id, user_name, origin), extra
-        )
+        self.appender.append(topic, payload, flags, (client_id, user_name, origin), extra)
 
     async def flush(self) -> int:
-        """Wait until everything that was appended can be read. Returns next_offset."""
-        if self.appender.records:
-            done: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append(done)
-            self.write()
-            await done
-        elif self._is_writing:
-            done = self._loop.create_future()
-            self._writing.append(done)
-            await done
+        """Wait until everything that was appended can be read. Returns next_offset. Raises NotWritten."""
+        if self.appender.is_stopped:
+            raise NotWritten(f"node {self.node} logs nothing at present: {self.writer.stopped}")
+        try:
+            await self.writer.flush()
+        except OSError as error:
+            raise NotWritten(f"node {self.node} cannot log: {error.strerror or error}") from error
         return self.next_offset
 
-    def write(self) -> None:
-        """Hand the records that wait to the writer, unless it is busy: then they follow at once when it is done."""
-        if self._is_writing or not self.appender.records:
-            return
-        self._is_writing = True
-        self._writing, self._waiting = self._waiting, []
-        self._writer.submit(self._active.write, (self.log_id, self.appender.take()), self._written)
+    def attach(self, tap: LogTap) -> None:
+        """Acknowledgements and publishers wait in this tap, which appends to `appender`."""
+        self.writer.tap = tap
 
-    def _written(self, result: tuple[list[Written], Failure | None]) -> None:
-        written, _failure = result
+    def _wrote(self, written: list[Written]) -> None:
         for item in written:
             if item.new_segment:
-                self._next_segment(item.header.offset, item.new_segment)
+                self._begun(item.new_segment)
             self._segments[-1].add(item.header)
-        self._is_writing = False
-        done, self._writing = self._writing, []
-        for waiter in done:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._waiting:
-            self.write()
 
-    def _next_segment(self, first_offset: int, header_size: int) -> None:
-        """The writer has begun a segment. The one before is complete."""
+    def _begun(self, header_size: int) -> None:
+        """The writer has begun a segment behind the last record. The one before is complete."""
         before = self._segments[-1]
-        time_ns = before.last_time_ns
-        self._segments.append(Segment(first_offset, first_offset, time_ns, time_ns, header_size))
-        self._writer.submit(self._active.seal, (before,), self._done)
-        self._writer.submit(self._save_identity, (self._identity_now(),), self._done)
+        if before.first_offset == before.end_offset:  # it was empty, and its file was replaced
+            self._segments.pop()
+        else:
+            self._thread.submit(self._active.seal, (before,), self._done)
+        self._add_segment(before.end_offset, header_size)
+        self._thread.submit(save_identity, (self._folder, self._files, self._identity_now()), self._done)
 
-    def _done(self, result: Any) -> None:
-        """The end of work that the log can do without."""
+    def _add_segment(self, first_offset: int, header_size: int) -> None:
+        time_ns = self._segments[-1].last_time_ns if self._segments else self.appender.time_ns
+        self._segments.append(Segment(first_offset, first_offset, time_ns, time_ns, header_size))
+
+    def _done(self, result: object) -> None:
+        """The end of work without which the next start only takes longer."""
+        if isinstance(result, Exception):
+            self._log.warning("a file of the event log could not be written", error=str(result))
+
+    # --- retention ---
+
+    def _retain(self) -> None:
+        """Remove what is past the retention; begin a new segment when all of the newest one is."""
+        self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
+        now_ns = self.wall_ns()
+        if newest_is_over(self._segments, now_ns, self._retention) and not self.writer.stopped:
+            self._thread.submit(self._active.begin_next, (self.log_id,), self._next_begun)
+        count = segments_to_remove(self._segments, now_ns, self._retention, self._hold_limits, self._holds.lowest())
+        if not count:
+            return
+        removed, self._segments = self._segments[:count], self._segments[count:]
+        released = self._holds.remove_below(self.first_offset)
+        for hold in released:
+            self._log.warning(
+                "a hold is past its limits and was released", group=hold.group, query=hold.query, offset=hold.offset
+            )
+        self._holds_released += len(released)
+        self._thread.submit(self._active.remove, (removed,), self._done)
+        if released:
+            content = encode_holds(self.log_id, self._holds, self._holds_released)
+            self._thread.submit(self._files.replace, (self._folder / HOLDS_FILE, content), self._done)
+
+    def _next_begun(self, result: int | Exception) -> None:
+        if isinstance(result, Exception):
+            self._done(result)
+        elif result:
+            self._begun(result)
 
     # --- for readers ---
 
@@ -283,11 +321,11 @@ class EventLog:
             last_time_ns=0 if is_empty else last.last_time_ns,
             bytes=sum(segment.size for segment in segments),
             segments=len(segments),
-            stopped="",
+            stopped=self.writer.stopped,
             holds=tuple(self._holds.all()),
             damaged=tuple(self._damaged),
             holds_released=self._holds_released,
-            records_lost=0,
+            records_lost=self.appender.lost,
         )
 
     async def read(
@@ -310,62 +348,52 @@ class EventLog:
         room = min(max_bytes or ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX)
         topics = Selection(filters) if filters else None
         segment = self._segment_of(start)
-        try:
-            return await self._loop.run_in_executor(
-                self._readers, self._read, segment, segment.size, start, end, room, topics
-            )
-        except FileNotFoundError:
-            raise OutOfRange(f"offset {start} is not in the log of node {self.node} any more") from None
-
-    def _read(
-        self, segment: Segment, size: int, start: int, end: int, room: int, topics: Selection | None
-    ) -> tuple[bytes, int]:
-        """In a thread of the readers."""
-        position = segment.position_of(start)
-        scanned_end = position + SCANNED_BYTES_MAX
-        parts: list[bytes] = []
-        taken = 0
-        wanted = 0
-        start = max(start, segment.first_offset)
-        with self._path(segment).open("rb", buffering=0) as file:
-            while position < min(size, scanned_end):
-                piece = os.pread(file.fileno(), min(max(PIECE_BYTES, wanted), size - position), position)
-                picked = pick_blocks(piece, start, end, room - taken, not taken, topics)
-                parts += [piece[at:to] for at, to in picked.parts]
-                taken += picked.size
-                position += picked.used
-                start = max(start, picked.next_offset)
-                if picked.done:
-                    break
-                if picked.wanted <= len(piece) and not picked.used:
-                    raise DamagedBlock(f"the block at {position} is not complete")
-                wanted = picked.wanted
-        return b"".join(parts), start
+        blocks, next_offset = await self._in_reader(segment, read_blocks, start, end, room, topics)
+        return blocks, next_offset
 
     async def find(self, log_id: str, time_ns: int) -> int:
-        """Offset of the first record of this Unix time or later; next_offset when there is none."""
+        """Offset of the first record of this Unix time or later; next_offset when there is none. Raises LogFault."""
         self._check_log_id(log_id)
         next_offset = self.next_offset
         for segment in self._segments:
             if segment.end_offset > segment.first_offset and segment.last_time_ns >= time_ns:
-                return await self._loop.run_in_executor(self._readers, self._find, segment, segment.size, time_ns)
+                return int(await self._in_reader(segment, find_offset, time_ns))
         return next_offset
 
-    def _find(self, segment: Segment, size: int, time_ns: int) -> int:
-        """In a thread of the readers."""
-        position = segment.position_at(time_ns)
-        with self._path(segment).open("rb", buffering=0) as file:
-            while position < size:
-                header = read_header(os.pread(file.fileno(), HEADER_BYTES, position))
-                if header is None:
-                    raise DamagedBlock(f"no block begins at {position}")
-                if header.last_time_ns >= time_ns:
-                    block = os.pread(file.fileno(), header.size, position)
-                    if not is_whole(block, 0, header):
-                        raise DamagedBlock(f"the block at {position} does not have its checksum")
-                    return offset_at(block, 0, header, time_ns)
-                position += header.size
-        return segment.end_offset
+    async def _in_reader(self, segment: Segment, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Run work(path, segment, size, *arguments) in a thread of the readers. Raises LogFault."""
+        path = self._folder / segment_name(segment.first_offset)
+        log_id = self.log_id
+        try:
+            return await self._loop.run_in_executor(self._readers, work, path, segment, segment.size, *arguments)
+        except FileNotFoundError:
+            raise OutOfRange(f"offset {segment.first_offset} is not in the log of node {self.node} any more") from None
+        except DamagedBlock as fault:
+            if log_id == self.log_id and segment in self._segments:
+                await self._set_aside(segment, str(fault))
+            raise WrongLogId(
+                f"segment {path.name} of node {self.node} is damaged ({fault}) and was set aside; "
+                f"the log has the id {self.log_id} from now on"
+            ) from fault
+        except OSError as error:
+            raise LogFault(f"segment {path.name} of node {self.node} cannot be read: {error.strerror}") from error
+
+    async def _set_aside(self, segment: Segment, fault: str) -> None:
+        """Take a damaged segment out of the log. What it had is lost for readers: the log gets another id."""
+        self._log.error("a damaged segment was set aside", segment=segment.first_offset, fault=fault)
+        is_newest = segment is self._segments[-1]
+        self._set_log_id(str(uuid4()))
+        self._holds = Holds()
+        if is_newest:
+            size = await self._thread.result(self._active.begin_next, self.log_id)
+            if size:
+                self._begun(size)
+        self._segments.remove(segment)
+        self._damaged.append(
+            await self._thread.result(set_aside, self._folder, self._files, segment.first_offset, fault)
+        )
+        await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
+        await self._save_holds()
 
     def _segment_of(self, offset: int) -> Segment:
         """The segment with this record, or the next one where records are missing."""
@@ -373,14 +401,13 @@ class EventLog:
         at = bisect_right(segments, offset, key=lambda segment: segment.first_offset) - 1
         return segments[at] if offset < segments[at].end_offset else segments[at + 1]
 
-    def _path(self, segment: Segment) -> Path:
-        return self._folder / segment_name(segment.first_offset)
-
     def _check_log_id(self, log_id: str) -> None:
         if log_id != self.log_id:
             raise WrongLogId(
                 f"the log of node {self.node} has the id {self.log_id}, not {log_id}; its offsets are others"
             )
+
+    # --- holds ---
 
     async def hold(self, group: str, query: str, log_id: str, offset: int) -> None:
         """Keep the records from `offset` on for a query of a group, up to the settings `hold`. A hold moves forward only.

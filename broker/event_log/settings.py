@@ -148,6 +148,12 @@ class EventLogSettings:
                     check_topic_filter(topic_filter.encode())
                 except MqttError as error:
                     yield f"{name}[{index}]", f'"{topic_filter}" is not a topic filter: {error.text}'
+                else:
+                    if topic_filter.startswith("$share/"):
+                        yield (
+                            f"{name}[{index}]",
+                            f'"{topic_filter}" is shared; name the topic filter without $share/name/',
+                        )
         if not self.topics:
             yield "topics", 'the list is empty, so nothing would be logged; for example ["#"]'
         retention, hold = self.retention, self.hold

@@ -13,7 +13,7 @@ from broker.codec.reason_codes import TOPIC_NAME_INVALID
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import decode_varint
 from broker.context import Context
-from broker.counters import DROP_EXPIRED, DROP_FROM_PEER_INVALID, DROP_GROUP_GONE, DROP_RETAINED_FULL
+from broker.counters import DROP_EXPIRED, DROP_FROM_PEER_INVALID, DROP_GROUP_GONE, DROP_LOG_FULL, DROP_RETAINED_FULL
 from broker.errors import MalformedPacket, MqttError
 from broker.hooks import NO_GROUPS, Peer
 from broker.message import NEVER, Message
@@ -234,6 +234,9 @@ class Router:
         """As `route`, for a run of a client."""
         tap = self.context.tap
         if tap is not None:
+            if tap.is_full and tap.keeps(run.topic):
+                self.context.counters.drop_of_topic(DROP_LOG_FULL, run.count, run.topic)
+                return
             tap.published_run(run, publisher, now)
         if not route.whole_runs:
             for message in run.messages():

@@ -17,6 +17,7 @@ from broker.codec.reason_codes import (
     NO_MATCHING_SUBSCRIBERS,
     PACKET_IDENTIFIER_NOT_FOUND,
     QOS_NOT_SUPPORTED,
+    QUOTA_EXCEEDED,
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
     SERVER_UNAVAILABLE,
@@ -25,7 +26,9 @@ from broker.codec.reason_codes import (
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
+from broker.counters import DROP_LOG_FULL
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
+from broker.hooks import Tap
 from broker.message import NEVER, Message
 from broker.session.aliases import resolve_alias
 from broker.session.control import handle_connect, handle_control_packet
@@ -379,7 +382,11 @@ class Connection(Output):
         if broker.maximum_qos < 1:
             raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")
         broker.counters.count_received(1)
-        message = Message(data[body + 2 : topic_end], data[payload_at:end], 1, False, b"", NEVER, self.client_id)
+        topic = data[body + 2 : topic_end]
+        tap = broker.tap
+        if tap is not None and tap.is_full and self._refuse(tap, topic, 1, packet_id):
+            return
+        message = Message(topic, data[payload_at:end], 1, False, b"", NEVER, self.client_id)
         message.head = data[start:topic_end]
         message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
         message.head_version = 4 if version < 5 else 5
@@ -420,6 +427,9 @@ class Connection(Output):
                     RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
                 )
         self.broker.counters.count_received(publish.qos)
+        tap = self.broker.tap
+        if tap is not None and tap.is_full and self._refuse(tap, topic, publish.qos, publish.packet_id):
+            return
         expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
         message = Message(
             topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, self.client_id
@@ -433,6 +443,23 @@ class Connection(Output):
                 # A message that is refused above does not count as received: it is refused again after a reconnect.
                 session.note_received(publish.packet_id)
                 self.broker.commits.acknowledge(self, encode_pubrec(publish.packet_id, reason_code, self.version))
+
+    def _refuse(self, tap: Tap, topic: bytes, qos: int, packet_id: int) -> bool:
+        """Refuse a PUBLISH that a full tap would keep. False for QoS 1 and 2 of MQTT 3.1.1, which cannot be refused."""
+        broker = self.broker
+        broker.router.lookup(topic)  # an invalid topic name is an error all the same
+        if not tap.keeps(topic) or (qos and self.version < 5):
+            return False
+        if qos == 0:
+            broker.counters.drop_of_topic(DROP_LOG_FULL, 1, topic)
+            return True
+        encode = encode_puback if qos == 1 else encode_pubrec
+        answer = encode(packet_id, QUOTA_EXCEEDED, self.version)
+        if self.acks_waiting:
+            broker.commits.acknowledge(self, answer)  # in order [MQTT-4.6.0-2]
+        else:
+            self.write_packets(answer, 1)
+        return True
 
     def _receive_ack(self, kind: int, first: int, data: bytes, body: int, end: int) -> None:
         """Handle PUBACK, PUBREC, PUBREL or PUBCOMP."""

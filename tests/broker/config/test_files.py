@@ -163,7 +163,7 @@ def test_every_key_is_documented() -> None:
     for path, key in walk(Settings):
         if isinstance(key.setting.kind, Section | Sections) or key.setting.source is not Source.EXTENSION:
             continue
-        assert path.startswith(("mqtt.", "plugins.federation.", "log.", "api.")), path
+        assert path.startswith(("mqtt.", "plugins.event_log.", "plugins.federation.", "log.", "api.")), path
 
 
 def test_an_address_of_the_api_is_required() -> None:

@@ -90,7 +90,10 @@ def test_keys_without_a_value_are_not_set() -> None:
             "mqtt: {max_inflght: 3}\n",
             "x.yml:1: mqtt.max_inflght: unknown key; the nearest known one is mqtt.max_inflight",
         ),
-        ("node_name: a\n", "x.yml:1: node_name: unknown key here; it belongs at plugins.federation.node_name"),
+        (
+            "node_name: a\n",
+            "x.yml:1: node_name: unknown key here; it belongs at plugins.event_log.node_name or plugins.federation.node_name",
+        ),
         ("mqtt: 5\n", 'x.yml:1: mqtt: "5" is not a mapping; its keys are session_expiry'),
         ("log: [a]\n", "x.yml:1: log: a list is not a mapping; its keys are level, format, clients, dump_packet"),
         (
@@ -123,9 +126,12 @@ def test_keys_without_a_value_are_not_set() -> None:
         ),
         (
             "plugin_order:\n- zz\n",
-            'x.yml:2: plugin_order[0]: no plugin "zz" is installed; installed are admin, federation',
+            'x.yml:2: plugin_order[0]: no plugin "zz" is installed; installed are admin, event_log, federation',
         ),
-        ("plugins: {zz: {a: 1}}\n", "x.yml:1: plugins.zz: unknown key; known here are auth, federation, prometheus"),
+        (
+            "plugins: {zz: {a: 1}}\n",
+            "x.yml:1: plugins.zz: unknown key; known here are auth, event_log, federation, prometheus",
+        ),
         (
             "listeners: []\n",
             'x.yml:1: listeners: the list is empty, so no client could connect; for example [{address: ":1883"}]',

@@ -1,4 +1,4 @@
-"""The thread that writes the log. It has one work at a time; the loop hears of the end of each."""
+"""The thread that changes the files of the log. It has one work at a time; the loop hears of the end of each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from queue import SimpleQueue
 from typing import Any
 
 
-class Writer:
-    """Runs work in order, in a thread of its own. `done` is called on the loop with the result, or with the OSError."""
+class WriterThread:
+    """Runs work in order. `done` is called on the loop with the result, or with the exception."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -18,11 +18,28 @@ class Writer:
             SimpleQueue()
         )
         self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def submit(self, work: Callable[..., Any], arguments: tuple[Any, ...], done: Callable[[Any], None]) -> None:
         """Run work(*arguments) after all that was submitted before."""
         self._queue.put((work, arguments, done))
+
+    async def result(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Run work(*arguments) after all that was submitted before. Returns its result, raises its error."""
+        done: asyncio.Future[Any] = self._loop.create_future()
+
+        def finish(result: Any) -> None:
+            if done.cancelled():
+                return
+            if isinstance(result, Exception):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+        self.submit(work, arguments, finish)
+        return await done
 
     def stop(self) -> None:
         """End the thread after all work that was submitted. Waits for it."""
@@ -36,4 +53,7 @@ class Writer:
                 result = work(*arguments)
             except Exception as error:  # of any kind: the owner decides, and the thread lives
                 result = error
-            self._loop.call_soon_threadsafe(done, result)
+            try:
+                self._loop.call_soon_threadsafe(done, result)
+            except RuntimeError:  # the loop was closed before the log was stopped
+                return

@@ -1,0 +1,117 @@
+"""What is published on this node goes to the event log. Every message passes here, so the module is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.broker import Broker
+from broker.codec.runs import Run
+from broker.event_log.appender import Appender
+from broker.event_log.block import NO_EXPIRY, RETAIN_FLAG, encode_extra
+from broker.event_log.selection import Selection
+from broker.hooks import Tap
+from broker.message import NEVER, Message
+from broker.publisher import Publisher
+from broker.server.turns import TurnEnd
+from broker.session.output import Output
+
+WAITING_BYTES_MAX: Final = 16 * 2**20  # of records that wait for the writer; then publishers are held
+
+
+class LogTap(Tap):
+    """is_forced  everything is logged, whatever the topics are: set while a pipeline publishes
+
+    With `waits` acknowledgements wait until the record of their message is on disk.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        appender: Appender,
+        selection: Selection,
+        wall_ns: Callable[[], int],
+        flush_soon: Callable[[], None],
+        waits: bool,
+    ) -> None:
+        super().__init__()
+        self.is_forced = False
+        self._broker = broker
+        self._appender = appender
+        self._selection = selection
+        self._wall_ns = wall_ns
+        self._flush_soon = flush_soon
+        self._waits = waits
+        self._now = -1.0
+        self._held: dict[Publisher, None] = {}
+
+    def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
+        if not self.keeps(message.topic):
+            return
+        appender = self._appender
+        if now != self._now:
+            self._now = now
+            appender.set_time(self._wall_ns())
+        extra = b""
+        if message.properties or message.expires_at != NEVER:
+            expiry = NO_EXPIRY if message.expires_at == NEVER else max(0, round(message.expires_at - now))
+            extra = encode_extra(expiry, message.properties)
+        user_name = publisher.username if isinstance(publisher, Output) else ""
+        flags = message.qos | RETAIN_FLAG if message.retain else message.qos
+        appender.append(message.topic, message.payload, flags, (message.client_id, user_name, ""), extra)
+        if publisher is not None:
+            if message.qos and (self._waits or self.is_full) and appender.commit == 0 and not appender.is_stopped:
+                appender.commit = self._broker.commits.begin()
+                appender.is_urgent = True
+            if appender.bytes >= WAITING_BYTES_MAX or self.is_full:
+                self._hold(publisher)
+
+    def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
+        if not self.keeps(run.topic):
+            return
+        appender = self._appender
+        if now != self._now:
+            self._now = now
+            appender.set_time(self._wall_ns())
+        user_name = publisher.username if isinstance(publisher, Output) else ""
+        appender.append_run(
+            run.topic, run.encoded(run.version), run.count, run.payload_size, (run.client_id, user_name, "")
+        )
+        if publisher is not None and appender.bytes >= WAITING_BYTES_MAX:
+            self._hold(publisher)
+
+    def keeps(self, topic: bytes) -> bool:
+        return self._selection.has(topic) or self.is_forced
+
+    def _hold(self, publisher: Publisher) -> None:
+        """Hold a publisher until the writer takes what waits."""
+        if publisher not in self._held:
+            self._held[publisher] = None
+            self._broker.hold(publisher)
+
+    def taken(self) -> None:
+        """The writer has taken what waited."""
+        if self._held:
+            held = self._held
+            self._held = {}
+            for publisher in held:
+                self._broker.release(publisher)
+            self._flush_soon()
+
+    def finish(self, commit: int) -> None:
+        """The records of a commit are on disk."""
+        self._broker.commits.finish(commit)
+        self._flush_soon()
+
+
+class LogTurnEnd(TurnEnd):
+    """Has records written that wait at the end of a turn: now, or later if nobody waits for them."""
+
+    def __init__(self, appender: Appender, records_wait: Callable[[], None]) -> None:
+        self._appender = appender
+        self._records_wait = records_wait
+
+    def turn_ended(self, now: float) -> None:
+        appender = self._appender
+        if appender.records > 0 and not appender.is_busy and (appender.is_urgent or not appender.is_timed):
+            self._records_wait()
