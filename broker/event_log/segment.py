@@ -126,7 +126,7 @@ class Scan:
             return Verdict.WHOLE
         if not self.fault:
             self.fault = f"the block at {self.segment.size} is not complete"
-        return Verdict.DAMAGED if self._whole_block_follows(data, at + 1) else Verdict.TORN
+        return Verdict.DAMAGED if self._whole_block_follows(data, at) else Verdict.TORN
 
     def _receive_header(self, data: bytes) -> int:
         found = decode_segment_header(data)
