@@ -57,6 +57,7 @@ class FederationPlugin(Plugin):
         self._outlet_flush = OutletFlush(self.node.outlets, self._arm_timer)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
+        self._drained: asyncio.Event | None = None  # of a leave that waits for acknowledgements
 
     # --- start and stop
 
@@ -158,18 +159,24 @@ class FederationPlugin(Plugin):
 
         Other nodes end their streams to a node that leaves. These ends are not logged.
         """
-        end = self._loop.time() + DRAIN_SECONDS_MAX
-        while any(
-            sender.outbox.size or sender.outbox.on_way
-            for sender in self.node.senders.values()
-            if sender.state is State.STREAMING
-        ):
-            if self._loop.time() >= end:
-                self._log.warning("some events did not reach other nodes before the leave", seconds=DRAIN_SECONDS_MAX)
-                break
-            await asyncio.sleep(0.02)
+        drained = self._drained = self._drained or asyncio.Event()
+        self._look_whether_drained()
+        try:
+            await asyncio.wait_for(drained.wait(), DRAIN_SECONDS_MAX)
+        except TimeoutError:
+            self._log.warning("some events did not reach other nodes before the leave", seconds=DRAIN_SECONDS_MAX)
         for client in self._clients.values():
             client.expects_end = True
+
+    def _look_whether_drained(self) -> None:
+        """After each acknowledgement, and after each stream that was lost: nothing can be acknowledged there."""
+        if self._drained is None:
+            return
+        for sender in self.node.senders.values():
+            if sender.state is State.STREAMING and (sender.outbox.size or sender.outbox.on_way):
+                return
+        self._drained.set()
+        self._drained = None
 
     # --- turns and timers
 
@@ -180,10 +187,13 @@ class FederationPlugin(Plugin):
                 self._follow()
                 self._arm_timer()
                 break
+        self._look_whether_drained()
         self.server.flush_soon()
 
     def _acked(self) -> None:
         """An acknowledgement came on a direct stream. It seldom changes anything here."""
+        if self._drained is not None:
+            self._look_whether_drained()
         broker = self.server.broker
         if broker.reading_changes or broker.dirty:
             self.server.flush_soon()
@@ -208,6 +218,7 @@ class FederationPlugin(Plugin):
         self._outlet_flush.is_watched = False
         now = self.server.now()
         self.node.handle_timeout(now)
+        self._look_whether_drained()
         self._log_node_events()
         self._follow()
         self.server.turns.flush_now(now)  # deadlines may cause output for clients of this node

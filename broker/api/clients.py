@@ -9,6 +9,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker.api.errors import invalid_argument, not_found
+from broker.api.long_calls import LongCalls, Steps
 from broker.api.paging import page_bounds
 from broker.api.pb.admin_pb2 import (
     Client,
@@ -19,7 +20,6 @@ from broker.api.pb.admin_pb2 import (
     ListClientResponse,
 )
 from broker.api.pb.admin_pb2_grpc import ClientServiceServicer
-from broker.api.slices import Slices, Steps
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ NANOSECONDS: Final = 1_000_000_000
 
 
 class ClientService(ClientServiceServicer):
-    def __init__(self, server: Host, slices: Slices) -> None:
+    def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server
-        self._slices = slices
+        self._long_calls = long_calls
         self._log = get_logger("api")
 
     async def List(self, request: ListClientRequest, context: object) -> ListClientResponse:
-        return await self._slices.run(self._page(*page_bounds(request.page, request.page_size)))
+        return await self._long_calls.run(self._page(*page_bounds(request.page, request.page_size)))
 
     def _page(self, offset: int, count: int) -> Steps[ListClientResponse]:
         sessions = self._server.broker.sessions

@@ -10,10 +10,10 @@ import grpc
 
 from broker import __version__
 from broker.api.errors import ApiError
+from broker.api.long_calls import LongCalls
 from broker.api.method import INTERNAL_TEXT, ApiMethod, CallContext
 from broker.api.openapi import OpenApi
 from broker.api.route import Route, method_routes
-from broker.api.slices import Slices
 from broker.api.transcoding import read_request, write_response
 
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024  # of one request over gRPC (whose own default this is) and over REST
@@ -36,9 +36,9 @@ PLUGINS: Final = {
 class Gateway:
     """The routes of all registered methods."""
 
-    def __init__(self, slices: Slices, log: Any) -> None:
+    def __init__(self, long_calls: LongCalls, log: Any) -> None:
         self.routes: list[Route] = []
-        self._slices = slices
+        self._long_calls = long_calls
         self._log = log
         self._openapi = ""
 
@@ -88,7 +88,7 @@ class Gateway:
         """The JSON of the answer. Raises ApiError."""
         try:
             response = await route.method.call(read_request(route, path_fields, query, body), CallContext())
-            return await self._slices.run(write_response(response))
+            return await self._long_calls.run(write_response(response))
         except ApiError:
             raise
         except Exception as error:

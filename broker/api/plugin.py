@@ -17,6 +17,6 @@ class AdminPlugin(Plugin):
         if api is None:
             return
         services = admin_pb2.DESCRIPTOR.services_by_name
-        api.register(services["ClientService"], ClientService(self.server, api.slices))
-        api.register(services["SubscriptionService"], SubscriptionService(self.server, api.slices))
+        api.register(services["ClientService"], ClientService(self.server, api.long_calls))
+        api.register(services["SubscriptionService"], SubscriptionService(self.server, api.long_calls))
         api.register(services["PublishService"], PublishService(self.server))

@@ -18,8 +18,8 @@ from google.protobuf.descriptor import ServiceDescriptor
 from broker.api.gateway import Gateway
 from broker.api.grpc_server import GrpcServer
 from broker.api.http_server import HttpServer
+from broker.api.long_calls import LongCalls
 from broker.api.method import ApiMethod, Calls, service_methods
-from broker.api.slices import Slices
 from broker.config.settings import ApiListener, ApiSettings
 
 
@@ -28,9 +28,9 @@ class ApiServer:
 
     def __init__(self, settings: ApiSettings, log: Any) -> None:
         self.settings = settings
-        self.slices = Slices()
+        self.long_calls = LongCalls()
         self.calls = Calls()
-        self.gateway = Gateway(self.slices, log)
+        self.gateway = Gateway(self.long_calls, log)
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}
         self._http = HttpServer(self.gateway, log)

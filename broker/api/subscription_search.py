@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.api.errors import invalid_argument
+from broker.api.long_calls import Steps
 from broker.api.pb.admin_pb2 import (
     SUB_FILTER_TYPE_NON_SHARED,
     SUB_FILTER_TYPE_SHARED,
@@ -14,7 +15,6 @@ from broker.api.pb.admin_pb2 import (
     SUB_MATCH_TYPE_MATCH_UNSPECIFIED,
     FilterSubscriptionRequest,
 )
-from broker.api.slices import Steps
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter, check_topic_name, full_filter
 

@@ -10,6 +10,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from broker.api.clients import unknown_client, wanted
 from broker.api.errors import ApiError, invalid_argument, not_found
+from broker.api.long_calls import LongCalls, Steps
 from broker.api.paging import page_bounds
 from broker.api.pb.admin_pb2 import (
     FilterSubscriptionRequest,
@@ -22,7 +23,6 @@ from broker.api.pb.admin_pb2 import (
 )
 from broker.api.pb.admin_pb2 import Subscription as SubscriptionEntry
 from broker.api.pb.admin_pb2_grpc import SubscriptionServiceServicer
-from broker.api.slices import Slices, Steps
 from broker.api.subscription_search import Search
 from broker.codec.packets import SubscribeFilter
 from broker.codec.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, reason_name
@@ -44,12 +44,12 @@ REFUSAL_CODES: Final = {
 
 
 class SubscriptionService(SubscriptionServiceServicer):
-    def __init__(self, server: Host, slices: Slices) -> None:
+    def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server
-        self._slices = slices
+        self._long_calls = long_calls
 
     async def List(self, request: ListSubscriptionRequest, context: object) -> ListSubscriptionResponse:
-        return await self._slices.run(self._page(*page_bounds(request.page, request.page_size)))
+        return await self._long_calls.run(self._page(*page_bounds(request.page, request.page_size)))
 
     def _page(self, offset: int, count: int) -> Steps[ListSubscriptionResponse]:
         response = ListSubscriptionResponse()
@@ -68,7 +68,7 @@ class SubscriptionService(SubscriptionServiceServicer):
         return response
 
     async def Filter(self, request: FilterSubscriptionRequest, context: object) -> FilterSubscriptionResponse:
-        found = await self._slices.run(Search(request).run(self._server.broker.sessions))
+        found = await self._long_calls.run(Search(request).run(self._server.broker.sessions))
         return FilterSubscriptionResponse(subscriptions=[entry(subscription) for subscription in found])
 
     async def Subscribe(self, request: SubscribeRequest, context: object) -> SubscribeResponse:
@@ -80,7 +80,7 @@ class SubscriptionService(SubscriptionServiceServicer):
         if not request.subscriptions:
             raise invalid_argument("subscriptions is empty; it needs at least one with its topic_name")
         check_count("subscriptions", len(request.subscriptions))
-        return await self._slices.run(self._subscribe(session, request))
+        return await self._long_calls.run(self._subscribe(session, request))
 
     def _subscribe(self, session: Session, request: SubscribeRequest) -> Steps[SubscribeResponse]:
         server = self._server
@@ -123,7 +123,7 @@ class SubscriptionService(SubscriptionServiceServicer):
         if not request.topics:
             raise invalid_argument("topics is empty; it needs at least one full filter")
         check_count("topics", len(request.topics))
-        return await self._slices.run(self._unsubscribe(client_id, request))
+        return await self._long_calls.run(self._unsubscribe(client_id, request))
 
     def _unsubscribe(self, client_id: str, request: UnsubscribeRequest) -> Steps[Empty]:
         server = self._server

@@ -16,8 +16,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from broker.api.errors import invalid_argument
+from broker.api.long_calls import Steps
 from broker.api.route import Route
-from broker.api.slices import Steps
 from broker.api.strict_json import find_field, load_object
 
 INDENT: Final = "    "  # people read answers with curl as often as programs do

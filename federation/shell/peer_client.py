@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from broker.config.addresses import parse_address
 from federation.shell.direct_client import DirectConnection
-from federation.shell.direct_probe import ProbeConnection
 from federation.shell.go_client import GoCall
 from federation.shell.outlet_flush import PeerWriter
 from federation.stream.direct_client import DirectClient, DirectProbe
@@ -21,6 +20,7 @@ from federation.stream.stream_choice import StreamKind
 
 NOT_YET_JOINED: Final = "has not yet joined"
 """End of the refusal by a node that does not know this one as a member yet (wire-federation 2)."""
+PROBE_READ_BYTES: Final = 1024
 JOINING_SECONDS: Final = 5.0
 """Time after a member appears in which this refusal is no warning: the gossip of a join takes about a second."""
 
@@ -106,7 +106,8 @@ class PeerClient:
         self._connection = connection
         self.writer.direct = connection
         try:
-            await self._open(connection)
+            address = parse_address(self.sender.addr)
+            await self._loop.create_connection(lambda: connection, address.host, address.port)
         except OSError as error:
             core.connection_lost(f"cannot connect: {error.strerror or error}", self._loop.time())
             self._changed()
@@ -116,19 +117,24 @@ class PeerClient:
             self._changed()
 
     async def _connect_probe(self, core: DirectProbe) -> None:
-        probe = ProbeConnection(core, self._changed)
-        try:
-            await self._open(probe)
-            await probe.ended
-        except OSError:
-            return  # the next probe may find somebody
-        finally:
-            probe.close()
-
-    async def _open(self, protocol: asyncio.Protocol) -> None:
-        """Raises OSError."""
+        """Ask whether direct streams get through by now. Where nobody answers, the next probe may find somebody."""
         address = parse_address(self.sender.addr)
-        await self._loop.create_connection(lambda: protocol, address.host, address.port)
+        writer: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout_at(core.next_timeout()):
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                writer.write(core.data_to_send())
+                while not core.is_over:
+                    data = await reader.read(PROBE_READ_BYTES)
+                    if not data:
+                        return
+                    core.receive_data(data, self._loop.time())
+            self._changed()
+        except OSError:  # TimeoutError is one
+            return
+        finally:
+            if writer is not None:
+                writer.transport.abort()
 
     def _failed(self, error: Exception) -> None:
         self._log.error("fault in an event stream", node=self.sender.name, exc_info=error)

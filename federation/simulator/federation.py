@@ -21,6 +21,7 @@ FAILED_LIMIT: Final = 40.0
 RETURN_LIMIT: Final = 150.0
 """Seconds until everything agrees again after a return: reconnects and push-pulls come every 30 s, and may miss."""
 MESSAGE_LIMIT: Final = 45.0
+"""Seconds: a stream that was cut off for a short time may need its silence to be noticed."""
 LOSSY: Final = Faults(loss=0.03, duplication=0.03, delay_min=0.0005, delay_max=0.02)
 ROUGH: Final = Faults(loss=0.03, duplication=0.03, delay_min=0.0005, delay_max=0.02, pieces=0.2)
 
@@ -158,16 +159,18 @@ class Federation:
             payload = b"%d" % number
             self.do(host, lambda node, now, payload=payload: node.publish("t/a", payload, now))  # type: ignore[misc]
             sent.append(payload)
+        self.until_nothing_differs(lambda: self._message_difference(members, sent), MESSAGE_LIMIT, 1.0)
+
+    def until_nothing_differs(self, difference: Callable[[], str], limit: float, longer: float) -> None:
+        """Let time pass until there is no difference ("") any more; there must be none `longer` seconds later either."""
         start = self.world.now
-        while True:
+        found = "not looked yet"
+        while found:
             self.world.run(0.5)
-            found = self._message_difference(members, sent)
-            if not found:
-                break
-            # a stream that was cut off for a short time may need its silence to be noticed
-            self.world.check(self.world.now - start < MESSAGE_LIMIT, found)
-        self.world.run(1.0)
-        found = self._message_difference(members, sent)
+            found = difference()
+            self.world.check(not found or self.world.now - start < limit, found)
+        self.world.run(longer)
+        found = difference()
         self.world.check(not found, found)
 
     def _message_difference(self, members: list[Host], sent: list[bytes]) -> str:

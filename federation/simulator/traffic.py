@@ -121,16 +121,9 @@ class Traffic:
         """Between nodes that live nothing is lost (`lost` tells how many messages were dropped and counted; where it is not
         `complete` nobody counts), doubled or out of order. Called when everything works again."""
         self.federation.until_agreement(RETURN_LIMIT, "the faults")
-        start = self.world.now
-        while True:
-            self.world.run(0.5)
-            found = self.difference(0 if lost is None else lost(), complete)
-            if not found:
-                break
-            self.world.check(self.world.now - start < RETURN_LIMIT, found)
-        self.world.run(2.0)
-        found = self.difference(0 if lost is None else lost(), complete)
-        self.world.check(not found, found)
+        self.federation.until_nothing_differs(
+            lambda: self.difference(0 if lost is None else lost(), complete), RETURN_LIMIT, 2.0
+        )
 
     def difference(self, lost: int, complete: bool) -> str:
         living = self.living

@@ -67,7 +67,7 @@ def encode_block_header(version: int, count: int, size: int) -> bytes:
     return writer.getvalue()
 
 
-def encode_packet(message: Message, version: int) -> bytes:
+def encode_packet(message: Message, version: int, property_prefix: bytes = b"") -> bytes:
     """The message as a PUBLISH (packet id 1) without its expiry: version 4 only for one without properties."""
     return encode_publish(
         version,
@@ -77,22 +77,13 @@ def encode_packet(message: Message, version: int) -> bytes:
         message.retain,
         False,
         1 if message.qos else 0,
-        message.properties,
+        property_prefix + message.properties,
     )
 
 
 def encode_expiring_packet(message: Message) -> bytes:
     """As encode_packet, version 5, with a Message Expiry Interval to be filled in: see expiry_offset."""
-    return encode_publish(
-        5,
-        message.topic,
-        message.payload,
-        message.qos,
-        message.retain,
-        False,
-        1 if message.qos else 0,
-        EXPIRY_PROPERTY + message.properties,
-    )
+    return encode_packet(message, 5, EXPIRY_PROPERTY)
 
 
 def expiry_offset(message: Message) -> int:

@@ -92,7 +92,7 @@ class FederationTree(Forwarder):
 
     def remove_node(self, name: str) -> None:
         """Forget the node and its interest."""
-        self.drop_interest(name)
+        self.replace_interest(name, {})
         del self._interest[name]
         del self.members[name]
         self._peers = list(self.members.values())
@@ -153,9 +153,6 @@ class FederationTree(Forwarder):
 
     def is_full(self, name: str) -> bool:
         return len(self._interest[name]) >= self._filters_max
-
-    def drop_interest(self, name: str) -> None:
-        self.replace_interest(name, {})
 
     def _put(self, sender: PeerSender, share_name: bytes, topic_filter: bytes) -> None:
         value = self._trie.get(topic_filter)

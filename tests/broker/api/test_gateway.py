@@ -9,9 +9,9 @@ import pytest
 from api_calls import ErrorCase
 from broker.api.errors import ApiError
 from broker.api.gateway import PLUGINS, Gateway
+from broker.api.long_calls import LongCalls
 from broker.api.method import ApiMethod, Calls, service_methods
 from broker.api.pb import admin_pb2 as pb
-from broker.api.slices import Slices
 from federation.pb import federation_pb2
 
 
@@ -26,7 +26,7 @@ class Nobody:
 
 
 def test_a_path_is_taken_once() -> None:
-    gateway = Gateway(Slices(), None)
+    gateway = Gateway(LongCalls(), None)
     method = ApiMethod(pb.DESCRIPTOR.services_by_name["ClientService"].methods_by_name["List"], Nobody(), Calls(), None)
     gateway.add(method)
     with pytest.raises(ValueError, match=r"GET /v1/clients is taken by gmqtt\.admin\.api\.ClientService\.List"):
@@ -42,12 +42,12 @@ def test_each_path_of_a_plugin_that_is_not_loaded_names_it() -> None:
         ("admin", pb.DESCRIPTOR.services_by_name.values()),
         ("federation", [federation_pb2.DESCRIPTOR.services_by_name["Membership"]]),
     ):
-        loaded = Gateway(Slices(), None)
+        loaded = Gateway(LongCalls(), None)
         for service in services:
             for method in service_methods(service, Nobody(), Calls(), None):
                 loaded.add(method)
         assert first_names(loaded) == {name for name, owner in PLUGINS.items() if owner == plugin}
-        empty = Gateway(Slices(), None)
+        empty = Gateway(LongCalls(), None)
         for route in loaded.routes:
             with pytest.raises(ApiError, match=f'the plugin "{plugin}" serves it and is not loaded') as caught:
                 empty.find(route.verb, route.template)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from broker.api.errors import ApiError
 from broker.api.gateway import Gateway
+from broker.api.long_calls import LongCalls
 from broker.api.method import Calls, service_methods
 from broker.api.pb import admin_pb2 as pb
 from broker.api.route import Route
-from broker.api.slices import Slices
 from broker.api.transcoding import read_request, write_response
 
 
@@ -31,7 +31,7 @@ class Nobody:
 
 
 def all_routes() -> list[Route]:
-    gateway = Gateway(Slices(), None)
+    gateway = Gateway(LongCalls(), None)
     for service in pb.DESCRIPTOR.services_by_name.values():
         for method in service_methods(service, Nobody(), Calls(), None):
             gateway.add(method)

@@ -11,7 +11,6 @@ import pytest_asyncio
 
 from direct_peers import Proxy
 from federation.shell.direct_client import DirectConnection
-from federation.shell.direct_probe import ProbeConnection
 from federation.shell.direct_server import DirectServerProtocol
 from federation.shell.stream_server import Front, Passing
 from stations import BYTES_MAX, StartStation, Station
@@ -41,7 +40,7 @@ async def start_station() -> AsyncIterator[StartStation]:
     left = [
         found
         for found in gc.get_objects()
-        if isinstance(found, (DirectServerProtocol, DirectConnection, ProbeConnection, Front, Passing))
+        if isinstance(found, (DirectServerProtocol, DirectConnection, asyncio.StreamReaderProtocol, Front, Passing))
     ]
     assert left == [], "a timer or a task keeps a connection"
 

@@ -139,7 +139,7 @@ def test_a_node_goes_with_its_interest(world: World) -> None:
     assert [peer.name for peer in world.tree.peers()] == ["n2"]
     assert world.peers(b"a") == ["n2"]
     assert world.groups(b"a") == {(b"g", b"a"): ["n2"]}
-    world.tree.drop_interest("n2")
+    world.tree.replace_interest("n2", {})
     assert world.tree.route(b"a") is None
     assert list(world.tree.members) == ["n2"]
 

@@ -1,4 +1,4 @@
-"""Long calls in slices: their order, their share of the loop, their ends."""
+"""Long calls: their order, their share of the loop, their ends."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.api.slices import SLICE_SECONDS, Slices, Steps
+from broker.api.long_calls import CALL_SECONDS, LongCalls, Steps
 
 
 class Clock:
-    """Each step of a call takes a quarter of a slice."""
+    """Each step of a call takes a quarter of its time in a turn."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -27,14 +27,14 @@ def clock() -> Clock:
 
 def steps(clock: Clock, name: str, count: int, log: list[str]) -> Steps[str]:
     for _ in range(count):
-        clock.now += SLICE_SECONDS / 4
+        clock.now += CALL_SECONDS / 4
         log.append(name)
         yield
     return name
 
 
 async def test_calls_take_turns_and_the_loop_goes_on_in_between(clock: Clock) -> None:
-    slices = Slices(clock)
+    long_calls = LongCalls(clock)
     log: list[str] = []
     ended = asyncio.Event()
 
@@ -44,7 +44,7 @@ async def test_calls_take_turns_and_the_loop_goes_on_in_between(clock: Clock) ->
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(others())
-    names = await asyncio.gather(*(slices.run(steps(clock, name, 10, log)) for name in "ab"))
+    names = await asyncio.gather(*(long_calls.run(steps(clock, name, 10, log)) for name in "ab"))
     ended.set()
     await beside
     assert names == ["a", "b"]
@@ -53,9 +53,9 @@ async def test_calls_take_turns_and_the_loop_goes_on_in_between(clock: Clock) ->
 
 
 async def test_a_short_call_does_not_wait(clock: Clock) -> None:
-    slices = Slices(clock)
+    long_calls = LongCalls(clock)
     log: list[str] = []
-    call = slices.run(steps(clock, "a", 3, log))
+    call = long_calls.run(steps(clock, "a", 3, log))
     with pytest.raises(StopIteration) as ended:
         call.send(None)  # it ends without having waited for anything
     assert (ended.value.value, log) == ("a", ["a"] * 3)
@@ -67,12 +67,12 @@ def failing() -> Iterator[None]:
 
 
 async def test_a_call_that_fails_or_is_cancelled_lets_the_next_one_run(clock: Clock) -> None:
-    slices = Slices(clock)
+    long_calls = LongCalls(clock)
     log: list[str] = []
     with pytest.raises(KeyError):
-        await slices.run(failing())  # type: ignore[arg-type]
-    long = asyncio.create_task(slices.run(steps(clock, "a", 1000, log)))
-    waiting = asyncio.create_task(slices.run(steps(clock, "b", 1, log)))
+        await long_calls.run(failing())  # type: ignore[arg-type]
+    long = asyncio.create_task(long_calls.run(steps(clock, "a", 1000, log)))
+    waiting = asyncio.create_task(long_calls.run(steps(clock, "b", 1, log)))
     await asyncio.sleep(0)
     long.cancel()
     with pytest.raises(asyncio.CancelledError):
