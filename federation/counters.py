@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from federation.stream import counters as stream_reasons
-from federation.stream.counters import StreamCounters
+from federation.stream.counters import SkipReason, StreamCounters
 
 REFUSED: Final = (
-    stream_reasons.SKIP_UNKNOWN,
-    stream_reasons.SKIP_MALFORMED,
-    stream_reasons.SKIP_FILTER,
-    stream_reasons.SKIP_FILTERS_FULL,
+    SkipReason.UNKNOWN,
+    SkipReason.MALFORMED,
+    SkipReason.FILTER,
+    SkipReason.FILTERS_FULL,
 )
 # These also count in a healthy federation.
-HARMLESS: Final = (stream_reasons.SKIP_DUPLICATE, stream_reasons.SKIP_RETAINED_OLDER)
+HARMLESS: Final = (SkipReason.DUPLICATE, SkipReason.RETAINED_OLDER)
 
 
 def lost_messages(streams: Mapping[str, StreamCounters]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from broker.event_log.plugin import NOT_LOGGED
 from broker.server.exit_status import EXIT_BAD_CONFIGURATION, EXIT_FAILED
 from broker.server.run import EXIT_TIMEOUT
 from federation.counters import lost_messages
-from federation.stream.counters import REASONS, StreamCounters
+from federation.stream.counters import DropReason, SkipReason, StreamCounters
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TEXT: Final = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def test_the_reasons_are_those_of_the_counters() -> None:
     reasons = [word.removeprefix("NODE.") for word in named if "_" in word and not word.startswith("STATUS_")]
     assert reasons
     for reason in reasons:
-        assert reason in (*DROP_REASONS, *REASONS), reason
+        assert reason in (*DROP_REASONS, *DropReason, *SkipReason), reason
 
 
 def test_every_reason_for_a_lost_message_is_explained() -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address
 from federation.gossip.config import GossipConfig
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
 from federation.gossip.members import STATE_ALIVE
@@ -92,7 +91,7 @@ class Exchanges:
     def open_incoming(self) -> IncomingStream | None:
         """For a stream that was accepted; None when STREAMS_MAX are open: close it."""
         if self.incoming_streams >= STREAMS_MAX:
-            self._counters.drop(reasons.STREAMS_FULL)
+            self._counters.drop(DropReason.STREAMS_FULL)
             return None
         self.incoming_streams += 1
         return IncomingStream(self)
@@ -102,25 +101,25 @@ class Exchanges:
         self.incoming_bytes += count
         if self.incoming_bytes <= INCOMING_BYTES_MAX:
             return True
-        self._counters.drop(reasons.STREAM_BYTES_FULL)
+        self._counters.drop(DropReason.STREAM_BYTES_FULL)
         return False
 
     def count_fault(self, error: WireError) -> None:
         if isinstance(error, StreamEncrypted):
-            self._counters.drop(reasons.ENCRYPTED)
+            self._counters.drop(DropReason.ENCRYPTED)
         elif isinstance(error, StreamLabelled):
-            self._counters.drop(reasons.LABELLED)
+            self._counters.drop(DropReason.LABELLED)
         else:
-            self._counters.drop(reasons.MALFORMED_STREAM)
+            self._counters.drop(DropReason.MALFORMED_STREAM)
 
     def answer(self, decoder: StreamDecoder, now: float) -> bytes:
         """The answer to a complete message; b"" for none."""
         kind = decoder.message_type
-        self._counters.drop(reasons.MALFORMED_MESSAGE, decoder.nodes_refused)
+        self._counters.drop(DropReason.MALFORMED_MESSAGE, decoder.nodes_refused)
         if kind == PING:
             ping = Ping.from_fields(decoder.fields)
             if ping.node and ping.node != self._membership.name:
-                self._counters.drop(reasons.PING_FOR_OTHER)
+                self._counters.drop(DropReason.PING_FOR_OTHER)
                 return b""
             return Ack(ping.sequence, None).encode()
         if kind == PUSH_PULL:
@@ -128,7 +127,7 @@ class Exchanges:
             assert remote is not None
             if remote.join and self._membership.leaving:
                 # The joiner would count this join as done and would not try again after this node's return.
-                self._counters.drop(reasons.STREAM_REFUSED)
+                self._counters.drop(DropReason.STREAM_REFUSED)
                 return encode_error(f"node {self._membership.name!r} has left")
             # Encode before the merge: the answer to a join does not contain the joiner (wire-gossip 4.1).
             reply = self._encode_state(remote.join)
@@ -137,7 +136,7 @@ class Exchanges:
         if kind == USER:
             self._delegate.user_message(decoder.user_message, now)
             return b""
-        self._counters.drop(reasons.STREAM_REFUSED)
+        self._counters.drop(DropReason.STREAM_REFUSED)
         return b""
 
     # --- push-pull
@@ -155,7 +154,7 @@ class Exchanges:
             versions.add(node.facts.name, node.facts.versions, node.state == STATE_ALIVE)
         refused = versions.refused()
         if refused:
-            self._counters.drop(reasons.BAD_VERSION)
+            self._counters.drop(DropReason.BAD_VERSION)
             return refused
         self._counters.push_pulls += 1
         self._membership.merge(remote.nodes, now)
@@ -163,7 +162,7 @@ class Exchanges:
             try:
                 self._delegate.merge_remote_state(remote.user_state, remote.join, now)
             except WireError as error:
-                self._counters.drop(reasons.MALFORMED_SERF)
+                self._counters.drop(DropReason.MALFORMED_SERF)
                 return f"its Serf state does not decode: {error}"
         return ""
 
@@ -209,7 +208,7 @@ class Exchanges:
 
     def _open(self, exchange: Exchange, data: bytes, timeout: float, now: float) -> None:
         if len(self._exchanges) >= STREAMS_MAX:
-            self._counters.drop(reasons.STREAMS_FULL)
+            self._counters.drop(DropReason.STREAMS_FULL)
             self._report(exchange, "too many streams are open", now)
             return
         self._last_request_id += 1
@@ -219,7 +218,7 @@ class Exchanges:
     def _receive_complete_reply(self, exchange: Exchange, now: float) -> str:
         """Gives "", or what is wrong with the reply."""
         decoder = exchange.decoder
-        self._counters.drop(reasons.MALFORMED_MESSAGE, decoder.nodes_refused)
+        self._counters.drop(DropReason.MALFORMED_MESSAGE, decoder.nodes_refused)
         if decoder.message_type == ERROR:
             return f"refused: {decode_error(decoder.fields)}"
         if exchange.purpose in (PURPOSE_PROBE, PURPOSE_NAME):

@@ -9,11 +9,10 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address, ip_text
 from federation.gossip.broadcasts import retransmit_limit
 from federation.gossip.config import GossipConfig
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
 from federation.gossip.exchange import Exchanges
@@ -97,7 +96,7 @@ class Gossip:
             try:
                 self._receive_message(message, source, now)
             except WireError:
-                self.counters.drop(reasons.MALFORMED_MESSAGE)
+                self.counters.drop(DropReason.MALFORMED_MESSAGE)
 
     def packets_to_send(self) -> list[tuple[bytes, Address]]:
         packets = self._packets
@@ -138,11 +137,11 @@ class Gossip:
         elif kind == NACK:
             self._receive_nack(Nack.decode(body))
         else:
-            self.counters.drop(reasons.UNKNOWN_MESSAGE)
+            self.counters.drop(DropReason.UNKNOWN_MESSAGE)
 
     def _receive_ping(self, ping: Ping, source: Address, now: float) -> None:
         if ping.node and ping.node != self._name:
-            self.counters.drop(reasons.PING_FOR_OTHER)
+            self.counters.drop(DropReason.PING_FOR_OTHER)
             return
         if ping.source_node and ping.source_addr and ping.source_port and self.table.get(ping.source_node) is None:
             self._pinged_by_stranger((ip_text(ping.source_addr), ping.source_port), now)
@@ -169,7 +168,7 @@ class Gossip:
         if not request.target or request.port == 0:
             raise WireError("indirect ping without an address")
         if self._relays.is_full():
-            self.counters.drop(reasons.RELAYS_FULL)
+            self.counters.drop(DropReason.RELAYS_FULL)
             return
         requester = self._answer_address(request.source_addr, request.source_port, source)
         sequence = self._next_sequence()
@@ -207,7 +206,7 @@ class Gossip:
 
     def _send_packet(self, data: bytes, address: Address) -> None:
         if len(self._packets) >= PACKETS_PENDING_MAX:
-            self.counters.drop(reasons.PACKETS_FULL)
+            self.counters.drop(DropReason.PACKETS_FULL)
         elif address[0] and address[1]:
             self._packets.append((seal_packet(data), address))
 

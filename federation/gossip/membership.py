@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from random import Random
 
-from federation.gossip import counters as reasons
 from federation.gossip.awareness import Awareness
 from federation.gossip.broadcasts import BROADCAST_BYTES_MAX, Broadcast, BroadcastQueue
 from federation.gossip.config import GossipConfig
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.members import (
     MEMBERS_MAX,
@@ -109,21 +108,21 @@ class Membership:
         if self.leaving and alive.node == self.name:
             return  # this node has left and refutes nothing
         if not alive.node or not alive.addr or len(alive.versions) != VERSION_BYTES or alive.port == 0:
-            self._counters.drop(reasons.MALFORMED_MESSAGE)
+            self._counters.drop(DropReason.MALFORMED_MESSAGE)
             return
         versions = alive.versions
         if versions[0] == 0 or versions[1] == 0 or versions[0] > versions[1]:
-            self._counters.drop(reasons.BAD_VERSION)
+            self._counters.drop(DropReason.BAD_VERSION)
             return
         facts = self._pool.get(alive.node, alive.addr, alive.port, alive.meta, versions)
         node = self.table.get(alive.node)
         moved = False
         if node is None:
             if alive.incarnation == 0:
-                self._counters.drop(reasons.MALFORMED_MESSAGE)
+                self._counters.drop(DropReason.MALFORMED_MESSAGE)
                 return
             if len(self.table) >= MEMBERS_MAX:
-                self._counters.drop(reasons.TABLE_FULL)
+                self._counters.drop(DropReason.TABLE_FULL)
                 return
             node = Node(facts, now)
             self.table.add(node)
@@ -132,7 +131,7 @@ class Membership:
             node.facts.addr != alive.addr and (node is not self.own or node.facts.ip != facts.ip)
         ):
             if not self._may_move(node, now):
-                self._counters.drop(reasons.NAME_CONFLICT)
+                self._counters.drop(DropReason.NAME_CONFLICT)
                 self._delegate.node_conflict(node.facts, facts, now)
                 return
             moved = True
@@ -263,7 +262,7 @@ class Membership:
                     continue
                 self.receive_alive(alive, alive.encode(), now)
             elif remote.incarnation > ACCUSED_INCARNATION_MAX:
-                self._counters.drop(reasons.MALFORMED_MESSAGE)
+                self._counters.drop(DropReason.MALFORMED_MESSAGE)
             elif remote.state == STATE_LEFT:
                 self._set_dead(Accusation(remote.incarnation, remote.name, remote.name), now)
             else:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from federation.gossip import counters as reasons
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.errors import WireError
 from federation.gossip.lzw import decompress
 from federation.gossip.messages import COMPOUND, COMPRESS, HAS_CRC, INDIRECT_PING, LABEL
@@ -44,23 +43,23 @@ def open_packet(data: bytes, counters: Counters) -> list[bytes]:
     opened = _Opened(counters)
     messages = opened.messages
     if not data:
-        counters.drop(reasons.MALFORMED_PACKET)
+        counters.drop(DropReason.MALFORMED_PACKET)
         return messages
     if data[0] == LABEL:
-        counters.drop(reasons.LABELLED)
+        counters.drop(DropReason.LABELLED)
         return messages
     if is_encrypted(data):
-        counters.drop(reasons.ENCRYPTED)
+        counters.drop(DropReason.ENCRYPTED)
         return messages
     if data[0] == HAS_CRC and len(data) >= _CRC_BYTES:
         if zlib.crc32(data[_CRC_BYTES:]) != int.from_bytes(data[1:_CRC_BYTES], "big"):
-            counters.drop(reasons.CRC_MISMATCH)
+            counters.drop(DropReason.CRC_MISMATCH)
             return messages
         data = data[_CRC_BYTES:]
     try:
         _unwrap(data, 0, opened)
     except WireError:
-        counters.drop(reasons.MALFORMED_PACKET)
+        counters.drop(DropReason.MALFORMED_PACKET)
     return messages
 
 
@@ -118,7 +117,7 @@ def _split_compound(data: bytes, depth: int, opened: _Opened) -> None:
         try:
             _unwrap(data[index : index + length], depth + 1, opened)
         except WireError:
-            opened.counters.drop(reasons.MALFORMED_PACKET)
+            opened.counters.drop(DropReason.MALFORMED_PACKET)
         index += length
 
 

@@ -6,9 +6,8 @@ import math
 from random import Random
 from typing import Final
 
-from federation.gossip import counters as reasons
 from federation.gossip.addresses import ip_text
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.errors import WireError
 from federation.gossip.gossip import Gossip
 from federation.gossip.msgpack_fields import as_text
@@ -73,7 +72,7 @@ class QueryHandler:
             refusal = messages.encode_key_refusal("this node has no keyring; its gossip is not encrypted")
             self._answer(query, 0, refusal)
         elif query.name.startswith(QUERY_INTERNAL_PREFIX) and query.name != QUERY_PING:
-            self._counters.drop(reasons.UNKNOWN_QUERY)
+            self._counters.drop(DropReason.UNKNOWN_QUERY)
         return True
 
     def _answer_conflict(self, query: Query, name: str) -> None:
@@ -91,7 +90,7 @@ class QueryHandler:
     def _answer(self, query: Query, flags: int, payload: bytes | None) -> None:
         encoded = QueryResponse(query.lamport_time, query.query_id, self._name, flags, payload).encode()
         if len(encoded) > QUERY_RESPONSE_BYTES_MAX:  # a member with long tags and a long name
-            self._counters.drop(reasons.MESSAGE_TOO_LARGE)
+            self._counters.drop(DropReason.MESSAGE_TOO_LARGE)
         else:
             self._gossip.send_user_message(encoded, (ip_text(query.addr), query.port))
 
@@ -156,7 +155,7 @@ class QueryHandler:
             try:
                 claim = ConflictResponse.decode(payload[1:])
             except WireError:
-                self._counters.drop(reasons.MALFORMED_SERF)
+                self._counters.drop(DropReason.MALFORMED_SERF)
                 continue
             if claim is None or claim.status not in (MemberStatus.ALIVE, MemberStatus.LEAVING):
                 continue

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from federation.gossip import counters as reasons
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.serf.messages import EVENTS_MAX, UserEvent
 
 SLOT_MAX: Final = 64
@@ -34,7 +33,7 @@ class RecentMessages:
     def add(self, time: int, key: Key, clock: int) -> bool:
         """Remember a message. False: it is no new one, or it was dropped and counted."""
         if clock > EVENTS_MAX and time < clock - EVENTS_MAX:
-            self._counters.drop(reasons.EVENT_TOO_OLD)
+            self._counters.drop(DropReason.EVENT_TOO_OLD)
             return False
         index = time % EVENTS_MAX
         slot = self._slots[index]
@@ -43,14 +42,14 @@ class RecentMessages:
             if key in slot[1]:
                 return False
             if len(slot[1]) >= SLOT_MAX:
-                self._counters.drop(reasons.EVENT_SLOT_FULL)
+                self._counters.drop(DropReason.EVENT_SLOT_FULL)
                 return False
         elif slot is not None:
             for name, payload in slot[1]:
                 self._bytes -= len(name) + len(payload)
             slot = self._slots[index] = None
         if self._bytes + size > RECENT_BYTES_MAX:
-            self._counters.drop(reasons.EVENT_SLOT_FULL)
+            self._counters.drop(DropReason.EVENT_SLOT_FULL)
             return False
         self._bytes += size
         if slot is None:

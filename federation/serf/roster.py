@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from federation.gossip import counters as reasons
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.errors import WireError
 from federation.gossip.members import MEMBERS_MAX, NodeFacts
 from federation.serf.config import SerfConfig
@@ -80,7 +79,7 @@ class Roster:
             try:
                 tags = decode_tags(facts.meta)
             except WireError:
-                self._counters.drop(reasons.MALFORMED_TAGS)
+                self._counters.drop(DropReason.MALFORMED_TAGS)
                 tags = {}
             facts.tags = tags
         return tags
@@ -195,7 +194,7 @@ class Roster:
         if self._recent_intents.add(name, leave, lamport_time, now):
             return INTENT_NEW
         if self._recent_intents.is_full():
-            self._counters.drop(reasons.INTENTS_FULL)
+            self._counters.drop(DropReason.INTENTS_FULL)
         return INTENT_IGNORED
 
     # --- forgetting
@@ -233,7 +232,7 @@ class Roster:
 
     def _forget_first_gone(self) -> None:
         for record in self._gone.values():
-            self._counters.drop(reasons.TABLE_FULL)
+            self._counters.drop(DropReason.TABLE_FULL)
             self._forget(record)
             return
 

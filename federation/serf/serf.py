@@ -13,10 +13,9 @@ from enum import IntEnum
 from random import Random
 from typing import Final
 
-from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address, ip_text, pack_ip
 from federation.gossip.broadcasts import BROADCAST_BYTES_MAX, Broadcast, BroadcastQueue, retransmit_limit
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
 from federation.gossip.exchange import IncomingStream, StreamRequest
@@ -277,12 +276,12 @@ class Serf(GossipDelegate):
 
     def user_message(self, message: bytes, now: float) -> None:
         if not message:
-            self.counters.drop(reasons.MALFORMED_SERF)
+            self.counters.drop(DropReason.MALFORMED_SERF)
             return
         try:
             self._receive_message(message, now)
         except WireError:
-            self.counters.drop(reasons.MALFORMED_SERF)
+            self.counters.drop(DropReason.MALFORMED_SERF)
 
     def local_state(self, join: bool) -> bytes:
         status_times, left = self.roster.status_times()
@@ -299,7 +298,7 @@ class Serf(GossipDelegate):
         if state[0] != messages.PUSH_PULL:
             raise WireError(f"Serf state of type {state[0]} instead of {messages.PUSH_PULL}")
         remote = SerfState.decode(state[1:])
-        self.counters.drop(reasons.MALFORMED_SERF, remote.refused)
+        self.counters.drop(DropReason.MALFORMED_SERF, remote.refused)
         self.roster.clock.witness(remote.lamport_time - 1)
         self._event_clock.witness(remote.event_time - 1)
         self._queries.clock.witness(remote.query_time - 1)
@@ -340,12 +339,12 @@ class Serf(GossipDelegate):
                 raise WireError("relay of nothing or of a relay")
             self.gossip.send_user_message(relay.message, (ip_text(relay.addr), relay.port))
         else:
-            self.counters.drop(reasons.UNKNOWN_MESSAGE)
+            self.counters.drop(DropReason.UNKNOWN_MESSAGE)
 
     def _pass_on(self, queue: BroadcastQueue, message: bytes) -> None:
         """Broadcast a message of another node unchanged."""
         if len(message) > BROADCAST_BYTES_MAX:
-            self.counters.drop(reasons.MESSAGE_TOO_LARGE)  # it would never fit into a packet
+            self.counters.drop(DropReason.MESSAGE_TOO_LARGE)  # it would never fit into a packet
         else:
             self._queue(queue, message)
 
@@ -353,7 +352,7 @@ class Serf(GossipDelegate):
         dropped = queue.dropped
         broadcast = queue.queue(message)
         if queue.dropped != dropped:
-            self.counters.drop(reasons.BROADCASTS_FULL, queue.dropped - dropped)
+            self.counters.drop(DropReason.BROADCASTS_FULL, queue.dropped - dropped)
         return broadcast
 
     # --- intents (wire-gossip 8.3)
@@ -381,7 +380,7 @@ class Serf(GossipDelegate):
         time, name, payload = event
         self._event_clock.witness(time)
         if len(name) + len(payload) > USER_EVENT_HARD_MAX:
-            self.counters.drop(reasons.MESSAGE_TOO_LARGE)
+            self.counters.drop(DropReason.MESSAGE_TOO_LARGE)
             return False
         return self._recent_events.add(time, (name, payload), self._event_clock.time)
 

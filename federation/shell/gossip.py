@@ -69,7 +69,7 @@ class GossipShell:
         self._join_waiters: dict[int, asyncio.Future[JoinResult]] = {}
         self._left_waiters: list[asyncio.Future[None]] = []
         self._maps_ipv4 = False
-        self._drops_logged: dict[str, int] = dict(serf.counters.dropped)
+        self._drops_logged = dict(serf.counters.dropped)
         self._drops_log_at = 0.0
         self._send_errors = 0
 
@@ -229,7 +229,7 @@ class GossipShell:
         logged = self._drops_logged
         if dropped != logged:
             counts: dict[str, object] = {
-                reason: count - logged[reason] for reason, count in dropped.items() if count != logged[reason]
+                reason.value: count - logged[reason] for reason, count in dropped.items() if count != logged[reason]
             }
             if self._link.dropped_from:
                 counts["last_from"] = self._link.dropped_from

@@ -15,7 +15,7 @@ from typing import Final
 from federation.simulator.client import Client
 from federation.simulator.federation import RETURN_LIMIT, ROUGH, Federation
 from federation.simulator.world import Host
-from federation.stream.counters import DROP_OUTBOX_FULL, DROP_TOO_LARGE
+from federation.stream.counters import DropReason
 
 RETAINED_TOPICS: Final = 3  # of each node
 LARGE_BYTES: Final = 100_000
@@ -307,7 +307,7 @@ def outboxes_overflow(seed: int, direct_block: str = "") -> None:
         total = 0
         for station in traffic.stations:
             for counters in station.node.node.counters.values():
-                total += counters.dropped[DROP_OUTBOX_FULL] + counters.dropped[DROP_TOO_LARGE]
+                total += counters.dropped[DropReason.OUTBOX_FULL] + counters.dropped[DropReason.TOO_LARGE]
         return total
 
     traffic.check(dropped)

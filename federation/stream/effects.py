@@ -5,13 +5,7 @@ from __future__ import annotations
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.routing.router import Router
-from federation.stream.counters import (
-    SKIP_DUPLICATE,
-    SKIP_EXPIRED,
-    SKIP_RETAINED_OLDER,
-    SKIP_UNKNOWN,
-    StreamCounters,
-)
+from federation.stream.counters import SkipReason, StreamCounters
 from federation.stream.frames import IS_MENDED, IS_NEWS, IS_WRITTEN_THERE, STATE_BEGIN, STATE_END
 from federation.stream.retained_changes import LONG_AGO, RetainedChanges
 from federation.stream.tree import FILTERS_MAX, FederationTree, Interest
@@ -65,7 +59,7 @@ class EventEffects:
                 self._tree.replace_interest(self.name, self._fresh)
                 self._fresh = None
         else:
-            self.counters.drop(SKIP_UNKNOWN, 1)
+            self.counters.drop(SkipReason.UNKNOWN, 1)
 
     def store(self, message: Message, flags: int, now: float) -> None:
         """A retained message as state (docs/protocol-extensions.md, RETAINED)."""
@@ -76,7 +70,7 @@ class EventEffects:
             self._changes.note(message.topic, now, self.name)
             self._router.store_retained(message, now)
         elif message.expires_at <= now:
-            self.counters.drop(SKIP_EXPIRED, 1)
+            self.counters.drop(SkipReason.EXPIRED, 1)
         elif flags & IS_MENDED:
             self._store_mended(message, now)
         else:
@@ -92,7 +86,7 @@ class EventEffects:
         if changed_by is None or changed_by == self.name:
             self._router.store_retained(message, now)
         else:
-            self.counters.drop(SKIP_RETAINED_OLDER, 1)
+            self.counters.drop(SkipReason.RETAINED_OLDER, 1)
             self._tree.tell_others("", topic)
 
     def _store_state(self, message: Message, is_written_there: bool, now: float) -> None:
@@ -103,7 +97,7 @@ class EventEffects:
             if is_written_there:
                 changes.note(message.topic, LONG_AGO, self.name)
         else:
-            self.counters.drop(SKIP_RETAINED_OLDER, 1)
+            self.counters.drop(SkipReason.RETAINED_OLDER, 1)
             topic = message.topic
             if (
                 is_written_there
@@ -115,7 +109,7 @@ class EventEffects:
 
     def publish(self, message: Message, groups: tuple[tuple[bytes, bytes], ...] | None, now: float) -> None:
         if message.expires_at <= now:
-            self.counters.drop(SKIP_EXPIRED, 1)
+            self.counters.drop(SkipReason.EXPIRED, 1)
             if message.retain:  # it was the topic's, and so nothing is now
                 self._changes.note(message.topic, now, self.name)
                 self._router.store_retained(Message(message.topic, b"", 0, True), now)
@@ -134,16 +128,16 @@ class EventEffects:
         is_changed_here = self._changes.changed_since(topic, since)
         if held is None:
             if not message.payload:
-                self.counters.drop(SKIP_DUPLICATE, 1)  # a Go broker keeps a deleted message, without payload
+                self.counters.drop(SkipReason.DUPLICATE, 1)  # a Go broker keeps a deleted message, without payload
             elif is_changed_here:
-                self.counters.drop(SKIP_RETAINED_OLDER, 1)  # deleted here
+                self.counters.drop(SkipReason.RETAINED_OLDER, 1)  # deleted here
                 self._tree.tell(self.name, Message(topic, b"", 0, True), now)
             else:
                 self.publish(message, None, now)
         elif held.payload == message.payload and held.properties == message.properties:
-            self.counters.drop(SKIP_DUPLICATE, 1)  # receivers here had it
+            self.counters.drop(SkipReason.DUPLICATE, 1)  # receivers here had it
         elif self._sessions == 1 or is_changed_here:
-            self.counters.drop(SKIP_RETAINED_OLDER, 1)
+            self.counters.drop(SkipReason.RETAINED_OLDER, 1)
             self._changes.touch(topic, now)
             self._tree.tell(self.name, held, now)
         else:

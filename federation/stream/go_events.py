@@ -28,13 +28,7 @@ from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.routing.names import check_topic_name, full_filter, parse_filter
 from federation.pb import federation_pb2 as pb
-from federation.stream.counters import (
-    DROP_EXPIRED,
-    DROP_NOT_REPRESENTABLE,
-    DROP_TOO_LARGE_FOR_PEER,
-    SKIP_MALFORMED,
-    StreamCounters,
-)
+from federation.stream.counters import DropReason, SkipReason, StreamCounters
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
     HEADER_SIZE,
@@ -154,19 +148,19 @@ class GoConverter(BlockConverter):
     def _is_sent(self, event: pb.Event) -> bool:
         kind = event.WhichOneof("Event")
         if kind is None:
-            self._counters.drop(DROP_NOT_REPRESENTABLE, 1)
+            self._counters.drop(DropReason.NOT_REPRESENTABLE, 1)
             return False
         if kind != "message":
             return kind != "state_mark"
         message = event.message
         if message.expired:
-            self._counters.drop(DROP_EXPIRED, 1)
+            self._counters.drop(DropReason.EXPIRED, 1)
             return False
         # Sent, it would end the stream, and the full state after that comes to every subscriber there. The exact size costs
         # an encoding: only what may be near the bound is looked at.
         if len(message.payload) > EVENT_BYTES_MAX // 2 or len(message.user_properties) > 1000:
             if event.ByteSize() + EVENT_ID_BYTES_MAX > EVENT_BYTES_MAX:
-                self._counters.drop(DROP_TOO_LARGE_FOR_PEER, 1)
+                self._counters.drop(DropReason.TOO_LARGE_FOR_PEER, 1)
                 return False
         return True
 
@@ -237,7 +231,7 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
         else:
             receiver.receive_mark(UNKNOWN)
     except (FrameError, MqttError):
-        receiver.counters.drop(SKIP_MALFORMED, 1)
+        receiver.counters.drop(SkipReason.MALFORMED, 1)
     return event_id
 
 

@@ -18,14 +18,7 @@ from typing import Final
 
 from broker.codec.wire import VARINT_MAX
 from broker.message import NEVER, Message
-from federation.stream.counters import (
-    DROP_NOT_REPRESENTABLE,
-    DROP_OUTBOX_AGE,
-    DROP_OUTBOX_FULL,
-    DROP_RETAINED_DELETIONS,
-    DROP_TOO_LARGE,
-    StreamCounters,
-)
+from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
     BLOCK_HEADER_SIZE,
@@ -215,7 +208,7 @@ class Outbox:
         """Append one message of any kind. True when a block is full and should be sent."""
         size = len(message.payload) + len(message.topic) + len(message.properties) + PACKET_OVERHEAD_MAX
         if size > VARINT_MAX:
-            self.counters.drop(DROP_NOT_REPRESENTABLE, 1)
+            self.counters.drop(DropReason.NOT_REPRESENTABLE, 1)
             return False
         if not groups and not message.retain and message.expires_at == NEVER:
             return self._append_plain(message, now)
@@ -224,7 +217,7 @@ class Outbox:
                 self.note_lost(message.topic, not message.payload)
             return False
         if len(groups) > GROUPS_MAX:
-            self.counters.drop(DROP_NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
+            self.counters.drop(DropReason.NOT_REPRESENTABLE, len(groups) - GROUPS_MAX)
             groups = groups[:GROUPS_MAX]
         if size > BLOCK_BYTES_MAX:
             self.close_block()
@@ -356,7 +349,7 @@ class Outbox:
                 self.waiting.appendleft(block)
         self.on_way_size = 0
 
-    def drop_first_on_way(self, reason: str) -> Block | None:
+    def drop_first_on_way(self, reason: DropReason) -> Block | None:
         """Take away the block that the other node refuses to read."""
         if not self.on_way:
             return None
@@ -378,9 +371,9 @@ class Outbox:
         if self.open_since() + self.age_max <= now:
             self.close_block()
         while self.waiting and self.waiting[0].opened_at + self.age_max <= now:
-            self._drop_first_waiting(DROP_OUTBOX_AGE)
+            self._drop_first_waiting(DropReason.OUTBOX_AGE)
 
-    def clear(self, reason: str) -> None:
+    def clear(self, reason: DropReason) -> None:
         """Drop everything."""
         self.close_block()
         self.rewind(0, 0.0)
@@ -389,7 +382,7 @@ class Outbox:
         self.lost_topics.clear()
         self.is_retained_state_due = False
 
-    def _drop_first_waiting(self, reason: str) -> None:
+    def _drop_first_waiting(self, reason: DropReason) -> None:
         block = self.waiting.popleft()
         self.size -= block.size
         self.counters.drop(reason, block.messages)
@@ -411,12 +404,12 @@ class Outbox:
         if len(lost) < self.lost_topics_max:
             lost[topic] = is_deletion
         else:
-            self.counters.drop(DROP_RETAINED_DELETIONS, 1)
+            self.counters.drop(DropReason.RETAINED_DELETIONS, 1)
 
     def _make_room(self, size: int, count: int) -> bool:
         """Drop by the policy. True when `size` bytes fit afterwards; otherwise `count` new messages are counted as dropped."""
         if size > self.bytes_max:
-            self.counters.drop(DROP_TOO_LARGE, count)
+            self.counters.drop(DropReason.TOO_LARGE, count)
             return False
         if self.drop_oldest:
             while self.size + size > self.bytes_max:
@@ -424,8 +417,8 @@ class Outbox:
                     if self._open is None:
                         break
                     self.close_block()
-                self._drop_first_waiting(DROP_OUTBOX_FULL)
+                self._drop_first_waiting(DropReason.OUTBOX_FULL)
             if self.size + size <= self.bytes_max:
                 return True
-        self.counters.drop(DROP_OUTBOX_FULL, count)
+        self.counters.drop(DropReason.OUTBOX_FULL, count)
         return False

@@ -15,12 +15,7 @@ from mypy_extensions import mypyc_attr
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.routing.router import Router
-from federation.stream.counters import (
-    SKIP_DUPLICATE,
-    SKIP_MALFORMED,
-    SKIP_UNKNOWN,
-    StreamCounters,
-)
+from federation.stream.counters import SkipReason, StreamCounters
 from federation.stream.effects import EventEffects
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
@@ -229,7 +224,7 @@ class PeerReceiver(EventEffects):
             counters.batches_received += 1
             counters.bytes_received += end - pos
             if first_id < self.next_event_id:
-                counters.drop(SKIP_DUPLICATE, min(self.next_event_id - first_id, count))
+                counters.drop(SkipReason.DUPLICATE, min(self.next_event_id - first_id, count))
         context = self._router.context
         slices = context.slices
         while pos < end:
@@ -284,7 +279,7 @@ class PeerReceiver(EventEffects):
     def _apply_frame(self, data: bytes, kind: int, flags: int, start: int, end: int, done: int, now: float) -> None:
         """`done` events of a PUBLISH_BLOCK came before, on another stream."""
         if flags & MUST_UNDERSTAND:
-            self.counters.drop(SKIP_UNKNOWN, 1)
+            self.counters.drop(SkipReason.UNKNOWN, 1)
             return
         try:
             if flags & HAS_EXTENSIONS:
@@ -308,7 +303,7 @@ class PeerReceiver(EventEffects):
             else:
                 self.mark_state(kind)
         except (FrameError, MqttError):
-            self.counters.drop(SKIP_MALFORMED, 1)
+            self.counters.drop(SkipReason.MALFORMED, 1)
 
     # --- single events: the Go broker's stream ---
 
@@ -316,7 +311,7 @@ class PeerReceiver(EventEffects):
         """One event comes; False when it was done before. It is acknowledged in any case. Raises StreamError."""
         self._check(stream, event_id)
         if event_id < self.next_event_id:
-            self.counters.drop(SKIP_DUPLICATE, 1)
+            self.counters.drop(SkipReason.DUPLICATE, 1)
             return False
         self.next_event_id = event_id + 1
         self._gaps = 0

@@ -15,7 +15,7 @@ from mypy_extensions import mypyc_attr
 
 from broker.hooks import Peer
 from broker.message import NEVER, Message
-from federation.stream.counters import DROP_PEER_GONE, DROP_REFUSED, StreamCounters
+from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.full_state import FullState, LocalState
 from federation.stream.outbox import Block, Outbox
 from federation.stream.retained_changes import RetainedChanges
@@ -194,7 +194,7 @@ class PeerSender(Peer):
 
     def forget(self) -> None:
         """The node left or was away too long. Drop everything that waits for it; its next session is a new one."""
-        self.outbox.clear(DROP_PEER_GONE)
+        self.outbox.clear(DropReason.PEER_GONE)
         self.full_state.interest.clear()
         self._new_session()
 
@@ -288,7 +288,7 @@ class PeerSender(Peer):
 
     def _give_up_first(self) -> None:
         """The other node refuses the first block on the way: it is not sent again, nor is what it told of the state."""
-        block = self.outbox.drop_first_on_way(DROP_REFUSED)
+        block = self.outbox.drop_first_on_way(DropReason.REFUSED)
         if block is not None and block.is_state and block.retained is not None:
             self.full_state.give_up(block.retained)
 

@@ -15,7 +15,7 @@ from broker.message import Message
 from broker.routing.names import check_topic_filter, full_filter, has_wildcard
 from broker.routing.router import Router
 from broker.routing.trie import Trie
-from federation.stream.counters import SKIP_FILTER, SKIP_FILTERS_FULL
+from federation.stream.counters import SkipReason
 from federation.stream.retained_changes import HERE, RetainedChanges
 from federation.stream.sender import PeerSender
 
@@ -123,10 +123,10 @@ class FederationTree(Forwarder):
         try:
             check_interest(share_name, topic_filter)
         except MqttError:
-            sender.counters.drop(SKIP_FILTER, 1)
+            sender.counters.drop(SkipReason.FILTER, 1)
             return False
         if len(known) >= self._filters_max:
-            sender.counters.drop(SKIP_FILTERS_FULL, 1)
+            sender.counters.drop(SkipReason.FILTERS_FULL, 1)
             return False
         known[key] = None
         self._put(sender, share_name, topic_filter)

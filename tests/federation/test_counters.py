@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from federation.counters import lost_messages, refused_input
-from federation.stream.counters import REASONS, StreamCounters
+from federation.stream.counters import DropReason, SkipReason, StreamCounters
 
 LOST: Final = {
     "outbox_full",
@@ -24,10 +24,10 @@ HARMLESS: Final = {"duplicate_event", "retained_state_older"}
 
 
 def test_every_reason_is_told_once_or_harmless() -> None:
-    assert sorted(REASONS) == sorted([*LOST, *REFUSED, *HARMLESS])
+    assert sorted((*DropReason, *SkipReason)) == sorted([*LOST, *REFUSED, *HARMLESS])
     counters = StreamCounters()
-    for number, reason in enumerate(REASONS, 1):
+    for number, reason in enumerate((*DropReason, *SkipReason), 1):
         counters.drop(reason, number)
-    counts = {reason: number for number, reason in enumerate(REASONS, 1)}
+    counts = {reason: number for number, reason in enumerate((*DropReason, *SkipReason), 1)}
     assert lost_messages({"n2": counters}) == {f"n2.{reason}": counts[reason] for reason in LOST}
     assert refused_input({"n2": counters}) == {f"n2.{reason}": counts[reason] for reason in REFUSED}

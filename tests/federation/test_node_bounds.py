@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.stream.counters import DROP_OUTBOX_AGE, DROP_OUTBOX_FULL
+from federation.stream.counters import DropReason
 from federation.stream.state import State
 from federation_world import World
 
@@ -24,7 +24,7 @@ def test_a_full_outbox_drops_by_its_policy_and_counts(policy: str) -> None:
     world.heal()
     world.run(10)
     got = [int(payload[:4]) for payload in subscriber.payloads]
-    assert len(got) + world.dropped(DROP_OUTBOX_FULL) == 1000
+    assert len(got) + world.dropped(DropReason.OUTBOX_FULL) == 1000
     assert 100 < len(got) < 200
     first = 1000 - len(got) if policy == "drop_oldest" else 0
     assert got == list(range(first, first + len(got)))
@@ -46,7 +46,7 @@ def test_old_messages_are_dropped_and_expiry_goes_on_while_waiting() -> None:
     world.run(10)
     assert subscriber.payloads == [b"alive"]
     assert 40 <= subscriber.received[0].message_expiry_interval <= 50
-    assert world.dropped(DROP_OUTBOX_AGE) == 1
+    assert world.dropped(DropReason.OUTBOX_AGE) == 1
 
 
 def test_a_message_larger_than_the_window_travels_alone() -> None:

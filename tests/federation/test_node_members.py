@@ -7,10 +7,7 @@ import pytest
 from federation.node import SendsNothing
 from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
 from federation.stream import receiver
-from federation.stream.counters import (
-    DROP_OUTBOX_AGE,
-    DROP_PEER_GONE,
-)
+from federation.stream.counters import DropReason
 from federation.stream.receivers import NotAMember
 from federation.stream.state import State
 from federation_world import LATENCY, World
@@ -48,7 +45,7 @@ def test_a_node_that_stays_away_is_given_up_and_its_drops_are_counted() -> None:
     world.run(6)
     assert world.nodes["n1"].senders == {}
     assert world.nodes["n1"].broker.router.lookup(b"t").peers == []
-    assert world.dropped(DROP_PEER_GONE) + world.dropped(DROP_OUTBOX_AGE) == 1
+    assert world.dropped(DropReason.PEER_GONE) + world.dropped(DropReason.OUTBOX_AGE) == 1
 
 
 def test_a_node_that_left_is_dropped_at_once_and_may_come_back() -> None:

@@ -7,7 +7,7 @@ import pytest
 from broker.message import Message
 from federation.counters import lost_messages
 from federation.stream import retained_changes
-from federation.stream.counters import DROP_OUTBOX_AGE, DROP_OUTBOX_FULL, DROP_RETAINED_DELETIONS
+from federation.stream.counters import DropReason
 from federation.stream.outbox import BLOCK_BYTES_MAX
 from federation_world import World
 
@@ -36,14 +36,14 @@ def test_what_an_outbox_dropped_is_retained_everywhere_in_the_end(policy: str, g
     if not go_only:
         publisher.publish("r/over", b"newest", retain=True, expiry=5)
     world.run(10)
-    assert world.dropped(DROP_OUTBOX_FULL) > 300
+    assert world.dropped(DropReason.OUTBOX_FULL) > 300
     world.heal()
     world.run(30)
     assert len(retained(world, "n1")) == 40
     assert retained(world, "n2") == retained(world, "n1")
     if not go_only:
         came = len(subscriber.received)
-        lost = world.dropped(DROP_OUTBOX_FULL)
+        lost = world.dropped(DropReason.OUTBOX_FULL)
         assert came + lost <= 2 + 403, "what is mended is stored, and delivered to nobody"
     counters = world.nodes["n1"].counters["n2"]
     assert counters.retained_mended > 0
@@ -56,7 +56,7 @@ def test_what_became_too_old_is_mended_too() -> None:
     world.cut("n1", "n2")
     world.client("n1", "p").publish("r", b"x", retain=True)
     world.run(40)
-    assert world.dropped(DROP_OUTBOX_AGE) == 1
+    assert world.dropped(DropReason.OUTBOX_AGE) == 1
     world.heal()
     world.run(10)
     assert retained(world, "n2") == {b"r": b"x"}
@@ -131,7 +131,7 @@ def test_past_the_bound_the_whole_retained_state_follows(
     assert sender.counters.full_states_sent == 1 + restarts
     assert len(retained(world, writer)) == topics - len(range(0, topics, 3)) + 1
     assert retained(world, other) == retained(world, writer)
-    assert world.dropped(DROP_RETAINED_DELETIONS) == 0
+    assert world.dropped(DropReason.RETAINED_DELETIONS) == 0
 
 
 def test_the_whole_state_leaves_out_what_other_nodes_wrote() -> None:

@@ -28,6 +28,7 @@ from broker.session.connection import Connection
 from federation.node import Node, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus
 from federation.settings import FederationSettings
+from federation.stream.counters import Reason
 from federation.stream.go_client import GoClient
 from federation.stream.go_events import receive_event
 from federation.stream.held_batches import StreamError
@@ -298,7 +299,7 @@ class World:
                 node.handle_timeout(self.now)
                 node.broker.handle_timeout(self.now)
 
-    def dropped(self, reason: str) -> int:
+    def dropped(self, reason: Reason) -> int:
         return sum(counters.dropped[reason] for node in self.nodes.values() for counters in node.counters.values())
 
 

@@ -6,10 +6,9 @@ from random import Random
 
 import pytest
 
-from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address
 from federation.gossip.config import LAN
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.exchange import INCOMING_BYTES_MAX, STREAMS_MAX
 from federation.gossip.gossip import Gossip
@@ -65,7 +64,7 @@ def test_one_wrong_version_refuses_the_whole_merge() -> None:
     stream = node.gossip.exchanges.open_incoming()
     assert stream is not None
     stream.receive_data(state_of(remote("n2", 2), remote("n3", 3, versions=bytes((3, 5, 3, 2, 5, 4)))), node.now)
-    assert node.gossip.counters.dropped[reasons.BAD_VERSION] == 1
+    assert node.gossip.counters.dropped[DropReason.BAD_VERSION] == 1
     assert list(node.gossip.table.nodes) == ["me"]
 
 
@@ -81,13 +80,13 @@ def test_members_that_others_hold_for_dead_become_suspects() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"\x0a\x00\x00\x01\x00", reasons.ENCRYPTED),
-        (b"\xf4\x03lab\x06", reasons.LABELLED),
-        (b"\xffgarbage", reasons.MALFORMED_STREAM),
-        (b"\x06\x01\x02\x03", reasons.MALFORMED_STREAM),
+        (b"\x0a\x00\x00\x01\x00", DropReason.ENCRYPTED),
+        (b"\xf4\x03lab\x06", DropReason.LABELLED),
+        (b"\xffgarbage", DropReason.MALFORMED_STREAM),
+        (b"\x06\x01\x02\x03", DropReason.MALFORMED_STREAM),
     ],
 )
-def test_stream_garbage_is_answered_with_an_error(data: bytes, reason: str) -> None:
+def test_stream_garbage_is_answered_with_an_error(data: bytes, reason: DropReason) -> None:
     node = GossipNode()
     stream = node.gossip.exchanges.open_incoming()
     assert stream is not None
@@ -105,7 +104,7 @@ def test_streams_are_bounded_in_number_and_bytes() -> None:
     node = GossipNode()
     streams = [node.gossip.exchanges.open_incoming() for _ in range(STREAMS_MAX)]
     assert node.gossip.exchanges.open_incoming() is None
-    assert node.gossip.counters.dropped[reasons.STREAMS_FULL] == 1
+    assert node.gossip.counters.dropped[DropReason.STREAMS_FULL] == 1
     header = b"\x06" + encode({"Join": False, "Nodes": 0, "UserStateLen": 8 << 20})
     piece = bytes(1 << 20)
     for stream in streams:
@@ -113,7 +112,7 @@ def test_streams_are_bounded_in_number_and_bytes() -> None:
         stream.receive_data(header, node.now)
         for _ in range(7):
             stream.receive_data(piece, node.now)
-    assert node.gossip.counters.dropped[reasons.STREAM_BYTES_FULL] > 0
+    assert node.gossip.counters.dropped[DropReason.STREAM_BYTES_FULL] > 0
     assert node.gossip.exchanges.incoming_bytes <= INCOMING_BYTES_MAX
     for stream in streams:
         assert stream is not None

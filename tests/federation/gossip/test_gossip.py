@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.gossip import counters as reasons
 from federation.gossip.config import LAN
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.members import STATE_ALIVE, STATE_SUSPECT
 from federation.gossip.messages import (
     ACK,
@@ -40,7 +39,7 @@ def test_ping_for_another_node_is_dropped() -> None:
     node = GossipNode()
     node.receive(Ping(7, "you", b"", 0, "").encode(), 9)
     assert node.sent() == []
-    assert node.gossip.counters.dropped[reasons.PING_FOR_OTHER] == 1
+    assert node.gossip.counters.dropped[DropReason.PING_FOR_OTHER] == 1
 
 
 def test_an_acked_probe_is_the_end_of_it() -> None:

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.gossip import counters as reasons
 from federation.gossip.config import GossipConfig
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.delegate import GossipDelegate
 from federation.gossip.errors import WireError
 from federation.gossip.members import (
@@ -184,7 +183,7 @@ def test_the_highest_accusation_can_be_refuted() -> None:
         node = PushPullNode("n", bytes((10, 0, 0, 2)), 8902, b"", ACCUSED_INCARNATION_MAX + 1, state, OUR_VERSIONS)
         other.membership.merge([node], 0.0)
     assert other.state("n") == (ACCUSED_INCARNATION_MAX + 1, STATE_ALIVE)
-    assert other.counters.dropped[reasons.MALFORMED_MESSAGE] == 3
+    assert other.counters.dropped[DropReason.MALFORMED_MESSAGE] == 3
 
 
 def test_an_incarnation_stays_writable() -> None:
@@ -249,7 +248,7 @@ def test_another_address_is_a_conflict_unless_the_member_left() -> None:
     view.alive("a", 5, host=3)
     view.alive("a", 5, host=2, port=9999)
     assert view.told() == ["joined a", "conflict a 10.0.0.3:8902", "conflict a 10.0.0.2:9999"]
-    assert view.counters.dropped[reasons.NAME_CONFLICT] == 2
+    assert view.counters.dropped[DropReason.NAME_CONFLICT] == 2
     view.dead("a", 1)
     view.alive("a", 5, host=3, now=100.0)  # dead, but reclaiming is off
     assert view.state("a") == (1, STATE_DEAD)
@@ -273,12 +272,12 @@ def test_a_dead_name_may_move_after_the_reclaim_time() -> None:
 @pytest.mark.parametrize(
     ("versions", "reason"),
     [
-        (b"", reasons.MALFORMED_MESSAGE),
-        (bytes((0, 5, 2, 2, 5, 4)), reasons.BAD_VERSION),
-        (bytes((3, 2, 2, 2, 5, 4)), reasons.BAD_VERSION),
+        (b"", DropReason.MALFORMED_MESSAGE),
+        (bytes((0, 5, 2, 2, 5, 4)), DropReason.BAD_VERSION),
+        (bytes((3, 2, 2, 2, 5, 4)), DropReason.BAD_VERSION),
     ],
 )
-def test_alive_without_versions_that_make_sense(versions: bytes, reason: str) -> None:
+def test_alive_without_versions_that_make_sense(versions: bytes, reason: DropReason) -> None:
     view = View()
     alive = Alive(1, "a", bytes((10, 0, 0, 2)), 8902, b"", versions)
     view.membership.receive_alive(alive, alive.encode(), 0.0)

@@ -13,9 +13,8 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from federation.gossip import counters as reasons
 from federation.gossip.addresses import ip_text
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.lzw import decompress
 from federation.gossip.messages import (
     ACK,
@@ -340,7 +339,7 @@ def test_packet_decodes(vector: dict[str, Any]) -> None:
     if "key" in vector:
         if is_encrypted(data):
             assert open_packet(data, counters) == []
-            assert counters.dropped[reasons.ENCRYPTED] == 1
+            assert counters.dropped[DropReason.ENCRYPTED] == 1
             counters = Counters()
         data = open_sealed(keys_of(vector), data, b"")
     messages = open_packet(data, counters)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.gossip import counters as reasons
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.messages import (
     Nack,
     Ping,
@@ -54,24 +53,24 @@ def nested(depth: int) -> bytes:
 @pytest.mark.parametrize(
     ("packet", "messages", "reason"),
     [
-        (b"", [], reasons.MALFORMED_PACKET),
-        (b"\x0c" + bytes(4) + NACK, [], reasons.CRC_MISMATCH),
-        (b"\xf4\x01x" + NACK, [], reasons.LABELLED),
-        (b"\x01" + bytes(60), [], reasons.ENCRYPTED),
-        (b"\x07", [], reasons.MALFORMED_PACKET),
-        (b"\x07\x02\x00", [], reasons.MALFORMED_PACKET),
+        (b"", [], DropReason.MALFORMED_PACKET),
+        (b"\x0c" + bytes(4) + NACK, [], DropReason.CRC_MISMATCH),
+        (b"\xf4\x01x" + NACK, [], DropReason.LABELLED),
+        (b"\x01" + bytes(60), [], DropReason.ENCRYPTED),
+        (b"\x07", [], DropReason.MALFORMED_PACKET),
+        (b"\x07\x02\x00", [], DropReason.MALFORMED_PACKET),
         # cut off: the complete leading part is handled
-        (make_compound([NACK, PING])[:-1], [NACK], reasons.MALFORMED_PACKET),
+        (make_compound([NACK, PING])[:-1], [NACK], DropReason.MALFORMED_PACKET),
         # one broken part does not harm the others
-        (make_compound([b"\x09\xff", NACK]), [NACK], reasons.MALFORMED_PACKET),
-        (make_compound([b"", NACK]), [NACK], reasons.MALFORMED_PACKET),
-        (b"\x09" + encode({"Algo": 1, "Buf": b"x"}), [], reasons.MALFORMED_PACKET),
-        (b"\x09" + encode([1]), [], reasons.MALFORMED_PACKET),
-        (compressed(bytes(PACKET_DECOMPRESSED_MAX + 1)), [], reasons.MALFORMED_PACKET),
-        (nested(5), [], reasons.MALFORMED_PACKET),
+        (make_compound([b"\x09\xff", NACK]), [NACK], DropReason.MALFORMED_PACKET),
+        (make_compound([b"", NACK]), [NACK], DropReason.MALFORMED_PACKET),
+        (b"\x09" + encode({"Algo": 1, "Buf": b"x"}), [], DropReason.MALFORMED_PACKET),
+        (b"\x09" + encode([1]), [], DropReason.MALFORMED_PACKET),
+        (compressed(bytes(PACKET_DECOMPRESSED_MAX + 1)), [], DropReason.MALFORMED_PACKET),
+        (nested(5), [], DropReason.MALFORMED_PACKET),
     ],
 )
-def test_bad_packets_are_counted(packet: bytes, messages: list[bytes], reason: str) -> None:
+def test_bad_packets_are_counted(packet: bytes, messages: list[bytes], reason: DropReason) -> None:
     counters = Counters()
     assert open_packet(packet, counters) == messages
     assert counters.dropped[reason] == 1
@@ -83,7 +82,7 @@ def test_messages_of_one_packet_are_bounded() -> None:
     packet = make_compound([tiny] * 20)
     counters = Counters()
     assert len(open_packet(packet, counters)) == 1024
-    assert counters.dropped[reasons.MALFORMED_PACKET] > 0
+    assert counters.dropped[DropReason.MALFORMED_PACKET] > 0
 
 
 def test_all_parts_of_one_packet_share_the_room_for_decompressed_bytes() -> None:
@@ -93,7 +92,7 @@ def test_all_parts_of_one_packet_share_the_room_for_decompressed_bytes() -> None
     counters = Counters()
     messages = open_packet(make_compound([NACK, half, *[inner] * 20]), counters)
     assert [len(message) for message in messages] == [len(NACK), PACKET_DECOMPRESSED_MAX // 2]
-    assert counters.dropped[reasons.MALFORMED_PACKET] == 100 + 19
+    assert counters.dropped[DropReason.MALFORMED_PACKET] == 100 + 19
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", b"\x07", b"\x09", b"\x0c", b"\x07\x03", b"\x09\x82"]))

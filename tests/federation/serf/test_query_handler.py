@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from federation.gossip import counters as reasons
+from federation.gossip.counters import DropReason
 from federation.gossip.messages import USER
 from federation.gossip.wire import open_packet
 from federation.serf.config import SerfConfig
@@ -46,7 +46,7 @@ def test_a_query_is_acknowledged_once_and_passed_on(name: str) -> None:
     responses = responses_sent(serf)
     assert [response.flags for response in responses] == ([FLAG_ACK, 0] if name == "_serf_list-keys" else [FLAG_ACK])
     assert all(b"not encrypted" in (response.payload or b"") for response in responses[1:])
-    assert serf.counters.dropped[reasons.UNKNOWN_QUERY] == (1 if name == "_serf_new" else 0)
+    assert serf.counters.dropped[DropReason.UNKNOWN_QUERY] == (1 if name == "_serf_new" else 0)
     assert serf.take_broadcasts(2, 1400, 10) == [b"\x08" + query(name)]
     assert serf.take_events() == []
 
@@ -65,7 +65,7 @@ def test_a_response_of_more_than_1024_bytes_is_dropped() -> None:
     asked = Query(5, 9, bytes((10, 0, 0, 2)), 8902, "n2", [], 0, 0, 10**9, QUERY_CONFLICT, name.encode())
     serf.user_message(asked.encode(), 0.0)
     assert responses_sent(serf) == []
-    assert serf.counters.dropped[reasons.MESSAGE_TOO_LARGE] == 1
+    assert serf.counters.dropped[DropReason.MESSAGE_TOO_LARGE] == 1
 
 
 def claim(host: int, status: MemberStatus = MemberStatus.ALIVE) -> bytes:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.gossip import counters as reasons
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.serf.messages import EVENTS_MAX
 from federation.serf.recent import (
     RECENT_BYTES_MAX,
@@ -25,11 +24,11 @@ def test_a_message_is_new_once_within_the_window() -> None:
     assert recent.add(1 + EVENTS_MAX, ("a", b""), EVENTS_MAX + 2)  # takes the slot
     assert counters.drops == 0
     assert not recent.add(1, ("a", b""), EVENTS_MAX + 2)
-    assert counters.dropped[reasons.EVENT_TOO_OLD] == 1
+    assert counters.dropped[DropReason.EVENT_TOO_OLD] == 1
     for number in range(SLOT_MAX):
         assert recent.add(1001, (str(number), b""), 1002)
     assert not recent.add(1001, ("one more", b""), 1002)
-    assert counters.dropped[reasons.EVENT_SLOT_FULL] == 1
+    assert counters.dropped[DropReason.EVENT_SLOT_FULL] == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 700), st.sampled_from("ab")), max_size=60))
@@ -70,7 +69,7 @@ def test_a_window_of_events_is_bounded_in_bytes_too() -> None:
     kept = RECENT_BYTES_MAX // 9005
     assert seen == [True] * kept + [False] * (399 - kept)
     assert not recent.add(1, ("event", payload), clock)
-    assert counters.dropped[reasons.EVENT_SLOT_FULL] == 399 - kept
+    assert counters.dropped[DropReason.EVENT_SLOT_FULL] == 399 - kept
     for time in range(600, 600 + 512):  # the window moves on and has room again
         assert recent.add(time, ("event", b""), time + 1)
     assert recent.add(1200, ("event", payload), 1201)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.gossip import counters as reasons
-from federation.gossip.counters import Counters
+from federation.gossip.counters import Counters, DropReason
 from federation.gossip.members import NodeFacts
 from federation.gossip.messages import OUR_VERSIONS
 from federation.serf.config import SerfConfig
@@ -25,7 +24,7 @@ def test_the_longest_gone_member_is_forgotten_when_there_are_too_many(monkeypatc
         roster.node_joined(facts(f"m{number}", number), float(number))
         roster.node_left(facts(f"m{number}", number), False, float(number))
     assert sorted(roster.records) == ["m7", "m8", "m9", "own"]
-    assert counters.dropped[reasons.TABLE_FULL] == 7
+    assert counters.dropped[DropReason.TABLE_FULL] == 7
     assert sum(isinstance(event, MemberReap) for event in events) == 7
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.gossip import counters as reasons
+from federation.gossip.counters import DropReason
 from federation.gossip.errors import WireError
 from federation.gossip.messages import DEAD, OUR_VERSIONS, Accusation, Alive, Ping
 from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, WITNESSED_TIME_MAX, encode
@@ -156,7 +156,7 @@ def test_the_valid_entries_of_a_state_are_merged() -> None:
         "StatusLTimes": {b"\xff": 4, "z" * 300: 4, "n3": 1 << 63, "n2": 4},
     }
     serf.merge_remote_state(b"\x02" + encode(state), False, 0.0)
-    assert serf.counters.dropped[reasons.MALFORMED_SERF] == 8
+    assert serf.counters.dropped[DropReason.MALFORMED_SERF] == 8
     assert serf.counters.drops == 8
     assert user_events(serf) == [(3, "good", b"1")]
     assert serf.roster.records["n2"].status_time == 4
@@ -178,7 +178,7 @@ def test_no_clock_follows_a_forged_time() -> None:
     for message in serf.take_broadcasts(0, 10_000, 100):
         other.user_message(message[1:], 0.0)
     other.merge_remote_state(serf.local_state(False), False, 0.0)
-    assert other.counters.dropped[reasons.MALFORMED_SERF] == 0
+    assert other.counters.dropped[DropReason.MALFORMED_SERF] == 0
 
 
 def test_messages_that_fit_into_no_packet_are_not_broadcast() -> None:
@@ -188,7 +188,7 @@ def test_messages_that_fit_into_no_packet_are_not_broadcast() -> None:
     serf.user_message(b"\x01" + encode({"LTime": 2, "Node": "n9", "Zzz": bytes(60_000)}), 0.0)
     assert [name for _, name, _ in user_events(serf)] == ["short", "long"]
     assert len(serf.take_broadcasts(2, 1 << 20, 100)) == 1
-    assert serf.counters.dropped[reasons.MESSAGE_TOO_LARGE] == 2
+    assert serf.counters.dropped[DropReason.MESSAGE_TOO_LARGE] == 2
 
 
 def test_state_without_a_serf_type_is_refused() -> None:

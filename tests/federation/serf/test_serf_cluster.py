@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from federation.gossip import counters as reasons
 from federation.gossip.addresses import Address
 from federation.gossip.config import LAN
+from federation.gossip.counters import DropReason
 from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, LEAVE_TIME_MAX, WITNESSED_TIME_MAX
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
@@ -388,4 +388,4 @@ def test_an_answer_that_is_too_long_is_counted() -> None:
     assert isinstance(process, SerfProcess)
     query = Query(50, 7, b"\x0a\0\0\2", 8902, "n2", [], 0, 0, 10**9, "_serf_conflict", name.encode())
     process.serf.user_message(query.encode(), cluster.world.now)
-    assert process.serf.counters.dropped[reasons.MESSAGE_TOO_LARGE] == 1
+    assert process.serf.counters.dropped[DropReason.MESSAGE_TOO_LARGE] == 1

@@ -18,7 +18,7 @@ from federation.shell import direct_server as direct_server_shell
 from federation.shell import stream_server
 from federation.shell.stream_server import GRPC_PREFACE
 from federation.stream import direct_server, served_stream
-from federation.stream.counters import DROP_REFUSED
+from federation.stream.counters import DropReason
 from federation.stream.direct_wire import (
     ACK_PONG,
     PING,
@@ -156,7 +156,7 @@ async def test_a_message_that_is_refused_stops_nothing(start_station: StartStati
     writer.publish("t", b"after")
     await n2.until(lambda: len(reader.payloads) == 3, "message")
     assert reader.payloads == [b"before", b"behind", b"after"]
-    assert dropped[DROP_REFUSED] == 1
+    assert dropped[DropReason.REFUSED] == 1
     assert set(n1.kinds()) == {"direct"}
 
 
@@ -176,7 +176,7 @@ async def test_retained_messages_that_are_refused_stop_nothing(start_station: St
     assert reader.payloads == [b"after"]
     assert sorted(message.topic for message in n2.broker.retained.messages()) == [b"r/0", b"r/2", b"r/4"]
     counters = n1.node.counters["n2"]
-    assert (counters.dropped[DROP_REFUSED], counters.full_states_sent) == (2, 3)
+    assert (counters.dropped[DropReason.REFUSED], counters.full_states_sent) == (2, 3)
 
 
 async def test_a_big_batch(start_station: StartStation) -> None:

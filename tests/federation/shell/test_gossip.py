@@ -13,8 +13,8 @@ from dataclasses import replace
 import pytest
 
 from federation.errors import JoinFailed
-from federation.gossip import counters as reasons
 from federation.gossip.config import GossipConfig
+from federation.gossip.counters import DropReason
 from federation.gossip.messages import Ping
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberLeave, NameConflict
@@ -181,9 +181,9 @@ async def test_garbage_on_both_ports_disturbs_nobody() -> None:
             writer.close()
             await writer.wait_closed()
         dropped = a.serf.counters.dropped
-        assert dropped[reasons.MALFORMED_PACKET] > 0
-        assert dropped[reasons.ENCRYPTED] > 0
-        assert dropped[reasons.MALFORMED_STREAM] > 0
+        assert dropped[DropReason.MALFORMED_PACKET] > 0
+        assert dropped[DropReason.ENCRYPTED] > 0
+        assert dropped[DropReason.MALFORMED_STREAM] > 0
         assert a.serf.gossip.exchanges.incoming_streams == a.serf.gossip.exchanges.incoming_bytes == 0
         assert a.statuses() == b.statuses() == {"a": "ALIVE", "b": "ALIVE"}
         # and it still works
@@ -210,7 +210,7 @@ async def test_many_silent_streams_keep_nobody_out() -> None:
         try:
             assert await b.shell.join([a.address]) == {}
             assert 127 <= a.serf.gossip.exchanges.incoming_streams <= 128
-            assert a.serf.counters.dropped[reasons.STREAMS_FULL] >= 12
+            assert a.serf.counters.dropped[DropReason.STREAMS_FULL] >= 12
             assert a.statuses() == {"a": "ALIVE", "b": "ALIVE"}
         finally:
             for writer in writers:
@@ -226,7 +226,7 @@ async def test_drops_are_logged_together_with_the_last_sender() -> None:
             sender = f"127.0.0.1:{datagrams.getsockname()[1]}"
             datagrams.sendto(b"\x01" + bytes(60), ("127.0.0.1", node.port))
             await node.until(lambda: len(node.logged) == 2)
-            assert node.logged[1] == ("warning", "gossip dropped", {reasons.ENCRYPTED: 1, "last_from": sender})
+            assert node.logged[1] == ("warning", "gossip dropped", {DropReason.ENCRYPTED: 1, "last_from": sender})
             for _ in range(3):
                 datagrams.sendto(b"\xf4\x01x", ("127.0.0.1", node.port))
             await node.until(lambda: sum(_labelled(details) for _, _, details in node.logged[2:]) == 3)
@@ -235,7 +235,7 @@ async def test_drops_are_logged_together_with_the_last_sender() -> None:
 
 
 def _labelled(details: dict[str, object]) -> int:
-    return int(str(details.get(reasons.LABELLED, 0)))
+    return int(str(details.get(DropReason.LABELLED, 0)))
 
 
 async def test_ping_over_tcp() -> None:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from broker.message import NEVER
+from federation.stream.counters import DropReason
 from federation.stream.direct_client import PING_SECONDS, PONG_SECONDS_MAX, DirectClient, DirectProbe, PingTimer
 from federation.stream.direct_wire import (
     ACK_PONG,
@@ -155,7 +156,7 @@ def test_a_stream_that_was_ended_as_malformed_gives_up_its_first_batch() -> None
     client.receive_data(encode_end(True, "bad"), 1.0)
     sender.handle_timeout(5.0)
     assert not sender.hello_reply(2, False, 2, 5.0)
-    assert sender.counters.dropped["refused_by_peer"] == 1
+    assert sender.counters.dropped[DropReason.REFUSED] == 1
 
 
 def test_the_newest_acknowledgement_frees_the_outbox() -> None:

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from broker.codec.writer import encode_publish
 from broker.message import NEVER, Message
 from federation.pb import federation_pb2 as pb
-from federation.stream.counters import (
-    DROP_EXPIRED,
-    DROP_TOO_LARGE_FOR_PEER,
-    SKIP_EXPIRED,
-    SKIP_MALFORMED,
-    SKIP_UNKNOWN,
-    StreamCounters,
-)
+from federation.stream.counters import DropReason, SkipReason, StreamCounters
 from federation.stream.frames import (
     IS_WRITTEN_THERE,
     PUBLISH,
@@ -156,7 +149,7 @@ def test_a_go_broker_is_sent_nothing_that_has_expired_or_that_it_cannot_take() -
     block.append_frame(encode_frame(STATE_BEGIN, b""))
     block.events = GoConverter(counters).convert(block, NOW)
     assert [len(event.message.payload) for event in events_of(block)] == [4, EVENT_BYTES_MAX - 100]
-    assert (counters.dropped[DROP_EXPIRED], counters.dropped[DROP_TOO_LARGE_FOR_PEER]) == (1, 1)
+    assert (counters.dropped[DropReason.EXPIRED], counters.dropped[DropReason.TOO_LARGE_FOR_PEER]) == (1, 1)
 
 
 def test_what_expires_between_two_sends_keeps_its_id_and_its_last_second() -> None:
@@ -174,7 +167,7 @@ def test_a_node_of_this_kind_is_told_that_a_message_has_expired() -> None:
     world.client("n1", "p").publish("t", b"older", retain=True)
     receive(world, receiver, stream, event)
     assert world.nodes["n1"].broker.retained.get(b"t") is None
-    assert receiver.counters.dropped[SKIP_EXPIRED] == 1
+    assert receiver.counters.dropped[SkipReason.EXPIRED] == 1
 
 
 # --- what events do
@@ -244,7 +237,7 @@ def test_the_filters_of_a_go_broker_are_complete_when_something_else_comes(how: 
 def test_a_bad_event_is_skipped_acknowledged_and_counted(event: pb.Event, extended: bool) -> None:
     world, receiver, stream = serve(extended)
     receive(world, receiver, stream, event)
-    assert receiver.counters.dropped[SKIP_MALFORMED] == 1
+    assert receiver.counters.dropped[SkipReason.MALFORMED] == 1
     assert receiver.next_event_id == 1
 
 
@@ -252,7 +245,7 @@ def test_a_bad_event_is_skipped_acknowledged_and_counted(event: pb.Event, extend
 def test_an_event_of_an_unknown_kind_is_skipped_acknowledged_and_counted(data: bytes) -> None:
     world, receiver, stream = serve()
     assert receive_event(receiver, stream, data, world.now) == 0
-    assert receiver.counters.dropped[SKIP_UNKNOWN] == 1
+    assert receiver.counters.dropped[SkipReason.UNKNOWN] == 1
 
 
 @given(st.binary(max_size=60))

@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 
 from broker.codec.writer import encode_publish
 from broker.message import NEVER, Message
-from federation.stream.counters import (
-    DROP_OUTBOX_AGE,
-    DROP_OUTBOX_FULL,
-    DROP_PEER_GONE,
-    DROP_REFUSED,
-    DROP_RETAINED_DELETIONS,
-    DROP_TOO_LARGE,
-)
+from federation.stream.counters import DropReason
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
     HEADER_SIZE,
@@ -119,7 +112,7 @@ def test_past_its_bytes_the_policy_says_what_goes(drop_oldest: bool) -> None:
         outbox.append_message(Message(b"t", b"%03d" % number + b"-" * 1000, 1, True), (), NOW)
         assert outbox.size <= 50_000
     kept = [int(payload[:3]) for block in take(outbox) for payload in payloads(block)]
-    assert len(kept) + outbox.counters.dropped[DROP_OUTBOX_FULL] == 500
+    assert len(kept) + outbox.counters.dropped[DropReason.OUTBOX_FULL] == 500
     assert kept == list(range(500 - len(kept), 500) if drop_oldest else range(len(kept)))
 
 
@@ -128,7 +121,7 @@ def test_what_never_fits_drops_nothing_else() -> None:
     outbox.append_run(packet(), 1, 4, NOW)
     assert not outbox.append_message(Message(b"t", bytes(20_000), 1, False), (), NOW)
     assert not outbox.append_run(packet(bytes(20_000)), 3, 4, NOW)
-    assert outbox.counters.dropped[DROP_TOO_LARGE] == 4
+    assert outbox.counters.dropped[DropReason.TOO_LARGE] == 4
     assert len(take(outbox)) == 1
 
 
@@ -141,9 +134,9 @@ def test_age_is_for_what_waits_only() -> None:
     outbox.append_run(packet() * 2, 2, 4, NOW)
     assert outbox.next_age_out() == NOW + 10.0
     outbox.drop_old(NOW + 9.9)
-    assert outbox.counters.dropped[DROP_OUTBOX_AGE] == 0
+    assert outbox.counters.dropped[DropReason.OUTBOX_AGE] == 0
     outbox.drop_old(NOW + 10.0)
-    assert outbox.counters.dropped[DROP_OUTBOX_AGE] == 2
+    assert outbox.counters.dropped[DropReason.OUTBOX_AGE] == 2
     assert outbox.on_way == [sent]
     assert outbox.next_age_out() == NEVER
 
@@ -204,10 +197,10 @@ def test_what_is_refused_or_given_up_is_counted() -> None:
     outbox.append_run(packet() * 3, 3, 4, NOW)
     send(outbox, 0)
     outbox.append_run(packet() * 2, 2, 4, NOW)
-    assert outbox.drop_first_on_way(DROP_REFUSED) is not None
-    assert outbox.drop_first_on_way(DROP_REFUSED) is None
-    outbox.clear(DROP_PEER_GONE)
-    assert (outbox.counters.dropped[DROP_REFUSED], outbox.counters.dropped[DROP_PEER_GONE]) == (3, 2)
+    assert outbox.drop_first_on_way(DropReason.REFUSED) is not None
+    assert outbox.drop_first_on_way(DropReason.REFUSED) is None
+    outbox.clear(DropReason.PEER_GONE)
+    assert (outbox.counters.dropped[DropReason.REFUSED], outbox.counters.dropped[DropReason.PEER_GONE]) == (3, 2)
     assert outbox.size == 0
 
 
@@ -240,4 +233,4 @@ def test_past_the_bound_the_retained_state_is_due_and_deletions_are_kept() -> No
     for topic in (b"f", b"g", b"h", b"f", b"i", b"j"):
         outbox.note_lost(topic, True)
     assert list(outbox.lost_topics) == [b"b", b"f", b"g", b"h"]
-    assert outbox.counters.dropped[DROP_RETAINED_DELETIONS] == 2
+    assert outbox.counters.dropped[DropReason.RETAINED_DELETIONS] == 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.codec.writer import encode_publish
 from broker.message import Message
-from federation.stream.counters import SKIP_DUPLICATE, SKIP_MALFORMED, SKIP_UNKNOWN
+from federation.stream.counters import SkipReason
 from federation.stream.frames import (
     IS_MENDED,
     RETAINED,
@@ -57,7 +57,7 @@ def test_unknown_events_are_skipped_acknowledged_and_counted() -> None:
     receiver, stream = receiver_of(world)
     frames = b"\x63\0\0\0\0\3abc" + b"\1\x10\0\0\0\3\0\0a" + interest(b"b")
     assert receiver.receive_batch(stream, 0, 3, frames, world.now) == 2
-    assert receiver.counters.dropped[SKIP_UNKNOWN] == 2
+    assert receiver.counters.dropped[SkipReason.UNKNOWN] == 2
     assert world.nodes["n1"].tree.interest_of("n2") == [(b"", b"b")]
 
 
@@ -88,7 +88,7 @@ def test_a_block_of_which_a_part_came_as_single_events_goes_on_behind_it(done: i
     assert receiver.receive_batch(stream, 0, 4, block(b"0", b"1", b"2", b"3"), world.now) == 3
     world.run(1)
     assert subscriber.payloads == [b"%d" % number for number in range(done, 4)]
-    assert receiver.counters.dropped[SKIP_DUPLICATE] == done
+    assert receiver.counters.dropped[SkipReason.DUPLICATE] == done
 
 
 @given(st.binary(max_size=200), st.integers(0, 10))
@@ -130,7 +130,7 @@ def test_what_is_wrong_inside_a_frame_is_skipped_and_counted() -> None:
     wrong_level = b"\3\0\0\0\0\5\3\0\0\0\2"
     frames = wrong_level + b"\1\0\0\0\0\2\0\x09" + interest(b"a")
     assert receiver.receive_batch(stream, 0, 4, frames, world.now) == 3
-    assert receiver.counters.dropped[SKIP_MALFORMED] == 2
+    assert receiver.counters.dropped[SkipReason.MALFORMED] == 2
     assert world.nodes["n1"].tree.interest_of("n2") == [(b"", b"a")]
 
 
@@ -140,7 +140,7 @@ def test_events_that_were_done_are_acknowledged_again_and_a_gap_ends_the_stream(
     assert receiver.accept_event(stream, 0)
     assert not receiver.accept_event(stream, 0)
     assert receiver.receive_batch(stream, 0, 1, interest(b"a"), world.now) == 0
-    assert receiver.counters.dropped[SKIP_DUPLICATE] == 2
+    assert receiver.counters.dropped[SkipReason.DUPLICATE] == 2
     assert world.nodes["n1"].tree.interest_of("n2") == []
     with pytest.raises(StreamError, match="event 5 came, 1 is the next"):
         receiver.accept_event(stream, 5)

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from broker.message import NEVER, Message
-from federation.stream.counters import DROP_OUTBOX_AGE, DROP_REFUSED, DROP_TOO_LARGE, StreamCounters
+from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.frames import HEADER_SIZE, PUBLISH, PUBLISH_BLOCK, STATE_BEGIN, STATE_END, SUBSCRIBE, UNSUBSCRIBE
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import BLOCK_BYTES_MAX, Block, Outbox
@@ -333,7 +333,7 @@ def test_a_refused_batch_is_the_one_that_the_next_hello_tells() -> None:
     sender.hello_reply(2, False, 3, 2.0)
     assert state(sender) is State.BACKOFF
     assert sender.session_id != session_id
-    assert sender.counters.dropped[DROP_REFUSED] == 1
+    assert sender.counters.dropped[DropReason.REFUSED] == 1
     sender.handle_timeout(10.0)
     sender.hello_reply(3, True, 0, 10.0)
     blocks = sender.take_blocks(10.0)
@@ -345,7 +345,7 @@ def test_what_is_larger_than_the_outbox_is_dropped_and_counted() -> None:
     sender.forward(Message(b"t", b"x" * 200_000, 1, False), (), 0.0)
     sender.forward(Message(b"t", b"x" * 200_000, 1, True), (), 0.0)
     assert sender.outbox.size == 0
-    assert sender.counters.dropped[DROP_TOO_LARGE] == 2
+    assert sender.counters.dropped[DropReason.TOO_LARGE] == 2
 
 
 def test_what_waits_too_long_is_dropped_but_not_what_has_an_id() -> None:
@@ -359,7 +359,7 @@ def test_what_waits_too_long_is_dropped_but_not_what_has_an_id() -> None:
     sender.forward_run(PACKET, 1, 4, 14.0)
     assert sender.outbox.next_age_out() == 15.0
     sender.outbox.drop_old(15.0)
-    assert sender.counters.dropped[DROP_OUTBOX_AGE] == 2
+    assert sender.counters.dropped[DropReason.OUTBOX_AGE] == 2
     assert sum(block.messages for block in sender.outbox.on_way) == 3
     sender.forget()
     assert sender.outbox.size == 0

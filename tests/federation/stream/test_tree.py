@@ -11,7 +11,7 @@ from broker.broker import Broker
 from broker.config.settings import MqttSettings
 from broker.errors import MqttError
 from broker.message import Message
-from federation.stream.counters import SKIP_FILTER, SKIP_FILTERS_FULL, StreamCounters
+from federation.stream.counters import SkipReason, StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
 from federation.stream.retained_changes import HERE, RetainedChanges
@@ -103,7 +103,7 @@ def test_a_filter_that_no_client_could_subscribe_to_is_refused(
     with pytest.raises(MqttError):
         check_interest(share_name, topic_filter)
     assert not world.tree.add_interest("n1", share_name, topic_filter)
-    assert world.senders[0].counters.dropped[SKIP_FILTER] == 1
+    assert world.senders[0].counters.dropped[SkipReason.FILTER] == 1
     assert world.tree.interest_of("n1") == []
 
 
@@ -115,7 +115,7 @@ def test_the_filters_of_one_node_are_bounded() -> None:
     assert world.tree.is_full("n1")
     assert not world.tree.add_interest("n1", b"", b"c")
     assert world.tree.add_interest("n1", b"", b"a")
-    assert world.senders[0].counters.dropped[SKIP_FILTERS_FULL] == 1
+    assert world.senders[0].counters.dropped[SkipReason.FILTERS_FULL] == 1
     assert world.tree.add_interest("n2", b"", b"c")
 
 
