@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final
 
 from broker.config.addresses import parse_address
+from broker.server.counter_log import CounterLog
 from federation.errors import JoinFailed
 from federation.gossip.addresses import Address
 from federation.serf.events import Event, JoinResult, Left, MemberFailed, MemberLeave
@@ -18,8 +19,6 @@ from federation.settings import DEFAULT_GOSSIP_PORT
 from federation.shell.gossip_protocols import AcceptedStream, Datagrams, GossipLink, OpenedStream
 from federation.shell.gossip_sockets import TCP_BACKLOG, GossipSockets, bind_gossip
 
-DROPS_LOG_INTERVAL: Final = 60.0
-"""Seconds between two log lines about drops of gossip."""
 LOST_MEMBER_SPREAD: Final = 5.0
 """Seconds over which nodes spread their attempts to join their seeds after a member was lost."""
 
@@ -35,7 +34,6 @@ class GossipShell:
     """Runs one Serf node. `on_events` gets every event, in order, on the loop; it may call Serf and then `flush`.
 
     `sockets` come from `bind_gossip` when the port had to be known before the node was made; otherwise `start` binds.
-    `drops_log_interval` in seconds.
     """
 
     def __init__(
@@ -47,7 +45,6 @@ class GossipShell:
         retry_join: RetryJoin | None = None,
         sockets: GossipSockets | None = None,
         log: Log = _no_log,
-        drops_log_interval: float = DROPS_LOG_INTERVAL,
     ) -> None:
         self.serf = serf
         self._bind_host = bind_host
@@ -56,7 +53,6 @@ class GossipShell:
         self._retry_join = retry_join
         self._sockets = sockets
         self._log = log
-        self._drops_log_interval = drops_log_interval
         self._loop = asyncio.get_running_loop()
         self._link = GossipLink(serf, self._loop, self.flush)
         self._datagrams = Datagrams(self._link)
@@ -69,8 +65,9 @@ class GossipShell:
         self._join_waiters: dict[int, asyncio.Future[JoinResult]] = {}
         self._left_waiters: list[asyncio.Future[None]] = []
         self._maps_ipv4 = False
-        self._drops_logged = dict(serf.counters.dropped)
-        self._drops_log_at = 0.0
+        self._drops_log = CounterLog(
+            self._warn, "gossip dropped", self._drops, self._loop.time(), self._take_last_sender
+        )
         self._send_errors = 0
 
     @property
@@ -216,27 +213,23 @@ class GossipShell:
         self._timer = None
         now = self._loop.time()
         self.serf.handle_timeout(now)
-        if now >= self._drops_log_at:
-            self._log_drops(now)
+        self._drops_log.check(now)
         if self._retry_join is not None:
             hosts = self._retry_join.take_hosts(now)
             if hosts:
                 self._start_task(self._retry(self._retry_join, hosts))
         self.flush()
 
-    def _log_drops(self, now: float) -> None:
-        dropped = self.serf.counters.dropped
-        logged = self._drops_logged
-        if dropped != logged:
-            counts: dict[str, object] = {
-                reason.value: count - logged[reason] for reason, count in dropped.items() if count != logged[reason]
-            }
-            if self._link.dropped_from:
-                counts["last_from"] = self._link.dropped_from
-                self._link.dropped_from = ""
-            self._log("warning", "gossip dropped", counts)
-            self._drops_logged = dict(dropped)
-            self._drops_log_at = now + self._drops_log_interval
+    def _warn(self, event: str, **details: object) -> None:
+        self._log("warning", event, details)
+
+    def _drops(self) -> dict[str, int]:
+        return {reason.value: count for reason, count in self.serf.counters.dropped.items()}
+
+    def _take_last_sender(self) -> dict[str, object]:
+        sender = self._link.dropped_from
+        self._link.dropped_from = ""
+        return {"last_from": sender} if sender else {}
 
     def _start_task(self, coroutine: Coroutine[None, None, None]) -> None:
         task: asyncio.Task[None] = self._loop.create_task(coroutine)

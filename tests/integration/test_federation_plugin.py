@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.codec.writer import encode_publish
+from broker.message import Message
 from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.turns import TurnEnd
@@ -211,6 +212,28 @@ async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
     await second.plugin.membership.join([first.gossip_addr])
     await until(lambda: second.status("b") == first.status("b") == MemberStatus.ALIVE)
     await until(lambda: list(first.plugin.node.senders) == ["b"] and list(second.plugin.node.senders) == ["a"])
+
+
+async def test_a_leave_waits_until_the_others_have_acknowledged_what_was_published(start_server: StartServer) -> None:
+    first = await start(start_server, "a")
+    second = await start(start_server, "b", first.gossip_addr)
+    client = await MqttClient.connect(int(first.server.listeners.addresses[0].rpartition(":")[2]))
+    await client.subscribe("t", qos=1)
+    senders = second.plugin.node.senders
+    await until(lambda: "a" in senders and senders["a"].state is State.STREAMING)
+    await until(lambda: second.plugin.node.tree.interest_of("a") == [(b"", b"t")])
+    broker = second.server.broker
+    for number in range(500):
+        broker.publish(Message(b"t", b"%d" % number, 1, False), second.server.now())
+    counters = second.plugin.node.counters["a"]
+    with capture_logs() as lines:
+        await second.plugin.membership.leave()
+    assert counters.events_acked >= 500
+    assert sum(counters.dropped.values()) == 0
+    assert [line for line in lines if line["event"].startswith("some events did not")] == []
+    for number in range(500):
+        assert (await client.message()).payload == b"%d" % number
+    await client.close()
 
 
 async def test_messages_of_a_deadline_are_written_at_once(start_server: StartServer) -> None:

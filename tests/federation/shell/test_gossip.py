@@ -44,7 +44,6 @@ class Node:
         name: str,
         profile: GossipConfig,
         retry: list[str] | None = None,
-        drops_log_interval: float = 60.0,
         sockets: GossipSockets | None = None,
     ) -> None:
         if sockets is None:
@@ -57,9 +56,7 @@ class Node:
         config = SerfConfig(name, "127.0.0.1", sockets.port, {"name": name}, profile, leave_propagate_delay=0.1)
         self.serf = Serf(config, random.Random(name), now)
         retry_join = RetryJoin(retry, 0.1, 0.3, now) if retry else None
-        self.shell = GossipShell(
-            self.serf, "127.0.0.1", sockets.port, self._on_events, retry_join, sockets, self._log, drops_log_interval
-        )
+        self.shell = GossipShell(self.serf, "127.0.0.1", sockets.port, self._on_events, retry_join, sockets, self._log)
 
     @property
     def address(self) -> str:
@@ -217,8 +214,9 @@ async def test_many_silent_streams_keep_nobody_out() -> None:
                 writer.transport.abort()
 
 
-async def test_drops_are_logged_together_with_the_last_sender() -> None:
-    node = Node("a", FAST, drops_log_interval=0.3)
+async def test_drops_are_logged_together_with_the_last_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.server.counter_log.QUIET_SECONDS", 0.3)
+    node = Node("a", FAST)
     await node.shell.start()
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
@@ -226,16 +224,19 @@ async def test_drops_are_logged_together_with_the_last_sender() -> None:
             sender = f"127.0.0.1:{datagrams.getsockname()[1]}"
             datagrams.sendto(b"\x01" + bytes(60), ("127.0.0.1", node.port))
             await node.until(lambda: len(node.logged) == 2)
-            assert node.logged[1] == ("warning", "gossip dropped", {DropReason.ENCRYPTED: 1, "last_from": sender})
+            level, event, details = node.logged[1]
+            assert (level, event) == ("warning", "gossip dropped")
+            assert (details["counts"], details["last_from"]) == ({"encrypted": 1}, sender)
             for _ in range(3):
                 datagrams.sendto(b"\xf4\x01x", ("127.0.0.1", node.port))
-            await node.until(lambda: sum(_labelled(details) for _, _, details in node.logged[2:]) == 3)
+            await node.until(lambda: sum(_labelled(details["counts"]) for _, _, details in node.logged[2:]) == 3)
     finally:
         await node.shell.stop()
 
 
-def _labelled(details: dict[str, object]) -> int:
-    return int(str(details.get(DropReason.LABELLED, 0)))
+def _labelled(counts: object) -> int:
+    assert isinstance(counts, dict)
+    return int(counts.get("labelled", 0))
 
 
 async def test_ping_over_tcp() -> None:
