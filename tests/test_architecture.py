@@ -127,7 +127,7 @@ def core_faults(source: str) -> list[str]:
         ("from . import time", 0),
     ],
 )
-def test_the_import_check_sees_what_it_must(source: str, fault_count: int) -> None:
+def test_the_import_check_names_each_fault(source: str, fault_count: int) -> None:
     assert len(core_faults(source)) == fault_count
 
 

@@ -129,7 +129,7 @@ def page_faults(name: str, text: str) -> Iterator[str]:
         ("docs/wire-gossip.md", "section 4.1 and section 40.1", 1),
     ],
 )
-def test_the_check_sees_what_leads_nowhere(name: str, text: str, count: int) -> None:
+def test_the_check_counts_faults(name: str, text: str, count: int) -> None:
     assert len(list(faults(name, text))) == count
 
 

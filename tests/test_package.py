@@ -114,7 +114,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def test_without_a_compiler_the_interpreted_form_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interpreted_form_is_built_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GMQTTD_COMPILE", raising=False)
     monkeypatch.setenv("CC", "/no/such/compiler")
     extensions, reason = setup_module().extensions()

@@ -69,7 +69,7 @@ def from_the_front(source: str) -> list[str]:
         ("b = next(iter(a))", 0),
     ],
 )
-def test_the_check_sees_what_it_must(source: str, count: int) -> None:
+def test_the_check_names_each_fault(source: str, count: int) -> None:
     assert len(from_the_front(source)) == count
 
 

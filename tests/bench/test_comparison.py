@@ -40,5 +40,5 @@ def test_the_interval_holds_the_true_ratio_in_some_19_of_20_runs() -> None:
     assert inside >= 35
 
 
-def test_nothing_is_no_cost_to_divide_by() -> None:
+def test_a_cost_of_zero_gives_an_infinite_ratio() -> None:
     assert compare([1.0], [0.0]).ratio == float("inf")

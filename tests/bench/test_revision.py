@@ -10,6 +10,6 @@ pytestmark = pytest.mark.uncompiled
 
 
 @pytest.mark.parametrize("name", ["no-such-commit", "HEAD:README.md", "--help"])
-def test_what_is_no_commit_is_named(name: str) -> None:
+def test_an_unknown_commit_is_named(name: str) -> None:
     with pytest.raises(BenchFailed, match=f"--against {name}: no commit"):
         build_revision(name)

@@ -272,7 +272,7 @@ def test_undecided_clients_are_refused_at_shutdown(world: Any, decider: LaterDec
     assert (world.broker.sessions, world.broker.connecting) == ({}, {})
 
 
-def test_a_faulty_decider_accepts_nobody(world: Any) -> None:
+def test_the_fault_of_a_decider_accepts_no_client(world: Any) -> None:
     class Faulty(ConnectDecider):
         def decide(self, request: ConnectRequest, now: float) -> None:
             raise KeyError("user")

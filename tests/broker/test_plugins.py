@@ -251,7 +251,7 @@ def test_a_plugin_that_cannot_be_loaded_stops_the_start(site: Site, plugin: str,
     assert "Traceback" not in done.stderr
 
 
-def test_of_two_plugins_with_one_name_none_is_taken(site: Site) -> None:
+def test_two_plugins_with_one_name_are_both_refused(site: Site) -> None:
     site.install("greeter")
     site.install("other", ENTRY_POINTS.replace("= greeter.", "= other."))
     done = site.run("check", "plugin_order: [greeter]\n")

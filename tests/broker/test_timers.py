@@ -61,7 +61,7 @@ class Faulty(Alarm):
         raise ValueError("a fault of ours")
 
 
-def test_a_fault_in_one_is_nothing_to_the_others() -> None:
+def test_a_fault_in_one_timer_does_not_stop_the_others() -> None:
     """The fault is told to the caller; who stood in the same slot is visited by the next call."""
     wheel = TimerWheel()
     before, faulty, after = Alarm(1.0), Faulty(1.0), Alarm(1.1)
@@ -75,7 +75,7 @@ def test_a_fault_in_one_is_nothing_to_the_others() -> None:
     assert wheel.next_timeout() is None
 
 
-def test_early_is_harmless() -> None:
+def test_an_early_call_rings_no_alarm() -> None:
     wheel = TimerWheel()
     alarm = Alarm(5.0)
     wheel.schedule(alarm)
@@ -127,7 +127,7 @@ def test_slots_of_cancelled_deadlines_are_not_kept() -> None:
     assert len(wheel) == 0
 
 
-def test_one_that_cancels_another_of_its_slot() -> None:
+def test_a_timer_may_cancel_another_of_its_slot() -> None:
     wheel = TimerWheel()
     victim = Alarm(5.0)
 
@@ -168,7 +168,7 @@ def change(wheel: TimerWheel, alarm: Alarm, action: str, now: float, seconds: fl
 
 
 @given(ACTIONS)
-def test_as_a_list_that_is_searched(actions: list[tuple[str, int, int]]) -> None:
+def test_the_wheel_equals_a_list_that_is_searched(actions: list[tuple[str, int, int]]) -> None:
     """Each alarm rings exactly once for a deadline, in the first slot that is over after it."""
     wheel = TimerWheel()
     now = 0.0

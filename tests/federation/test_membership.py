@@ -80,7 +80,7 @@ async def start(started: list[Station], name: str, *seeds: str) -> Station:
     return await station.start()
 
 
-async def test_before_the_start_and_after_the_stop_it_is_not_running() -> None:
+async def test_calls_before_the_start_and_after_the_stop_raise_not_running() -> None:
     station = Station("a")
     for call in (station.membership.join(["x:1"]), station.membership.leave()):
         with pytest.raises(NotRunning):

@@ -163,7 +163,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.booleans())
-def test_two_nodes_agree_whatever_breaks(steps: list[tuple[str, int]], is_go_only: bool) -> None:
+def test_two_nodes_agree_after_any_faults(steps: list[tuple[str, int]], is_go_only: bool) -> None:
     world = World(2, go_only=("n1", "n2") if is_go_only else ())
     subscriber = world.client("n2", "s")
     subscriber.subscribe("t")

@@ -13,7 +13,7 @@ from federation.stream.state import State
 from federation_world import LATENCY, World
 
 
-def test_what_was_published_while_a_node_was_away_reaches_its_next_self() -> None:
+def test_messages_for_a_node_that_is_down_reach_it_after_its_restart() -> None:
     world = World(2)
     subscriber = world.client("n2", "s")
     subscriber.subscribe("t")
@@ -130,7 +130,7 @@ def test_a_go_broker_without_a_stream_is_named_once() -> None:
     assert told == [(30, SendsNothing("n2", receiver.MISSING_SECONDS_MAX))]
 
 
-def test_what_a_node_did_before_it_gave_another_up_is_not_done_again() -> None:
+def test_messages_are_not_delivered_twice_after_a_node_gave_another_up() -> None:
     """Only one of them gave the other up, and its last acknowledgement was lost. A full state follows all the same."""
     world = World(2)
     subscriber = world.client("n2", "s")
@@ -156,7 +156,7 @@ def test_what_a_node_did_before_it_gave_another_up_is_not_done_again() -> None:
     ("tag", "is_extended"),
     [("", False), ("direct2", True), ("other,direct2", True), ("batch1,direct1", False), ("direct3", False)],
 )
-def test_a_member_is_taken_for_what_its_tag_says(tag: str, is_extended: bool) -> None:
+def test_the_tag_fed_ext_decides_the_kind_of_a_member(tag: str, is_extended: bool) -> None:
     """Also a node of an earlier build: it is served as a Go broker is."""
     world = World(1)
     node = world.nodes["n1"]

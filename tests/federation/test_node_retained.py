@@ -76,7 +76,7 @@ def test_a_third_node_gets_the_value_that_two_writers_agree_on(
 
 @pytest.mark.parametrize("writer", ["n1", "n3"])
 @pytest.mark.parametrize("payload", [b"new", b""])
-def test_what_its_own_node_changed_while_others_had_given_it_up_is_known_to_all(writer: str, payload: bytes) -> None:
+def test_retained_changes_of_a_node_that_others_gave_up_reach_all(writer: str, payload: bytes) -> None:
     """Whatever the names: a node that holds an older value of others does not bring it back."""
     world = World(3)
     world.run(1)
@@ -95,7 +95,7 @@ def test_what_its_own_node_changed_while_others_had_given_it_up_is_known_to_all(
         assert [m.payload for m in node.broker.retained.messages()] == ([payload] if payload else [])
 
 
-def test_what_a_third_node_missed_does_not_replace_what_the_writer_told() -> None:
+def test_the_older_value_of_a_third_node_does_not_replace_that_of_the_writer() -> None:
     world = World(3)
     world.run(1)
     publisher = world.client("n3", "p")

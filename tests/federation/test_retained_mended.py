@@ -18,7 +18,7 @@ def retained(world: World, node: str) -> dict[bytes, bytes]:
 
 @pytest.mark.parametrize("policy", ["drop_oldest", "drop_newest"])
 @pytest.mark.parametrize("go_only", [(), ("n2",)])
-def test_what_an_outbox_dropped_is_retained_everywhere_in_the_end(policy: str, go_only: tuple[str, ...]) -> None:
+def test_retained_messages_that_an_outbox_dropped_become_equal_again(policy: str, go_only: tuple[str, ...]) -> None:
     world = World(2, go_only=go_only, outbox_bytes_max=20_000, outbox_policy=policy)
     subscriber = world.client("n2", "s")
     subscriber.subscribe("r/#")
@@ -50,7 +50,7 @@ def test_what_an_outbox_dropped_is_retained_everywhere_in_the_end(policy: str, g
     assert not world.nodes["n1"].senders["n2"].outbox.lost_topics
 
 
-def test_what_became_too_old_is_mended_too() -> None:
+def test_retained_messages_past_the_age_of_the_outbox_become_equal_again() -> None:
     world = World(2, outbox_age_max=30.0)
     world.run(1)
     world.cut("n1", "n2")
@@ -94,7 +94,7 @@ def test_a_large_value_is_mended_alone() -> None:
 @pytest.mark.parametrize("writer", ["n1", "n2"], ids=["the first name writes", "the second name writes"])
 @pytest.mark.parametrize("forgets", [False, True])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_past_the_bound_the_whole_retained_state_follows(
+def test_the_whole_retained_state_follows_past_the_bound_of_lost_topics(
     writer: str, forgets: bool, restarts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it is long forgotten who wrote what, and where the session begins anew in the middle."""
@@ -134,7 +134,7 @@ def test_past_the_bound_the_whole_retained_state_follows(
     assert world.dropped(DropReason.RETAINED_DELETIONS) == 0
 
 
-def test_the_whole_state_leaves_out_what_other_nodes_wrote() -> None:
+def test_the_whole_state_leaves_out_values_of_other_nodes() -> None:
     """Their nodes tell it. A value of this node may be older than theirs."""
     world = World(3)
     world.run(1)

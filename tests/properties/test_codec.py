@@ -262,7 +262,7 @@ def test_random_bytes_raise_only_mqtt_errors(version: int, body: bytes, first: i
 
 @given(STREAMS, st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 255)), min_size=1, max_size=4), st.data())
 @settings(max_examples=300)
-def test_mutated_streams_raise_only_mqtt_errors_and_whatever_the_cut(
+def test_mutated_streams_raise_only_mqtt_errors_for_any_cut(
     stream: tuple[int, list[Packet]], changes: list[tuple[int, int]], draw: st.DataObject
 ) -> None:
     version, packets = stream

@@ -111,7 +111,7 @@ def test_the_oracle_of_messages_sees_damage(damage: str, found: str) -> None:
     assert re.search(found, difference) if found else not difference, difference
 
 
-def test_the_script_runs_seeds_and_names_what_fails() -> None:
+def test_the_script_runs_seeds_and_names_failures() -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(ROOT / "scripts" / "simulate"), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

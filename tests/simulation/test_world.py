@@ -17,7 +17,7 @@ class Listener(Process):
         self.received.append(data)
 
 
-def test_a_host_that_is_stopped_twice_gets_what_came_meanwhile_in_order() -> None:
+def test_a_host_that_is_stopped_twice_gets_its_packets_in_order() -> None:
     world = World(1)
     listener = Listener()
     near = world.add_host("near", "10.0.0.1", lambda host: Process())

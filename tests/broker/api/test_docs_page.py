@@ -11,7 +11,7 @@ async def fetch(rest: Any, path: str) -> tuple[int, str, str, dict[str, str]]:
         return response.status, response.content_type, await response.text("latin-1"), dict(response.headers)
 
 
-async def test_the_page_uses_what_this_node_serves_and_nothing_else(rest: Any) -> None:
+async def test_the_page_uses_files_of_this_node_only(rest: Any) -> None:
     for path in ("/", "/docs/"):
         status, _, _, headers = await fetch(rest, path)
         assert (status, headers["Location"]) == (302, "/docs")

@@ -58,7 +58,7 @@ async def test_a_request_that_does_not_arrive_ends_in_time(
     assert service.requests == []
 
 
-async def test_requests_that_do_not_arrive_keep_nobody_out(
+async def test_requests_that_do_not_arrive_do_not_keep_others_out(
     make_api: Any, half_call: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc_server, "REQUESTS_MAX", 2)

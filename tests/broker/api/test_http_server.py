@@ -46,7 +46,7 @@ async def ended(reader: asyncio.StreamReader) -> None:
             return
 
 
-async def test_form_data_is_what_curl_calls_json(make_api: Any) -> None:
+async def test_json_with_the_content_type_of_curl_is_read(make_api: Any) -> None:
     api, service = make_api([], ["127.0.0.1:0"])
     await api.start()
     for content_type in ("application/x-www-form-urlencoded", "application/json", "text/plain"):

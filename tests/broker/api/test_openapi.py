@@ -31,7 +31,7 @@ def walk(value: Any) -> Iterator[dict[str, Any]]:
             yield from walk(inner)
 
 
-async def test_it_lists_every_path(rest: Any) -> None:
+async def test_the_document_lists_every_path(rest: Any) -> None:
     document = await rest.get("/v1/openapi.json")
     assert document["openapi"].startswith("3.0")
     assert {path: set(operations) for path, operations in document["paths"].items()} == PATHS

@@ -86,7 +86,7 @@ async def test_a_client_and_the_api(server: lifecycle.Server) -> None:
     client.writer.close()
 
 
-async def test_without_api_addresses_the_plugin_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_plugin_starts_without_api_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "load_plugin", {"admin": AdminPlugin}.get)
     server = lifecycle.Server(Settings(listeners=(), plugin_order=("admin",)))
     await server.start()

@@ -25,7 +25,7 @@ def test_base64_of_either_alphabet_is_base64(data: bytes, url_safe: bool, padded
 
 
 @pytest.mark.parametrize("value", ["?", "a b", "Zm9v\n", "a", "aaaaa", "Zm=9v", "ü", 7, True, ["Zm9v"], {}])
-def test_what_is_no_base64(value: Any) -> None:
+def test_values_that_are_no_base64_are_refused(value: Any) -> None:
     assert not is_base64(value)
     with pytest.raises(ApiError, match="payload_raw must be text in base64"):
         load_object(json.dumps({"payload_raw": value}), pb.PublishRequest.DESCRIPTOR)

@@ -39,7 +39,7 @@ async def test_subscriptions_come_in_pages_across_clients(node: Any, rest: Any) 
         assert got == wanted
 
 
-async def test_subscribe_says_what_is_new_and_sends_retained_messages(node: Any, rest: Any) -> None:
+async def test_subscribe_marks_new_subscriptions_and_sends_retained_messages(node: Any, rest: Any) -> None:
     client = node.world.connect("c1")
     client.subscribe(b"a/b", qos=0)
     node.world.publish(b"r", b"kept", retain=True)
@@ -69,7 +69,7 @@ async def test_subscribe_says_what_is_new_and_sends_retained_messages(node: Any,
     assert client.take_payloads() == [b"live"]
 
 
-async def test_unsubscribe_takes_away(node: Any, rest: Any) -> None:
+async def test_unsubscribe_removes_subscriptions(node: Any, rest: Any) -> None:
     client = node.world.connect("c1")
     client.subscribe(b"a/b", b"$share/g/a/b", b"c")
     answer = await rest.post("/v1/unsubscribe", {"client_id": "c1", "topics": ["a/b", "$share/g/a/b", "never/there"]})

@@ -117,7 +117,7 @@ REQUESTS = st.builds(
 
 
 @given(request=REQUESTS, both=st.booleans())
-def test_what_is_written_is_read_back(request: pb.PublishRequest, both: bool) -> None:
+def test_written_requests_are_read_back(request: pb.PublishRequest, both: bool) -> None:
     text = written(request) if both else json_format.MessageToJson(request)
     assert read_request(PUBLISH, {}, [], text.encode()) == request
 

@@ -113,7 +113,7 @@ def test_an_unspecified_host_becomes_the_first_private_address(host: str, local:
 
 
 @pytest.mark.parametrize("local", [[], ["8.8.8.8"], ["127.0.0.1"], ["169.254.1.1"], ["fe80::1"], ["nonsense"]])
-def test_without_a_private_address_the_loopback_is_advertised_with_a_warning(local: list[str]) -> None:
+def test_the_loopback_is_advertised_with_a_warning_where_no_private_address_is(local: list[str]) -> None:
     address, warning = advertised_address(Address("tcp", "", 8901), local)
     assert address == Address("tcp", "127.0.0.1", 8901)
     assert warning is not None

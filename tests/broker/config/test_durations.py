@@ -64,7 +64,7 @@ def test_format_duration(seconds: float, text: str) -> None:
 
 
 @given(st.integers(0, 10**6 * 10**9))
-def test_what_is_printed_is_read_as_the_same_duration(nanoseconds: int) -> None:
+def test_a_printed_duration_is_read_as_the_same_one(nanoseconds: int) -> None:
     seconds = nanoseconds / 10**9
     assert round(parse_duration(format_duration(seconds)) * 10**9) == round(seconds * 10**9)
 
@@ -78,7 +78,7 @@ def test_any_text_is_a_duration_or_a_duration_error(text: str) -> None:
 
 
 @given(st.integers(0, 2**60))
-def test_what_is_printed_is_read_as_the_same_size(size: int) -> None:
+def test_a_printed_size_is_read_as_the_same_one(size: int) -> None:
     assert parse_size(format_size(size)) == size
 
 

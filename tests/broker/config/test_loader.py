@@ -41,7 +41,7 @@ def warnings(text: str, allow_missing: bool = False) -> list[str]:
     return [str(warning) for warning in result.warnings]
 
 
-def test_what_is_not_set_has_its_default() -> None:
+def test_keys_that_are_not_set_have_their_default() -> None:
     assert good(MINIMUM) == Settings()
 
 
@@ -162,7 +162,7 @@ def test_keys_without_a_value_are_not_set() -> None:
         ("<<: 5\nlog: {}\n", 'x.yml:1: "<<" takes a mapping, or a list of mappings'),
     ],
 )
-def test_a_fault_names_line_key_and_what_would_be_right(text: str, fault: str) -> None:
+def test_a_fault_names_line_key_and_remedy(text: str, fault: str) -> None:
     found = faults(text)
     assert len(found) == 1
     assert fault in found[0]
@@ -297,7 +297,7 @@ TLS = "listeners: [{address: ':1883'}, {address: ':8883', tls: {cert: a, key: b}
         ),
     ],
 )
-def test_what_is_not_there_yet_is_accepted_with_a_warning(text: str, warning: str) -> None:
+def test_missing_features_are_accepted_with_a_warning(text: str, warning: str) -> None:
     (found,) = warnings(text)
     assert warning in found
 
@@ -318,7 +318,7 @@ def test_what_is_not_there_yet_is_accepted_with_a_warning(text: str, warning: st
         ),
     ],
 )
-def test_the_default_of_what_is_not_there_yet_draws_a_warning_too(key: str, value: str) -> None:
+def test_the_default_of_a_missing_feature_draws_a_warning_too(key: str, value: str) -> None:
     (found,) = warnings(value)
     assert f"{key}: not supported yet" in found
 
@@ -345,7 +345,7 @@ def test_a_node_does_not_start_without_the_security_that_its_file_asks_for(text:
     assert "--allow-missing" not in warning
 
 
-def test_a_node_never_serves_nobody() -> None:
+def test_a_file_without_a_listener_that_can_be_opened_is_a_fault() -> None:
     """Nor opens without encryption what was to be encrypted."""
     only_tls = "listeners: [{address: ':8883', tls: {}}]\n"
     assert [fault.key for fault in read(only_tls).faults] == ["listeners[0].tls", "listeners"]
@@ -381,7 +381,7 @@ def test_any_bytes_are_settings_or_faults(data: bytes) -> None:
     assert (result.settings is None) == bool(result.faults)
 
 
-def test_what_is_printed_is_read_as_the_same_settings() -> None:
+def test_printed_settings_are_read_as_the_same_ones() -> None:
     settings = good(
         "listeners:\n- address: '[::1]:0'\n- {address: ':1884', websocket: {path: /c}}\n"
         "api: {grpc: [{address: unix:///run/a.sock}], http: [{address: ':8083', map: 'tcp://127.0.0.1:8084'}]}\n"

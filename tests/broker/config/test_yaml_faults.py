@@ -49,7 +49,7 @@ def fault(text: str) -> tuple[int, str] | None:
         ("a: 1\n---\nb: 1\n", 2, 1, "a second document begins here"),
     ],
 )
-def test_a_fault_names_line_column_and_what_would_be_right(text: str, line: int, column: int, part: str) -> None:
+def test_a_fault_names_line_column_and_remedy(text: str, line: int, column: int, part: str) -> None:
     found = fault(text)
     assert found is not None
     assert found[0] == line

@@ -97,7 +97,7 @@ async def test_find_gives_the_first_record_of_an_instant(make_log: MakeLog, cloc
         assert await log.find(log.log_id, begin + int(seconds * 1e9)) == offset
 
 
-async def test_what_cannot_be_read_is_named(make_log: MakeLog) -> None:
+async def test_a_read_of_another_log_or_outside_its_offsets_is_refused(make_log: MakeLog) -> None:
     log = await make_log()
     log.append(b"t", b"")
     await log.flush()

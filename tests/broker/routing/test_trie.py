@@ -76,7 +76,7 @@ def test_visited_levels_of_a_match() -> None:
     assert trie.visited == 4
 
 
-def test_the_work_of_a_match_is_counted_whatever_it_finds() -> None:
+def test_the_work_of_a_match_is_counted_also_where_nothing_matches() -> None:
     trie = Trie()
     for levels in product([b"+", b"a"], repeat=10):
         trie.set(b"/".join(levels), levels)

@@ -30,7 +30,7 @@ def test_the_record_of_the_wheel_is_the_reason(tmp_path: Path, monkeypatch: pyte
     assert "no C compiler (cc); Python 3." in version_text()
 
 
-def test_without_a_record_the_sources_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_without_a_record_names_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(form, "RECORD_FILE", tmp_path / "form.txt")
     assert running_form().reason == f"the sources in {form.ROOT} run, by an editable install or from a checkout"
 

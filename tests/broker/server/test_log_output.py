@@ -134,7 +134,7 @@ def test_a_full_disk() -> None:
     end(process)
 
 
-def test_no_standard_error_at_all() -> None:
+def test_lines_without_a_standard_error_are_dropped() -> None:
     process = subprocess.run(
         ["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, PROGRAM],
         input="\n\n",

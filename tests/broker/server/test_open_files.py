@@ -11,7 +11,7 @@ from broker.config.settings import MqttSettings, Settings
 from broker.server.open_files import connections_max, few_files_warning, within_files
 
 
-def test_the_limit_is_raised_to_what_is_allowed() -> None:
+def test_the_limit_is_raised_to_the_hard_limit() -> None:
     program = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 700))\n"
         "from broker.server.open_files import raise_file_limit as r; print(r(), r())"

@@ -131,7 +131,9 @@ async def test_a_client_above_max_connections_is_closed(node: Node) -> None:
         (10**9, True, ["abort"]),  # the client does not read
     ],
 )
-async def test_how_the_socket_is_closed(node: Node, behind: int, has_reason: bool, calls: list[str]) -> None:
+async def test_the_close_of_the_socket_depends_on_output_and_reason(
+    node: Node, behind: int, has_reason: bool, calls: list[str]
+) -> None:
     protocol, wire = node.connect("c")
     connection = protocol.connection
     assert connection is not None

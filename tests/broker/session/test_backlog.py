@@ -94,7 +94,7 @@ def test_retain_as_published(world: Any, retain_as_published: bool, retain: list
         assert [p.retain for p in client.take_publishes()] == retain
 
 
-def test_none_for_shared_subscriptions(world: Any) -> None:
+def test_shared_subscriptions_get_no_retained_messages(world: Any) -> None:
     """Section 4.8.2."""
     world.publish(b"a", b"x", retain=True)
     client = world.connect("c")
@@ -102,7 +102,7 @@ def test_none_for_shared_subscriptions(world: Any) -> None:
     assert client.take_payloads() == []
 
 
-def test_none_of_ones_own_with_no_local(world: Any) -> None:
+def test_no_local_leaves_out_retained_messages_of_the_client_itself(world: Any) -> None:
     """[MQTT-3.8.3-3]."""
     client = world.connect("c")
     client.publish(b"a", b"mine", retain=True)
@@ -139,7 +139,7 @@ def test_wildcards_and_dollar_topics(world: Any) -> None:
         assert sorted(client.take_payloads()) == found
 
 
-def test_a_bound_on_their_number(make_world: Any) -> None:
+def test_the_number_of_retained_messages_is_bounded(make_world: Any) -> None:
     world = make_world(max_retained_messages=2)
     for topic in (b"a", b"b", b"c"):
         world.publish(topic, b"1", retain=True)
@@ -155,7 +155,7 @@ def test_a_bound_on_their_number(make_world: Any) -> None:
     assert sorted(client.take_payloads()) == [b"2", b"3"]
 
 
-def test_a_bound_on_their_bytes(make_world: Any) -> None:
+def test_the_bytes_of_retained_messages_are_bounded(make_world: Any) -> None:
     world = make_world(max_retained_bytes=2048)
     world.publish(b"a", b"old", retain=True)
     world.publish(b"b", bytes(2000), retain=True)
@@ -168,7 +168,7 @@ def test_a_bound_on_their_bytes(make_world: Any) -> None:
     assert late.take_payloads() == [b"new"]
 
 
-def test_expired_ones_make_room(make_world: Any) -> None:
+def test_expired_retained_messages_make_room(make_world: Any) -> None:
     world = make_world(max_retained_messages=1)
     world.publish(b"a", b"1", retain=True, message_expiry_interval=1)
     world.now += 2.0
@@ -239,7 +239,7 @@ def test_unsubscribing_ends_its_retained_messages(make_world: Any) -> None:
     assert world.broker.sessions["c"].backlog is None
 
 
-def test_filters_that_match_nothing_keep_nobody_waiting(world: Any) -> None:
+def test_filters_that_match_nothing_are_searched_in_slices(world: Any) -> None:
     """Each would have to look at every retained topic: a slice of them in each turn."""
     for number in range(20_000):
         world.broker.publish(Message(b"a/%d/b" % number, b"x", 1, True), world.now)
@@ -301,7 +301,7 @@ def test_a_search_that_cannot_go_on_costs_nothing(world: Any, hindered: str) -> 
     assert client.take_payloads()[-1] == b"found"
 
 
-def test_what_is_retained_after_the_subscription_comes_once(make_world: Any) -> None:
+def test_a_message_retained_after_the_subscription_comes_once(make_world: Any) -> None:
     """As the message that it is, while older retained ones are still being sent."""
     world = make_world(max_inflight=1)
     for number in range(5):

@@ -46,7 +46,7 @@ def acks(packets: list[Packet]) -> list[tuple[type[Packet], int]]:
     return [(type(packet), packet.packet_id) for packet in packets if isinstance(packet, (PubAck, PubRec))]
 
 
-def test_each_message_is_seen_once_whatever_its_way(world: Any) -> None:
+def test_a_tap_sees_each_message_once(world: Any) -> None:
     keeper = Keeper(world.broker)
     client = world.connect("c", username="user")
     client.send_bytes(encode_publish(5, b"run", b"1", 0, False, False, 0, b"") * 3)
@@ -108,7 +108,7 @@ def test_a_connection_that_ends_meanwhile(world: Any) -> None:
     assert world.broker.commits.waiting() == 0
 
 
-def test_who_has_too_many_waiting_is_not_read(world: Any) -> None:
+def test_a_client_with_too_many_acknowledgements_waiting_is_not_read(world: Any) -> None:
     keeper = Keeper(world.broker)
     client = world.connect("c", auto=False)
     for number in range(ACKS_WAITING_MAX + 10):

@@ -170,7 +170,7 @@ def test_damage_ends_in_a_clean_close(world: Any, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_first_packet_of_anything(world: Any, version: int) -> None:
+def test_a_damaged_connect_gets_connack_or_a_close(world: Any, version: int) -> None:
     rng = random.Random(version)
     will = Will(b"a", b"gone", 1, properties=b"\x26\0\x01k\0\x01v" if version == 5 else b"")
     good = encode_packet(Connect("c", version, True, 10, "user", b"password", will, {}), version)

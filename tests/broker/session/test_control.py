@@ -80,7 +80,7 @@ def test_a_client_of_tls_is_named_as_one(world: Any) -> None:
     assert observer.reasons == ["the client speaks TLS, this listener does not"]
 
 
-def test_who_only_looks_whether_the_port_is_open_was_not_refused(world: Any) -> None:
+def test_a_connection_without_input_does_not_count_as_refused(world: Any) -> None:
     client = world.open(5)
     world.broker.connection_lost(client.connection, world.now)
     assert client.closed
@@ -135,7 +135,7 @@ def test_a_ping_is_answered(world: Any) -> None:
 
 
 @pytest.mark.parametrize("flags", [0x82, 0xC2])
-def test_mqtt_31_may_leave_out_what_its_flags_announce(world: Any, flags: int) -> None:
+def test_mqtt_31_may_omit_user_name_and_password_that_its_flags_announce(world: Any, flags: int) -> None:
     """The remaining length goes before the flags of user name and password there."""
     client = world.open(3)
     client.send_bytes(b"\x10\x0f\0\x06MQIsdp\x03" + bytes((flags,)) + b"\0\0\0\1c")
@@ -401,14 +401,16 @@ def test_suback_codes(make_world: Any, version: int, code: int) -> None:
         ({"shared_subscription_available": False}, b"$share/g/a", 0x9E),
     ],
 )
-def test_what_is_switched_off(make_world: Any, limits: dict[str, bool], topic_filter: bytes, code: int) -> None:
+def test_filters_that_the_settings_do_not_offer_are_refused(
+    make_world: Any, limits: dict[str, bool], topic_filter: bytes, code: int
+) -> None:
     world = make_world(**limits)
     assert world.connect("c").subscribe(topic_filter) == [code]
     assert world.connect("d", 4).subscribe(topic_filter) == [0x80]
     assert world.broker.local_interest() == []
 
 
-def test_subscription_identifiers_switched_off(make_world: Any) -> None:
+def test_a_subscription_identifier_that_the_settings_do_not_offer_is_refused(make_world: Any) -> None:
     world = make_world(subscription_identifier_available=False)
     client = world.connect("c")
     client.send(Subscribe(1, [SubscribeFilter(b"a")], {props.SUBSCRIPTION_IDENTIFIER: 1}))

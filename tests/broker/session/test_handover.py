@@ -18,7 +18,7 @@ def published(world: Any, qos: int, count: int = 4) -> list[bytes]:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_others_get_what_a_member_leaves_behind(make_world: Any, version: int) -> None:
+def test_other_members_get_the_messages_of_a_session_that_ends(make_world: Any, version: int) -> None:
     """Its session ends: QoS 1 that it did not acknowledge, and what waited for it, goes to others (4.8.2)."""
     world = make_world(max_inflight=2)
     lazy = world.connect("lazy", version, auto=False)
@@ -46,7 +46,7 @@ def test_a_session_that_goes_on_keeps_its_messages(world: Any) -> None:
     assert other.take_payloads() == payloads
 
 
-def test_qos_2_that_was_sent_is_nobody_elses(make_world: Any) -> None:
+def test_qos_2_messages_that_were_sent_are_not_sent_to_another_member(make_world: Any) -> None:
     """[MQTT-4.8.2-5]; what was not sent yet goes on."""
     world = make_world(max_inflight=2)
     lazy = world.connect("lazy", auto=False)
@@ -59,7 +59,7 @@ def test_qos_2_that_was_sent_is_nobody_elses(make_world: Any) -> None:
 
 
 @pytest.mark.parametrize("also", [b"a", b"$share/h/+", b"#"])
-def test_what_may_have_come_otherwise_ends_with_the_session(make_world: Any, also: bytes) -> None:
+def test_messages_that_also_came_by_another_subscription_end_with_the_session(make_world: Any, also: bytes) -> None:
     """The client's own copy, or one of another group: others have theirs."""
     world = make_world(max_inflight=2)
     lazy = world.connect("lazy", auto=False)
@@ -72,7 +72,7 @@ def test_what_may_have_come_otherwise_ends_with_the_session(make_world: Any, als
     assert world.drops() == {"session_ended": 2}
 
 
-def test_nobody_else_in_the_group(make_world: Any) -> None:
+def test_messages_of_the_last_member_end_with_its_session(make_world: Any) -> None:
     world = make_world(max_inflight=1)
     lazy = world.connect("lazy", auto=False)
     lazy.subscribe(b"$share/g/a")
@@ -81,7 +81,7 @@ def test_nobody_else_in_the_group(make_world: Any) -> None:
     assert world.drops() == {"session_ended": 3}
 
 
-def test_what_waited_too_long_is_left_to_nobody(make_world: Any) -> None:
+def test_messages_past_message_expiry_are_not_handed_over(make_world: Any) -> None:
     """`message_expiry` of a queue, where the message itself has no end."""
     world = make_world(message_expiry=10.0)
     lazy = world.connect("lazy", expiry=15)
@@ -96,7 +96,7 @@ def test_what_waited_too_long_is_left_to_nobody(make_world: Any) -> None:
     assert world.drops() == {"session_ended": 2}
 
 
-def test_what_is_left_behind_is_bounded(make_world: Any) -> None:
+def test_the_number_of_messages_handed_over_is_bounded(make_world: Any) -> None:
     """A stop of the node hands nothing over: it would wander from one that is closed to the next."""
     world = make_world(max_inflight=10)
     for stops in (False, True):

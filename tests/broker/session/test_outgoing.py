@@ -57,7 +57,7 @@ def test_receivers_share_encodings_and_nothing_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("left", "sent"), [(10.0, 10), (9.1, 10), (9.0, 9), (0.5, 1), (-5.0, 0), (2.0**33, EXPIRY_MAX), (NEVER, -1)]
 )
-def test_message_expiry_is_what_is_left_of_it(left: float, sent: int) -> None:
+def test_message_expiry_is_the_rest_of_its_time(left: float, sent: int) -> None:
     """[MQTT-3.3.2-6], in whole seconds, rounded up; MQTT 3 has no such property."""
     now = 1000.0
     message = Message(b"t", b"x", 1, False, b"", now + left)

@@ -32,7 +32,7 @@ def test_a_connection_with_output_is_announced_once(context: Context, output: Ou
     assert (output.out, output.out_size, output.packets_sent) == ([b"ab", b"cde"], 5, 3)
 
 
-def test_it_can_be_called_again_without_output(context: Context, output: Output) -> None:
+def test_a_connection_without_output_can_be_called_again(context: Context, output: Output) -> None:
     output.call_again()
     output.call_again()
     assert context.dirty == [output]

@@ -173,7 +173,7 @@ def test_pubrec_with_an_error_ends_the_exchange(make_world: Any, failed: int) ->
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_acknowledgements_of_nothing(world: Any, version: int) -> None:
+def test_acknowledgements_of_unknown_packet_identifiers(world: Any, version: int) -> None:
     """Unknown packet identifiers: 0x92 in MQTT 5 (3.6.2.1, 3.7.2.1), no fault in either version."""
     client = world.connect("c", version, auto=False)
     for packet in (PubAck(1), PubRec(2), PubRel(3), PubComp(4), PubRec(5, 0x80 if version == 5 else 0)):

@@ -30,7 +30,7 @@ def filled(words: str) -> MessageQueue:
     return queue
 
 
-def test_order_is_that_of_arrival_whatever_the_qos() -> None:
+def test_messages_of_each_qos_leave_in_the_order_of_arrival() -> None:
     queue = filled("1a 0b 2c 0d 0e 1f")
     assert payloads(queue) == [b"a", b"b", b"c", b"d", b"e", b"f"]
     sent = []
@@ -81,7 +81,7 @@ def test_a_message_above_the_bound_costs_no_other() -> None:
 
 
 @pytest.mark.parametrize("room", [0, -3])
-def test_no_room_at_all(room: int) -> None:
+def test_a_bound_that_in_flight_messages_take_leaves_no_room(room: int) -> None:
     """In-flight messages take the whole bound, which new settings can lower below their number."""
     assert filled("").put(outgoing(b"n"), room, PLENTY, 0.0) == ["queue_full"]
     queue = filled("1a 0b")
@@ -157,7 +157,7 @@ def lines_of_a_put(length: int) -> int:
     return lines
 
 
-def test_how_far_an_expired_message_is_looked_for() -> None:
+def test_the_search_for_an_expired_message_is_bounded() -> None:
     for ahead, reason in ((EXPIRED_LOOK_MAX - 1, "expired"), (EXPIRED_LOOK_MAX, "queue_full")):
         queue = filled("1a " * ahead + "1b! 1c")
         assert queue.put(outgoing(b"n"), queue.count, PLENTY, 2.0) == [reason]

@@ -89,7 +89,7 @@ def test_in_flight_messages_count(make_world: Any) -> None:
     assert world.drops() == {"queue_full": 3}
 
 
-def test_no_room_at_all(make_world: Any) -> None:
+def test_in_flight_messages_at_the_bound_leave_no_room_in_the_queue(make_world: Any) -> None:
     world = make_world(max_queued_messages=2, max_inflight=2)
     client = world.connect("c", auto=False)
     client.subscribe(b"a")
@@ -153,7 +153,7 @@ def test_the_servers_limit_of_message_expiry(make_world: Any) -> None:
 
 @pytest.mark.parametrize("interval", [100, 0xFFFFFFFF])
 @pytest.mark.parametrize("as_block", [False, True])
-def test_expiry_of_what_another_node_sends(world: Any, interval: int, as_block: bool) -> None:
+def test_messages_of_another_node_expire(world: Any, interval: int, as_block: bool) -> None:
     """It comes at a time that no client's packet has told the broker yet."""
     client = world.connect("c")
     client.subscribe(b"a")
@@ -171,7 +171,7 @@ def test_expiry_of_what_another_node_sends(world: Any, interval: int, as_block: 
     assert not client.closed
 
 
-def test_what_is_queued_when_the_session_ends_is_counted(world: Any) -> None:
+def test_messages_in_the_queue_of_a_session_that_ends_are_counted(world: Any) -> None:
     offline(world)
     world.publish(b"a", qos=1)
     world.publish(b"a", qos=0)
@@ -274,7 +274,7 @@ def test_a_hold_ends_in_time_and_then_drops_are_counted(make_world: Any) -> None
     assert world.drops() == {"queue_full": 21}
 
 
-def test_no_hold_at_all(make_world: Any) -> None:
+def test_publisher_hold_max_of_zero_holds_no_publisher(make_world: Any) -> None:
     world = make_world(max_queued_messages=10, publisher_hold_max=0.0)
     stuck(world)
     publisher = world.connect("p")
@@ -330,7 +330,7 @@ def test_two_receivers_hold_one_publisher(make_world: Any) -> None:
     assert [len(receiver.take_payloads()) for receiver in receivers] == [9, 9]
 
 
-def test_a_client_that_is_away_holds_nobody(make_world: Any) -> None:
+def test_a_client_that_is_away_holds_no_publisher(make_world: Any) -> None:
     world = make_world(max_queued_messages=10)
     offline(world)
     publisher = world.connect("p")
@@ -350,7 +350,7 @@ def test_new_limits_reach_the_sessions_that_are_there(make_world: Any) -> None:
     assert back(world)[-1] == b"last"
 
 
-def test_a_fault_in_sending_what_waits_ends_the_connection(world: Any) -> None:
+def test_a_fault_in_sending_queued_messages_ends_the_connection(world: Any) -> None:
     """The shell closes it, and is asked to carry that out."""
     client = world.connect("c")
     client.subscribe(b"a")

@@ -187,7 +187,7 @@ def test_a_session_without_end(make_world: Any) -> None:
     assert list(after.broker.sessions) == ["c"]
 
 
-def test_who_was_connected_counts_as_disconnected_at_the_restart(make_world: Any) -> None:
+def test_clients_that_were_connected_count_as_disconnected_at_the_restart(make_world: Any) -> None:
     world = make_world()
     member(world, expiry=100)
     world.connect("gone", expiry=0)

@@ -22,7 +22,9 @@ def watcher(world: Any) -> Any:
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 @pytest.mark.parametrize("end", ["lost", "keep alive", "fault", "take over", "shut down", "normal"])
-def test_when_a_connection_ends(world: Any, watcher: Any, version: int, end: str) -> None:
+def test_the_will_is_published_unless_the_client_disconnects_normally(
+    world: Any, watcher: Any, version: int, end: str
+) -> None:
     """[MQTT-3.1.2-8]; not after a normal DISCONNECT [MQTT-3.1.2-10] [MQTT-3.14.4-3]."""
     client = world.connect("c", version, will=WILL, keep_alive=10)
     if end == "lost":
@@ -159,7 +161,7 @@ def test_will_properties(world: Any, watcher: Any) -> None:
     assert (publish.payload, publish.retain, publish.message_expiry_interval) == (b"gone", True, 30)
 
 
-def test_a_will_of_ones_own(world: Any) -> None:
+def test_a_session_gets_its_own_will(world: Any) -> None:
     """The session gets its own will like anybody else's messages: it comes with the rest when the client returns."""
     client = world.connect("c", will=WILL, expiry=100)
     client.subscribe(b"w")

@@ -155,7 +155,7 @@ async def test_errors(
     assert (control.joined, control.left, control.forced) == ([], 0, [])
 
 
-async def test_before_the_start_and_after_the_end(api: ApiServer, control: Control) -> None:
+async def test_calls_before_the_start_and_after_the_end_are_refused(api: ApiServer, control: Control) -> None:
     control.running = False
     for method, path, data in (
         ("POST", "join", '{"hosts":["a"]}'),

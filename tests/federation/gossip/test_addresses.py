@@ -20,6 +20,6 @@ def test_other_forms(addr: bytes, text: str) -> None:
     assert ip_text(addr) == text
 
 
-def test_no_address() -> None:
+def test_a_host_name_is_no_address() -> None:
     with pytest.raises(ValueError, match="localhost"):
         pack_ip("localhost")

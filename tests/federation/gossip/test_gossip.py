@@ -78,7 +78,7 @@ def test_an_unanswered_probe_goes_over_others_and_over_a_stream_and_ends_in_susp
 
 
 @pytest.mark.parametrize("over_stream", [True, False])
-def test_a_late_ack_saves(over_stream: bool) -> None:
+def test_a_late_ack_prevents_the_suspicion(over_stream: bool) -> None:
     node = GossipNode()
     node.know(2, 3)
     ping = node.until_probe()
@@ -129,7 +129,7 @@ def test_the_pings_of_a_node_that_left_do_not_name_it() -> None:
     assert (ping.node, ping.source_node, ping.source_port) == ("n2", "", 8902)
 
 
-def test_without_broadcasts_the_node_is_not_woken_to_gossip() -> None:
+def test_a_node_without_broadcasts_is_not_woken_to_gossip() -> None:
     node = GossipNode()
     node.gossip.membership.queue.queue(b"\x05news", "n9")
     assert node.wakes(10.0) <= 11  # there is no other member

@@ -14,7 +14,7 @@ from lzw_encoder import compress
 
 
 @given(st.binary(max_size=3000))
-def test_lzw_gives_back_what_it_got(data: bytes) -> None:
+def test_lzw_gives_back_its_input(data: bytes) -> None:
     assert decompress(compress(data), len(data)) == data
 
 

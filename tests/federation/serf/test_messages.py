@@ -77,5 +77,5 @@ def test_bounds() -> None:
         RelayMessage.decode(encode({"DestAddr": {"IP": bytes(3), "Port": 1}}))
 
 
-def test_a_conflict_response_may_know_nobody() -> None:
+def test_a_conflict_response_may_be_without_a_member() -> None:
     assert ConflictResponse.decode(unknown()[1:]) is None

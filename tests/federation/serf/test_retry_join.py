@@ -43,7 +43,7 @@ def test_the_error_comes_once_and_the_tries_go_on_more_slowly() -> None:
     assert max(pauses) == RETRY_INTERVAL_MAX
 
 
-def test_after_a_full_split_the_seeds_are_tried_again() -> None:
+def test_the_seeds_are_tried_again_after_a_full_split() -> None:
     retry = RetryJoin(["a", "b"], 5.0, 60.0, 0.0)
     retry.take_hosts(0.0)
     retry.attempt_finished({}, 0.0)

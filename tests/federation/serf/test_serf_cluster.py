@@ -365,7 +365,7 @@ def test_failed_and_left_members_are_reaped() -> None:
     assert cluster.statuses(1) == {"n1": "ALIVE"}
 
 
-def test_a_node_that_leaves_lets_nobody_join_through_it() -> None:
+def test_a_join_through_a_node_that_leaves_is_refused() -> None:
     cluster = Cluster(2)
     cluster.do(1, lambda serf: serf.leave(cluster.world.now))
     cluster.run(4.0)

@@ -37,7 +37,7 @@ OK: Final = encode_reply(Reply(STATUS_OK, True, 0, ""))
         (encode_reply(Reply(STATUS_NOT_A_MEMBER, False, 0, "not yet")), "not yet"),
     ],
 )
-async def test_what_a_server_says_is_told_and_tried_again(
+async def test_the_reason_of_the_server_is_logged_and_the_client_tries_again(
     start_station: StartStation, answer: bytes, reason: str
 ) -> None:
     async def serve(peer: Raw, reader: ServerReader) -> None:

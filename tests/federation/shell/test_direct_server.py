@@ -90,7 +90,7 @@ async def test_silence_is_closed(start_station: StartStation, monkeypatch: pytes
     ],
 )
 @pytest.mark.interpreted
-async def test_a_hello_that_is_refused_says_why(
+async def test_a_refused_hello_is_answered_with_the_reason(
     start_station: StartStation, monkeypatch: pytest.MonkeyPatch, data: bytes, status: int, text: str
 ) -> None:
     monkeypatch.setattr(direct_server, "HELLO_SECONDS_MAX", 0.05)
@@ -196,7 +196,7 @@ async def test_a_big_batch(start_station: StartStation) -> None:
 
 
 @pytest.mark.interpreted
-async def test_while_a_large_batch_comes_the_client_hears_of_us(
+async def test_the_client_gets_acknowledgements_while_a_large_batch_arrives(
     start_station: StartStation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot be asked: a ping would wait behind the batch."""
@@ -269,7 +269,9 @@ async def test_a_client_that_never_reads_its_answers_is_aborted(
 
 
 @pytest.mark.interpreted
-async def test_the_end_waits_for_nobody(start_station: StartStation, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_close_does_not_wait_for_a_client_that_does_not_read(
+    start_station: StartStation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its answers are stuck: that it was told the reason is not waited for."""
     monkeypatch.setattr(direct_server_shell, "CLOSE_SECONDS_MAX", 0.05)
     n1 = await lone(start_station)
@@ -323,7 +325,7 @@ async def test_a_client_that_goes_before_its_connection_is_passed_on(start_stati
 
 
 @pytest.mark.parametrize("folder", ["none", "long" * 25])
-async def test_no_place_for_the_private_socket(
+async def test_a_private_socket_without_a_folder_is_a_start_error(
     start_station: StartStation, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, folder: str
 ) -> None:
     path = tmp_path / folder

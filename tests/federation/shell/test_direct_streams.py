@@ -242,7 +242,7 @@ async def test_a_member_without_the_tag_gets_grpc(start_station: StartStation) -
     assert n1.kinds() == ["gRPC"]
 
 
-async def test_nobody_at_the_address_is_no_reason_for_grpc(start_station: StartStation) -> None:
+async def test_a_refused_connection_is_no_reason_for_grpc(start_station: StartStation) -> None:
     n1, n2 = await two_nodes(start_station)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

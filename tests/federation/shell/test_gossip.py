@@ -151,7 +151,7 @@ async def test_a_shell_that_cannot_bind_does_not_start() -> None:
         await shell.stop()
 
 
-async def test_garbage_on_both_ports_disturbs_nobody() -> None:
+async def test_garbage_on_both_ports_is_dropped() -> None:
     async with running("a", "b") as (a, b):
         await b.shell.join([a.address])
         rng = random.Random(5)
@@ -198,7 +198,7 @@ async def test_half_a_message_for_ever_is_closed() -> None:
         assert a.serf.gossip.exchanges.incoming_streams == 0
 
 
-async def test_many_silent_streams_keep_nobody_out() -> None:
+async def test_members_exchange_state_beside_many_silent_streams() -> None:
     async with running("a", "b") as (a, b):
         writers = []
         for _ in range(140):
@@ -285,7 +285,7 @@ async def test_a_duplicate_node_name_is_refused_with_a_clear_error() -> None:
         assert not any(isinstance(event, NameConflict) and event.lost for event in a.events)
 
 
-async def test_retry_join_waits_for_nobody_and_never_gives_up() -> None:
+async def test_retry_join_delays_no_start_and_never_gives_up() -> None:
     late = Node("late", FAST)
     try:
         async with running("early", retry=[late.address]) as (early,):

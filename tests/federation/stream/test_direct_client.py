@@ -53,7 +53,7 @@ def streaming(now: float = 0.0) -> tuple[PeerSender, DirectClient]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_idle_stream_lives_for_a_day_whatever_milliseconds_answers_and_timers_take(seed: int) -> None:
+def test_an_idle_stream_with_late_timers_and_answers_lives_for_a_day(seed: int) -> None:
     rng = random.Random(seed)
     now = 0.0
     timer = PingTimer(now)
@@ -110,7 +110,9 @@ def test_a_process_that_stood_still_asks_before_it_gives_the_stream_up() -> None
         (None, "closed before it answered Hello", StreamKind.GO),
     ],
 )
-def test_what_is_no_stream_decides_which_stream_is_next(data: bytes | None, reason: str, kind: StreamKind) -> None:
+def test_the_first_answer_decides_the_kind_of_the_next_stream(
+    data: bytes | None, reason: str, kind: StreamKind
+) -> None:
     sender, client = begin()
     if data is None:
         client.connection_lost("", 1.0)
@@ -142,7 +144,7 @@ def test_a_hello_that_stays_unanswered_is_the_senders_to_end() -> None:
         (b"\xff" * 8 + b"\x07\0\0", "the end of the stream is none"),
     ],
 )
-def test_what_ends_a_stream(data: bytes, reason: str) -> None:
+def test_a_wrong_answer_ends_the_stream_with_its_reason(data: bytes, reason: str) -> None:
     sender, client = streaming()
     client.receive_data(data, 1.0)
     assert client.is_over

@@ -78,7 +78,7 @@ class Served:
         (b"PRI * HTTP/2.0", STATUS_INVALID, "the connection does not begin with the preface of a direct stream"),
     ],
 )
-def test_a_hello_that_is_refused_says_why(data: bytes, status: int, text: str) -> None:
+def test_a_refused_hello_is_answered_with_the_reason(data: bytes, status: int, text: str) -> None:
     served = Served(hello=False)
     served.server.receive_data(data, served.now)
     assert served.take() == encode_reply(Reply(status, False, 0, text))
@@ -122,7 +122,7 @@ def test_one_pong_for_the_pings_of_a_read() -> None:
     assert served.after(ACK_SECONDS) == encode_ack(0)
 
 
-def test_silence_ends_a_stream_with_what_is_due() -> None:
+def test_silence_ends_a_stream_after_its_due_acknowledgement() -> None:
     served = Served()
     served.batch()
     assert served.after(ACK_SECONDS) == encode_ack(0)

@@ -135,7 +135,7 @@ def test_garbage_raises_direct_errors_only(garbage: bytes, sizes: list[int]) -> 
         (PREFACE + b"\0\x01a\0\x02\xff\xff", "session id is not UTF-8"),
     ],
 )
-def test_a_wrong_hello_says_what_is_wrong(data: bytes, text: str) -> None:
+def test_the_error_of_a_wrong_hello_names_its_fault(data: bytes, text: str) -> None:
     for pieces in ([data], cut(data, [1])):
         hello, _, fault = serve(pieces)
         assert hello is None
@@ -285,7 +285,7 @@ def test_garbage_for_the_client_raises_direct_errors_only(garbage: bytes, sizes:
         b"\x01\0" + bytes(8) + (TEXT_BYTES_MAX + 1).to_bytes(2, "big"),
     ],
 )
-def test_what_is_no_reply_is_told_from_one(data: bytes) -> None:
+def test_bytes_that_are_no_reply_are_an_error(data: bytes) -> None:
     with pytest.raises(DirectError):
         ClientReader().receive_reply(data)
 

@@ -68,7 +68,7 @@ def test_a_message_without_properties_comes_back_in_version_4(message: Message) 
 
 
 @given(MESSAGES, st.floats(0.01, 1e6), st.floats(0, 1e6))
-def test_the_expiry_is_what_is_left(message: Message, lifetime: float, waited: float) -> None:
+def test_the_expiry_of_a_frame_is_the_rest_of_its_time(message: Message, lifetime: float, waited: float) -> None:
     message.expires_at = lifetime
     packet = b"prefix" + encode_expiring_packet(message)
     filled = fill_expiry(packet, len(packet) + expiry_offset(message), message.expires_at, waited)

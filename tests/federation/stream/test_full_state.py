@@ -108,7 +108,7 @@ def test_many_topics_are_looked_up_in_bounded_steps() -> None:
     assert sum(len(block) for block in blocks) == 3 * TOPICS_MAX + 2
 
 
-def test_what_is_refused_is_left_out_once_and_a_large_message_has_its_own_block() -> None:
+def test_a_refused_topic_is_left_out_once_and_a_large_message_has_its_own_block() -> None:
     sizes = {b"a": 10, b"b": 2 * BLOCK_BYTES_MAX, b"c": 10}
     state = FullState(
         Local([], [retained(topic, bytes(size)) for topic, size in sizes.items()]), RetainedChanges("this")
@@ -133,7 +133,7 @@ def test_a_change_that_is_undone_before_it_is_told_is_not_told(first: bool) -> N
     assert not state.has_more()
 
 
-def test_a_mending_state_is_kept_as_messages_are_and_leaves_out_what_others_wrote() -> None:
+def test_a_mending_state_is_kept_as_messages_are_and_leaves_out_values_of_others() -> None:
     changes = RetainedChanges("this")
     changes.note(b"ours", NOW, HERE)
     changes.note(b"theirs", NOW, "third")

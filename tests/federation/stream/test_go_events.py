@@ -152,7 +152,7 @@ def test_a_go_broker_is_sent_nothing_that_has_expired_or_that_it_cannot_take() -
     assert (counters.dropped[DropReason.EXPIRED], counters.dropped[DropReason.TOO_LARGE_FOR_PEER]) == (1, 1)
 
 
-def test_what_expires_between_two_sends_keeps_its_id_and_its_last_second() -> None:
+def test_an_event_that_expires_between_two_sends_keeps_its_id_and_its_last_second() -> None:
     block = block_with(Message(b"t", b"x", 1, False, b"", NOW + 10), Message(b"t", b"y", 1, False))
     block.events = GoConverter(StreamCounters()).convert(block, NOW)
     assert [event.message.message_expiry for event in events_of(block, 0, NOW)] == [10, 0]

@@ -56,7 +56,7 @@ def test_a_client_sends_its_state_and_resumes_in_the_middle_of_a_block(extended:
     assert sender.outbox.size == 0
 
 
-def test_what_is_out_of_order_ends_the_call() -> None:
+def test_calls_out_of_order_end_the_stream_of_the_client() -> None:
     sender = make_sender()
     sender.connect("host:1", 0.0)
     client = GoClient(sender)
@@ -89,7 +89,7 @@ def test_one_acknowledgement_stands_for_all_before_it() -> None:
         (b"\xff", "what came is not an Event", True),
     ],
 )
-def test_what_cannot_be_right_ends_the_stream(data: bytes, text: str, malformed: bool) -> None:
+def test_an_impossible_event_ends_the_stream(data: bytes, text: str, malformed: bool) -> None:
     world, server = served()
     server.receive_event(data, world.now)
     assert (server.is_over, server.end_text, server.end_malformed) == (True, text, malformed)
@@ -98,7 +98,7 @@ def test_what_cannot_be_right_ends_the_stream(data: bytes, text: str, malformed:
 
 
 @pytest.mark.parametrize("extended", [True, False])
-def test_while_receivers_are_full_a_node_of_this_kind_hears_that_the_server_lives(extended: bool) -> None:
+def test_full_receivers_let_a_node_of_this_kind_hear_that_the_server_lives(extended: bool) -> None:
     """A Go broker waits for ever."""
     world, server = served(extended)
     server.receive_event(subscribe(0), world.now)

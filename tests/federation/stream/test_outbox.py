@@ -94,7 +94,7 @@ def test_a_block_is_closed_by_bytes_messages_and_time() -> None:
     assert len(take(outbox)) == 2
 
 
-def test_the_expiry_is_what_is_left_when_the_block_leaves() -> None:
+def test_the_expiry_is_the_rest_of_the_time_when_the_block_leaves() -> None:
     outbox = make_outbox()
     outbox.append_message(Message(b"t", b"x", 1, False, b"", NOW + 60), (), NOW)
     (block,) = take(outbox)
@@ -106,7 +106,7 @@ def test_the_expiry_is_what_is_left_when_the_block_leaves() -> None:
 
 
 @pytest.mark.parametrize("drop_oldest", [True, False])
-def test_past_its_bytes_the_policy_says_what_goes(drop_oldest: bool) -> None:
+def test_the_policy_chooses_the_messages_that_are_dropped_past_the_bytes(drop_oldest: bool) -> None:
     outbox = make_outbox(bytes_max=50_000, drop_oldest=drop_oldest)
     for number in range(500):
         outbox.append_message(Message(b"t", b"%03d" % number + b"-" * 1000, 1, True), (), NOW)
@@ -116,7 +116,7 @@ def test_past_its_bytes_the_policy_says_what_goes(drop_oldest: bool) -> None:
     assert kept == list(range(500 - len(kept), 500) if drop_oldest else range(len(kept)))
 
 
-def test_what_never_fits_drops_nothing_else() -> None:
+def test_a_message_larger_than_the_outbox_drops_no_other() -> None:
     outbox = make_outbox(bytes_max=10_000)
     outbox.append_run(packet(), 1, 4, NOW)
     assert not outbox.append_message(Message(b"t", bytes(20_000), 1, False), (), NOW)
@@ -125,7 +125,7 @@ def test_what_never_fits_drops_nothing_else() -> None:
     assert len(take(outbox)) == 1
 
 
-def test_age_is_for_what_waits_only() -> None:
+def test_the_age_bounds_waiting_messages_only() -> None:
     outbox = make_outbox(age_max=10.0)
     outbox.append_run(packet(), 1, 4, NOW)
     (sent,) = take(outbox)
@@ -174,7 +174,7 @@ def test_a_new_session_keeps_messages_in_front_and_forgets_state() -> None:
 
 
 @given(INPUTS, st.integers(0, 40))
-def test_a_new_session_leaves_out_what_was_done_in_the_one_before(kinds: list[tuple[str]], done: int) -> None:
+def test_a_new_session_leaves_out_events_that_the_old_one_delivered(kinds: list[tuple[str]], done: int) -> None:
     outbox = make_outbox()
     for number, (kind,) in enumerate(kinds):
         payload = b"%d" % number
@@ -192,7 +192,7 @@ def test_a_new_session_leaves_out_what_was_done_in_the_one_before(kinds: list[tu
     assert (outbox.size, outbox.on_way_size) == (0, 0)
 
 
-def test_what_is_refused_or_given_up_is_counted() -> None:
+def test_refused_blocks_and_those_of_a_peer_that_is_gone_are_counted() -> None:
     outbox = make_outbox()
     outbox.append_run(packet() * 3, 3, 4, NOW)
     send(outbox, 0)
@@ -221,7 +221,7 @@ def test_topics_of_dropped_retained_messages_are_kept_until_a_later_one_leaves()
     assert b"e" not in outbox.lost_topics
 
 
-def test_past_the_bound_the_retained_state_is_due_and_deletions_are_kept() -> None:
+def test_the_retained_state_is_due_past_the_bound_and_deletions_are_kept() -> None:
     outbox = make_outbox()
     outbox.lost_topics_max = 4
     for topic, is_deletion in ((b"a", False), (b"b", True), (b"c", False), (b"d", False)):

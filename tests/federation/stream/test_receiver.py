@@ -124,7 +124,7 @@ def test_frames_that_cannot_be_told_apart_end_the_stream(data: bytes, count: int
     assert caught.value.malformed
 
 
-def test_what_is_wrong_inside_a_frame_is_skipped_and_counted() -> None:
+def test_a_malformed_frame_is_skipped_and_counted() -> None:
     world = World(2)
     receiver, stream = receiver_of(world)
     wrong_level = b"\3\0\0\0\0\5\3\0\0\0\2"
@@ -191,7 +191,7 @@ def test_a_session_id_has_1_to_256_characters(session_id: str) -> None:
 @pytest.mark.parametrize(
     ("writer", "stays"), [("", b"older"), ("n2", b"older"), ("n1", b"newer"), ("n3", b"newer")], ids=str
 )
-def test_a_mending_state_gives_way_to_what_is_known_of_others(writer: str, stays: bytes) -> None:
+def test_a_mending_state_gives_way_to_values_of_other_writers(writer: str, stays: bytes) -> None:
     """The other node has forgotten who wrote its value; where the value here stays, all nodes are told it."""
     world = World(3)
     world.run(1)

@@ -111,7 +111,7 @@ def test_a_batch_larger_than_the_queue_waits_and_nothing_is_lost() -> None:
     assert world.receiver.publisher.held == 0
 
 
-def test_a_receiver_that_stays_stuck_stops_nobody_for_long() -> None:
+def test_a_stuck_receiver_holds_the_others_for_a_bounded_time() -> None:
     """After publisher_hold_max the stream goes on; the stuck session's queue overflows, counted."""
     world = World(max_queued_messages=100, max_inflight=10, publisher_hold_max=0.2)
     world.receiver.receive_batch(world.stream, 0, MESSAGES, block(0, MESSAGES), world.now)
@@ -170,7 +170,7 @@ def test_a_node_that_leaves_takes_back_nothing_that_was_acknowledged() -> None:
     assert got[-1] == b"%d" % (MESSAGES - 1)
 
 
-def test_what_still_comes_of_an_older_session_is_not_taken_for_the_new_one() -> None:
+def test_batches_of_an_older_session_do_not_count_for_the_new_one() -> None:
     """Over gRPC a Hello comes before its stream: meanwhile the stream of the session before may still bring something."""
     world = World()
     assert world.receiver.hello("another") == (True, 0)

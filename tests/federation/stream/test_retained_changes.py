@@ -35,7 +35,7 @@ def test_the_last_change_of_a_topic_counts(changes: RetainedChanges) -> None:
     assert changes.written_here() == [b"v"]
 
 
-def test_a_touch_is_a_change_by_whoever_wrote_last(changes: RetainedChanges) -> None:
+def test_a_touch_is_a_change_by_the_last_writer(changes: RetainedChanges) -> None:
     changes.note(b"t", 10.0, "a-node")
     changes.touch(b"t", 20.0)
     changes.touch(b"new", 20.0)
@@ -117,7 +117,7 @@ def test_a_writer_that_is_no_member_any_more_does_not_protect_its_value(changes:
     assert not changes.takes_state(message(b"theirs"), message(b"ours"), "a-node", 50.0, False, MEMBERS | {"gone"})
 
 
-def test_what_a_state_told_is_older_than_any_change(changes: RetainedChanges) -> None:
+def test_a_value_from_a_full_state_is_older_than_any_change(changes: RetainedChanges) -> None:
     changes.note(b"t", LONG_AGO, "a-node")
     assert not changes.changed_since(b"t", 0.0)
     assert changes.changed_since(b"t", LONG_AGO)

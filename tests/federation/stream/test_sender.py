@@ -121,7 +121,7 @@ def test_no_progress_ends_the_stream() -> None:
 
 
 @pytest.mark.parametrize("event_id", [2, 3, 2**63])
-def test_an_acknowledgement_of_what_was_not_sent_begins_a_new_session(event_id: int) -> None:
+def test_an_acknowledgement_of_events_that_were_not_sent_begins_a_new_session(event_id: int) -> None:
     sender = streaming()
     session_id = sender.session_id
     sender.ack(1, event_id, 0.0)
@@ -130,7 +130,7 @@ def test_an_acknowledgement_of_what_was_not_sent_begins_a_new_session(event_id: 
 
 
 @pytest.mark.parametrize("next_event_id", [0, 1, 4, 99])
-def test_a_node_that_asks_for_what_is_not_kept_gets_a_new_session(next_event_id: int) -> None:
+def test_a_resume_from_events_that_are_gone_begins_a_new_session(next_event_id: int) -> None:
     sender = streaming()
     session_id = sender.session_id
     sender.forward_run(PACKET, 1, 4, 0.0)
@@ -145,7 +145,7 @@ def test_a_node_that_asks_for_what_is_not_kept_gets_a_new_session(next_event_id:
     assert kinds(sender, 10.0) == [(0, [STATE_BEGIN, STATE_END]), (2, [PUBLISH_BLOCK])]
 
 
-def test_resume_sends_what_is_not_acknowledged() -> None:
+def test_resume_sends_events_that_are_not_acknowledged() -> None:
     sender = streaming()
     for number in range(3):
         sender.forward(Message(b"t", b"%d" % number, 1, True), (), 0.0)
@@ -225,7 +225,7 @@ def test_congestion_is_set_past_the_half_and_cleared_below_the_quarter() -> None
     assert not sender.congested
 
 
-def test_only_what_is_different_in_the_end_is_told() -> None:
+def test_changes_of_interest_that_cancel_each_other_are_not_sent() -> None:
     sender = streaming()
     sender.interest_changed(b"", b"known", True)
     assert kinds(sender, 0.0) == [(2, [SUBSCRIBE])]
@@ -340,7 +340,7 @@ def test_a_refused_batch_is_the_one_that_the_next_hello_tells() -> None:
     assert [frames_of(block)[-1:] for block in blocks[1:]] == [b"2"], "0 had arrived, 1 was refused"
 
 
-def test_what_is_larger_than_the_outbox_is_dropped_and_counted() -> None:
+def test_messages_larger_than_the_outbox_are_dropped_and_counted() -> None:
     sender = make(bytes_max=100_000)
     sender.forward(Message(b"t", b"x" * 200_000, 1, False), (), 0.0)
     sender.forward(Message(b"t", b"x" * 200_000, 1, True), (), 0.0)
@@ -348,7 +348,7 @@ def test_what_is_larger_than_the_outbox_is_dropped_and_counted() -> None:
     assert sender.counters.dropped[DropReason.TOO_LARGE] == 2
 
 
-def test_what_waits_too_long_is_dropped_but_not_what_has_an_id() -> None:
+def test_messages_past_the_age_are_dropped_unless_they_have_an_id() -> None:
     sender = make(age_max=10.0)
     sender.connect("host:1", 0.0)
     sender.hello_reply(1, True, 0, 0.0)

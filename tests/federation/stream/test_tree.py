@@ -119,7 +119,7 @@ def test_the_filters_of_one_node_are_bounded() -> None:
     assert world.tree.add_interest("n2", b"", b"c")
 
 
-def test_a_replaced_interest_keeps_the_route_of_what_stays() -> None:
+def test_a_replaced_interest_keeps_the_routes_of_filters_that_stay() -> None:
     world = World(filters_max=2)
     world.tree.add_interest("n1", b"", b"goes")
     world.tree.add_interest("n1", b"g", b"stays")
@@ -144,7 +144,7 @@ def test_a_node_goes_with_its_interest(world: World) -> None:
     assert list(world.tree.members) == ["n2"]
 
 
-def test_the_router_forgets_what_is_another_route_now(world: World) -> None:
+def test_the_router_forgets_routes_that_change(world: World) -> None:
     assert world.route_of_router(b"a/b") == []
     world.tree.add_interest("n1", b"", b"a/b")
     assert world.route_of_router(b"a/b") == ["n1"]
@@ -155,7 +155,7 @@ def test_the_router_forgets_what_is_another_route_now(world: World) -> None:
     assert world.route_of_router(b"a/b") == []
 
 
-def test_every_sender_learns_what_is_subscribed_here(world: World) -> None:
+def test_every_sender_learns_of_subscriptions_on_this_node(world: World) -> None:
     world.tree.interest_added(b"", b"a")
     world.tree.interest_added(b"g", b"b")
     world.tree.interest_removed(b"", b"c")
