@@ -125,12 +125,12 @@ def has_probed(counters: Counters, probes: int) -> bool:
 
 
 class OurNode:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, tags: dict[str, str]) -> None:
         sockets = bind_gossip("127.0.0.1", 0)
         self.port = sockets.port
         self.events: list[Event] = []
         self._happened = asyncio.Event()
-        config = SerfConfig(name, "127.0.0.1", sockets.port, TAGS, LAN)
+        config = SerfConfig(name, "127.0.0.1", sockets.port, tags, LAN)
         self.serf = Serf(config, random.Random(7), asyncio.get_running_loop().time())
         self.shell = GossipShell(self.serf, "127.0.0.1", sockets.port, self._on_events, sockets=sockets)
 
@@ -151,8 +151,8 @@ class OurNode:
 
 
 @asynccontextmanager
-async def running_node(name: str) -> AsyncIterator[OurNode]:
-    node = OurNode(name)
+async def running_node(name: str, tags: dict[str, str] = TAGS) -> AsyncIterator[OurNode]:
+    node = OurNode(name, tags)
     await node.shell.start()
     try:
         yield node
@@ -220,18 +220,21 @@ async def test_agents_probe_us_and_we_see_one_killed() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_an_agent_is_a_member_of_a_federation_and_disturbs_nothing(nodes: Nodes, clients: Clients) -> None:
-    """Whole nodes. The agent has no fed_addr, so it gets no event stream, and messages pass between the nodes."""
+    """Whole nodes. The agent has no fed_addr, so it gets no event stream, and messages pass between the nodes. A member of this
+    process shows how many probes there were: it probes one member a second, as the others do."""
     node1, node2 = await nodes.federation(2)
     subscriber = await clients.connect(node2.port, "subscriber")
     await subscriber.subscribe("t", qos=1)
     publisher = await clients.connect(node1.port, "publisher")
     await reached(publisher, "t", subscriber)
-    names = ("agent", node1.name, node2.name)
-    async with running_agent("agent", "-tag=role=edge") as agent:
+    names = ("agent", "prober", node1.name, node2.name)
+    async with running_agent("agent", "-tag=role=edge") as agent, running_node("prober", {}) as prober:
         await agent.command("join", gossip_address(node1))
+        await prober.shell.join([gossip_address(node2)])
         await nodes.all_alive([node1, node2], list(names))
-        for number in range(3):  # 15 s: its probes would find a silent node and declare it dead after 5 s
-            await asyncio.sleep(5)
+        counters = prober.serf.counters
+        for number in range(3):  # a silent member would be declared dead 5 s after a probe
+            await eventually(partial(has_probed, counters, 5 * (number + 1)), "five probes more")
             listed = await agent.members()
             assert {name: member["status"] for name, member in listed.items()} == dict.fromkeys(names, "alive")
             for node in (node1, node2):
@@ -246,6 +249,7 @@ async def test_an_agent_is_a_member_of_a_federation_and_disturbs_nothing(nodes: 
                 }
             await publisher.publish("t", b"%d" % number, 1)
             assert (await subscriber.message()).payload == b"%d" % number
+        assert counters.probes_failed == 0
         agent.process.kill()
         await agent.process.wait()
         for node in (node1, node2):
