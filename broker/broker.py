@@ -164,7 +164,7 @@ class Broker(Context):
     def open_session(
         self, connection: Output, client_id: str, clean_start: bool, expiry_interval: int, now: float
     ) -> tuple[Session, bool]:
-        """(session, Session Present) for a CONNECT: take over, resume or create the session (section 3.1.4)."""
+        """(session, Session Present) for a CONNECT: take over, resume or create the session [MQTT5 3.1.4]."""
         if self.shutting_down:
             raise MqttError(SERVER_UNAVAILABLE, "server is shutting down")
         session = self.sessions.get(client_id)
@@ -243,7 +243,7 @@ class Broker(Context):
         if reason_code < 0 or connection.version == 0:
             return
         if connection.version < 5 and reason_code in (MALFORMED_PACKET, PROTOCOL_ERROR):
-            return  # MQTT 3.1.1 has no return code for these (3.1.4, 4.8)
+            return  # MQTT 3.1.1 has no return code for these [MQTT3.1.1 3.1.4, 4.8]
         properties: dict[int, int | str | bytes | list[tuple[str, str]]] = {}
         if connection.request_problem_information and reason_code != NORMAL_DISCONNECTION:
             properties[REASON_STRING] = text
@@ -346,7 +346,7 @@ class Broker(Context):
         return [self.unsubscribe_one(session, full) for full in full_filters]
 
     def subscribe_one(self, session: Session, request: SubscribeFilter, identifier: int) -> int:
-        """Add one filter of a SUBSCRIBE. Returns its reason code (section 3.9.3)."""
+        """Add one filter of a SUBSCRIBE. Returns its reason code [MQTT5 3.9.3]."""
         code = self._subscribe_one(session, request, identifier)
         if code >= 0x80:
             self.counters.subscriptions_refused += 1
@@ -432,7 +432,7 @@ class Broker(Context):
             self.router.forget_topic(topic_filter)
 
     def unsubscribe_one(self, session: Session, full: bytes) -> int:
-        """Remove one filter of an UNSUBSCRIBE. Returns its reason code (section 3.11.3)."""
+        """Remove one filter of an UNSUBSCRIBE. Returns its reason code [MQTT5 3.11.3]."""
         self.slices.steps += 1
         subscription = session.subscriptions.pop(full, None)
         if subscription is None:

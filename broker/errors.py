@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MqttError(Exception):
-    """A fault of the peer. `reason_code` is that of the answer (section 2.4); `text` names the fault."""
+    """A fault of the peer. `reason_code` is that of the answer [MQTT5 2.4]; `text` names the fault."""
 
     def __init__(self, reason_code: int, text: str) -> None:
         super().__init__(text)
@@ -13,14 +13,14 @@ class MqttError(Exception):
 
 
 class MalformedPacket(MqttError):
-    """Bytes that cannot be decoded as a packet (section 1.2, Malformed Packet), reason code 0x81."""
+    """Bytes that cannot be decoded as a packet: Malformed Packet [MQTT5 1.2], reason code 0x81."""
 
     def __init__(self, text: str) -> None:
         super().__init__(0x81, text)
 
 
 class ProtocolViolation(MqttError):
-    """A packet that is well formed but not allowed (section 1.2, Protocol Error), reason code 0x82."""
+    """A packet that is well formed but not allowed: Protocol Error [MQTT5 1.2], reason code 0x82."""
 
     def __init__(self, text: str) -> None:
         super().__init__(0x82, text)

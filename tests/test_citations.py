@@ -1,8 +1,8 @@
 """Citations lead somewhere: pages, their sections, decisions, and modules that pages name.
 
 The forms: `wire-gossip 4.1` and `wire-federation 3` (numbered sections of docs/wire-*.md), `decision 3` and
-`docs/decisions/0003`, `docs/operations.md`, links of Markdown. In `broker` a bare "section 3.3" is one of the MQTT 5
-specification; elsewhere a section needs its page.
+`docs/decisions/0003`, `docs/operations.md`, links of Markdown. The MQTT specifications are cited in brackets: a statement by
+its name, [MQTT-3.1.2-24], a section or table with the version, [MQTT5 3.1.2.11], [MQTT3.1.1 table 3.1].
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from repository import ROOT, is_generated, tracked_files
 
 SUFFIXES: Final = (".py", ".md", ".toml", ".proto", ".yml", ".service", ".in", "")
 WIRE_PAGES: Final = ("wire-gossip", "wire-federation")
-# These cite the MQTT 5 specification by its bare section numbers.
-ABOUT_MQTT: Final = ("broker/", "tests/broker/", "tests/properties/")
 # The history of the product names what is gone.
 HISTORY: Final = ("docs/changelog.md",)
 # What a page names as a place for something that is to come.
@@ -27,6 +25,14 @@ PLANNED: Final = frozenset({"federation/links"})
 
 WIRE: Final = re.compile(r"\b(wire-[a-z]+)(?:\.md)? (\d+(?:\.\d+)*)((?:(?:,| and| to) \d+(?:\.\d+)*)*)")
 BARE_SECTION: Final = re.compile(r"\bsections? (\d+(?:\.\d+)*)", re.IGNORECASE)
+# Numbers of sections and tables without the specification. Two numbers in parentheses may be a call.
+BARE_NUMBER: Final = re.compile(r"(?<!\w)\((\d(?:\.\d+){2,})\b|(?<!\[MQTT5 )(?<!\[MQTT3\.1\.1 )\b(table \d[.-]\d+)")
+MQTT: Final = re.compile(r"\[MQTT[^\]]*\]?")
+NUMBERS: Final = r"\d+(?:\.\d+)*(?:(?:, | and | to )\d+(?:\.\d+)*)*"
+# The specification writes one of its names as MQTT-3-8.3-4.
+MQTT_FORM: Final = re.compile(
+    rf"\[MQTT(?:-\d[.-]\d+\.\d+-\d+(?:(?:/|\.\.)\d+)*|(?:5|3\.1\.1|3\.1) (?:{NUMBERS}|table \d[.-]\d+))\]"
+)
 PAGE: Final = re.compile(r"(?<![\w/.}-])((?:[\w-]+/)+[\w.-]+\.md)\b")
 DECISION: Final = re.compile(r"\bdecisions?(?:/| )(\d+)", re.IGNORECASE)
 LINK: Final = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
@@ -81,12 +87,17 @@ def faults(name: str, text: str) -> Iterator[str]:
         for number in (first, *re.findall(r"\d+(?:\.\d+)*", more)):
             if number not in sections(page):
                 yield f"{page} has no section {number}"
-    if not name.startswith(ABOUT_MQTT):
-        for number in BARE_SECTION.findall(text):
-            if not own_page:
-                yield f"section {number} of which page?"
-            elif number not in sections(own_page):
-                yield f"{own_page} has no section {number}"
+    for number in BARE_SECTION.findall(text):
+        if not own_page:
+            yield f"section {number} of which page or specification? (wire-gossip {number}, [MQTT5 {number}])"
+        elif number not in sections(own_page):
+            yield f"{own_page} has no section {number}"
+    if not is_page:
+        for number, table in BARE_NUMBER.findall(text):
+            yield f"{number or table} of which specification? ([MQTT5 {number or table}])"
+    for citation in MQTT.findall(text):
+        if not MQTT_FORM.fullmatch(citation):
+            yield f"{citation} is neither of the form [MQTT-3.1.2-24] nor [MQTT5 3.1.2.11]"
     for path in PAGE.findall(text):
         if not any((base / path).is_file() for base in (ROOT, (ROOT / name).parent)):
             yield f"there is no {path}"
@@ -121,7 +132,11 @@ def page_faults(name: str, text: str) -> Iterator[str]:
         ("federation/x.py", "Rules (wire-gossip 6.1, 88 and 99).", 2),
         ("federation/x.py", "Rules (wire-serf 6).", 1),
         ("federation/x.py", "Rules of section 6.6", 1),
-        ("broker/x.py", "PUBLISH (section 3.3)", 0),
+        ("broker/x.py", "PUBLISH (section 3.3) and sections 3.4, 3.5", 2),
+        ("broker/x.py", "PUBLISH [MQTT5 3.3], [MQTT5 3.4 to 3.7, 3.9] [MQTT5 table 2-4] [MQTT3.1.1 table 3.1]", 0),
+        ("broker/x.py", "[MQTT-3.3.1-9..11] [MQTT-3-8.3-4] [MQTT-3.3.2-15/17]", 0),
+        ("broker/x.py", "[MQTT-3.3.1] [MQTT5 chapter 3] [MQTT 5 3.3] [MQTT-3.3.1-9", 4),
+        ("broker/x.py", "unknown property (2.2.2.2), table 2-4; go_on(1.0)", 2),
         ("federation/x.py", "see docs/nothing.md and docs/operations.md", 1),
         ("federation/x.py", "(decision 3, docs/decisions/0003, decision 999)", 1),
         ("docs/x.md", "[a](operations.md#the-log) [b](operations.md#no-such-heading) [c](nothing.md)", 2),

@@ -101,7 +101,7 @@ def kind_of(subscription: Subscription) -> int:
 
 
 def filter_matches(topic_filter: bytes, topic: bytes) -> bool:
-    """Whether a filter (without $share/NAME/) matches a topic name (section 4.7)."""
+    """Whether a filter (without $share/NAME/) matches a topic name [MQTT5 4.7]."""
     levels = topic_filter.split(b"/")
     names = topic.split(b"/")
     if topic.startswith(b"$") and levels[0] in (b"+", b"#"):

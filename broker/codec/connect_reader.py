@@ -1,4 +1,4 @@
-"""Bytes -> CONNECT and CONNACK (sections 3.1, 3.2)."""
+"""Bytes -> CONNECT and CONNACK [MQTT5 3.1, 3.2]."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PASSWORD: Final = 0x40
 _USER_NAME: Final = 0x80
 
 _CONNACK_CODES: Final = (
-    b"\x00\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8c\x90\x95\x97\x99\x9a\x9b\x9c\x9d\x9f"  # table 3-1
+    b"\x00\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8c\x90\x95\x97\x99\x9a\x9b\x9c\x9d\x9f"  # [MQTT5 table 3-1]
 )
 
 
@@ -42,7 +42,7 @@ def peek_protocol_version(data: bytes, start: int, end: int) -> int:
 
 
 def decode_connect(data: bytes, start: int, end: int) -> Connect:
-    """Section 3.1. The error is 0x84 for an unknown protocol or level, 0x85 for an invalid client identifier."""
+    """CONNECT [MQTT5 3.1]. The error is 0x84 for an unknown protocol or level, 0x85 for an invalid client identifier."""
     protocol_name = decode_binary(data, start, end)
     pos = start + 2 + len(protocol_name)
     if pos + 4 > end:
@@ -66,7 +66,7 @@ def decode_connect(data: bytes, start: int, end: int) -> Connect:
         properties = decode_properties(data, pos, stop, 1)
         pos = stop
         if AUTHENTICATION_DATA in properties and AUTHENTICATION_METHOD not in properties:
-            raise ProtocolViolation("Authentication Data without Authentication Method (3.1.2.11.10)")
+            raise ProtocolViolation("Authentication Data without Authentication Method [MQTT5 3.1.2.11.10]")
     client_id = decode_string(data, pos, end)
     pos += 2 + len(client_id)
     if not client_id and version != MQTT_5 and (version == MQTT_31 or not flags & _CLEAN_START):
@@ -115,7 +115,7 @@ def decode_connect(data: bytes, start: int, end: int) -> Connect:
 
 
 def _check_connect_flags(flags: int, version: int) -> None:
-    """Section 3.1.2.3."""
+    """The Connect Flags [MQTT5 3.1.2.3]."""
     if flags & 1:
         raise MalformedPacket("CONNECT with its reserved flag set [MQTT-3.1.2-3]")
     if not flags & _WILL:
@@ -128,7 +128,7 @@ def _check_connect_flags(flags: int, version: int) -> None:
 
 
 def decode_connack(data: bytes, start: int, end: int, version: int) -> ConnAck:
-    """Section 3.2; the return codes of MQTT 3.1.1 become reason codes."""
+    """CONNACK [MQTT5 3.2]; the return codes of MQTT 3.1.1 become reason codes."""
     code = decode_uint16(data, start, end) & 255
     flags = data[start]
     if flags > 1:
@@ -139,10 +139,10 @@ def decode_connack(data: bytes, start: int, end: int, version: int) -> ConnAck:
         if end - start != 2:
             raise MalformedPacket(f"CONNACK of {end - start} bytes, must be 2")
         if code >= len(CONNACK_V3_REASONS):
-            raise ProtocolViolation(f"CONNACK with return code {code}, may be 0 to 5 (table 3.1)")
+            raise ProtocolViolation(f"CONNACK with return code {code}, may be 0 to 5 [MQTT3.1.1 table 3.1]")
         return ConnAck(flags == 1, CONNACK_V3_REASONS[code])
     if code not in _CONNACK_CODES:
-        raise ProtocolViolation(f"CONNACK with reason code 0x{code:02x}, which it cannot have (table 3-1)")
+        raise ProtocolViolation(f"CONNACK with reason code 0x{code:02x}, which it cannot have [MQTT5 table 3-1]")
     pos, stop = properties_end(data, start + 2, end)
     if stop != end:
         raise MalformedPacket(f"CONNACK with {end - stop} bytes after its properties")

@@ -1,4 +1,4 @@
-"""The fifteen control packets (section 3). Fields have the specification's names.
+"""The fifteen control packets [MQTT5 3]. Fields have the specification's names.
 
 Topics, topic filters and payloads are bytes; client ids, user names and strings in properties are str. `properties` is
 a dict by property id (broker.codec.properties), {} for none and in MQTT 3.1.1. Acknowledgements of a PUBLISH have None
@@ -53,7 +53,7 @@ class Packet:
 
 
 class Will(Packet):
-    """The will of a CONNECT (sections 3.1.2.5, 3.1.3.2).
+    """The will of a CONNECT [MQTT5 3.1.2.5, 3.1.3.2].
 
     properties               forwardable block as in broker.message.Message
     message_expiry_interval  seconds, None when absent
@@ -93,7 +93,7 @@ class Will(Packet):
 
 
 class Connect(Packet):
-    """Section 3.1. `clean_start` is Clean Session in MQTT 3.1.1. `keep_alive` in seconds."""
+    """CONNECT [MQTT5 3.1]. `clean_start` is Clean Session in MQTT 3.1.1. `keep_alive` in seconds."""
 
     __slots__ = (
         "clean_start",
@@ -148,7 +148,7 @@ class Connect(Packet):
 
 
 class ConnAck(Packet):
-    """Section 3.2. In MQTT 3.1.1 a reason code without a return code is sent as 3, server unavailable."""
+    """CONNACK [MQTT5 3.2]. In MQTT 3.1.1 a reason code without a return code is sent as 3, server unavailable."""
 
     __slots__ = ("properties", "reason_code", "session_present")
 
@@ -162,7 +162,7 @@ class ConnAck(Packet):
 
 
 class Publish(Packet):
-    """Section 3.3.
+    """PUBLISH [MQTT5 3.3].
 
     packet_id                0 with QoS 0
     properties               forwardable block as in broker.message.Message
@@ -223,7 +223,7 @@ class Publish(Packet):
 
 
 class Ack(Packet):
-    """Base of PUBACK, PUBREC, PUBREL and PUBCOMP (sections 3.4 to 3.7)."""
+    """Base of PUBACK, PUBREC, PUBREL and PUBCOMP [MQTT5 3.4 to 3.7]."""
 
     __slots__ = ("packet_id", "properties", "reason_code")
 
@@ -253,7 +253,7 @@ class PubComp(Ack):
 
 
 class SubscribeFilter(Packet):
-    """One filter of a SUBSCRIBE with its options (section 3.8.3.1). `topic_filter` includes `$share/name/`."""
+    """One filter of a SUBSCRIBE with its options [MQTT5 3.8.3.1]. `topic_filter` includes `$share/name/`."""
 
     __slots__ = ("no_local", "qos", "retain_as_published", "retain_handling", "topic_filter")
 
@@ -276,7 +276,7 @@ class SubscribeFilter(Packet):
 
 
 class Subscribe(Packet):
-    """Section 3.8."""
+    """SUBSCRIBE [MQTT5 3.8]."""
 
     __slots__ = ("filters", "packet_id", "properties")
 
@@ -290,7 +290,7 @@ class Subscribe(Packet):
 
 
 class SubAck(Packet):
-    """Section 3.9: one reason code for each filter, in order."""
+    """SUBACK [MQTT5 3.9]: one reason code for each filter, in order."""
 
     __slots__ = ("packet_id", "properties", "reason_codes")
 
@@ -304,7 +304,7 @@ class SubAck(Packet):
 
 
 class Unsubscribe(Packet):
-    """Section 3.10."""
+    """UNSUBSCRIBE [MQTT5 3.10]."""
 
     __slots__ = ("packet_id", "properties", "topic_filters")
 
@@ -318,7 +318,7 @@ class Unsubscribe(Packet):
 
 
 class UnsubAck(Packet):
-    """Section 3.11; no reason codes in MQTT 3.1.1."""
+    """UNSUBACK [MQTT5 3.11]; no reason codes in MQTT 3.1.1."""
 
     __slots__ = ("packet_id", "properties", "reason_codes")
 
@@ -340,7 +340,7 @@ class PingResp(Packet):
 
 
 class Disconnect(Packet):
-    """Section 3.14. In MQTT 3.1.1 only clients send it, without a reason code."""
+    """DISCONNECT [MQTT5 3.14]. In MQTT 3.1.1 only clients send it, without a reason code."""
 
     __slots__ = ("properties", "reason_code")
 
@@ -353,7 +353,7 @@ class Disconnect(Packet):
 
 
 class Auth(Packet):
-    """Section 3.15, MQTT 5 only."""
+    """AUTH [MQTT5 3.15], MQTT 5 only."""
 
     __slots__ = ("properties", "reason_code")
 

@@ -1,4 +1,4 @@
-"""Properties of MQTT 5 (section 2.2.2): their table, a dict codec, and a scan for PUBLISH and wills."""
+"""Properties of MQTT 5 [MQTT5 2.2.2]: their table, a dict codec, and a scan for PUBLISH and wills."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _POSITIVE_VARINT: Final = 9
 _WILL: Final = 0  # will properties; no packet has type 0
 _ACKS: Final = (PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK)
 
-# id: (name, type, where it is allowed), table 2-4
+# id: (name, type, where it is allowed) [MQTT5 table 2-4]
 _TABLE: Final[dict[int, tuple[str, int, tuple[int, ...]]]] = {
     PAYLOAD_FORMAT_INDICATOR: ("Payload Format Indicator", _BOOLEAN, (PUBLISH, _WILL)),
     MESSAGE_EXPIRY_INTERVAL: ("Message Expiry Interval", _UINT32, (PUBLISH, _WILL)),
@@ -165,10 +165,10 @@ def decode_properties(data: bytes, pos: int, end: int, packet_type: int) -> Prop
         pos += 1
         entry = _TABLE.get(number)
         if entry is None:
-            raise MalformedPacket(f"unknown property 0x{number:02x} (2.2.2.2)")
+            raise MalformedPacket(f"unknown property 0x{number:02x} [MQTT5 2.2.2.2]")
         name, kind, allowed = entry
         if packet_type not in allowed:
-            raise ProtocolViolation(f"{name} is not allowed in packet type {packet_type} (table 2-4)")
+            raise ProtocolViolation(f"{name} is not allowed in packet type {packet_type} [MQTT5 table 2-4]")
         if kind == _PAIR:
             key = decode_string(data, pos, end)
             pos += 2 + len(key)
@@ -265,7 +265,7 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
             pos += 2 + len(decode_string(data, pos, end))
             continue
         if number >= 64:
-            raise MalformedPacket(f"unknown property 0x{number:02x} (2.2.2.2)")
+            raise MalformedPacket(f"unknown property 0x{number:02x} [MQTT5 2.2.2.2]")
         bit = 1 << number
         if seen & bit and (number != SUBSCRIPTION_IDENTIFIER or is_will):
             raise ProtocolViolation(f"{property_name(number)} is given twice")
@@ -303,16 +303,16 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
             if identifier < 0:
                 raise MalformedPacket("packet ends inside Subscription Identifier")
             if identifier == 0:
-                raise ProtocolViolation("Subscription Identifier is 0, must be 1 to 268435455 (3.3.2.3.8)")
+                raise ProtocolViolation("Subscription Identifier is 0, must be 1 to 268435455 [MQTT5 3.3.2.3.8]")
             publish.subscription_identifiers += (identifier,)
         elif number == WILL_DELAY_INTERVAL and is_will:
             will_delay_interval = decode_uint32(data, pos, end)
             pos += 4
         elif number in _TABLE:
             where = "a will" if is_will else "PUBLISH"
-            raise ProtocolViolation(f"{property_name(number)} is not allowed in {where} (table 2-4)")
+            raise ProtocolViolation(f"{property_name(number)} is not allowed in {where} [MQTT5 table 2-4]")
         else:
-            raise MalformedPacket(f"unknown property 0x{number:02x} (2.2.2.2)")
+            raise MalformedPacket(f"unknown property 0x{number:02x} [MQTT5 2.2.2.2]")
         kept += data[kept_from:property_at]
         kept_from = pos
     publish.properties = kept + data[kept_from:end] if kept else data[kept_from:end]

@@ -52,7 +52,7 @@ _NAMES: Final = (
     "AUTH",
 )
 
-# Reason codes that a packet may have (table 2-6). Bytes, because `in` takes an int there.
+# Reason codes that a packet may have [MQTT5 table 2-6]. Bytes, because `in` takes an int there.
 _PUBACK_CODES: Final = b"\x00\x10\x80\x83\x87\x90\x91\x97\x99"
 _PUBREL_CODES: Final = b"\x00\x92"
 _SUBACK_CODES: Final = b"\x00\x01\x02\x80\x83\x87\x8f\x91\x97\x9e\xa1\xa2"
@@ -98,11 +98,11 @@ def decode_packet(first: int, data: bytes, start: int, end: int, version: int) -
         return _decode_disconnect(data, start, end, version)
     if kind == 15 and version == 5:
         return _decode_auth(data, start, end)
-    raise MalformedPacket(f"{_NAMES[kind]} does not exist in this protocol version (2.1.2)")
+    raise MalformedPacket(f"{_NAMES[kind]} does not exist in this protocol version [MQTT5 2.1.2]")
 
 
 def decode_publish(first: int, data: bytes, start: int, end: int, version: int) -> Publish:
-    """PUBLISH (section 3.3). Hot path."""
+    """PUBLISH [MQTT5 3.3]. Hot path."""
     qos = first >> 1 & 3
     if qos == 3:
         raise MalformedPacket("PUBLISH with QoS 3, may be 0, 1 or 2 [MQTT-3.3.1-4]")
@@ -135,13 +135,13 @@ def decode_publish(first: int, data: bytes, start: int, end: int, version: int) 
             scan_publish_properties(publish, data, pos, properties_stop)
             pos = properties_stop
     if not topic and not publish.topic_alias:
-        raise ProtocolViolation("PUBLISH without topic name and topic alias [MQTT-4.7.3-1] (3.3.2.1)")
+        raise ProtocolViolation("PUBLISH without topic name and topic alias [MQTT-4.7.3-1] [MQTT5 3.3.2.1]")
     publish.payload = data[pos:end]
     return publish
 
 
 def decode_ack(first: int, data: bytes, start: int, end: int, version: int) -> PubAck | PubRec | PubRel | PubComp:
-    """PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7). Hot path."""
+    """PUBACK, PUBREC, PUBREL, PUBCOMP [MQTT5 3.4 to 3.7]. Hot path."""
     kind = first >> 4
     if first & 15 != (2 if kind == 6 else 0) and not (version == 3 and first == 0x6A):  # PUBREL with DUP in MQTT 3.1
         raise MalformedPacket(f"{_NAMES[kind]} with fixed header flags {first & 15:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]")
@@ -173,7 +173,7 @@ def decode_ack(first: int, data: bytes, start: int, end: int, version: int) -> P
 def _check_reason_code(kind: int, reason_code: int, allowed: bytes) -> None:
     if reason_code not in allowed:
         raise ProtocolViolation(
-            f"{_NAMES[kind]} with reason code 0x{reason_code:02x}, which it cannot have (table 2-6)"
+            f"{_NAMES[kind]} with reason code 0x{reason_code:02x}, which it cannot have [MQTT5 table 2-6]"
         )
 
 
@@ -193,7 +193,7 @@ def _decode_packet_id(data: bytes, start: int, end: int, kind: int) -> int:
 
 
 def _decode_subscribe(data: bytes, start: int, end: int, version: int) -> Subscribe:
-    """Section 3.8."""
+    """SUBSCRIBE [MQTT5 3.8]."""
     packet_id = _decode_packet_id(data, start, end, 8)
     pos = start + 2
     properties: Properties = {}
@@ -214,7 +214,7 @@ def _decode_subscribe(data: bytes, start: int, end: int, version: int) -> Subscr
         pos += 1
         qos = options & 3
         if qos == 3:
-            raise MalformedPacket("SUBSCRIBE with QoS 3, may be 0, 1 or 2 (3.8.3.1) [MQTT-3-8.3-4]")
+            raise MalformedPacket("SUBSCRIBE with QoS 3, may be 0, 1 or 2 [MQTT5 3.8.3.1] [MQTT-3-8.3-4]")
         if version != 5:
             if options > 2:
                 raise MalformedPacket("SUBSCRIBE with reserved option bits [MQTT-3-8.3-4]")
@@ -224,7 +224,7 @@ def _decode_subscribe(data: bytes, start: int, end: int, version: int) -> Subscr
             raise MalformedPacket("SUBSCRIBE with reserved option bits [MQTT-3.8.3-5]")
         retain_handling = options >> 4
         if retain_handling == 3:
-            raise ProtocolViolation("SUBSCRIBE with Retain Handling 3, may be 0, 1 or 2 (3.8.3.1)")
+            raise ProtocolViolation("SUBSCRIBE with Retain Handling 3, may be 0, 1 or 2 [MQTT5 3.8.3.1]")
         no_local = options & 4 == 4
         if no_local and topic_filter.startswith(b"$share/"):
             raise ProtocolViolation("SUBSCRIBE with No Local on a shared subscription [MQTT-3.8.3-4]")
@@ -233,7 +233,7 @@ def _decode_subscribe(data: bytes, start: int, end: int, version: int) -> Subscr
 
 
 def _decode_suback(data: bytes, start: int, end: int, version: int) -> SubAck:
-    """Section 3.9."""
+    """SUBACK [MQTT5 3.9]."""
     packet_id = _decode_packet_id(data, start, end, 9)
     pos = start + 2
     properties: Properties = {}
@@ -247,7 +247,7 @@ def _decode_suback(data: bytes, start: int, end: int, version: int) -> SubAck:
 
 
 def _decode_unsubscribe(data: bytes, start: int, end: int, version: int) -> Unsubscribe:
-    """Section 3.10."""
+    """UNSUBSCRIBE [MQTT5 3.10]."""
     packet_id = _decode_packet_id(data, start, end, 10)
     pos = start + 2
     properties: Properties = {}
@@ -267,7 +267,7 @@ def _decode_unsubscribe(data: bytes, start: int, end: int, version: int) -> Unsu
 
 
 def _decode_unsuback(data: bytes, start: int, end: int, version: int) -> UnsubAck:
-    """Section 3.11."""
+    """UNSUBACK [MQTT5 3.11]."""
     packet_id = _decode_packet_id(data, start, end, 11)
     pos = start + 2
     if version != 5:
@@ -281,7 +281,7 @@ def _decode_unsuback(data: bytes, start: int, end: int, version: int) -> UnsubAc
 
 def _decode_reason_codes(data: bytes, pos: int, end: int, kind: int, allowed: bytes) -> list[int]:
     if pos == end:
-        raise ProtocolViolation(f"{_NAMES[kind]} without a reason code (3.9.3) (3.11.3)")
+        raise ProtocolViolation(f"{_NAMES[kind]} without a reason code [MQTT5 3.9.3, 3.11.3]")
     reason_codes = list(data[pos:end])
     for reason_code in reason_codes:
         _check_reason_code(kind, reason_code, allowed)
@@ -289,7 +289,7 @@ def _decode_reason_codes(data: bytes, pos: int, end: int, kind: int, allowed: by
 
 
 def _decode_disconnect(data: bytes, start: int, end: int, version: int) -> Disconnect:
-    """Section 3.14."""
+    """DISCONNECT [MQTT5 3.14]."""
     if start == end:
         return Disconnect()
     if version != 5:
@@ -301,7 +301,7 @@ def _decode_disconnect(data: bytes, start: int, end: int, version: int) -> Disco
 
 
 def _decode_auth(data: bytes, start: int, end: int) -> Auth:
-    """Section 3.15."""
+    """AUTH [MQTT5 3.15]."""
     if start == end:
         return Auth()
     _check_reason_code(15, data[start], _AUTH_CODES)

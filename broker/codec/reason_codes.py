@@ -1,4 +1,4 @@
-"""Reason codes of MQTT 5 (section 2.4) and the CONNACK return codes of MQTT 3.1.1."""
+"""Reason codes of MQTT 5 [MQTT5 2.4] and the CONNACK return codes of MQTT 3.1.1."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _NAMES: Final[dict[int, str]] = {
     0xA2: "Wildcard Subscriptions not supported",
 }
 
-# CONNACK return codes of MQTT 3.1.1 (table 3.1). Every other refusal is sent as 3, server unavailable.
+# CONNACK return codes [MQTT3.1.1 table 3.1]. Every other refusal is sent as 3, server unavailable.
 CONNACK_V3_CODES: Final[dict[int, int]] = {
     SUCCESS: 0,
     UNSUPPORTED_PROTOCOL_VERSION: 1,

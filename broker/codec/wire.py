@@ -1,4 +1,4 @@
-"""Data representation of MQTT (section 1.5): variable byte integers, strings, binary data.
+"""Data representation of MQTT [MQTT5 1.5]: variable byte integers, strings, binary data.
 
 `data` is bytes, never a view: one index over bytes is the fastest form both interpreted and compiled.
 """
@@ -14,7 +14,7 @@ STRING_BYTES_MAX: Final = 65_535
 
 
 def encode_varint(value: int) -> bytes:
-    """Variable Byte Integer (section 1.5.5), shortest form [MQTT-1.5.5-1]."""
+    """Variable Byte Integer [MQTT5 1.5.5], shortest form [MQTT-1.5.5-1]."""
     if value < 128:
         assert value >= 0
         return bytes((value,))
@@ -41,12 +41,12 @@ def decode_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift == 28:
-            raise MalformedPacket("variable byte integer of more than four bytes (1.5.5)")
+            raise MalformedPacket("variable byte integer of more than four bytes [MQTT5 1.5.5]")
     return -1, pos
 
 
 def encode_string(data: bytes) -> bytes:
-    """Two-byte length and the bytes: UTF-8 strings and binary data (sections 1.5.4, 1.5.6)."""
+    """Two-byte length and the bytes: UTF-8 strings and binary data [MQTT5 1.5.4, 1.5.6]."""
     assert len(data) <= STRING_BYTES_MAX
     return len(data).to_bytes(2, "big") + data
 
@@ -63,7 +63,7 @@ def decode_binary(data: bytes, pos: int, end: int) -> bytes:
 
 
 def decode_string(data: bytes, pos: int, end: int) -> bytes:
-    """As decode_binary, checked as UTF-8 (section 1.5.4)."""
+    """As decode_binary, checked as UTF-8 [MQTT5 1.5.4]."""
     text = decode_binary(data, pos, end)
     check_utf8(text)
     return text

@@ -132,8 +132,8 @@ def encode_pubcomp(packet_id: int, reason_code: int = 0, version: int = 5) -> by
 def encode_packet(packet: Packet, version: int, maximum_packet_size: int = 0) -> bytes:
     """Any packet for a connection of protocol level `version` (3, 4, 5). CONNECT has its own level.
 
-    A packet above the maximum (0 is none) loses its User Properties, then its Reason String [MQTT-3.2.2-19/20 and the
-    like]. b"" when it is still too large and must not be sent [MQTT-3.1.2-24].
+    A packet above the maximum (0 is none) loses its User Properties, then its Reason String [MQTT-3.2.2-19/20]. Returns b""
+    for one that is still too large and must not be sent [MQTT-3.1.2-24].
     """
     data = _encode(packet, version, 0)
     if maximum_packet_size == 0 or len(data) <= maximum_packet_size:
@@ -237,14 +237,14 @@ def _encode_ack(first: int, ack: Ack, version: int, omitted: int) -> bytes:
 
 
 def _encode_reason(first: int, reason_code: int, properties: Properties, omitted: int) -> bytes:
-    """DISCONNECT and AUTH, whose two fields may be omitted (sections 3.14.2, 3.15.2)."""
+    """DISCONNECT and AUTH, whose two fields may be omitted [MQTT5 3.14.2, 3.15.2]."""
     encoded = _encode_some(properties, omitted)
     if encoded != b"\0":
         return _packet(first, bytes((reason_code,)) + encoded)
     if reason_code == 0:
         return bytes((first, 0))
     if first == 0xF0:
-        return bytes((first, 2, reason_code, 0))  # AUTH may omit both fields only (3.15.2.2)
+        return bytes((first, 2, reason_code, 0))  # AUTH may omit both fields only [MQTT5 3.15.2.2]
     return bytes((first, 1, reason_code))
 
 

@@ -12,7 +12,7 @@ TOPIC_BYTES_MAX: Final = 1024  # longer topics are not cached
 
 
 class Selection:
-    """Topics that match one of `filters` and none of `exclude` [MQTT-4.7.1] [MQTT-4.7.2]. `#` does not match topics that
+    """Topics that match one of `filters` and none of `exclude` [MQTT5 4.7.1, 4.7.2]. `#` does not match topics that
     begin with `$`."""
 
     def __init__(self, filters: Sequence[bytes], exclude: Sequence[bytes] = ()) -> None:

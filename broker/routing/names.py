@@ -1,4 +1,4 @@
-"""Checks of topic names and topic filters (section 4.7) and of shared subscription filters (section 4.8.2)."""
+"""Checks of topic names and topic filters [MQTT5 4.7] and of shared subscription filters [MQTT5 4.8.2]."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_topic_name(topic: bytes) -> None:
 
 
 def check_topic_filter(topic_filter: bytes) -> None:
-    """Raise MqttError unless this is a topic filter (section 4.7.1), with or without `$share/name/`."""
+    """Raise MqttError unless this is a topic filter [MQTT5 4.7.1], with or without `$share/name/`."""
     _check_size(topic_filter, _TOPIC_FILTER_INVALID, "topic filter")
     check_utf8(topic_filter)
     _, unshared = parse_filter(topic_filter)

@@ -1,4 +1,4 @@
-"""Retained messages (section 3.3.1.3), found by topic filter."""
+"""Retained messages [MQTT5 3.3.1.3], found by topic filter."""
 
 from __future__ import annotations
 

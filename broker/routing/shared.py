@@ -1,4 +1,4 @@
-"""Shared subscriptions (section 4.8.2): the members of a group get messages round robin."""
+"""Shared subscriptions [MQTT5 4.8.2]: the members of a group get messages round robin."""
 
 from __future__ import annotations
 

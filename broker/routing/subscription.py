@@ -12,7 +12,7 @@ class Subscription(GroupMember):
 
     topic_filter  without $share/NAME/
     share_name    b"" for an ordinary subscription
-    identifier    Subscription Identifier, 0 for none (section 3.8.2.1.2)
+    identifier    Subscription Identifier, 0 for none [MQTT5 3.8.2.1.2]
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""Topic filter -> value, looked up by topic name (section 4.7). Filters come without `$share/name/`.
+"""Topic filter -> value, looked up by topic name [MQTT5 4.7]. Filters come without `$share/name/`.
 
 A radix tree of levels: levels without a branch between them are one node. A filter of 128 levels takes no more memory
 than a filter of one level with the same number of bytes.
@@ -141,7 +141,7 @@ class Trie:
             depth = node.depth
             following: Node | None = None
             if depth or not without_wildcards:
-                if node.hash_value is not None:  # "a/#" matches "a" too (4.7.1.2)
+                if node.hash_value is not None:  # "a/#" matches "a" too [MQTT5 4.7.1.2]
                     found.append(node.hash_value)
                 if depth < count:
                     following = node.plus

@@ -270,7 +270,7 @@ class Connection(Output):
                         break
                     shift += 7
                     if shift > 21:
-                        raise MalformedPacket("remaining length of more than four bytes (2.1.4)")
+                        raise MalformedPacket("remaining length of more than four bytes [MQTT5 2.1.4]")
                 if byte == 0:
                     if version == 5:
                         raise MalformedPacket("remaining length is not in its shortest form [MQTT-1.5.5-1]")
@@ -397,7 +397,7 @@ class Connection(Output):
             broker.commits.acknowledge(self, encode_puback(packet_id, NO_MATCHING_SUBSCRIBERS, 5))
 
     def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
-        """Handle any PUBLISH (section 3.3)."""
+        """Handle any PUBLISH [MQTT5 3.3]."""
         publish = decode_publish(first, data, body, end, self.version)
         settings = self.broker.settings
         session = self.session

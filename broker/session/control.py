@@ -60,7 +60,7 @@ def handle_control_packet(broker: Broker, connection: Output, session: Session, 
 
 
 def handle_connect(broker: Broker, connection: Output, packet: Packet, now: float) -> None:
-    """Handle CONNECT (section 3.1). Raises MqttError to refuse it: the caller sends CONNACK with the reason code and closes
+    """Handle CONNECT [MQTT5 3.1]. Raises MqttError to refuse it: the caller sends CONNACK with the reason code and closes
     the connection. The phase stays CONNECTING until the client is accepted."""
     if not isinstance(packet, Connect):
         raise ProtocolViolation(f"first packet is {type(packet).__name__}, not CONNECT [MQTT-3.1.0-1]")
@@ -160,7 +160,7 @@ class ConnectAnswer(ConnectRequest):
         connection.phase = CONNECTED
         connection.will = packet.will
         if packet.protocol_version == 3:
-            present = False  # the bit is reserved in MQTT 3.1 (section 3.2 there)
+            present = False  # the bit is reserved in MQTT 3.1 [MQTT3.1 3.2]
         _write(connection, ConnAck(present, SUCCESS, self._properties))
         session.resume(now)
         return True
@@ -209,7 +209,7 @@ def _announce_limits(broker: Broker, answer: Properties) -> None:
 
 
 def handle_subscribe(broker: Broker, connection: Output, session: Session, packet: Subscribe, now: float) -> None:
-    """Handle SUBSCRIBE (section 3.8)."""
+    """Handle SUBSCRIBE [MQTT5 3.8]."""
     identifier = props.get_int(packet.properties, props.SUBSCRIPTION_IDENTIFIER, 0)
     if identifier and not broker.settings.subscription_identifier_available:
         raise MqttError(
@@ -222,7 +222,7 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
 
 
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
-    """Handle UNSUBSCRIBE (section 3.10)."""
+    """Handle UNSUBSCRIBE [MQTT5 3.10]."""
     _check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
     work = Unsubscribing(broker, session, packet.topic_filters)
     _answer(broker, connection, UnsubscribeAnswer(connection, packet.packet_id, work), now)
@@ -274,7 +274,7 @@ def _write(connection: Output, answer: Packet) -> None:
 
 
 def handle_disconnect(broker: Broker, connection: Output, session: Session, packet: Disconnect, now: float) -> None:
-    """Handle DISCONNECT (section 3.14). It may change the Session Expiry Interval; a normal one deletes the will."""
+    """Handle DISCONNECT [MQTT5 3.14]. It may change the Session Expiry Interval; a normal one deletes the will."""
     wanted = props.get_int(packet.properties, props.SESSION_EXPIRY_INTERVAL, -1)
     if wanted >= 0:
         if session.expiry_interval == 0 and wanted > 0 and broker.settings.session_expiry > 0:

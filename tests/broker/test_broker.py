@@ -16,7 +16,7 @@ FILTERS = (b"a", b"a/b", b"a/#", b"+", b"+/b", b"#", b"a/+/c", b"$d/#")
 
 
 def matches(topic_filter: bytes, topic: bytes) -> bool:
-    """Section 4.7, level by level."""
+    """Topic names and filters [MQTT5 4.7], level by level."""
     if topic[:1] == b"$" and topic_filter[:1] in (b"+", b"#"):
         return False
     wanted, levels = topic_filter.split(b"/"), topic.split(b"/")
@@ -157,7 +157,7 @@ def test_delivery_equals_a_simple_model(make_world: Any, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("qos", [1, 2])
 def test_nothing_is_lost_by_cuts(make_world: Any, qos: int, seed: int) -> None:
-    """Sections 4.3, 4.4: connections are cut between any two packets; QoS 1 comes at least once, QoS 2 exactly once."""
+    """Connections are cut between any two packets; QoS 1 comes at least once, QoS 2 exactly once [MQTT5 4.3, 4.4]."""
     rng = random.Random(seed)
     world = make_world(max_inflight=rng.choice([1, 2, 10]))
     version = rng.choice([4, 5])

@@ -82,7 +82,7 @@ async def test_will_of_a_killed_client(nodes: Nodes, mosquitto: Mosquitto, versi
 
 
 async def test_will_delay(nodes: Nodes, mosquitto: Mosquitto) -> None:
-    """The will of a client that returns within the delay is not published (MQTT 5, 3.1.3.2.2)."""
+    """The will of a client that returns within the delay is not published [MQTT5 3.1.3.2.2]."""
     node = await nodes.start()
     watcher = await mosquitto.sub(node.port, "-t", "wills")
     client = ("-t", "x", "-i", "comes-back", "-c", "-x", "60", "--will-topic", "wills", "--will-payload")

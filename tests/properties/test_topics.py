@@ -32,7 +32,7 @@ FILTERS = (
 
 
 def naive_match(topic_filter: bytes, topic: bytes) -> bool:
-    """Section 4.7, level by level."""
+    """Topic names and filters [MQTT5 4.7], level by level."""
     pattern, levels = topic_filter.split(b"/"), topic.split(b"/")
     if levels[0].startswith(b"$") and pattern[0] in {b"+", b"#"}:
         return False

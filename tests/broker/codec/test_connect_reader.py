@@ -1,4 +1,4 @@
-"""CONNECT: the version of a refusal, and the flags of section 3.1.2.3."""
+"""CONNECT: the version of a refusal, and the Connect Flags [MQTT5 3.1.2.3]."""
 
 import pytest
 

@@ -21,7 +21,7 @@ from broker.errors import MalformedPacket
 
 
 @pytest.mark.parametrize(
-    ("value", "data"),  # table 1-1 of the specification
+    ("value", "data"),  # [MQTT5 table 1-1]
     [
         (0, "00"),
         (127, "7f"),

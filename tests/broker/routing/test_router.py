@@ -118,7 +118,7 @@ def test_dollar_topics(world: Any) -> None:
     assert len(client.take_publishes()) == 1
 
 
-# --- shared subscriptions (4.8.2) ---
+# --- shared subscriptions [MQTT5 4.8.2] ---
 
 
 def members(world: Any, count: int, topic_filter: bytes = b"$share/g/a", **options: Any) -> list[Any]:

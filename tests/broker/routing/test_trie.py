@@ -1,4 +1,4 @@
-"""The trie by the specification's own examples (section 4.7)."""
+"""The trie by the specification's own examples [MQTT5 4.7]."""
 
 from itertools import product
 

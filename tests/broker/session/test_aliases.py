@@ -1,4 +1,4 @@
-"""Topic aliases of a client (section 3.3.2.3.4)."""
+"""Topic aliases of a client [MQTT5 3.3.2.3.4]."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.session.aliases import resolve_alias
 
 
 def test_topic_alias(world: Any) -> None:
-    """Section 3.3.2.3.4: of this connection and direction only; receivers get the topic [MQTT-3.3.2-7..10]."""
+    """An alias is of this connection and direction only; receivers get the topic [MQTT-3.3.2-7..10]."""
     receiver = world.connect("c", 4)
     receiver.subscribe(b"#")
     publisher = world.connect("p", expiry=100)

@@ -1,4 +1,4 @@
-"""Retained messages (section 3.3.1.3) and the subscription options that speak of them (3.8.3.1)."""
+"""Retained messages [MQTT5 3.3.1.3] and the subscription options that speak of them [MQTT5 3.8.3.1]."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_retain_as_published(world: Any, retain_as_published: bool, retain: list
 
 
 def test_shared_subscriptions_get_no_retained_messages(world: Any) -> None:
-    """Section 4.8.2."""
+    """Shared subscriptions [MQTT5 4.8.2]."""
     world.publish(b"a", b"x", retain=True)
     client = world.connect("c")
     client.subscribe(b"$share/g/a")

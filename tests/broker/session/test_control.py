@@ -1,4 +1,4 @@
-"""CONNECT and CONNACK (sections 3.1, 3.2), session present, take-over, the close and its reason code."""
+"""CONNECT and CONNACK [MQTT5 3.1, 3.2], session present, take-over, the close and its reason code."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ CONNECT_4 = encode_packet(Connect("c", 4), 4)
         ("3.1 empty client id", b"\x10\x0e\0\x06MQIsdp\x03\x02\0\0\0\0", 2),
         ("3.1.1 reserved flag: closed only [MQTT-3.1.2-3]", b"\x10\x0d\0\x04MQTT\x04\x03\0\0\0\x01c", -1),
         ("5 reserved flag [MQTT-3.1.2-3]", b"\x10\x0e\0\x04MQTT\x05\x03\0\0\0\0\x01c", 0x81),
-        ("5 receive maximum 0 (3.1.2.11.3)", b"\x10\x11\0\x04MQTT\x05\x02\0\0\x03\x21\0\0\0\x01c", 0x82),
-        ("5 maximum packet size 0 (3.1.2.11.4)", b"\x10\x13\0\x04MQTT\x05\x02\0\0\x05\x27\0\0\0\0\0\x01c", 0x82),
+        ("5 receive maximum 0 [MQTT5 3.1.2.11.3]", b"\x10\x11\0\x04MQTT\x05\x02\0\0\x03\x21\0\0\0\x01c", 0x82),
+        ("5 maximum packet size 0 [MQTT5 3.1.2.11.4]", b"\x10\x13\0\x04MQTT\x05\x02\0\0\x05\x27\0\0\0\0\0\x01c", 0x82),
         ("5 enhanced authentication [MQTT-4.12.0-1]", b"\x10\x12\0\x04MQTT\x05\x02\0\0\x04\x15\0\x01x\0\x01c", 0x8C),
         ("5 will topic with a wildcard", encode_packet(Connect("c", 5, will=Will(b"a/#", b"")), 5), 0x90),
         ("CONNECT of a megabyte", b"\x10\x80\x80\x40", -1),
@@ -93,20 +93,20 @@ def test_a_connection_without_input_does_not_count_as_refused(world: Any) -> Non
     [
         ("second CONNECT [MQTT-3.1.0-2]", 5, CONNECT_5, 0x82),
         ("second CONNECT [MQTT-3.1.0-2]", 4, CONNECT_4, -1),
-        ("AUTH that nobody asked for (4.12)", 5, encode_packet(Auth(0x19), 5), 0x82),
+        ("AUTH that nobody asked for [MQTT5 4.12]", 5, encode_packet(Auth(0x19), 5), 0x82),
         ("AUTH in 3.1.1", 4, b"\xf0\x00", -1),
         ("packet of a server", 5, encode_packet(ConnAck(False), 5), 0x82),
         ("packet of a server", 5, b"\xd0\x00", 0x82),
         ("packet of a server", 5, encode_packet(SubAck(1, [0]), 5), 0x82),
         ("packet of a server", 5, encode_packet(UnsubAck(1, [0]), 5), 0x82),
         ("flags of PINGREQ [MQTT-2.1.3-1]", 5, b"\xc1\x00", 0x81),
-        ("five bytes of remaining length (1.5.5)", 5, b"\x30\xff\xff\xff\xff\x01", 0x81),
+        ("five bytes of remaining length [MQTT5 1.5.5]", 5, b"\x30\xff\xff\xff\xff\x01", 0x81),
         ("QoS 3 [MQTT-3.3.1-4]", 5, b"\x36\x06\0\x01a\0\x01\0", 0x81),
         ("DUP with QoS 0 [MQTT-3.3.1-2]", 5, b"\x38\x04\0\x01a\0", 0x81),
         ("packet id 0 [MQTT-2.2.1-3]", 5, b"\x32\x07\0\x01a\0\0\0x", 0x82),
         ("packet id 0 in 3.1.1 [MQTT-2.3.1-1]", 4, b"\x32\x06\0\x01a\0\0x", -1),
         ("wildcard in a topic [MQTT-3.3.2-2]", 5, b"\x30\x05\0\x01#\0x", 0x90),
-        ("no topic and no alias (3.3.2.1)", 5, b"\x30\x03\0\0\0", 0x82),
+        ("no topic and no alias [MQTT5 3.3.2.1]", 5, b"\x30\x03\0\0\0", 0x82),
         ("subscription identifier from a client [MQTT-3.3.4-6]", 5, b"\x30\x06\0\x01a\x02\x0b\x01", 0x82),
         ("SUBSCRIBE without filter [MQTT-3.8.3-2]", 5, b"\x82\x03\0\x01\0", 0x82),
         ("no local on a shared one [MQTT-3.8.3-4]", 5, b"\x82\x10\0\x01\0\0\x0a$share/g/t\x04", 0x82),
@@ -114,7 +114,7 @@ def test_a_connection_without_input_does_not_count_as_refused(world: Any) -> Non
     ],
 )
 def test_a_fault_of_a_connected_client(world: Any, name: str, version: int, data: bytes, reason_code: int) -> None:
-    """Error handling (4.13): DISCONNECT with the reason in MQTT 5, only the close in 3.1.1."""
+    """Error handling [MQTT5 4.13]: DISCONNECT with the reason in MQTT 5, only the close in 3.1.1."""
     client = world.connect("c", version)
     client.send_bytes(data + b"\xc0\x00")
     assert client.closed, name
@@ -159,7 +159,7 @@ def test_connack(world: Any, version: int) -> None:
 
 
 def test_limits_are_announced(make_world: Any) -> None:
-    """Section 3.2.2.3: what this server offers less of than the protocol."""
+    """CONNACK tells each limit below that of the protocol [MQTT5 3.2.2.3]."""
     world = make_world(
         server_receive_maximum=7,
         topic_alias_maximum=3,
@@ -224,7 +224,7 @@ def test_a_limit_that_is_ignored(make_world: Any, name: str, packet: Publish, co
 def test_a_connect_that_is_refused(
     make_world: Any, version: int, will: Will | None, limits: dict[str, Any], reason_code: int, return_code: int
 ) -> None:
-    """[MQTT-3.2.2-12] [MQTT-3.2.2-13] [MQTT-3.1.3-8]; table 3.1 in 3.1.1."""
+    """[MQTT-3.2.2-12] [MQTT-3.2.2-13] [MQTT-3.1.3-8] [MQTT3.1.1 table 3.1]."""
     world = make_world(**limits)
     client = world.open(version)
     client.connect("" if will is None else "c", will=will)
@@ -282,7 +282,7 @@ def test_session_present_is_no_bit_of_mqtt_31(world: Any) -> None:
 def test_disconnect_changes_the_session_expiry(
     world: Any, expiry: int, at_disconnect: int | None, seconds_away: float, present: bool
 ) -> None:
-    """Section 3.14.2.2.2; the server's limit holds here too."""
+    """The server's limit holds here too [MQTT5 3.14.2.2.2]."""
     client = world.connect("c", expiry=expiry)
     client.disconnect(expiry=at_disconnect)
     world.advance(seconds_away)

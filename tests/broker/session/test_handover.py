@@ -1,4 +1,4 @@
-"""Messages of a shared group whose receiver's session ended before it took them (section 4.8.2)."""
+"""Messages of a shared group whose receiver's session ended before it took them [MQTT5 4.8.2]."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def published(world: Any, qos: int, count: int = 4) -> list[bytes]:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_other_members_get_the_messages_of_a_session_that_ends(make_world: Any, version: int) -> None:
-    """Its session ends: QoS 1 that it did not acknowledge, and what waited for it, goes to others (4.8.2)."""
+    """Its session ends: QoS 1 that it did not acknowledge, and what waited for it, goes to others [MQTT5 4.8.2]."""
     world = make_world(max_inflight=2)
     lazy = world.connect("lazy", version, auto=False)
     lazy.subscribe(b"$share/g/a")

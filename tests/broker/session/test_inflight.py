@@ -105,7 +105,7 @@ def test_sending_again_keeps_to_the_window() -> None:
 
 
 def test_acknowledgements_of_messages_that_were_not_sent_again() -> None:
-    """The client knows them from its last connection. They add to the send quota, but never above the window (section 4.9)."""
+    """The client knows them from its last connection. They add to the send quota, but never above the window [MQTT5 4.9]."""
     inflight = Inflight()
     for _ in range(9):
         sent(inflight)
@@ -132,7 +132,7 @@ def test_restored_messages_are_sent_again_in_their_order() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_any_sequence_of_calls(seed: int) -> None:
-    """No packet identifier is given twice, and the send quota of section 4.9 is never below zero."""
+    """No packet identifier is given twice, and the send quota is never below zero [MQTT5 4.9]."""
     rng = random.Random(seed)
     inflight = Inflight()
     inflight.restore([], rng.choice([1, PACKET_ID_MAX - 3]))

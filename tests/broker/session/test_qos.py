@@ -1,4 +1,4 @@
-"""QoS 0, 1 and 2 in both directions (section 4.3), packet identifiers, flow control (4.9), delivery again (4.4)."""
+"""QoS 0, 1 and 2 in both directions [MQTT5 4.3], packet identifiers, flow control [MQTT5 4.9], delivery again [MQTT5 4.4]."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_lower_qos_rules(world: Any, sender: int, receiver: int, published: 
     [(5, 1, b"a", 0), (5, 1, b"b", 0x10), (5, 2, b"a", 0), (5, 2, b"b", 0x10), (4, 1, b"b", 0), (4, 2, b"b", 0)],
 )
 def test_no_matching_subscribers(world: Any, version: int, qos: int, topic: bytes, reason_code: int) -> None:
-    """Reason code 0x10 (3.4.2.1, 3.5.2.1), in MQTT 5 only."""
+    """Reason code 0x10 [MQTT5 3.4.2.1, 3.5.2.1], in MQTT 5 only."""
     world.connect("c").subscribe(b"a")
     publisher = world.connect("p", version, auto=False)
     publisher.publish(topic, qos=qos, packet_id=7)
@@ -174,7 +174,7 @@ def test_pubrec_with_an_error_ends_the_exchange(make_world: Any, failed: int) ->
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_acknowledgements_of_unknown_packet_identifiers(world: Any, version: int) -> None:
-    """Unknown packet identifiers: 0x92 in MQTT 5 (3.6.2.1, 3.7.2.1), no fault in either version."""
+    """Unknown packet identifiers: 0x92 in MQTT 5 [MQTT5 3.6.2.1, 3.7.2.1], no fault in either version."""
     client = world.connect("c", version, auto=False)
     for packet in (PubAck(1), PubRec(2), PubRel(3), PubComp(4), PubRec(5, 0x80 if version == 5 else 0)):
         client.send(packet)
@@ -255,7 +255,7 @@ def test_delivery_again_keeps_to_a_smaller_receive_maximum(world: Any) -> None:
     world.publish(b"a", b"6", qos=1)
     again = world.connect("c", clean_start=False, auto=False, properties={props.RECEIVE_MAXIMUM: 2})
     assert again.take_payloads() == [b"0", b"1"]
-    again.send(PubAck(sent[4].packet_id))  # each PUBACK gives room (4.9)
+    again.send(PubAck(sent[4].packet_id))  # each PUBACK gives room [MQTT5 4.9]
     assert again.take_payloads() == [b"2"]
     for number in (0, 1, 2, 3, 5):
         again.send(PubAck(sent[number].packet_id))

@@ -1,4 +1,4 @@
-"""Wills (sections 3.1.2.5, 3.1.3.2): when they are published, when not, and when the session ends."""
+"""Wills [MQTT5 3.1.2.5, 3.1.3.2]: when they are published, when not, and when the session ends."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_will_that_new_settings_refuse(world: Any) -> None:
 @pytest.mark.parametrize("clean_start", [True, False])
 @pytest.mark.parametrize(("old_expiry", "delay"), [(0, 10), (100, 0), (100, 10)])
 def test_take_over(world: Any, watcher: Any, clean_start: bool, old_expiry: int, delay: int) -> None:
-    """3.1.4: the old connection's will is published unless the session goes on and its delay has not passed."""
+    """The old connection's will is published unless the session goes on and its delay has not passed [MQTT5 3.1.4]."""
     will = Will(b"w", b"old", delay_interval=delay)
     world.connect("c", will=will, expiry=old_expiry)
     world.connect("c", clean_start=clean_start, expiry=100, will=Will(b"w", b"new", delay_interval=1))
@@ -147,7 +147,7 @@ def test_the_end_of_a_session_by_hand(world: Any, watcher: Any) -> None:
 
 
 def test_will_properties(world: Any, watcher: Any) -> None:
-    """[MQTT-3.1.2-14/15]: QoS and RETAIN of the will; its expiry begins when it is published (3.1.3.2.4)."""
+    """[MQTT-3.1.2-14/15]: QoS and RETAIN of the will; its expiry begins when it is published [MQTT5 3.1.3.2.4]."""
     will = Will(b"w", b"gone", 2, True, b"\x26\0\x01k\0\x01v", 60, 10)
     world.connect("c", will=will, expiry=100).cut()
     world.advance(10.25)
