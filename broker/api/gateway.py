@@ -29,6 +29,7 @@ PLUGINS: Final = {
     "unsubscribe": "admin",
     "publish": "admin",
     "federation": "federation",
+    "event_log": "event_log",
     "accounts": "auth",
 }
 

@@ -1,0 +1,185 @@
+"""The service EventLog: what the log has, raw blocks of it, and holds of groups of readers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from broker.api.errors import ApiError, invalid_argument
+from broker.errors import MqttError
+from broker.event_log.log import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX, EventLog, LogFault, OutOfRange, WrongLogId
+from broker.event_log.pb.event_log_pb2 import (
+    DamagedSegment,
+    DescribeLogRequest,
+    FindOffsetRequest,
+    FindOffsetResponse,
+    HoldLogRequest,
+    HoldLogResponse,
+    LogDescription,
+    LogHold,
+    LogMember,
+    ReadLogRequest,
+    ReadLogResponse,
+    ReleaseLogRequest,
+    ReleaseLogResponse,
+)
+from broker.event_log.pb.event_log_pb2_grpc import EventLogServicer
+from broker.routing.names import check_topic_filter, parse_filter
+
+if TYPE_CHECKING:
+    from broker.hooks import Members
+
+TAG_ADDR: Final = "log_addr"  # HOST:PORT of the gRPC API of a member that keeps a log
+FILTERS_MAX: Final = 1000  # of one request
+NAME_BYTES_MAX: Final = 256  # of a group or a query
+ANSWERS_BYTES_MAX: Final = 2 * ANSWER_BYTES_MAX
+"""Bytes of answers of Read that are being read from disk or sent. A call that would pass it waits for its turn."""
+ANSWER_SECONDS_MAX: Final = 30.0
+"""Longest wait of a call for its turn. Then it fails: those before it do not take their answers."""
+
+
+class EventLogService(EventLogServicer):
+    """`members` are the other nodes; their tag TAG_ADDR says who keeps a log."""
+
+    def __init__(self, log: EventLog, members: Members) -> None:
+        self._log = log
+        self._members = members
+        self.answers = Answers()
+
+    async def Describe(self, request: DescribeLogRequest, context: object) -> LogDescription:
+        state = self._log.describe()
+        return LogDescription(
+            node=self._log.node,
+            log_id=self._log.log_id,
+            first_offset=state.first_offset,
+            next_offset=state.next_offset,
+            first_time_ns=state.first_time_ns,
+            last_time_ns=state.last_time_ns,
+            bytes=state.bytes,
+            segments=state.segments,
+            stopped=state.stopped,
+            holds_released=state.holds_released,
+            holds=[
+                LogHold(group=hold.group, query=hold.query, offset=hold.offset, held_at_ns=hold.held_at_ns)
+                for hold in state.holds
+            ],
+            damaged=[
+                DamagedSegment(file=damaged.file, first_offset=damaged.first_offset, fault=damaged.fault)
+                for damaged in state.damaged
+            ],
+            members=[
+                LogMember(node=other.name, status=other.status, api_addr=other.tags.get(TAG_ADDR, ""))
+                for other in self._members.others()
+            ],
+            now_ns=time.time_ns(),
+        )
+
+    async def Read(
+        self, request: ReadLogRequest, context: grpc.aio.ServicerContext[ReadLogRequest, ReadLogResponse]
+    ) -> ReadLogResponse:
+        filters = checked_filters(list(request.topics))
+        bytes_max = min(request.max_bytes or ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX)
+        answer = await self.answers.begin(bytes_max)
+        context.add_done_callback(lambda _: answer.end())  # type: ignore[arg-type]  # the stub takes no function
+        try:
+            blocks, next_offset = await self._log.read(
+                request.log_id, request.start_offset, request.end_offset, bytes_max, filters
+            )
+        except LogFault as fault:
+            raise as_error(fault) from fault
+        answer.resize(len(blocks))
+        return ReadLogResponse(blocks=blocks, next_offset=next_offset)
+
+    async def FindOffset(self, request: FindOffsetRequest, context: object) -> FindOffsetResponse:
+        try:
+            return FindOffsetResponse(offset=await self._log.find(request.log_id, request.time_ns))
+        except LogFault as fault:
+            raise as_error(fault) from fault
+
+    async def Hold(self, request: HoldLogRequest, context: object) -> HoldLogResponse:
+        group, query = checked_name("group", request.group), checked_name("query", request.query)
+        try:
+            await self._log.hold(group, query, request.log_id, request.offset)
+        except LogFault as fault:
+            raise as_error(fault) from fault
+        return HoldLogResponse()
+
+    async def Release(self, request: ReleaseLogRequest, context: object) -> ReleaseLogResponse:
+        return ReleaseLogResponse(released=await self._log.release(checked_name("group", request.group), request.query))
+
+
+class Answers:
+    """The answers of Read on their way, within ANSWERS_BYTES_MAX. Calls get their turn in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._turn = asyncio.Lock()  # wakes its waiters in their order
+        self._has_room = asyncio.Event()
+
+    async def begin(self, size: int) -> Answer:
+        """Wait until there is room for an answer of this size. Raises ApiError after ANSWER_SECONDS_MAX."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX), self._turn:
+                while self.bytes and self.bytes + size > ANSWERS_BYTES_MAX:
+                    self._has_room.clear()
+                    await self._has_room.wait()
+        except TimeoutError:
+            text = f"{self.bytes} bytes of other answers are on their way, and their clients do not take them"
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, text) from None
+        self.bytes += size
+        return Answer(self, size)
+
+    def add(self, size: int) -> None:
+        self.bytes += size
+        self._has_room.set()
+
+
+class Answer:
+    """One answer of Read: its bytes count until `end`."""
+
+    def __init__(self, answers: Answers, size: int) -> None:
+        self._answers = answers
+        self._size = size
+
+    def resize(self, size: int) -> None:
+        self._answers.add(size - self._size)
+        self._size = size
+
+    def end(self) -> None:
+        """The call is over. A second call does nothing."""
+        self.resize(0)
+
+
+def as_error(fault: LogFault) -> ApiError:
+    if isinstance(fault, WrongLogId):
+        return ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(fault))
+    if isinstance(fault, OutOfRange):
+        return ApiError(grpc.StatusCode.OUT_OF_RANGE, str(fault))
+    return ApiError(grpc.StatusCode.DATA_LOSS, str(fault))
+
+
+def checked_filters(topics: list[str]) -> list[bytes]:
+    """Raises ApiError that names the filter."""
+    if len(topics) > FILTERS_MAX:
+        raise invalid_argument(f"topics has {len(topics)} filters, may have at most {FILTERS_MAX}")
+    filters = [text.encode() for text in topics]
+    for index, topic_filter in enumerate(filters):
+        try:
+            check_topic_filter(topic_filter)
+            share_name, _ = parse_filter(topic_filter)
+        except MqttError as error:
+            raise invalid_argument(f"topics[{index}]: {error.text}") from None
+        if share_name:
+            raise invalid_argument(f"topics[{index}]: {topics[index]} is a shared filter; leave out $share/NAME/")
+    return filters
+
+
+def checked_name(field: str, name: str) -> str:
+    """Raises ApiError that names the field."""
+    size = len(name.encode())
+    if not 0 < size <= NAME_BYTES_MAX:
+        raise invalid_argument(f"{field} has {size} bytes; it is a name of 1 to {NAME_BYTES_MAX} bytes")
+    return name

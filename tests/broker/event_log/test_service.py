@@ -1,0 +1,242 @@
+"""The service EventLog over gRPC and REST, with a real log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import grpc
+import grpc.aio
+import pytest
+
+from api_calls import Rest, api_settings
+from broker.api.errors import ApiError
+from broker.api.server import ApiServer
+from broker.event_log import service as module
+from broker.event_log.log import EventLog
+from broker.event_log.pb import event_log_pb2 as pb
+from broker.event_log.pb.event_log_pb2_grpc import EventLogStub
+from broker.event_log.records import records
+from broker.event_log.service import Answers, EventLogService
+from broker.hooks import Members, OtherNode
+from broker.server.logging import get_logger
+from event_log_reader import Clock, MakeLog
+from waiting import eventually
+
+ANSWER_OPTIONS = (("grpc.max_receive_message_length", -1),)
+MIB = 2**20
+
+
+class OtherNodes(Members):
+    def others(self) -> list[OtherNode]:
+        return [
+            OtherNode("b", "ALIVE", {"log_addr": "192.0.2.1:8084", "fed_addr": "192.0.2.1:8901"}),
+            OtherNode("go", "FAILED", {"fed_addr": "192.0.2.2:8901"}),
+        ]
+
+
+@pytest.fixture
+async def log(make_log: MakeLog) -> EventLog:
+    return await make_log("a")
+
+
+@pytest.fixture
+async def service(log: EventLog) -> EventLogService:
+    return EventLogService(log, OtherNodes("a"))
+
+
+@pytest.fixture
+async def api(service: EventLogService) -> AsyncIterator[ApiServer]:
+    api = ApiServer(api_settings(["127.0.0.1:0"], ["127.0.0.1:0"]), get_logger("api"))
+    api.register(pb.DESCRIPTOR.services_by_name["EventLog"], service)
+    await api.start()
+    yield api
+    await api.stop()
+
+
+@pytest.fixture
+async def stub(api: ApiServer) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(api.grpc_addresses[0], options=ANSWER_OPTIONS) as channel:
+        yield EventLogStub(channel)
+
+
+@pytest.fixture
+async def rest(api: ApiServer) -> AsyncIterator[Rest]:
+    async with aiohttp.ClientSession() as session:
+        yield Rest(session, f"http://{api.http_addresses[0]}")
+
+
+async def fill(log: EventLog, count: int, payload: bytes = b"x", topic: str = "a/b") -> None:
+    for _ in range(count):
+        log.append(topic.encode(), payload, 1, client_id="c")
+        await log.flush()  # a block each
+
+
+async def refused(call: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), caught.value.details() or ""
+
+
+async def test_describe_tells_the_log_and_the_other_members(stub: Any, rest: Rest, log: EventLog, clock: Clock) -> None:
+    empty = await stub.Describe(pb.DescribeLogRequest())
+    assert (empty.first_offset, empty.next_offset, empty.first_time_ns, empty.last_time_ns) == (0, 0, 0, 0)
+    await fill(log, 2)
+    clock.advance(1.0)
+    await fill(log, 1)
+    await log.hold("reports", "q1", log.log_id, 1)
+    shown = await stub.Describe(pb.DescribeLogRequest())
+    assert (shown.node, shown.log_id, shown.first_offset, shown.next_offset) == ("a", log.log_id, 0, 3)
+    assert (shown.first_time_ns, shown.last_time_ns) == (clock.now_ns - 10**9, clock.now_ns)
+    assert shown.bytes == log.describe().bytes > 0
+    assert (shown.segments, shown.stopped, shown.holds_released) == (1, "", 0)
+    (hold,) = shown.holds
+    assert (hold.group, hold.query, hold.offset, hold.held_at_ns) == ("reports", "q1", 1, clock.now_ns)
+    assert [(member.node, member.status, member.api_addr) for member in shown.members] == [
+        ("b", "ALIVE", "192.0.2.1:8084"),
+        ("go", "FAILED", ""),
+    ]
+    assert shown.now_ns > 0
+    answer = await rest.get("/v1/event_log")
+    assert (answer["node"], answer["next_offset"], len(answer["members"])) == ("a", "3", 2)
+
+
+async def test_blocks_are_read_in_portions(stub: Any, log: EventLog) -> None:
+    await fill(log, 5, b"x" * 1_000)
+    first = await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=1, end_offset=5, max_bytes=2_500))
+    assert [record.offset for record in records(first.blocks)] == [1, 2]
+    assert first.next_offset == 3
+    rest = await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=3, end_offset=5))
+    assert [(record.offset, record.topic, record.client_id) for record in records(rest.blocks)] == [
+        (3, "a/b", "c"),
+        (4, "a/b", "c"),
+    ]
+    one = await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=5, max_bytes=1))
+    assert one.next_offset == 1, "one block is given whatever its size"
+
+
+async def test_a_block_that_is_larger_than_any_answer_is_given(stub: Any, log: EventLog) -> None:
+    payload = b"x" * (20 * MIB)
+    await fill(log, 1, payload)
+    answer = await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=1))
+    (record,) = records(answer.blocks)
+    assert record.payload == payload
+
+
+async def test_topic_filters_leave_out_blocks(stub: Any, log: EventLog) -> None:
+    for topic in ("a/b", "c", "a/d"):
+        await fill(log, 1, topic=topic)
+    request = pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=3, topics=["a/+"])
+    answer = await stub.Read(request)
+    assert [record.topic for record in records(answer.blocks)] == ["a/b", "a/d"]
+    assert answer.next_offset == 3
+
+
+async def test_the_offset_of_an_instant(stub: Any, rest: Rest, log: EventLog, clock: Clock) -> None:
+    await fill(log, 2)
+    clock.advance(1.0)
+    await fill(log, 1)
+    found = await stub.FindOffset(pb.FindOffsetRequest(log_id=log.log_id, time_ns=clock.now_ns - 5))
+    assert found.offset == 2
+    answer = await rest.get(f"/v1/event_log/offset?log_id={log.log_id}&time_ns={clock.now_ns + 1}")
+    assert answer == {"offset": "3"}
+
+
+async def test_holds_are_made_and_released(stub: Any, rest: Rest, log: EventLog) -> None:
+    await fill(log, 3)
+    for query, offset in (("q1", 1), ("q2", 2)):
+        body = {"group": "g", "query": query, "log_id": log.log_id, "offset": offset}
+        assert await rest.post("/v1/event_log/hold", body) == {}
+    await stub.Hold(pb.HoldLogRequest(group="other", query="q", log_id=log.log_id, offset=3))
+    assert [(hold.group, hold.query, hold.offset) for hold in log.describe().holds] == [
+        ("g", "q1", 1),
+        ("g", "q2", 2),
+        ("other", "q", 3),
+    ]
+    assert await rest.post("/v1/event_log/release", {"group": "g"}) == {"released": 2}
+    assert (await stub.Release(pb.ReleaseLogRequest(group="other", query="q"))).released == 1
+    assert log.describe().holds == ()
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "code", "text"),
+    [
+        (
+            "Read",
+            {"log_id": "other", "end_offset": 1},
+            "FAILED_PRECONDITION",
+            "the log of node a has the id .*, not other",
+        ),
+        ("Read", {"start_offset": 1, "end_offset": 4}, "OUT_OF_RANGE", "offsets 1 to 4 .* has 0 to 3"),
+        ("Read", {"start_offset": 2, "end_offset": 1}, "OUT_OF_RANGE", "offsets 2 to 1"),
+        ("Read", {"end_offset": 1, "topics": ["a", "#/b"]}, "INVALID_ARGUMENT", r"topics\[1\]: topic filter '#/b'"),
+        ("Read", {"end_offset": 1, "topics": ["$share/g/a"]}, "INVALID_ARGUMENT", r"leave out \$share/NAME/"),
+        ("Read", {"end_offset": 1, "topics": ["a"] * 1_001}, "INVALID_ARGUMENT", "topics has 1001 filters"),
+        ("FindOffset", {"log_id": "other"}, "FAILED_PRECONDITION", "not other"),
+        ("Hold", {"group": "", "query": "q"}, "INVALID_ARGUMENT", "group has 0 bytes"),
+        ("Hold", {"group": "g", "query": "x" * 300}, "INVALID_ARGUMENT", "query has 300 bytes"),
+        ("Hold", {"group": "g", "query": "q", "offset": 4}, "OUT_OF_RANGE", "offset 4 .* has 0 to 3"),
+        ("Hold", {"group": "g", "query": "q", "log_id": "other"}, "FAILED_PRECONDITION", "not other"),
+        ("Release", {"group": ""}, "INVALID_ARGUMENT", "group has 0 bytes"),
+    ],
+)
+async def test_wrong_requests_are_told_what_would_be_right(
+    stub: Any, log: EventLog, method: str, fields: dict[str, Any], code: str, text: str
+) -> None:
+    await fill(log, 3)
+    kind = {"Read": "ReadLog", "FindOffset": "FindOffset", "Hold": "HoldLog", "Release": "ReleaseLog"}[method]
+    request_class = getattr(pb, f"{kind}Request")
+    if "log_id" in request_class.DESCRIPTOR.fields_by_name:
+        fields = {"log_id": log.log_id} | fields
+    found, details = await refused(getattr(stub, method)(request_class(**fields)))
+    assert found.name == code
+    with pytest.raises(ValueError, match=text):
+        raise ValueError(details)
+
+
+async def test_an_answer_counts_until_its_call_is_over(stub: Any, service: EventLogService, log: EventLog) -> None:
+    await fill(log, 1, b"x" * 1_000)
+    for _ in range(3):
+        await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=1))
+        await refused(stub.Read(pb.ReadLogRequest(log_id="other")))
+    await eventually(lambda: service.answers.bytes == 0, "the answers are taken")
+
+
+async def test_answers_wait_for_room_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWERS_BYTES_MAX", 100)
+    answers = Answers()
+    first = await answers.begin(60)
+    done: list[int] = []
+
+    async def begin(size: int) -> None:
+        await answers.begin(size)
+        done.append(size)
+
+    waiting = [asyncio.create_task(begin(50)), asyncio.create_task(begin(30))]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert done == [], "the small one does not pass the large one"
+    first.resize(10)
+    await asyncio.gather(*waiting)
+    assert done == [50, 30]
+    assert answers.bytes == 90
+    first.end()
+    first.end()
+    assert answers.bytes == 80
+
+
+async def test_an_answer_of_any_size_has_room_alone() -> None:
+    answers = Answers()
+    answer = await answers.begin(module.ANSWERS_BYTES_MAX * 2)
+    answer.end()
+    assert answers.bytes == 0
+
+
+async def test_a_call_fails_when_others_do_not_take_their_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS_MAX", 0.01)
+    answers = Answers()
+    await answers.begin(module.ANSWERS_BYTES_MAX)
+    with pytest.raises(ApiError, match="other answers are on their way"):
+        await answers.begin(1)
