@@ -37,6 +37,7 @@ CORES: Final = (
     "broker/event_log/segment.py",
     "broker/event_log/selection.py",
     "broker/event_log/records.py",
+    "broker/event_log/staged_rows.py",
     "federation/gossip",
     "federation/serf",
     "federation/stream",

@@ -77,6 +77,12 @@ def block_headers(blocks: bytes) -> Iterator[tuple[int, BlockHeader]]:
         at += header.size
 
 
+def section_fields(blocks: bytes, at: int, header: BlockHeader) -> array[int]:
+    """SECTION_FIELDS numbers for each section of the block at `at`."""
+    sections_at = at + HEADER_BYTES
+    return array("I", blocks[sections_at : sections_at + header.sections * SECTION_BYTES])
+
+
 def block_texts(blocks: bytes, at: int, header: BlockHeader) -> tuple[list[bytes], list[bytes], list[bytes], int]:
     """(topics, three texts of each publisher, extras) of the block at `at`, and where its heap begins."""
     sizes_at = at + HEADER_BYTES + header.sections * SECTION_BYTES
@@ -97,8 +103,7 @@ def records(blocks: bytes) -> Iterator[Record]:
         topic_texts, publisher_texts, extra_texts, heap = block_texts(blocks, at, header)
         topics = [text.decode() for text in topic_texts]
         names = [text.decode() or None for text in publisher_texts]
-        sections_at = at + HEADER_BYTES
-        fields = array("I", blocks[sections_at : sections_at + header.sections * SECTION_BYTES])
+        fields = section_fields(blocks, at, header)
         offset = header.offset
         for section in range(0, len(fields), SECTION_FIELDS):
             delta, count, topic, publisher, payload_size, record_size, extra, flags = fields[
