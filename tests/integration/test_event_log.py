@@ -62,7 +62,7 @@ class Publisher:
 
 
 @pytest.mark.parametrize("wanted", [1, 300, 1234])
-async def test_what_was_acknowledged_is_in_the_log_after_a_kill(
+async def test_acknowledged_messages_are_in_the_log_after_a_kill(
     nodes: Nodes, clients: Clients, tmp_path: Path, wanted: int
 ) -> None:
     folder = tmp_path / "log"

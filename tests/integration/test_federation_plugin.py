@@ -214,7 +214,7 @@ async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
     await until(lambda: list(first.plugin.node.senders) == ["b"] and list(second.plugin.node.senders) == ["a"])
 
 
-async def test_a_leave_waits_until_the_others_have_acknowledged_what_was_published(start_server: StartServer) -> None:
+async def test_a_leave_waits_for_the_acknowledgements_of_its_events(start_server: StartServer) -> None:
     first = await start(start_server, "a")
     second = await start(start_server, "b", first.gossip_addr)
     client = await MqttClient.connect(int(first.server.listeners.addresses[0].rpartition(":")[2]))

@@ -61,7 +61,7 @@ def test_the_times_of_records(appender: Appender, wall: list[int], expected: lis
     assert times(appender.take()) == expected
 
 
-def test_a_log_that_is_stopped_counts_what_it_drops(appender: Appender) -> None:
+def test_a_stopped_log_counts_the_records_that_it_drops(appender: Appender) -> None:
     appender.is_stopped = True
     appender.append(b"t", b"", 0, PUBLISHER, b"")
     appender.append_run(b"t", b"\x30\x04\x00\x01ta" * 3, 3, 1, PUBLISHER)

@@ -30,7 +30,7 @@ def test_release(holds: Holds, group: str, query: str, count: int) -> None:
     assert len(holds.all()) == 3 - count
 
 
-def test_what_needs_removed_records_is_released(holds: Holds) -> None:
+def test_holds_of_removed_records_are_released(holds: Holds) -> None:
     assert [hold.offset for hold in holds.remove_below(20)] == [10]
     assert [hold.offset for hold in holds.remove_below(31)] == [30, 20]
     assert (holds.lowest(), holds.highest()) == (None, 0)

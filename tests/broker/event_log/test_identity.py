@@ -67,7 +67,7 @@ SOUND = Found(segments((0, 10), (10, 30)), False, 0, 25)
         (NONE, SOUND, "n1", "", "the machine was restarted without a stop of this node, with sync none"),
     ],
 )
-def test_what_is_lost(before: LogIdentity, found: Found, node: str, boot: str, lost: str) -> None:
+def test_losses_are_recognized(before: LogIdentity, found: Found, node: str, boot: str, lost: str) -> None:
     assert what_is_lost(before, found, node, boot) == lost
 
 

@@ -182,7 +182,7 @@ async def test_holds_are_made_and_released(stub: Any, rest: Rest, log: EventLog)
         ("Release", {"group": ""}, "INVALID_ARGUMENT", "group has 0 bytes"),
     ],
 )
-async def test_wrong_requests_are_told_what_would_be_right(
+async def test_errors_of_requests_name_the_remedy(
     stub: Any, log: EventLog, method: str, fields: dict[str, Any], code: str, text: str
 ) -> None:
     await fill(log, 3)

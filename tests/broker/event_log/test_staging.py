@@ -140,7 +140,7 @@ def test_old_batches_expire_unless_their_commit_has_begun(folder: Path) -> None:
 
 
 @pytest.mark.interpreted
-def test_what_is_staged_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staged_rows_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     staging = opened(folder)
     size = len(frame_of(b"1"))
     monkeypatch.setattr(module, "STAGED_BYTES_MAX", 2 * size)
