@@ -1,0 +1,173 @@
+"""Synchronous gRPC client of one node's services EventLog and EventLogSink (proto/event_log.proto).
+
+A request that finds no node is tried again until `patience` seconds have passed. All requests may be repeated: reads change
+nothing, a hold moves forward only, staged rows have positions, and a commit happens once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import grpc
+
+from broker.event_log.pb import event_log_pb2 as pb
+from broker.event_log.pb.event_log_pb2_grpc import EventLogSinkStub, EventLogStub
+from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, OutOfRange, WrongLog
+from pipeline.options import Connection
+
+ANSWER_SECONDS: Final = 30.0  # of one request; a commit has longer
+COMMIT_SECONDS: Final = 600.0
+READ_BYTES: Final = 8 << 20  # of one answer
+RETRY_SECONDS: Final = 0.1  # before the first retry; doubled up to RETRY_SECONDS_MAX
+RETRY_SECONDS_MAX: Final = 2.0
+CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),  # one block is given whatever its size
+    ("grpc.max_send_message_length", -1),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+_AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_TRIED_AGAIN: Final = (*_AWAY, grpc.StatusCode.RESOURCE_EXHAUSTED)  # the last: too many answers are on their way
+_ERRORS: Final[dict[grpc.StatusCode, type[NodeError]]] = {
+    grpc.StatusCode.FAILED_PRECONDITION: WrongLog,
+    grpc.StatusCode.OUT_OF_RANGE: OutOfRange,
+    grpc.StatusCode.UNIMPLEMENTED: NoEventLog,
+}
+
+
+def open_channel(address: str, connection: Connection) -> grpc.Channel:
+    """Raises OptionError for files of TLS that cannot be read."""
+    if not connection.tls:
+        return grpc.insecure_channel(address, CHANNEL_OPTIONS)
+    contents: list[bytes | None] = []
+    for name, file in (
+        ("tlsCaFile", connection.ca_file),
+        ("tlsKeyFile", connection.key_file),
+        ("tlsCertFile", connection.cert_file),
+    ):
+        try:
+            contents.append(Path(file).read_bytes() if file else None)
+        except OSError as error:
+            raise OptionError(name, file, f"cannot be read: {error}") from None
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(*contents), CHANNEL_OPTIONS)
+
+
+class NodeClient:
+    """node      its name in errors; the address while that is not known
+    patience  seconds to try again while the node does not answer
+    """
+
+    def __init__(self, address: str, connection: Connection, node: str = "", patience: float = 0.0) -> None:
+        self.address = address
+        self.node = node or address
+        self._patience = patience
+        self._channel = open_channel(address, connection)
+        self._log = EventLogStub(self._channel)
+        self._sink = EventLogSinkStub(self._channel)
+        self._metadata = (("authorization", f"Bearer {connection.token}"),) if connection.token else ()
+
+    def __enter__(self) -> NodeClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    # --- EventLog ---
+
+    def describe(self, seconds: float = ANSWER_SECONDS) -> pb.LogDescription:
+        """The node's log and the other members. Raises NodeError."""
+        found: pb.LogDescription = self._call(self._log.Describe, pb.DescribeLogRequest(), seconds)
+        return found
+
+    def read(
+        self, log_id: str, start: int, end: int, topics: Sequence[str] = (), max_bytes: int = READ_BYTES
+    ) -> Iterator[tuple[int, int, bytes]]:
+        """(offset that was asked for, offset that comes next, blocks) until `end`. While one answer is used the next one
+        is under way. Raises NodeError."""
+        if start >= end:
+            return
+        request = pb.ReadLogRequest(
+            log_id=log_id, start_offset=start, end_offset=end, max_bytes=max_bytes, topics=topics
+        )
+        answer = self._begin(self._log.Read, request)
+        while answer is not None:
+            found = self._finish(self._log.Read, request, answer)
+            asked, following = request.start_offset, found.next_offset
+            if following <= asked:
+                raise NodeError(self.node, f"gave offset {following} as the next one of {asked}")
+            answer = None
+            if following < end:
+                request = pb.ReadLogRequest(
+                    log_id=log_id, start_offset=following, end_offset=end, max_bytes=max_bytes, topics=topics
+                )
+                answer = self._begin(self._log.Read, request)
+            yield asked, following, found.blocks
+
+    def find(self, log_id: str, time_ns: int) -> int:
+        """The offset of the first record of this time or later. Raises NodeError."""
+        found = self._call(self._log.FindOffset, pb.FindOffsetRequest(log_id=log_id, time_ns=time_ns))
+        return int(found.offset)
+
+    def hold(self, group: str, query: str, log_id: str, offset: int) -> None:
+        """Keep the records from `offset` on. Raises NodeError."""
+        self._call(self._log.Hold, pb.HoldLogRequest(group=group, query=query, log_id=log_id, offset=offset))
+
+    def release(self, group: str, query: str = "") -> int:
+        """End the holds of a query, or of a whole group; their number. Raises NodeError."""
+        found = self._call(self._log.Release, pb.ReleaseLogRequest(group=group, query=query))
+        return int(found.released)
+
+    # --- EventLogSink ---
+
+    def stage(self, request: pb.StageRequest) -> int:
+        """Keep rows on disk; how many of the partition and attempt there are. Raises NodeError."""
+        return int(self._call(self._sink.Stage, request).rows)
+
+    def commit(self, request: pb.CommitRequest) -> pb.CommitResponse:
+        """Publish what was staged, once. Raises NodeError."""
+        found: pb.CommitResponse = self._call(self._sink.Commit, request, COMMIT_SECONDS)
+        return found
+
+    def abort(self, query: str, batch: int) -> None:
+        """Drop what was staged. Raises NodeError."""
+        self._call(self._sink.Abort, pb.AbortRequest(query=query, batch=batch))
+
+    # --- requests ---
+
+    def _begin(self, method: Any, request: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        return method.future(request, timeout=seconds, metadata=self._metadata)
+
+    def _call(self, method: Any, request: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        return self._finish(method, request, self._begin(method, request, seconds), seconds)
+
+    def _finish(self, method: Any, request: Any, answer: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        """The answer; asks again while the node does not answer and patience lasts."""
+        until = time.monotonic() + self._patience
+        pause = RETRY_SECONDS
+        while True:
+            try:
+                return answer.result()
+            except grpc.RpcError as error:
+                code, text = error.code(), error.details() or ""
+                if code not in _TRIED_AGAIN or time.monotonic() + pause > until:
+                    raise self._fault(code, text) from error
+            time.sleep(pause)
+            pause = min(2 * pause, RETRY_SECONDS_MAX)
+            answer = self._begin(method, request, seconds)
+
+    def _fault(self, code: grpc.StatusCode, text: str) -> NodeError:
+        if code in _AWAY:
+            return NodeAway(self.node, f"does not answer at {self.address} within {self._patience:g} s: {text}")
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return NoEventLog(self.node, f"has no event log at {self.address}; turn its plugin event_log on")
+        return _ERRORS.get(code, NodeError)(self.node, f"{text} ({code.name} at {self.address})")

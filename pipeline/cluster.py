@@ -1,0 +1,161 @@
+"""The nodes behind option `servers`: who they are, what their logs have, who does not answer, who keeps no log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.event_log.pb import event_log_pb2 as pb
+from pipeline.client import NodeClient
+from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, PipelineError
+from pipeline.offsets import NodeState
+from pipeline.options import Connection
+
+DESCRIBE_SECONDS: Final = 3.0
+ASKED_AT_ONCE: Final = 32
+# Spark asks for the latest offset 100 times a second while there is nothing new.
+ASK_AGAIN_SECONDS: Final = 0.1
+AWAY_AGAIN_SECONDS: Final = 2.0
+LEFT: Final = "LEFT"  # status of a member that was told to leave: nobody waits for it
+
+Answers = Mapping[str, pb.LogDescription | NodeError]  # by address
+
+
+@dataclass(slots=True)
+class Members:
+    """nodes        that answer, by name
+    away         name -> reason, of members that keep a log and do not answer
+    without_log  names of members that keep none
+    """
+
+    nodes: dict[str, NodeState] = field(default_factory=dict)
+    away: dict[str, str] = field(default_factory=dict)
+    without_log: set[str] = field(default_factory=set)
+
+    def check(self, allow_partial: bool, needs_all: bool) -> None:
+        """Raise PipelineError for members whose records would be missing; with `needs_all` also for those that are away."""
+        faults = [f"{name} keeps no event log" for name in sorted(self.without_log)]
+        if needs_all:
+            faults += [f"{name} is away ({reason})" for name, reason in sorted(self.away.items())]
+        if faults and not allow_partial:
+            raise PipelineError(
+                f"records would be missing: {'; '.join(faults)}. Turn the plugin event_log on there, wait for the node, "
+                "or set allowPartial to true to go on without"
+            )
+
+
+def members_of(answers: Answers) -> Members:
+    """The members that these answers tell of. Raises PipelineError."""
+    found = Members()
+    for address, answer in answers.items():
+        match answer:
+            case pb.LogDescription():
+                other = found.nodes.setdefault(answer.node, _state(address, answer))
+                if other.log_id != answer.log_id:
+                    raise PipelineError(
+                        f"two nodes are named {answer.node}: {other.address} and {address}; give each a name of its own"
+                    )
+            case NodeAway():
+                pass  # named below, when another node knows it
+            case NoEventLog():
+                found.without_log.add(address)
+            case NodeError():
+                raise answer
+    for answer in answers.values():
+        for member in answer.members if isinstance(answer, pb.LogDescription) else ():
+            if member.node in found.nodes or member.status == LEFT:
+                continue
+            reason = answers.get(member.api_addr)
+            if isinstance(reason, NodeAway):
+                found.away[member.node] = f"{member.status}, {reason.text}"
+            else:
+                found.without_log.discard(member.api_addr)
+                found.without_log.add(member.node)
+    return found
+
+
+def _state(address: str, found: pb.LogDescription) -> NodeState:
+    records = found.next_offset - found.first_offset
+    return NodeState(
+        node=found.node,
+        address=address,
+        log_id=found.log_id,
+        first_offset=found.first_offset,
+        next_offset=found.next_offset,
+        record_bytes=found.bytes / records if records else 0.0,
+    )
+
+
+class Cluster:
+    """Asks the nodes. Keeps its connections until `close`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._clients: dict[str, NodeClient] = {}  # by address
+        self._away: dict[str, tuple[float, NodeError]] = {}  # address -> when it is asked again
+        self._known: dict[str, str] = {}  # nodes that answered once -> address
+        self._members = Members()
+        self._asked_at = -ASK_AGAIN_SECONDS
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def client(self, state: NodeState) -> NodeClient:
+        client = self._client(state.address)
+        client.node = state.node
+        return client
+
+    def ask(self) -> Members:
+        """The members now; an answer of the last ASK_AGAIN_SECONDS counts. Raises PipelineError.
+
+        Nodes that answered once are asked too, so the query goes on while all of `servers` are away.
+        """
+        if time.monotonic() - self._asked_at < ASK_AGAIN_SECONDS:
+            return self._members
+        answers: dict[str, pb.LogDescription | NodeError] = {}
+        todo = {*self._connection.servers, *self._known.values()}
+        while todo:
+            with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+                answers.update(zip(todo, pool.map(self._describe, todo), strict=True))
+            todo = {address for answer in answers.values() for address in _addresses(answer)} - answers.keys()
+        members = members_of(answers)
+        if not members.nodes:
+            if not self._known:
+                faults = "; ".join(str(answer) for answer in answers.values())
+                raise OptionError("servers", ", ".join(self._connection.servers), f"leads to no event log: {faults}")
+            members.away = {node: str(answers[address]) for node, address in self._known.items()}
+        self._known.update((node, state.address) for node, state in members.nodes.items())
+        self._members = members
+        self._asked_at = time.monotonic()
+        return members
+
+    def _describe(self, address: str) -> pb.LogDescription | NodeError:
+        until, fault = self._away.get(address, (0.0, None))
+        if fault is not None and time.monotonic() < until:
+            return fault
+        try:
+            found = self._client(address).describe(DESCRIBE_SECONDS)
+        except NodeAway as error:
+            self._away[address] = time.monotonic() + AWAY_AGAIN_SECONDS, error
+            return error
+        except NodeError as error:
+            return error
+        self._away.pop(address, None)
+        return found
+
+    def _client(self, address: str) -> NodeClient:
+        client = self._clients.get(address)
+        if client is None:
+            client = self._clients[address] = NodeClient(address, self._connection)
+        return client
+
+
+def _addresses(answer: pb.LogDescription | NodeError) -> Iterable[str]:
+    if isinstance(answer, pb.LogDescription):
+        return (member.api_addr for member in answer.members if member.api_addr)
+    return ()

@@ -1,0 +1,287 @@
+"""The options of `spark.read / readStream / write / writeStream.format("mqtt")`, named as in Spark's Kafka source.
+
+Names ignore case. A name or a value that is not right is an OptionError that names it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from broker.config.durations import DurationError, parse_duration
+from broker.errors import MqttError
+from broker.routing.names import SHARE_PREFIX, check_topic_filter
+from pipeline.errors import OptionError
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+# In JSON, as Kafka's source has them.
+JSON_EARLIEST: Final = -2
+JSON_LATEST: Final = -1
+
+CONNECTION_NAMES: Final = ("servers", "token", "tls", "tlsCaFile", "tlsCertFile", "tlsKeyFile")
+READ_NAMES: Final = (
+    "topics",
+    "startingOffsets",
+    "startingTimestamp",
+    "minPartitions",
+    "failOnDataLoss",
+    "allowPartial",
+    "includePipeline",
+)
+BATCH_NAMES: Final = ("endingOffsets", "endingTimestamp")
+STREAM_NAMES: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "maxNodeSkew", "groupId", "queryName")
+SINK_NAMES: Final = ("node", "jobId")
+SINK_STREAM_NAMES: Final = ("checkpointLocation", "path", "queryName")  # Spark's own, which it hands to sinks as well
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """servers  HOST:PORT of gRPC APIs; the other members are found by asking these
+    token    sent as `authorization: Bearer …`; "" for none
+    tls      whether connections use TLS; the files are PEM, "" for the system's authorities and for no client certificate
+    """
+
+    servers: tuple[str, ...]
+    token: str = ""
+    tls: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where reading begins or ends.
+
+    word     EARLIEST or LATEST; of nodes that `offsets` does not name, LATEST is not used with `offsets`
+    offsets  node -> offset, JSON_EARLIEST or JSON_LATEST
+    time_ns  Unix nanoseconds; the first record of that time or later
+    """
+
+    word: str = EARLIEST
+    offsets: Mapping[str, int] | None = None
+    time_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """max_offsets, max_bytes  of a trigger; 0 for no limit
+    max_node_skew_ns        0 for no limit
+    group, query            whose hold on the logs a streaming query moves; group "" for none
+    """
+
+    connection: Connection
+    topics: tuple[str, ...]
+    start: Position
+    end: Position
+    min_partitions: int
+    fail_on_data_loss: bool
+    allow_partial: bool
+    include_pipeline: bool
+    max_offsets: int = 0
+    max_bytes: int = 0
+    max_node_skew_ns: int = 0
+    group: str = ""
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """node    name of the node that publishes; "" for the first of `servers`
+    job_id  names a batch write, so that a second run of it publishes nothing twice; "" for a stream
+    """
+
+    connection: Connection
+    node: str
+    job_id: str
+
+
+def read_batch_options(options: Mapping[str, str]) -> ReadOptions:
+    """Options of `spark.read`. Raises OptionError."""
+    given = _Given(options)
+    given.check_names(
+        (*CONNECTION_NAMES, *READ_NAMES, *BATCH_NAMES),
+        dict.fromkeys(STREAM_NAMES, "is of spark.readStream only"),
+    )
+    start = given.position("starting", EARLIEST)
+    if start.word == LATEST and start.offsets is None and start.time_ns is None:
+        raise OptionError("startingOffsets", LATEST, "gives no rows in a batch; say earliest, or read a stream")
+    if start.offsets and JSON_LATEST in start.offsets.values():
+        raise OptionError("startingOffsets", given.text("startingOffsets"), "has -1 (latest), which is of streams only")
+    end = given.position("ending", LATEST)
+    if end.word == EARLIEST and end.offsets is None and end.time_ns is None:
+        raise OptionError("endingOffsets", EARLIEST, 'gives no rows; say latest, or JSON such as {"node1": 1000}')
+    if end.offsets and JSON_EARLIEST in end.offsets.values():
+        raise OptionError("endingOffsets", given.text("endingOffsets"), "has -2 (earliest), which gives no rows")
+    return given.read_options(start, end)
+
+
+def read_stream_options(options: Mapping[str, str]) -> ReadOptions:
+    """Options of `spark.readStream`. Raises OptionError."""
+    given = _Given(options)
+    given.check_names(
+        (*CONNECTION_NAMES, *READ_NAMES, *STREAM_NAMES),
+        dict.fromkeys(BATCH_NAMES, "is of spark.read only: a stream has no end"),
+    )
+    return given.read_options(given.position("starting", LATEST), Position(LATEST))
+
+
+def sink_options(options: Mapping[str, str], is_stream: bool) -> SinkOptions:
+    """Options of `write` and `writeStream`. Raises OptionError."""
+    given = _Given(options)
+    given.check_names((*CONNECTION_NAMES, *SINK_NAMES, *(SINK_STREAM_NAMES if is_stream else ())), {})
+    job_id = given.text("jobId")
+    if is_stream and job_id:
+        raise OptionError("jobId", job_id, "is of batch writes only: a stream has the id of its query")
+    if not is_stream and not job_id:
+        raise OptionError(
+            "jobId", job_id, "is empty: name this write, so that a second run of it publishes nothing twice"
+        )
+    return SinkOptions(given.connection(), given.text("node"), job_id)
+
+
+class _Given:
+    """The options that were given, by name in lower case."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+
+    def check_names(self, known: tuple[str, ...], reasons: Mapping[str, str]) -> None:
+        others = {name.lower(): (name, reason) for name, reason in reasons.items()}
+        for name, value in self._values.items():
+            if name in others:
+                raise OptionError(others[name][0], value, others[name][1])
+            if name not in {each.lower() for each in known}:
+                raise OptionError(name, value, f"is unknown here. Known: {', '.join(sorted(known))}")
+
+    def text(self, name: str) -> str:
+        return self._values.get(name.lower(), "").strip()
+
+    def is_true(self, name: str, default: bool) -> bool:
+        text = self.text(name).lower()
+        if text not in ("", "true", "false"):
+            raise OptionError(name, text, "is not true or false")
+        return text == "true" if text else default
+
+    def number(self, name: str, what: str) -> int:
+        """A positive integer; 0 when it is not given."""
+        text = self.text(name)
+        if not text:
+            return 0
+        if not (text.isascii() and text.isdigit()) or int(text) == 0:
+            raise OptionError(name, text, f"is not {what}: a whole number of at least 1")
+        return int(text)
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Texts between commas."""
+        text = self.text(name)
+        return tuple(word.strip() for word in text.split(",")) if text else ()
+
+    def topics(self) -> tuple[str, ...]:
+        """Topic filters between commas, or as a JSON array of texts: a filter may have commas."""
+        name, text = "topics", self.text("topics")
+        if not text.startswith("["):
+            return self.words(name)
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise OptionError(name, text, f"is not JSON: {error}") from None
+        if not all(isinstance(word, str) for word in found):
+            raise OptionError(name, text, "is not an array of texts")
+        return tuple(found)
+
+    def connection(self) -> Connection:
+        servers = self.words("servers")
+        if not servers:
+            raise OptionError("servers", "", "is empty; give addresses of gRPC APIs such as 10.0.0.1:8084")
+        for server in servers:
+            host, _, port = server.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise OptionError("servers", server, "is not HOST:PORT of a gRPC API, such as 10.0.0.1:8084")
+        tls = self.is_true("tls", False)
+        files = [self.text(name) for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile")]
+        for name, value in zip(("tlsCaFile", "tlsCertFile", "tlsKeyFile"), files, strict=True):
+            if value and not tls:
+                raise OptionError(name, value, "is given without tls=true")
+        if bool(files[1]) != bool(files[2]):
+            raise OptionError("tlsCertFile", files[1], "and tlsKeyFile are given both or not at all")
+        return Connection(servers, self.text("token"), tls, *files)
+
+    def position(self, which: str, default: str) -> Position:
+        """`startingOffsets`, `startingTimestamp` or the same of `ending`."""
+        offsets_name, time_name = f"{which}Offsets", f"{which}Timestamp"
+        offsets, time = self.text(offsets_name), self.text(time_name)
+        if offsets and time:
+            raise OptionError(time_name, time, f"is given beside {offsets_name}; give one of them")
+        if time:
+            return Position(default, None, _instant_ns(time_name, time))
+        if offsets.lower() in (EARLIEST, LATEST, ""):
+            return Position(offsets.lower() or default)
+        return Position(default, _node_offsets(offsets_name, offsets))
+
+    def read_options(self, start: Position, end: Position) -> ReadOptions:
+        topics = self.topics()
+        for topic_filter in topics:
+            try:
+                check_topic_filter(topic_filter.encode())
+            except (MqttError, UnicodeEncodeError) as error:
+                raise OptionError("topics", topic_filter, f"is not a topic filter: {error}") from None
+            if topic_filter.encode().startswith(SHARE_PREFIX):
+                raise OptionError("topics", topic_filter, "is a shared filter; a log is read with plain ones")
+        skew = self.text("maxNodeSkew")
+        try:
+            skew_seconds = parse_duration(skew) if skew else 0.0
+        except DurationError as error:
+            raise OptionError("maxNodeSkew", skew, f"is not right: {error}") from None
+        if skew and skew_seconds <= 0:
+            raise OptionError("maxNodeSkew", skew, "is not above 0; for example 10m")
+        query = self.text("queryName")
+        group = self.text("groupId")
+        return ReadOptions(
+            connection=self.connection(),
+            topics=topics,
+            start=start,
+            end=end,
+            min_partitions=self.number("minPartitions", "a number of partitions"),
+            fail_on_data_loss=self.is_true("failOnDataLoss", True),
+            allow_partial=self.is_true("allowPartial", False),
+            include_pipeline=self.is_true("includePipeline", False),
+            max_offsets=self.number("maxOffsetsPerTrigger", "a number of records"),
+            max_bytes=self.number("maxBytesPerTrigger", "a number of bytes"),
+            max_node_skew_ns=round(skew_seconds * 1e9),
+            group=group,
+            query=query or group,
+        )
+
+
+def _instant_ns(name: str, text: str) -> int:
+    """Unix nanoseconds of an instant: Unix milliseconds as in Kafka's source, or ISO 8601 with a time zone."""
+    if text.isascii() and text.isdigit():
+        return int(text) * 1_000_000
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise OptionError(
+            name, text, "is not an instant: Unix milliseconds, or ISO 8601 with a zone such as 2026-11-22T10:00:00Z"
+        )
+    return round(instant.timestamp() * 1_000_000) * 1000
+
+
+def _node_offsets(name: str, text: str) -> dict[str, int]:
+    wrong = 'is not earliest, latest, or JSON such as {"node1": 1000, "node2": -2} (-2 earliest, -1 latest)'
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise OptionError(name, text, wrong) from None
+    if not isinstance(found, dict) or not found:
+        raise OptionError(name, text, wrong)
+    for offset in found.values():
+        if isinstance(offset, bool) or not isinstance(offset, int) or offset < JSON_EARLIEST:
+            raise OptionError(name, text, wrong)
+    return found

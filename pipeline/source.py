@@ -1,0 +1,272 @@
+"""Data source `mqtt`: reads the event logs of all nodes as a batch or as a stream.
+
+Planning runs in one Python process, reading in many. A reader that is sent to a worker has its options only.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pipeline.client import NodeClient
+from pipeline.cluster import ASK_AGAIN_SECONDS, Cluster, Members
+from pipeline.errors import NodeAway, OutOfRange, PipelineError, WrongLog
+from pipeline.frames import Frames
+from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data, resolve
+from pipeline.options import LATEST, Position, ReadOptions, read_batch_options, read_stream_options
+from pipeline.planning import Range, plan_end, ranges, split
+from pipeline.schema import ARROW_SCHEMA, READ_SCHEMA
+
+NAME: Final = "mqtt"
+READ_PATIENCE_SECONDS: Final = 60.0  # a task waits for a node that is restarted
+
+_log: Final = logging.getLogger(__name__)
+
+
+class MqttDataSource(DataSource):
+    """`spark.read.format("mqtt")`; docs/pipeline.md has the options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return READ_SCHEMA
+
+    def reader(self, schema: StructType) -> MqttReader:
+        check_schema(schema)
+        return MqttReader(read_batch_options(self.options))
+
+    def streamReader(self, schema: StructType) -> MqttStreamReader:
+        check_schema(schema)
+        return MqttStreamReader(read_stream_options(self.options))
+
+
+def check_schema(schema: StructType) -> None:
+    """Raise PipelineError for a schema that the user gave and that is not the source's."""
+    names = [field.name for field in schema.fields]
+    if names != ARROW_SCHEMA.names:
+        raise PipelineError(
+            f"the schema has columns {', '.join(names)}; source mqtt has {', '.join(ARROW_SCHEMA.names)}. "
+            "Leave .schema(…) out, and choose columns with select"
+        )
+
+
+@dataclass(frozen=True)
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    range: Range
+
+
+def read_range(wanted: Range, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The rows of a range. Raises PipelineError."""
+    frames = Frames(wanted.node, wanted.log_id, options.topics, options.include_pipeline)
+    with NodeClient(wanted.address, options.connection, wanted.node, READ_PATIENCE_SECONDS) as client:
+        start = wanted.start
+        while True:
+            try:
+                for asked, following, blocks in client.read(wanted.log_id, start, wanted.end, options.topics):
+                    yield from frames.decode(blocks, asked, wanted.end)
+                    start = following
+                return
+            except (OutOfRange, WrongLog) as error:
+                lose_data(f"offsets {start} to {wanted.end} of {error}", options.fail_on_data_loss)
+                found = client.describe()
+                if found.log_id != wanted.log_id or not start < found.first_offset < wanted.end:
+                    return
+                start = found.first_offset
+
+
+class MqttReader(DataSourceReader):
+    """Reads what the logs have now."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[RangePartition]:
+        options = self._options
+        cluster = Cluster(options.connection)
+        try:
+            members = cluster.ask()
+            members.check(options.allow_partial, needs_all=True)
+            start = find_position("starting", options.start, cluster, members)
+            end = find_position("ending", options.end, cluster, members)
+        finally:
+            cluster.close()
+        for node, first in start.items():
+            if first.offset > end[node].offset:
+                raise PipelineError(
+                    f"node {node}: the starting offset {first.offset} is behind the ending offset {end[node].offset}"
+                )
+        found = split(ranges(start, end, members.nodes), options.min_partitions)
+        return [RangePartition(each) for each in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes one empty partition of no partitions.
+        return read_range(partition.range, self._options) if isinstance(partition, RangePartition) else iter(())
+
+
+def find_position(which: str, position: Position, cluster: Cluster, members: Members) -> Offsets:
+    """What `startingOffsets`, `startingTimestamp` or the same of `ending` say of the nodes. Raises PipelineError."""
+    found = {}
+    if position.time_ns is not None:
+        found = {
+            node: cluster.client(state).find(state.log_id, position.time_ns) for node, state in members.nodes.items()
+        }
+    return resolve(f"{which}Offsets", position, members.nodes, found)
+
+
+class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the logs from batch to batch.
+
+    _target  where Trigger.AvailableNow ends, by node; None for other triggers
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._connected: Cluster | None = None
+        self._target: Offsets | None = None
+
+    @property
+    def _cluster(self) -> Cluster:
+        if self._connected is None:
+            self._connected = Cluster(self._options.connection)
+        return self._connected
+
+    def _members(self, needs_all: bool = False) -> Members:
+        members = self._cluster.ask()
+        members.check(self._options.allow_partial, needs_all)
+        return members
+
+    def initialOffset(self) -> dict[str, Any]:
+        start = self._options.start
+        # A node that is away now begins with its first record, later. That is right for `earliest` only.
+        members = self._members(needs_all=start != Position())
+        offsets = find_position("starting", start, self._cluster, members)
+        self._hold(offsets, members)
+        return encode_offsets(offsets)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_offsets:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.max_bytes:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        members = self._members()
+        self._target = find_position("ending", Position(LATEST), self._cluster, members)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        options = self._options
+        known = decode_offsets(start)
+        members = self._members()
+        nodes = members.nodes
+        if self._target is not None:
+            # Nodes that came later, or have another log since, are not part of this run.
+            target = self._target
+            nodes = {
+                node: state for node, state in nodes.items() if node in target and target[node].log == state.log_id
+            }
+        begin = go_on(known, nodes, members.away, options.fail_on_data_loss)
+        caps = None if self._target is None else {node: position.offset for node, position in self._target.items()}
+        if options.max_node_skew_ns:
+            caps = self._skew_caps(begin, known, members, caps)
+        # Spark knows one limit. When both are set the other one holds as well, unless Spark wants all.
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        end = plan_end(
+            known,
+            begin,
+            nodes,
+            options.max_offsets if is_limited else 0,
+            options.max_bytes if is_limited else 0,
+            caps,
+        )
+        return encode_offsets(end)
+
+    def _skew_caps(
+        self, begin: Offsets, known: Offsets, members: Members, caps: Mapping[str, int] | None
+    ) -> dict[str, int]:
+        """The offset that each node may reach: the first record that is maxNodeSkew later than the oldest unread one."""
+        reach = {node: state.next_offset for node, state in members.nodes.items()} if caps is None else dict(caps)
+        unread = {
+            node: self._time_of(members.nodes[node], position.offset)
+            for node, position in begin.items()
+            if node in known and position.offset < min(reach[node], members.nodes[node].next_offset)
+        }
+        if len(unread) > 1:
+            latest = min(unread.values()) + self._options.max_node_skew_ns
+            for node in unread:
+                state = members.nodes[node]
+                reach[node] = min(reach[node], self._cluster.client(state).find(state.log_id, latest))
+        return reach
+
+    def _time_of(self, state: NodeState, offset: int) -> int:
+        """Unix nanoseconds of a record."""
+        frames = Frames(state.node, state.log_id, include_pipeline=True)
+        for _, _, blocks in self._cluster.client(state).read(state.log_id, offset, offset + 1, max_bytes=1):
+            for batch in frames.decode(blocks, offset, offset + 1):
+                return int(batch["time"][0].as_py())
+        raise PipelineError(f"node {state.node} gave no record of offset {offset}")
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return encode_offsets(find_position("ending", Position(LATEST), self._cluster, self._members()))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
+        first, last = decode_offsets(start), decode_offsets(end)
+        moved = {node: first[node] for node in last if node in first and first[node] != last[node]}
+        members = self._wait_for(moved.keys())
+        nodes = {node: members.nodes[node] for node in moved}
+        begin = go_on(moved, nodes, (), self._options.fail_on_data_loss)
+        return [RangePartition(each) for each in split(ranges(begin, last, nodes), self._options.min_partitions)]
+
+    def _wait_for(self, moved: Set[str]) -> Members:
+        """The members, once all nodes of a batch that was begun answer. Raises NodeAway after READ_PATIENCE_SECONDS."""
+        until = time.monotonic() + READ_PATIENCE_SECONDS
+        while True:
+            members = self._cluster.ask()
+            missing = sorted(moved - members.nodes.keys())
+            if not missing:
+                return members
+            if time.monotonic() > until:
+                reason = members.away.get(missing[0], "it is no member")
+                raise NodeAway(missing[0], f"has records of the batch that was begun, and is away: {reason}")
+            time.sleep(ASK_AGAIN_SECONDS)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        return read_range(partition.range, self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._hold(decode_offsets(end), self._cluster.ask())
+
+    def _hold(self, offsets: Offsets, members: Members) -> None:
+        """Keep the records from here on for the group. A node that does not answer keeps the hold that it has."""
+        options = self._options
+        for node, position in offsets.items() if options.group else ():
+            state = members.nodes.get(node)
+            if state is None or state.log_id != position.log:
+                continue
+            try:
+                self._cluster.client(state).hold(options.group, options.query, position.log, position.offset)
+            except NodeAway as error:
+                _log.warning("the hold of group %s stays where it is: %s", options.group, error)
+
+    def stop(self) -> None:
+        if self._connected is not None:
+            self._connected.close()

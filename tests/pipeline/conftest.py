@@ -1,0 +1,44 @@
+"""One Spark session for all tests of this folder. Workers find the packages of tests/support by their path."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.session import prepare_environment, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# One retry of a task; small enough for two cores.
+MASTER = "local[2,2]"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session. Log lines of Spark below ERROR are left out."""
+    folder = tmp_path_factory.mktemp("spark")
+    prepare_environment()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pyspark's own start
+        session = spark_session(
+            "tests",
+            MASTER,
+            {
+                "spark.sql.warehouse.dir": str(folder / "warehouse"),
+                "spark.local.dir": str(folder),
+                "spark.driver.memory": "1g",
+                "spark.log.level": "ERROR",
+            },
+        )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")

@@ -1,0 +1,383 @@
+"""Data source `mqtt`: readers driven as plain objects, as Spark drives them, against nodes in this process."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+
+from broker.codec.properties import encode_publish_properties
+from broker.event_log.block import NO_EXPIRY, encode_extra
+from event_log_node import SECOND, TIME, EventLogNode, become_members, event_log_nodes
+from pipeline.errors import DataLoss, OptionError, PipelineError
+from pipeline.options import read_batch_options, read_stream_options
+from pipeline.schema import PIPELINE_PROPERTY
+from pipeline.source import MqttReader, MqttStreamReader
+
+Rows = dict[str, list[int]]  # node -> offsets, or payloads as numbers
+
+
+@pytest.fixture(autouse=True)
+def _ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test changes is seen by the next call."""
+    monkeypatch.setattr("pipeline.cluster.ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("pipeline.cluster.AWAY_AGAIN_SECONDS", 0.0)
+
+
+def rows_of(reader: MqttReader | MqttStreamReader, partitions: Any) -> Rows:
+    found: Rows = {}
+    for partition in partitions:
+        for batch in reader.read(partition):
+            assert isinstance(batch, pa.RecordBatch)
+            for node, offset in zip(batch["node"].to_pylist(), batch["offset"].to_pylist(), strict=True):
+                found.setdefault(node, []).append(offset)
+    return found
+
+
+def batch(node: EventLogNode, **options: str) -> Rows:
+    reader = MqttReader(read_batch_options({"servers": node.address, **options}))
+    return rows_of(reader, reader.partitions())
+
+
+class Query:
+    """What Spark does with a stream reader: batch after batch, each from the end of the one before."""
+
+    def __init__(self, node: EventLogNode, **options: str) -> None:
+        self.options = read_stream_options({"servers": node.address, "startingOffsets": "earliest", **options})
+        self.reader = MqttStreamReader(self.options)
+        self.at = self.reader.initialOffset()
+
+    def batch(self, limit: ReadLimit | None = None) -> Rows:
+        end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
+        found = rows_of(self.reader, self.reader.partitions(self.at, end))
+        self.at = end
+        self.reader.commit(end)
+        return found
+
+    def restart(self) -> None:
+        self.reader.stop()
+        self.reader = MqttStreamReader(self.options)
+
+
+def numbers(*span: int) -> list[int]:
+    return list(range(*span))
+
+
+# --- batch ---
+
+
+def test_a_batch_reads_all_nodes() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(25)
+        b.append_numbers(12)
+        assert batch(a) == {"n1": numbers(25), "n2": numbers(12)}
+        assert batch(a, minPartitions="7") == {"n1": numbers(25), "n2": numbers(12)}
+
+
+def test_empty_logs_are_no_rows() -> None:
+    with event_log_nodes("n1", "n2") as (a, _):
+        assert batch(a) == {}
+
+
+def test_offsets_and_timestamps_bound_a_batch() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        for node in (a, b):
+            for second in range(3):
+                node.append_numbers(10, time_ns=TIME + second * SECOND)
+        found = batch(a, startingOffsets='{"n1": 5, "n2": -2}', endingOffsets='{"n1": -1, "n2": 7}')
+        assert found == {"n1": numbers(5, 30), "n2": numbers(7)}
+        milliseconds = TIME // 1_000_000
+        found = batch(a, startingTimestamp=str(milliseconds + 500), endingTimestamp=str(milliseconds + 2000))
+        assert found == {"n1": numbers(10, 20), "n2": numbers(10, 20)}
+        with pytest.raises(PipelineError, match="node n1: the starting offset 9 is behind the ending offset 5"):
+            batch(a, startingOffsets='{"n1": 9, "n2": 0}', endingOffsets='{"n1": 5, "n2": 0}')
+        with pytest.raises(OptionError, match='option startingOffsets: "31" of node n1'):
+            batch(a, startingOffsets='{"n1": 31, "n2": 0}')
+
+
+def test_topics_are_filtered_by_node_and_reader() -> None:
+    with event_log_nodes("n1") as (a,):
+        a.append(("a/b", b"0"), ("c", b"1"))
+        a.append(("c", b"2"))
+        a.append(("a", b"3"), ("c", b"4"), ("a/x", b"5"))
+        assert batch(a, topics="a/#") == {"n1": [0, 3, 5]}
+
+
+def test_what_a_pipeline_published_is_left_out_unless_asked_for() -> None:
+    with event_log_nodes("n1") as (a,):
+        marker = encode_extra(NO_EXPIRY, encode_publish_properties(user_properties=[(PIPELINE_PROPERTY, "q/0/0")]))
+        a.append(("t", b"0"), ("t", b"1"), extra=marker)
+        a.append(("t", b"2"))
+        assert batch(a) == {"n1": [2]}
+        assert batch(a, includePipeline="true") == {"n1": [0, 1, 2]}
+
+
+def test_a_batch_needs_all_members_unless_it_may_be_partial() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(5)
+        b.stop()
+        with pytest.raises(PipelineError, match=r"n2 is away .*allowPartial"):
+            batch(a)
+        assert batch(a, allowPartial="true") == {"n1": numbers(5)}
+
+
+def test_members_without_a_log_are_refused_unless_it_may_be_partial() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(5)
+        a.members[0].api_addr = ""
+        with pytest.raises(PipelineError, match="n2 keeps no event log"):
+            batch(a)
+        with pytest.raises(PipelineError, match="n2 keeps no event log"):
+            Query(a)
+        assert batch(a, allowPartial="true") == {"n1": numbers(5)}
+        b.stop()
+
+
+def test_records_that_vanish_between_planning_and_reading() -> None:
+    with event_log_nodes("n1") as (a,):
+        a.append_numbers(50)
+        readers = [
+            MqttReader(read_batch_options({"servers": a.address, "failOnDataLoss": fail})) for fail in ("true", "false")
+        ]
+        planned = [reader.partitions() for reader in readers]
+        a.forget_before(30)
+        with pytest.raises(DataLoss, match=r"offsets 0 to 50 of node n1: this log has 30 to 50"):
+            rows_of(readers[0], planned[0])
+        assert rows_of(readers[1], planned[1]) == {"n1": numbers(30, 50)}
+        a.lose_log()
+        assert rows_of(readers[1], planned[1]) == {}
+
+
+# --- stream ---
+
+
+def test_a_stream_reads_each_record_once() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(20)
+        query = Query(a)
+        assert query.batch() == {"n1": numbers(20)}
+        assert query.batch() == {}
+        a.append_numbers(5)
+        b.append_numbers(7)
+        query.restart()
+        assert query.batch() == {"n1": numbers(20, 25), "n2": numbers(7)}
+
+
+def test_a_stream_begins_with_the_latest_records() -> None:
+    with event_log_nodes("n1") as (a,):
+        a.append_numbers(20)
+        query = Query(a, startingOffsets="latest")
+        assert query.batch() == {}
+        a.append_numbers(5)
+        assert query.batch() == {"n1": numbers(20, 25)}
+
+
+def test_limits_of_a_trigger() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(200)
+        b.append_numbers(100)
+        query = Query(a, maxOffsetsPerTrigger="30")
+        assert query.reader.getDefaultReadLimit() == ReadMaxRows(30)
+        assert query.batch() == {"n1": numbers(20), "n2": numbers(10)}
+        assert query.batch() == {"n1": numbers(20, 40), "n2": numbers(10, 20)}
+        assert query.batch(ReadAllAvailable()) == {"n1": numbers(40, 200), "n2": numbers(20, 100)}
+        mean = a.log_bytes / 200
+        query = Query(a, maxBytesPerTrigger=str(int(30 * mean)))
+        assert isinstance(query.reader.getDefaultReadLimit(), ReadMaxBytes)
+        found = query.batch()
+        assert abs(len(found["n1"]) + len(found["n2"]) - 30) <= 2
+        both = Query(a, maxBytesPerTrigger=str(int(30 * mean)), maxOffsetsPerTrigger="3000")
+        assert abs(sum(map(len, both.batch().values())) - 30) <= 2
+
+
+def test_available_now_ends_where_the_logs_ended() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(20)
+        b.append_numbers(10)
+        query = Query(a, maxOffsetsPerTrigger="15")
+        query.reader.prepareForTriggerAvailableNow()
+        a.append_numbers(50)
+        with event_log_nodes("n3") as (c,):
+            c.append_numbers(10)
+            become_members(a, b, c)
+            found = [query.batch() for _ in range(3)]
+            assert found == [{"n1": numbers(10), "n2": numbers(5)}, {"n1": numbers(10, 20), "n2": numbers(5, 10)}, {}]
+
+
+def test_available_now_reads_a_node_that_is_new() -> None:
+    with event_log_nodes("n1") as (a,):
+        a.append_numbers(10)
+        query = Query(a)
+        query.batch()
+        query.restart()
+        with event_log_nodes("n2") as (b,):
+            b.append_numbers(10)
+            become_members(a, b)
+            query.reader.prepareForTriggerAvailableNow()
+            assert [query.batch() for _ in range(3)] == [{}, {"n2": numbers(10)}, {}]
+
+
+def test_a_batch_does_not_run_ahead_of_the_slowest_node() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        for second in range(10):
+            a.append_numbers(10, time_ns=TIME + second * SECOND)
+        b.append_numbers(10, time_ns=TIME + 5 * SECOND)
+        query = Query(a, maxNodeSkew="2s")
+        assert query.batch() == {"n1": numbers(20)}
+        assert query.batch() == {"n1": numbers(20, 40)}
+        assert query.batch() == {"n1": numbers(40, 60), "n2": numbers(10)}
+        assert query.batch() == {"n1": numbers(60, 100)}
+
+
+def test_a_group_holds_what_it_has_not_read() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(20)
+        query = Query(a, groupId="g", queryName="q")
+        assert (a.held, b.held) == ({("g", "q"): 0}, {("g", "q"): 0})
+        query.batch()
+        assert (a.held, b.held) == ({("g", "q"): 20}, {("g", "q"): 0})
+        b.stop()
+        a.append_numbers(5)
+        query.batch()
+        assert a.held == {("g", "q"): 25}
+
+
+def test_offsets_for_the_status_of_the_query() -> None:
+    with event_log_nodes("n1") as (a,):
+        a.append_numbers(20)
+        query = Query(a)
+        assert query.reader.reportLatestOffset() == {"n1": {"log": a.log_id, "offset": 20}}
+
+
+# --- the table of docs/pipeline.md ---
+
+FAIL = pytest.mark.parametrize("fail", ["true", "false"])
+
+
+@FAIL
+def test_node_added(fail: str) -> None:
+    """It is read from its first record on."""
+    with event_log_nodes("n1") as (a,), event_log_nodes("n2") as (b,):
+        a.append_numbers(10)
+        b.append_numbers(20)
+        b.forget_before(10)
+        query = Query(a, failOnDataLoss=fail)
+        query.batch()
+        become_members(a, b)
+        assert [query.batch(), query.batch()] == [{}, {"n2": numbers(10, 20)}]
+
+
+@FAIL
+def test_node_away_and_back(fail: str) -> None:
+    """The query goes on with the others; the node goes on where it was read."""
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(10)
+        b.append_numbers(10)
+        query = Query(a, failOnDataLoss=fail)
+        query.batch()
+        b.stop()
+        a.append_numbers(10)
+        b.append_numbers(10)
+        assert query.batch() == {"n1": numbers(10, 20)}
+        query.restart()
+        b.start()
+        assert query.batch() == {"n2": numbers(10, 20)}
+
+
+@FAIL
+def test_node_left(fail: str) -> None:
+    """Nobody waits for it; its offset stays in the checkpoint."""
+    with event_log_nodes("n1", "n2") as (a, b):
+        b.append_numbers(10)
+        query = Query(a, failOnDataLoss=fail)
+        query.batch()
+        b.stop()
+        a.members.clear()
+        a.append_numbers(10)
+        assert query.batch() == {"n1": numbers(10)}
+        assert query.at["n2"]["offset"] == 10
+
+
+@FAIL
+def test_log_id_changed(fail: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An error, or the new log from its first record on."""
+    with event_log_nodes("n1") as (a,):
+        a.append_numbers(10)
+        query = Query(a, failOnDataLoss=fail)
+        query.batch()
+        a.lose_log()
+        a.append_numbers(5)
+        if fail == "true":
+            with pytest.raises(DataLoss, match=f"node n1 has log {a.log_id}"):
+                query.batch()
+            return
+        with caplog.at_level(logging.WARNING):
+            assert [query.batch(), query.batch()] == [{}, {"n1": numbers(5)}]
+        assert any("node n1 has log" in record.message for record in caplog.records)
+
+
+@FAIL
+def test_below_retention(fail: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An error, or the records that are left."""
+    with event_log_nodes("n1") as (a,):
+        a.append_numbers(10)
+        query = Query(a, failOnDataLoss=fail)
+        query.batch()
+        a.append_numbers(30)
+        a.forget_before(20)
+        if fail == "true":
+            with pytest.raises(DataLoss, match="node n1 has records from offset 20 on, the query needs those from 10"):
+                query.batch()
+            return
+        with caplog.at_level(logging.WARNING):
+            assert query.batch() == {"n1": numbers(20, 40)}
+        assert any("the retention removed them" in record.message for record in caplog.records)
+
+
+@FAIL
+def test_a_checkpoint_of_another_cluster(fail: str) -> None:
+    with event_log_nodes("n1") as (a,), event_log_nodes("m1") as (other,):
+        a.append_numbers(10)
+        other.append_numbers(10)
+        query = Query(a, failOnDataLoss=fail)
+        query.batch()
+        moved = Query(other, failOnDataLoss=fail)
+        moved.at = query.at
+        if fail == "true":
+            with pytest.raises(DataLoss, match=r"checkpoint is of other nodes \(n1\) than those that answer \(m1\)"):
+                moved.batch()
+        else:
+            assert [moved.batch(), moved.batch()] == [{}, {"m1": numbers(10)}]
+
+
+# --- failures in between ---
+
+
+def test_a_batch_that_was_begun_waits_for_its_node() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(10)
+        b.append_numbers(10)
+        query = Query(a)
+        end = query.reader.latestOffset(query.at, ReadAllAvailable())
+        a.fail = [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAVAILABLE]
+        assert len(query.reader.partitions(query.at, end)) == 2
+
+
+def test_a_checkpoint_of_another_source_is_refused() -> None:
+    with event_log_nodes("n1") as (a,):
+        query = Query(a)
+        with pytest.raises(PipelineError, match="checkpoint is of another source"):
+            query.reader.latestOffset({"topic": {"0": 1}}, ReadAllAvailable())
+
+
+def test_a_start_that_is_not_the_first_record_needs_all_nodes() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        b.stop()
+        assert Query(a).at.keys() == {"n1"}
+        with pytest.raises(PipelineError, match="n2 is away"):
+            Query(a, startingOffsets="latest")
+        assert Query(a, startingOffsets="latest", allowPartial="true").at.keys() == {"n1"}

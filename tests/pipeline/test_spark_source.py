@@ -1,0 +1,151 @@
+"""Data source `mqtt` in Spark: columns, streams to Parquet, restarts, and errors as users see them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+
+from broker.codec.properties import encode_publish_properties
+from broker.event_log.block import encode_extra
+from event_log_node import TIME, EventLogNode, event_log_nodes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.uncompiled, pytest.mark.timeout(180)]
+
+
+def test_columns_and_values(spark: SparkSession) -> None:
+    with event_log_nodes("n1") as (node,):
+        extra = encode_extra(
+            60,
+            encode_publish_properties(
+                content_type="json",
+                response_topic=b"r",
+                correlation_data=b"\xff",
+                user_properties=[("k", "1"), ("k", "2")],
+            ),
+        )
+        node.append(("a/ü", b"\x00\x01"), extra=extra)
+        node.append(("b", b""))
+        rows = spark.read.format("mqtt").option("servers", node.address).load().orderBy("offset").collect()
+        assert [row.asDict(recursive=True) for row in rows] == [
+            {
+                "node": "n1",
+                "log": node.log_id,
+                "offset": offset,
+                "time": TIME,
+                "ts": datetime.fromtimestamp(TIME / 1e9, UTC).replace(tzinfo=None),
+                "topic": topic,
+                "payload": bytearray(payload),
+                "qos": 1,
+                "retain": False,
+                "client_id": "c",
+                "user_name": None,
+                "origin": None,
+                **more,
+            }
+            for offset, topic, payload, more in (
+                (
+                    0,
+                    "a/ü",
+                    b"\x00\x01",
+                    {
+                        "content_type": "json",
+                        "response_topic": "r",
+                        "correlation_data": bytearray(b"\xff"),
+                        "user_properties": [{"key": "k", "value": "1"}, {"key": "k", "value": "2"}],
+                        "expiry": 60,
+                    },
+                ),
+                (
+                    1,
+                    "b",
+                    b"",
+                    {
+                        "content_type": None,
+                        "response_topic": None,
+                        "correlation_data": None,
+                        "user_properties": None,
+                        "expiry": None,
+                    },
+                ),
+            )
+        ]
+
+
+def to_parquet(spark: SparkSession, node: EventLogNode, folder: Path, **options: Any) -> list[dict[str, Any]]:
+    """Run until the logs end; the progress of each batch."""
+    frame = spark.readStream.format("mqtt").options(
+        servers=node.address, startingOffsets="earliest", groupId="g", **options
+    )
+    query = (
+        frame.load()
+        .writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    return [dict(progress) for progress in query.recentProgress if progress["numInputRows"]]
+
+
+def test_a_stream_with_restarts_writes_each_record_once(spark: SparkSession, tmp_path: Path) -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(300)
+        b.append_numbers(150)
+        first = to_parquet(spark, a, tmp_path, maxOffsetsPerTrigger=180)
+        assert [each["numInputRows"] for each in first] == [180, 180, 90]
+        a.append_numbers(100)
+        second = to_parquet(spark, a, tmp_path, maxBytesPerTrigger=int(50 * a.log_bytes / 400), minPartitions=4)
+        assert sum(each["numInputRows"] for each in second) == 100
+        assert 2 <= len(second) <= 4
+        assert to_parquet(spark, a, tmp_path) == []
+        found = spark.read.parquet(str(tmp_path / "out"))
+        assert found.count() == 550
+        assert found.select("node", "log", "offset").distinct().count() == 550
+        assert found.where("cast(cast(payload as string) as bigint) != offset").count() == 0
+        # The hold lags one batch: Spark calls commit for a batch when it plans the next one.
+        assert 300 < a.held["g", "g"] < 400
+
+
+def test_the_number_of_partitions(spark: SparkSession) -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(100)
+        b.append_numbers(100)
+        frame = spark.read.format("mqtt").options(servers=a.address, minPartitions=6).load()
+        assert frame.rdd.getNumPartitions() == 6
+        assert frame.count() == 200
+
+
+def test_errors_of_options_reach_the_user(spark: SparkSession) -> None:
+    with pytest.raises(AnalysisException, match='option servers: "" is empty'):
+        spark.read.format("mqtt").load().count()
+    with pytest.raises(AnalysisException, match=r"option maxOffsetsPerTrigger: .*spark.readStream only"):
+        spark.read.format("mqtt").options(servers="127.0.0.1:1", maxOffsetsPerTrigger=5).load().count()
+    with pytest.raises(AnalysisException, match=r"Leave \.schema"):
+        spark.read.format("mqtt").option("servers", "127.0.0.1:1").schema("topic string").load().count()
+
+
+def test_damaged_blocks_are_an_error_that_names_them(spark: SparkSession) -> None:
+    with event_log_nodes("n1") as (node,):
+        node.append_numbers(50)
+        node.damage(20)
+        with pytest.raises(PySparkException, match=f"node n1, log {node.log_id}, read from offset 0: .*checksum"):
+            spark.read.format("mqtt").option("servers", node.address).load().collect()
+
+
+def test_lost_data_ends_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+    with event_log_nodes("n1") as (node,):
+        node.append_numbers(50)
+        to_parquet(spark, node, tmp_path)
+        node.lose_log()
+        node.append_numbers(5)
+        with pytest.raises(StreamingQueryException, match=r"node n1 has log .* set failOnDataLoss to false"):
+            to_parquet(spark, node, tmp_path)
+        assert sum(each["numInputRows"] for each in to_parquet(spark, node, tmp_path, failOnDataLoss="false")) == 5

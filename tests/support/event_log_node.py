@@ -1,0 +1,232 @@
+"""A node with an event log, in this process: the services of proto/event_log.proto over blocks in memory.
+
+A test decides what the node does: it is away or back, loses its log, forgets records, has members without a log.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+import grpc
+
+from broker.event_log.block import BlockBuilder, read_header
+from broker.event_log.pb import event_log_pb2 as pb
+from broker.event_log.pb.event_log_pb2_grpc import (
+    EventLogServicer,
+    EventLogSinkServicer,
+    add_EventLogServicer_to_server,
+    add_EventLogSinkServicer_to_server,
+)
+from broker.event_log.records import records
+from broker.routing.trie import Trie
+
+TIME = 1_700_000_000_000_000_000
+SECOND = 1_000_000_000
+Row = tuple[str, bytes]
+
+
+class EventLogNode(EventLogServicer, EventLogSinkServicer):
+    """held   (group, query) -> offset
+    reads  requests of Read, in order; `second_read` is set by the second one
+    fail   status codes that the next calls fail with
+    """
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.log_id = str(uuid.uuid4())
+        self.members: list[pb.LogMember] = []
+        self.held: dict[tuple[str, str], int] = {}
+        self.reads: list[pb.ReadLogRequest] = []
+        self.second_read = Event()
+        self.metadata: list[dict[str, str]] = []
+        self.fail: list[grpc.StatusCode] = []
+        self.staged: dict[tuple[str, int], dict[tuple[int, int], list[pb.SinkRow]]] = {}
+        self.published: dict[tuple[str, int], list[tuple[str, bytes, int, bool, list[tuple[str, str]]]]] = {}
+        self._blocks: list[bytes] = []
+        self._first = 0
+        self._next = 0
+        self._server: grpc.Server | None = None
+        self.port = 0
+        self.start()
+
+    # --- what a test does ---
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_bytes(self) -> int:
+        return sum(map(len, self._blocks))
+
+    def start(self) -> None:
+        server = grpc.server(futures.ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+        add_EventLogServicer_to_server(self, server)
+        add_EventLogSinkServicer_to_server(self, server)
+        self.port = server.add_insecure_port(f"127.0.0.1:{self.port}")
+        server.start()
+        self._server = server
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop(None).wait()
+            self._server = None
+
+    def append(self, *messages: Row, time_ns: int = TIME, extra: bytes = b"", client_id: str = "c") -> None:
+        """One block of these messages."""
+        builder = BlockBuilder()
+        for topic, payload in messages:
+            builder.add(topic.encode(), payload, 1, (client_id, "", ""), extra, time_ns)
+        self._blocks.append(builder.take(self._next))
+        self._next += len(messages)
+
+    def append_numbers(self, count: int, topic: str = "t", time_ns: int = TIME) -> None:
+        """Records whose payload is their offset, in blocks of ten."""
+        for at in range(0, count, 10):
+            self.append(*((topic, str(self._next + n).encode()) for n in range(min(10, count - at))), time_ns=time_ns)
+
+    def forget_before(self, offset: int) -> None:
+        """As the retention does: the blocks before this one."""
+        self._blocks = [block for block in self._blocks if _header(block).offset >= offset]
+        self._first = offset
+
+    def damage(self, offset: int) -> None:
+        """Change the last byte of the block that begins with this record."""
+        index = next(index for index, block in enumerate(self._blocks) if _header(block).offset == offset)
+        self._blocks[index] = self._blocks[index][:-1] + bytes([self._blocks[index][-1] ^ 1])
+
+    def lose_log(self) -> None:
+        """As an emptied disk: another log id, no records."""
+        self.log_id = str(uuid.uuid4())
+        self._blocks.clear()
+        self._first = self._next = 0
+
+    # --- EventLog ---
+
+    def _begin(self, context: grpc.ServicerContext, log_id: str | None = None) -> None:
+        self.metadata.append({key: str(value) for key, value in context.invocation_metadata()})
+        if self.fail:
+            context.abort(self.fail.pop(0), "as the test wants it")
+        if log_id is not None and log_id != self.log_id:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"log_id is {log_id}, this log is {self.log_id}")
+
+    def Describe(self, request: pb.DescribeLogRequest, context: Any) -> pb.LogDescription:
+        self._begin(context)
+        return pb.LogDescription(
+            node=self.node,
+            log_id=self.log_id,
+            first_offset=self._first,
+            next_offset=self._next,
+            bytes=self.log_bytes,
+            members=self.members,
+        )
+
+    def Read(self, request: pb.ReadLogRequest, context: Any) -> pb.ReadLogResponse:
+        self._begin(context, request.log_id)
+        self.reads.append(request)
+        if len(self.reads) == 2:
+            self.second_read.set()
+        if not self._first <= request.start_offset <= request.end_offset <= self._next:
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, f"this log has {self._first} to {self._next}")
+        filters = Trie()
+        for each in request.topics:
+            filters.set(each.encode(), True)
+        found = b""
+        following = request.end_offset
+        for block in self._blocks:
+            header = _header(block)
+            if header.end_offset <= request.start_offset or header.offset >= request.end_offset:
+                continue
+            if found and len(found) + len(block) > request.max_bytes:
+                following = header.offset
+                break
+            if not request.topics or any(filters.match(record.topic.encode()) for record in records(block)):
+                found += block
+        return pb.ReadLogResponse(blocks=found, next_offset=following)
+
+    def FindOffset(self, request: pb.FindOffsetRequest, context: Any) -> pb.FindOffsetResponse:
+        self._begin(context, request.log_id)
+        for block in self._blocks:
+            for record in records(block):
+                if record.time_ns >= request.time_ns:
+                    return pb.FindOffsetResponse(offset=record.offset)
+        return pb.FindOffsetResponse(offset=self._next)
+
+    def Hold(self, request: pb.HoldLogRequest, context: Any) -> pb.HoldLogResponse:
+        self._begin(context, request.log_id)
+        self.held[request.group, request.query] = request.offset
+        return pb.HoldLogResponse()
+
+    def Release(self, request: pb.ReleaseLogRequest, context: Any) -> pb.ReleaseLogResponse:
+        self._begin(context)
+        ended = [key for key in self.held if key[0] == request.group and request.query in ("", key[1])]
+        for key in ended:
+            del self.held[key]
+        return pb.ReleaseLogResponse(released=len(ended))
+
+    # --- EventLogSink ---
+
+    def Stage(self, request: pb.StageRequest, context: Any) -> pb.StageResponse:
+        self._begin(context)
+        rows = self.staged.setdefault((request.query, request.batch), {}).setdefault(
+            (request.partition, request.attempt), []
+        )
+        if request.position > len(rows):
+            context.abort(grpc.StatusCode.OUT_OF_RANGE, f"position {request.position}, {len(rows)} rows are staged")
+        rows[request.position :] = request.rows
+        return pb.StageResponse(rows=len(rows))
+
+    def Commit(self, request: pb.CommitRequest, context: Any) -> pb.CommitResponse:
+        self._begin(context)
+        key = (request.query, request.batch)
+        if key in self.published:
+            return pb.CommitResponse(rows=len(self.published[key]), was_committed=True)
+        staged = self.staged.pop(key, {})
+        rows = []
+        for each in request.partitions:
+            found = staged.get((each.partition, each.attempt), [])
+            if len(found) != each.rows:
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{len(found)} rows are staged, not {each.rows}")
+            rows += found
+        self.published[key] = [
+            (row.topic, row.payload, row.qos, row.retain, [(each.key, each.value) for each in row.properties])
+            for row in rows
+        ]
+        return pb.CommitResponse(rows=len(rows))
+
+    def Abort(self, request: pb.AbortRequest, context: Any) -> pb.AbortResponse:
+        self._begin(context)
+        self.staged.pop((request.query, request.batch), None)
+        return pb.AbortResponse()
+
+
+def _header(block: bytes) -> Any:
+    header = read_header(block)
+    assert header is not None
+    return header
+
+
+def become_members(*nodes: EventLogNode) -> None:
+    """Each node names the others as members that are alive."""
+    for node in nodes:
+        node.members = [
+            pb.LogMember(node=other.node, status="ALIVE", api_addr=other.address)
+            for other in nodes
+            if other is not node
+        ]
+
+
+@contextmanager
+def event_log_nodes(*names: str) -> Iterator[list[EventLogNode]]:
+    nodes = [EventLogNode(name) for name in names]
+    become_members(*nodes)
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            node.stop()
