@@ -85,7 +85,7 @@ def test_a_node_that_is_restarted_is_waited_for(node: EventLogNode) -> None:
     assert offsets == list(range(30))
 
 
-def test_without_patience_a_node_that_is_away_is_an_error(node: EventLogNode) -> None:
+def test_a_node_that_is_away_is_an_error_for_a_client_without_patience(node: EventLogNode) -> None:
     node.stop()
     with (
         NodeClient(node.address, CONNECTION, "n1") as client,

@@ -37,14 +37,14 @@ def test_a_member_that_is_known_to_one_node_only_is_found() -> None:
         assert ask(a.address)[0] == {"n1", "n2", "n3"}
 
 
-def test_a_node_that_does_not_answer_is_away_whoever_is_asked() -> None:
+def test_a_node_that_does_not_answer_is_away_in_the_answer_of_each_server() -> None:
     with event_log_nodes("n1", "n2") as (a, b):
         b.stop()
         assert ask(a.address) == ({"n1"}, {"n2"}, set())
         assert ask(b.address, a.address) == ({"n1"}, {"n2"}, set())
 
 
-def test_nobody_answers() -> None:
+def test_servers_that_do_not_answer_are_an_error_of_the_option() -> None:
     with event_log_nodes("n1") as (a,):
         a.stop()
         with pytest.raises(

@@ -43,7 +43,9 @@ def test_a_checkpoint_of_another_source_is_named(found: object) -> None:
         (Position(EARLIEST, None, 5), {"n1": 33, "n2": 44}, {"n1": 33, "n2": 44}),
     ],
 )
-def test_what_options_say(position: Position, found: dict[str, int], offsets: dict[str, int]) -> None:
+def test_options_give_the_offset_of_each_node(
+    position: Position, found: dict[str, int], offsets: dict[str, int]
+) -> None:
     resolved = resolve("startingOffsets", position, NODES, found)
     assert {node: each.offset for node, each in resolved.items()} == offsets
     assert {node: each.log for node, each in resolved.items()} == {"n1": "L1", "n2": "L2"}

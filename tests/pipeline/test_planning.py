@@ -38,7 +38,7 @@ def at(**offsets: int) -> Offsets:
 NODES = {"a": state("a", 0, 1000), "b": state("b", 0, 500)}
 
 
-def test_without_a_limit_a_batch_takes_all() -> None:
+def test_a_batch_without_a_limit_takes_all() -> None:
     start = at(a=0, b=100)
     assert plan_end(start, start, NODES) == at(a=1000, b=500)
 

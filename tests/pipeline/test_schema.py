@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.uncompiled
 
 
-def test_arrow_schema_is_what_spark_makes_of_the_columns(spark: SparkSession) -> None:
+def test_the_arrow_schema_equals_that_of_spark_for_the_columns(spark: SparkSession) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 

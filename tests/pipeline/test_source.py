@@ -107,7 +107,7 @@ def test_topics_are_filtered_by_node_and_reader() -> None:
         assert batch(a, topics="a/#") == {"n1": [0, 3, 5]}
 
 
-def test_what_a_pipeline_published_is_left_out_unless_asked_for() -> None:
+def test_messages_of_a_pipeline_are_left_out_unless_asked_for() -> None:
     with event_log_nodes("n1") as (a,):
         marker = encode_extra(NO_EXPIRY, encode_publish_properties(user_properties=[(PIPELINE_PROPERTY, "q/0/0")]))
         a.append(("t", b"0"), ("t", b"1"), extra=marker)
@@ -233,7 +233,7 @@ def test_a_batch_does_not_run_ahead_of_the_slowest_node() -> None:
         assert query.batch() == {"n1": numbers(60, 100)}
 
 
-def test_a_group_holds_what_it_has_not_read() -> None:
+def test_a_group_holds_records_that_it_has_not_read() -> None:
     with event_log_nodes("n1", "n2") as (a, b):
         a.append_numbers(20)
         query = Query(a, groupId="g", queryName="q")
