@@ -10,6 +10,8 @@ import uvloop
 
 SUPPORT = (
     "api_calls",
+    "event_log_reader",
+    "failing_files",
     "direct_peers",
     "federation_world",
     "go_broker",

@@ -172,7 +172,8 @@ class EventLog:
             self._retention_timer.cancel()
         if self._segments:
             try:
-                await self.writer.flush()
+                if not self.writer.stopped:
+                    await self.writer.flush()
                 newest = self._segments[-1]
                 await self._thread.result(self._active.seal, newest)
                 stopped = clean_identity(self._identity_now(), newest.end_offset)

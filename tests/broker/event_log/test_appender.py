@@ -31,7 +31,7 @@ def test_nothing_waits_after_it_was_taken(appender: Appender) -> None:
     assert appender.bytes > 0
     assert times(appender.take()) == [(0, 4)]
     assert (appender.records, appender.bytes, appender.commit) == (0, 0, 0)
-    assert (appender.is_urgent, appender.is_timed) == (False, False)
+    assert not any((appender.is_urgent, appender.is_timed))
     assert appender.take() == []
 
 

@@ -1,0 +1,163 @@
+"""Groups of records, and a disk that takes none: what is counted, refused, kept, and how the log goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from broker.event_log import log_writer
+from broker.event_log.log import EventLog, NotWritten
+from event_log_reader import Clock, MakeLog, read_all
+from failing_files import FailingFiles
+from waiting import eventually
+
+SEGMENT_BYTES = 2**16
+
+
+@pytest.fixture(autouse=True)
+def quick_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.005)
+
+
+async def payloads(log: EventLog) -> list[bytes]:
+    records = await read_all(log)
+    assert [record.offset for record in records] == list(range(log.describe().first_offset, log.describe().next_offset))
+    return [record.payload for record in records]
+
+
+async def test_records_that_come_during_a_write_share_the_next_one(make_log: MakeLog) -> None:
+    log = await make_log()
+    log.append(b"t", b"1")
+    log.writer.write()
+    for number in (b"2", b"3", b"4"):
+        log.append(b"t", number)
+        log.writer.write()
+    await log.flush()
+    blocks, _ = await log.read(log.log_id, 0, 4, 1, ())
+    first, _ = await log.read(log.log_id, 0, 1, 0, ())
+    assert blocks == first, "the first record has a block of its own"
+    assert (await log.read(log.log_id, 1, 4, 1, ()))[1] == 4, "the others share one"
+
+
+async def test_records_are_written_after_the_interval_if_nobody_waits(make_log: MakeLog) -> None:
+    log = await make_log(sync="interval", sync_interval=0.01)
+    log.append(b"t", b"")
+    log.writer.records_wait()
+    assert log.describe().next_offset == 0
+    await eventually(lambda: log.describe().next_offset == 1, "the record is written")
+
+
+@pytest.mark.parametrize("sync", ["commit", "interval", "none"])
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
+async def test_a_log_that_stops_counts_what_it_loses_and_goes_on(make_log: MakeLog, sync: str, fault: int) -> None:
+    files = FailingFiles()
+    log = await make_log(files=files, sync=sync)
+    log.append(b"t", b"before")
+    await log.flush()
+    files.fault = fault
+    log.append(b"t", b"lost 1")
+    with pytest.raises(NotWritten, match="node n1 cannot log"):
+        await log.flush()
+    log.append(b"t", b"lost 2")
+    log.append(b"t", b"lost 3")
+    with pytest.raises(NotWritten, match="node n1 logs nothing at present"):
+        await log.flush()
+    state = log.describe()
+    assert state.stopped
+    assert (state.next_offset, state.records_lost) == (1, 3)
+    assert await payloads(log) == [b"before"], "what there is can be read meanwhile"
+    await eventually(lambda: files.attempts > 3, "it is tried again")
+    files.fault = 0
+    await eventually(lambda: not log.describe().stopped, "the disk takes records again")
+    log.append(b"t", b"after")
+    await log.flush()
+    assert await payloads(log) == [b"before", b"after"]
+    assert log.describe().records_lost == 3
+    log_id = log.log_id
+    await log.stop()
+    log = await make_log(sync=sync)
+    assert log.log_id == log_id
+    assert await payloads(log) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("room", [0, 1, 100, 300, 5000])
+async def test_what_a_full_disk_took_of_a_block_is_cut(make_log: MakeLog, room: int) -> None:
+    files = FailingFiles()
+    log = await make_log(files=files, segment_bytes=SEGMENT_BYTES)
+    log.append(b"t", b"before")
+    await log.flush()
+    files.room = room
+    log.append(b"t", bytes(6000))
+    with pytest.raises(NotWritten):
+        await log.flush()
+    files.room = None
+    await eventually(lambda: not log.describe().stopped, "the disk takes records again")
+    log.append(b"t", b"after")
+    await log.flush()
+    assert await payloads(log) == [b"before", b"after"]
+    log_id = log.log_id
+    await log.stop()
+    log = await make_log(segment_bytes=SEGMENT_BYTES)
+    assert (log.log_id, log.describe().damaged) == (log_id, ())
+    assert await payloads(log) == [b"before", b"after"]
+
+
+async def test_a_log_that_refuses_keeps_what_it_has_accepted(make_log: MakeLog) -> None:
+    files = FailingFiles()
+    log = await make_log(files=files, on_full="refuse_publishes")
+    files.fault, files.truncates = errno.ENOSPC, False
+    log.append(b"t", b"1")
+    first = asyncio.create_task(log.flush())
+    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    log.append(b"t", b"2")
+    second = asyncio.create_task(log.flush())
+    await eventually(lambda: files.attempts > 3, "it is tried again")
+    assert not first.done()
+    files.fault = 0
+    assert await first >= 1
+    assert await second == 2
+    assert await payloads(log) == [b"1", b"2"]
+    assert log.describe().records_lost == 0
+
+
+async def test_a_stop_with_a_full_disk_ends(make_log: MakeLog) -> None:
+    files = FailingFiles()
+    log = await make_log(files=files, on_full="refuse_publishes")
+    log.append(b"t", b"1")
+    await log.flush()
+    files.fault = errno.ENOSPC
+    log.append(b"t", b"2")
+    waiting = asyncio.create_task(log.flush())
+    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    await log.stop()
+    with pytest.raises(NotWritten):
+        await waiting
+    log = await make_log()
+    assert await payloads(log) == [b"1"]
+
+
+async def test_faults_at_random_lose_only_what_was_reported(make_log: MakeLog, clock: Clock) -> None:
+    """Differential: every record whose flush succeeded is there, in order, and nothing that failed."""
+    files = FailingFiles()
+    log = await make_log(files=files, segment_bytes=SEGMENT_BYTES)
+    expected = []
+    for number in range(300):
+        if number % 17 == 3:
+            files.room = number * 37 % 4000
+        payload = b"%d/" % number * (number * 7 % 400)
+        log.append(b"t", payload)
+        try:
+            await log.flush()
+        except NotWritten:
+            files.room = None
+            await eventually(lambda: not log.describe().stopped, "the disk takes records again")
+        else:
+            expected.append(payload)
+        if number % 50 == 49:
+            files.room = None
+            await log.stop()
+            log = await make_log(files=files, segment_bytes=SEGMENT_BYTES)
+    assert files.attempts > 5
+    assert await payloads(log) == expected
