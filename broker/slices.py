@@ -30,8 +30,6 @@ class Slices:
     cut     number of slices that ended before their work, since the start
     """
 
-    __slots__ = ("_waiting", "cut", "steps")
-
     def __init__(self) -> None:
         self.steps = 0
         self.cut = 0

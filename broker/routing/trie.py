@@ -50,8 +50,6 @@ class Trie:
     visited  levels of filters that the last `match` compared
     """
 
-    __slots__ = ("_size", "changes", "root", "visited")
-
     def __init__(self) -> None:
         self.root = Node(b"", 0)
         self._size = 0

@@ -6,8 +6,6 @@ from __future__ import annotations
 class Awareness:
     """`score` 0 is healthy; the highest score is `max_multiplier` - 1."""
 
-    __slots__ = ("_maximum", "score")
-
     def __init__(self, max_multiplier: int) -> None:
         assert max_multiplier >= 1
         self._maximum = max_multiplier - 1

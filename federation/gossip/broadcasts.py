@@ -37,8 +37,6 @@ _NOTHING: Final = Broadcast(b"", "", 0)
 class BroadcastQueue:
     """Tiers by number of transmissions. Within a tier the longest message is sent first, then the newest."""
 
-    __slots__ = ("_by_name", "_last_number", "_length", "_tiers", "dropped")
-
     def __init__(self) -> None:
         # Each tier is sorted by (-length, -number). Numbers are unique, so broadcasts are never compared.
         self._tiers: list[list[tuple[int, int, Broadcast]]] = [[]]

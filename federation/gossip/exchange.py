@@ -57,8 +57,6 @@ class StreamRequest:
 class Exchange:
     """A stream that this node opened. `probe` belongs to PURPOSE_PROBE, `join_id` and `index` to PURPOSE_JOIN."""
 
-    __slots__ = ("address", "decoder", "index", "join_id", "probe", "purpose")
-
     def __init__(
         self, purpose: int, address: Address, probe: Probe | None = None, join_id: int = 0, index: int = 0
     ) -> None:
@@ -264,8 +262,6 @@ class IncomingStream:
 
     The shell also closes after GossipConfig.tcp_timeout. It calls `abandon` however the connection ends.
     """
-
-    __slots__ = ("_decoder", "_exchanges", "_held", "_is_abandoned", "closed")
 
     def __init__(self, exchanges: Exchanges) -> None:
         self._exchanges = exchanges

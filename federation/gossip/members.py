@@ -43,8 +43,6 @@ class NodeFacts:
 class FactsPool:
     """Keeps one copy of equal facts. Many nodes in one process may share a pool."""
 
-    __slots__ = ("_facts",)
-
     def __init__(self) -> None:
         self._facts: dict[tuple[str, bytes, int, bytes, bytes], NodeFacts] = {}
 
@@ -76,8 +74,6 @@ class MemberTable:
 
     `alive_others`: members other than this node that are alive or suspected.
     """
-
-    __slots__ = ("_order", "_own_name", "_probe_index", "_rng", "alive_others", "nodes")
 
     def __init__(self, own_name: str, rng: Random) -> None:
         self._own_name = own_name

@@ -53,8 +53,6 @@ class Relay:
 class Relays:
     """Relays under way by this node's own sequence number. All wait equally long, so they are in order of deadline."""
 
-    __slots__ = ("_relays",)
-
     def __init__(self) -> None:
         # The first entry of an OrderedDict is found in constant time; a dict walks over its deleted entries.
         self._relays: OrderedDict[int, Relay] = OrderedDict()

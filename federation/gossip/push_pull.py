@@ -36,8 +36,6 @@ class VersionRange:
     The common range of the alive nodes, of gossip protocol and Serf protocol, must contain the current version of every node.
     """
 
-    __slots__ = ("_current", "_delegate_high", "_delegate_low", "_protocol_high", "_protocol_low")
-
     def __init__(self) -> None:
         self._protocol_low = 0
         self._protocol_high = 255

@@ -53,8 +53,6 @@ class Suspicion:
 class Suspicions:
     """All suspicions of one node by name, the earliest deadline first."""
 
-    __slots__ = ("_by_name", "_deadlines")
-
     def __init__(self) -> None:
         self._by_name: dict[str, Suspicion] = {}
         # A heap. The deadline of a suspicion that ended or was confirmed stays in it until it is due or the heap is rebuilt.

@@ -66,8 +66,6 @@ def open_packet(data: bytes, counters: Counters) -> list[bytes]:
 class _Opened:
     """The messages found in one datagram so far. `room`: bytes that may still be decompressed."""
 
-    __slots__ = ("counters", "messages", "room")
-
     def __init__(self, counters: Counters) -> None:
         self.counters = counters
         self.messages: list[bytes] = []

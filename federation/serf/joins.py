@@ -12,8 +12,6 @@ JOIN_ADDRESSES_MAX: Final = 64
 
 
 class PendingJoin:
-    __slots__ = ("_addresses", "_errors", "_missing", "join_id", "joined")
-
     def __init__(self, join_id: int, addresses: list[Address]) -> None:
         self.join_id = join_id
         self._addresses = addresses

@@ -8,8 +8,6 @@ from federation.gossip.msgpack_fields import WITNESSED_TIME_MAX
 class LamportClock:
     """`time`: the time of the next message."""
 
-    __slots__ = ("time",)
-
     def __init__(self) -> None:
         self.time = 1
 

@@ -23,8 +23,6 @@ Key = tuple[str, bytes]
 class RecentMessages:
     """A window of 512 Lamport times (wire-gossip 8.7 and 8.8). A message is (name, payload) or ("", query id)."""
 
-    __slots__ = ("_bytes", "_counters", "_slots")
-
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._bytes = 0
@@ -79,8 +77,6 @@ class RecentIntent:
 
 class RecentIntents:
     """The latest intents about names that are not in the member table (wire-gossip 8.3)."""
-
-    __slots__ = ("_intents",)
 
     def __init__(self) -> None:
         self._intents: dict[str, RecentIntent] = {}

@@ -54,8 +54,6 @@ class MemberRecord:
 class Roster:
     """`records` by name, `own` included. `clock` is the member clock."""
 
-    __slots__ = ("_config", "_counters", "_events", "_gone", "_prunes", "_recent_intents", "clock", "own", "records")
-
     def __init__(self, facts: NodeFacts, config: SerfConfig, counters: Counters, events: list[Event]) -> None:
         self._config = config
         self._counters = counters

@@ -16,8 +16,6 @@ class PeerWriter(Outlet):
     flush_go  flushes the Go broker's stream, None without one
     """
 
-    __slots__ = ("direct", "flush_go")
-
     def __init__(self) -> None:
         self.direct: DirectConnection | None = None
         self.flush_go: Callable[[float], None] | None = None

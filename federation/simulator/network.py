@@ -29,8 +29,6 @@ class Stream:
     """One end of a connection, as a process sees it. `port` is the one that the accepting side listens on; `token` belongs to
     the process."""
 
-    __slots__ = ("port", "remote", "token")
-
     def __init__(self, port: int, remote: Address) -> None:
         self.port = port
         self.remote = remote

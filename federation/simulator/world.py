@@ -24,8 +24,6 @@ class Connection(Stream):
     that stream waits behind it. A crashed host resets the streams that it had.
     """
 
-    __slots__ = ("arrives_at", "closed", "cut", "host", "host_life", "peer")
-
     def __init__(self, host: Host, port: int, remote: Address) -> None:
         super().__init__(port, remote)
         self.host = host

@@ -27,8 +27,6 @@ class PingTimer:
     """When to ask the other end whether it lives, and when it has not answered. Both count from the last byte received, so
     that a late answer delays the next question and is never taken for silence."""
 
-    __slots__ = ("_pinged_at", "_received_at")
-
     def __init__(self, now: float) -> None:
         self._received_at = now
         self._pinged_at = NEVER

@@ -24,8 +24,6 @@ class GoState:
     end_at   when it is complete without another event
     """
 
-    __slots__ = ("_topics", "end_at", "told")
-
     def __init__(self) -> None:
         self.told: dict[Interest, None] | None = {}
         self._topics: set[bytes] = set()

@@ -34,8 +34,6 @@ class HeldBatch:
 class HeldBatches:
     """Batches in the order in which they came, at most HELD_BYTES_MAX bytes and one batch more."""
 
-    __slots__ = ("_batches", "_size")
-
     def __init__(self) -> None:
         self._batches: deque[HeldBatch] = deque()
         self._size = 0

@@ -12,8 +12,6 @@ class NotAMember(Exception):
 class Receivers:
     """by_name   changed by the node, as others join and leave"""
 
-    __slots__ = ("by_name",)
-
     def __init__(self) -> None:
         self.by_name: dict[str, PeerReceiver] = {}
 

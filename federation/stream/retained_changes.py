@@ -32,8 +32,6 @@ class RetainedChanges:
     forgotten  how many changes had to make room for later ones
     """
 
-    __slots__ = ("_changes", "_name", "_topic_bytes", "forgotten")
-
     def __init__(self, name: str) -> None:
         self._name = name
         # The oldest change first. An OrderedDict because a dict walks over all deleted entries to find its first one.

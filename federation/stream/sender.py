@@ -442,8 +442,6 @@ class PeerSender(Peer):
 class Outlets:
     """The senders that want to be asked for blocks at the end of this turn, each once."""
 
-    __slots__ = ("ready",)
-
     def __init__(self) -> None:
         self.ready: list[PeerSender] = []
 

@@ -25,8 +25,6 @@ class StreamChoice:
     probe   number of the newest probe; the shell makes each once
     """
 
-    __slots__ = ("_addr", "_is_hello_sent", "_probe_at", "_unanswered_addr", "kind", "probe")
-
     def __init__(self) -> None:
         self.kind = StreamKind.DIRECT
         self.probe = 0
