@@ -69,7 +69,6 @@ class Broker(Context):
         self.connect_decider: ConnectDecider | None = None
         self.observer: ClientObserver | None = None
         self.shutting_down = False
-        self.started_at = now
 
     def apply_settings(self, settings: MqttSettings) -> None:
         """Take over new settings while the node runs."""

@@ -23,11 +23,11 @@ class GossipDelegate:
     def user_message(self, message: bytes, now: float) -> None:
         """A user message arrived."""
 
-    def local_state(self, join: bool) -> bytes:
+    def local_state(self) -> bytes:
         """Serf's part of this node's push-pull."""
         return b""
 
-    def merge_remote_state(self, state: bytes, join: bool, now: float) -> None:
+    def merge_remote_state(self, state: bytes, now: float) -> None:
         """Serf's part of the other side's push-pull, after its members were merged. May raise WireError."""
 
     def take_broadcasts(self, overhead: int, budget: int, count_max: int) -> list[bytes]:

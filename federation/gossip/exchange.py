@@ -140,7 +140,7 @@ class Exchanges:
     # --- push-pull
 
     def _encode_state(self, join: bool) -> bytes:
-        return PushPull(join, self._membership.encode_nodes(), self._delegate.local_state(join)).encode()
+        return PushPull(join, self._membership.encode_nodes(), self._delegate.local_state()).encode()
 
     def _merge(self, remote: PushPull, now: float) -> str:
         """Merge the other side's state. Gives "", or the reason of a refusal."""
@@ -158,7 +158,7 @@ class Exchanges:
         self._membership.merge(remote.nodes, now)
         if remote.user_state:
             try:
-                self._delegate.merge_remote_state(remote.user_state, remote.join, now)
+                self._delegate.merge_remote_state(remote.user_state, now)
             except WireError as error:
                 self._counters.drop(DropReason.MALFORMED_SERF)
                 return f"its Serf state does not decode: {error}"

@@ -71,7 +71,6 @@ class Gossip:
         now: float,
     ) -> None:
         self._config = config
-        self._rng = rng
         self._delegate = delegate
         self._name = facts.name
         self.counters = counters

@@ -283,7 +283,7 @@ class Serf(GossipDelegate):
         except WireError:
             self.counters.drop(DropReason.MALFORMED_SERF)
 
-    def local_state(self, join: bool) -> bytes:
+    def local_state(self) -> bytes:
         status_times, left = self.roster.status_times()
         return SerfState(
             self.roster.clock.time,
@@ -294,7 +294,7 @@ class Serf(GossipDelegate):
             self._recent_events.messages(),
         ).encode()
 
-    def merge_remote_state(self, state: bytes, join: bool, now: float) -> None:
+    def merge_remote_state(self, state: bytes, now: float) -> None:
         if state[0] != messages.PUSH_PULL:
             raise WireError(f"Serf state of type {state[0]} instead of {messages.PUSH_PULL}")
         remote = SerfState.decode(state[1:])

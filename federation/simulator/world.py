@@ -62,7 +62,7 @@ class Host(Machine):
     # what a process may do
 
     def send_packet(self, data: bytes, source_port: int, destination: Address) -> None:
-        self.world.send_packet(self, data, (self.ip, source_port), destination)
+        self.world.send_packet(data, (self.ip, source_port), destination)
 
     def open_stream(self, destination: Address) -> Connection:
         """An end that may be written to at once."""
@@ -235,7 +235,7 @@ class World:
 
     # --- datagrams
 
-    def send_packet(self, host: Host, data: bytes, source: Address, destination: Address) -> None:
+    def send_packet(self, data: bytes, source: Address, destination: Address) -> None:
         self.packets_sent += 1
         copies = 1
         if self.faults.loss and self._rng.random() < self.faults.loss:

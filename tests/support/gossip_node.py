@@ -29,7 +29,7 @@ def user_event(time: int, name: str, payload: bytes = b"", may_be_coalesced: boo
 
 def user_events(serf: Serf) -> list[UserEvent]:
     """The user events that a node remembers and tells in its push-pulls."""
-    return SerfState.decode(serf.local_state(False)[1:]).events
+    return SerfState.decode(serf.local_state()[1:]).events
 
 
 OWN = bytes((10, 0, 0, 1))

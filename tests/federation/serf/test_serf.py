@@ -106,14 +106,14 @@ def test_a_push_pull_during_a_leave_carries_the_intent() -> None:
         know(one, "n2", 2)
         one.user_message(JoinIntent(5, "n2").encode(), 0.0)
     serf.user_message(LeaveIntent(6, "n2", False).encode(), 0.0)
-    other.merge_remote_state(serf.local_state(False), False, 0.0)
+    other.merge_remote_state(serf.local_state(), 0.0)
     member = other.member("n2")
     assert member is not None
     assert member.status == MemberStatus.LEAVING
     for _ in range(5):
-        state = SerfState.decode(other.local_state(False)[1:])
-        serf.merge_remote_state(other.local_state(False), False, 0.0)
-        other.merge_remote_state(serf.local_state(False), False, 0.0)
+        state = SerfState.decode(other.local_state()[1:])
+        serf.merge_remote_state(other.local_state(), 0.0)
+        other.merge_remote_state(serf.local_state(), 0.0)
     assert state.status_times["n2"] == 5
     assert state.left_members == ["n2"]
 
@@ -155,7 +155,7 @@ def test_the_valid_entries_of_a_state_are_merged() -> None:
         "QueryLTime": 1,
         "StatusLTimes": {b"\xff": 4, "z" * 300: 4, "n3": 1 << 63, "n2": 4},
     }
-    serf.merge_remote_state(b"\x02" + encode(state), False, 0.0)
+    serf.merge_remote_state(b"\x02" + encode(state), 0.0)
     assert serf.counters.dropped[DropReason.MALFORMED_SERF] == 8
     assert serf.counters.drops == 8
     assert user_events(serf) == [(3, "good", b"1")]
@@ -177,7 +177,7 @@ def test_no_clock_follows_a_forged_time() -> None:
     other = lone()
     for message in serf.take_broadcasts(0, 10_000, 100):
         other.user_message(message[1:], 0.0)
-    other.merge_remote_state(serf.local_state(False), False, 0.0)
+    other.merge_remote_state(serf.local_state(), 0.0)
     assert other.counters.dropped[DropReason.MALFORMED_SERF] == 0
 
 
@@ -193,7 +193,7 @@ def test_messages_that_fit_into_no_packet_are_not_broadcast() -> None:
 
 def test_state_without_a_serf_type_is_refused() -> None:
     with pytest.raises(WireError):
-        lone().merge_remote_state(b"\x05\x80", False, 0.0)
+        lone().merge_remote_state(b"\x05\x80", 0.0)
 
 
 @given(st.integers(0, 12), st.binary(max_size=80))
