@@ -305,15 +305,15 @@ class Broker(Context):
 
     # --- publishing ---
 
-    def publish(self, message: Message, now: float) -> bool:
-        """Publish a message of the server itself: API, wills. Raises MqttError for an invalid topic name, and when the tap
-        is full."""
+    def publish(self, message: Message, now: float, publisher: Publisher | None = None) -> bool:
+        """Publish a message of the server itself: API, wills, plugins, whose `publisher` may be held. Raises MqttError for an
+        invalid topic name, and when the tap is full."""
         self.now = now
         self.router.lookup(message.topic)
         if self.tap is not None and self.tap.is_full and self.tap.keeps(message.topic):
             raise MqttError(QUOTA_EXCEEDED, "the event log has no room")
         self.counters.count_received(message.qos)
-        return self.router.route(message, None, now)
+        return self.router.route(message, publisher, now)
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:
         """Publish a will. Drop and count it when the settings no longer allow the topic that CONNECT had."""

@@ -17,7 +17,7 @@ import pytest
 from repository import ROOT, is_generated, tracked_files
 
 SUFFIXES: Final = (".py", ".md", ".toml", ".proto", ".yml", ".service", ".in", "")
-WIRE_PAGES: Final = ("wire-gossip", "wire-federation")
+WIRE_PAGES: Final = ("wire-gossip", "wire-federation", "wire-event-log")
 # The history of the product names what is gone.
 HISTORY: Final = ("docs/changelog.md",)
 # What a page names as a place for something that is to come.

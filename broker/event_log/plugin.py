@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address, parse_address
+from broker.config.interfaces import local_ipv4_addresses
+from broker.event_log.files import Files
 from broker.event_log.log import EventLog, NotWritten
+from broker.event_log.pb.event_log_pb2 import DESCRIPTOR
 from broker.event_log.recovery import FolderInUse, Recovered
 from broker.event_log.selection import Selection
+from broker.event_log.service import TAG_ADDR, EventLogService
 from broker.event_log.settings import EventLogSettings
+from broker.event_log.sink import Sink
+from broker.event_log.sink_service import EventLogSinkService
+from broker.event_log.staging import Staging, StagingFault
 from broker.event_log.tap import LogTap, LogTurnEnd
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
 
 if TYPE_CHECKING:
+    from broker.api.server import ApiServer
     from broker.server.host import Host
 
 KEY: Final = "plugins.event_log"
+STAGED_FOLDER: Final = "staged"
 NOT_LOGGED: Final = "not_logged"  # beside the reasons of dropped messages
 
 
@@ -29,10 +41,11 @@ class EventLogPlugin(Plugin):
         self.settings: EventLogSettings = server.settings.plugins.event_log
         self.log: EventLog | None = None
         self._turn_end: LogTurnEnd | None = None
+        self._sink: Sink | None = None
 
     async def prepare(self) -> None:
         settings = self.settings
-        log = EventLog(settings, settings.node_name)
+        log = EventLog(settings, self.server.members.node_name or settings.node_name)
         try:
             found = await log.start()
         except FolderInUse:
@@ -57,6 +70,33 @@ class EventLogPlugin(Plugin):
         server.broker.tap = tap
         self._turn_end = LogTurnEnd(log.appender, log.writer.records_wait)
         server.turns.ends.append(self._turn_end)
+        if server.api is not None:
+            await self._serve(server.api, log, tap)
+
+    async def _serve(self, api: ApiServer, log: EventLog, tap: LogTap) -> None:
+        """The services of the log. Commits that an earlier process began go on at the start."""
+        sink = Sink(self.server, log, tap, Staging(Path(self.settings.dir) / STAGED_FOLDER, Files()), api.long_calls)
+        try:
+            await sink.open()
+        except (OSError, StagingFault) as error:
+            await sink.stop()
+            raise StartError(f"{KEY}.dir: {error}") from error
+        self._sink = sink
+        services = DESCRIPTOR.services_by_name
+        api.register(services["EventLog"], EventLogService(log, self.server.members))
+        api.register(services["EventLogSink"], EventLogSinkService(self.server, sink, api.long_calls))
+
+    def tags(self) -> dict[str, str]:
+        """Where readers find the log of this node."""
+        addresses = [] if self.server.api is None else self.server.api.grpc_addresses
+        found, warning = log_addr(addresses, self.settings.advertise_addr, local_ipv4_addresses())
+        if warning and self.server.members.node_name:
+            self._log.warning(warning, key=f"{KEY}.advertise_addr")
+        return {TAG_ADDR: found} if found else {}
+
+    async def start(self) -> None:
+        if self._sink is not None:
+            self._sink.start()
 
     def _report(self, found: Recovered) -> None:
         if found.torn_bytes:
@@ -75,6 +115,8 @@ class EventLogPlugin(Plugin):
 
     async def leave(self) -> None:
         """Write what the clients have published, while they take their last bytes."""
+        if self._sink is not None:
+            await self._sink.stop()
         if self.log is not None:
             try:
                 await self.log.flush()
@@ -83,6 +125,8 @@ class EventLogPlugin(Plugin):
 
     async def stop(self) -> None:
         server = self.server
+        if self._sink is not None:
+            await self._sink.stop()
         if self._turn_end is not None:
             server.broker.tap = None
             server.turns.ends.remove(self._turn_end)
@@ -91,3 +135,21 @@ class EventLogPlugin(Plugin):
 
     def lost_messages(self) -> dict[str, int]:
         return {} if self.log is None else {NOT_LOGGED: self.log.appender.lost}
+
+
+def log_addr(
+    grpc_addresses: Iterable[str], advertise: Address | None, local_addresses: Iterable[str]
+) -> tuple[str, str | None]:
+    """(HOST:PORT of the gRPC API for other nodes and readers, "" for none; a warning or None).
+
+    grpc_addresses  where the API listens, with real ports
+    advertise       the setting, which may leave host or port open
+    """
+    opened = [address for text in grpc_addresses if not (address := parse_address(text)).is_unix]
+    if not opened:
+        return "", "api.grpc has no TCP address, so readers that ask another node do not find the log of this one"
+    wanted = opened[0]
+    if advertise is not None:
+        wanted = Address("tcp", advertise.host, advertise.port or wanted.port)
+    found, warning = advertised_address(wanted, local_addresses if wanted.host in UNSPECIFIED_HOSTS else ())
+    return found.host_port, warning

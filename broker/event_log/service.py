@@ -37,7 +37,7 @@ FILTERS_MAX: Final = 1000  # of one request
 NAME_BYTES_MAX: Final = 256  # of a group or a query
 ANSWERS_BYTES_MAX: Final = 2 * ANSWER_BYTES_MAX
 """Bytes of answers of Read that are being read from disk or sent. A call that would pass it waits for its turn."""
-ANSWER_SECONDS_MAX: Final = 30.0
+ANSWER_SECONDS_MAX: Final = 20.0
 """Longest wait of a call for its turn. Then it fails: those before it do not take their answers."""
 
 
@@ -104,7 +104,7 @@ class EventLogService(EventLogServicer):
         try:
             await self._log.hold(group, query, request.log_id, request.offset)
         except LogFault as fault:
-            raise as_error(fault) from fault
+            raise as_error(fault, grpc.StatusCode.RESOURCE_EXHAUSTED) from fault
         return HoldLogResponse()
 
     async def Release(self, request: ReleaseLogRequest, context: object) -> ReleaseLogResponse:
@@ -153,12 +153,13 @@ class Answer:
         self.resize(0)
 
 
-def as_error(fault: LogFault) -> ApiError:
+def as_error(fault: LogFault, other: grpc.StatusCode = grpc.StatusCode.DATA_LOSS) -> ApiError:
+    """`other`: the code of faults without one of their own."""
     if isinstance(fault, WrongLogId):
         return ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(fault))
     if isinstance(fault, OutOfRange):
         return ApiError(grpc.StatusCode.OUT_OF_RANGE, str(fault))
-    return ApiError(grpc.StatusCode.DATA_LOSS, str(fault))
+    return ApiError(other, str(fault))
 
 
 def checked_filters(topics: list[str]) -> list[bytes]:

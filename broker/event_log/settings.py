@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from broker.config.setting import Choice, Duration, Section, Sequence, Setting, Size, Source, Text
+from broker.config.addresses import Address
+from broker.config.setting import AddressText, Choice, Duration, Section, Sequence, Setting, Size, Source, Text
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter
 
 SEGMENT_BYTES_MIN: Final = 2**16
 SEGMENT_BYTES_MAX: Final = 2**30
 LOG_BYTES_MAX: Final = 2**50
+DEFAULT_GRPC_PORT: Final = 8084
 FILTERS_EXAMPLE: Final = "sensors/#"
 
 
@@ -81,6 +83,16 @@ class EventLogSettings:
             source=Source.EXTENSION,
         ),
     ] = field(default_factory=socket.gethostname)
+    advertise_addr: Annotated[
+        Address | None,
+        Setting(
+            "Address of this node's gRPC API that other nodes tell readers of the log. An empty host, or 0.0.0.0, becomes the "
+            "machine's private IPv4 address, and port 0 the port of the API.",
+            AddressText("192.168.0.10:8084", DEFAULT_GRPC_PORT),
+            default_text="the first TCP address of api.grpc",
+            source=Source.EXTENSION,
+        ),
+    ] = None
     topics: Annotated[
         tuple[str, ...],
         Setting(

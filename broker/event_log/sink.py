@@ -1,0 +1,248 @@
+"""The sink of pipelines on one node: rows are staged on disk, and published once when their batch is committed.
+
+The log is the record of progress: each row is logged with a marker (staged_rows.MARKER). After a crash the node looks up in
+its log which rows of a commit are there, and publishes the others. Subscribers may get rows again that were published
+in the turns before the crash, as with QoS 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from broker.api.long_calls import LongCalls, Steps
+from broker.codec.reason_codes import QUOTA_EXCEEDED
+from broker.errors import MqttError
+from broker.event_log.log import EventLog, LogFault, NotWritten
+from broker.event_log.staged_rows import (
+    Row,
+    RowSet,
+    frame_rows,
+    marked_properties,
+    marked_rows,
+    marker_prefix,
+    rows_of,
+)
+from broker.event_log.staging import Commit, Partition, Staging, StagingFault, StagingFull
+from broker.message import Message
+from broker.publisher import Publisher
+from broker.server.logging import get_logger
+
+if TYPE_CHECKING:
+    from broker.event_log.tap import LogTap
+    from broker.server.host import Host
+
+COMMITS_MAX: Final = 16  # of different queries at once
+WINDOW_BYTES: Final = 2**20  # of rows that are published before the log is waited for
+SCAN_BYTES: Final = 4 * 2**20  # of the log that is looked through at once after a crash
+LOOK_SECONDS: Final = 60.0  # between two looks for commits that have not ended, and for batches that have expired
+STOPPING_TEXT: Final = "the node stops"
+
+Result = TypeVar("Result")
+
+
+class RowsPublisher(Publisher):
+    """Where rows come from. Full receivers hold it, and the log where the writer is late."""
+
+    def __init__(self) -> None:
+        super().__init__(self)
+        self._is_free = asyncio.Event()
+
+    def set_reading(self, publisher: Publisher) -> None:
+        """`held` went to or from zero; called at the end of the turn."""
+        if not self.held:
+            self._is_free.set()
+
+    async def wait_free(self) -> None:
+        """Until nothing holds it."""
+        while self.held:
+            self._is_free.clear()
+            await self._is_free.wait()
+
+
+class Sink:
+    """Made inside a running loop. `open` first, `stop` last. `publisher` is the source of all rows.
+
+    Calls raise StagingFault, LogFault and OSError. A commit that failed goes on when it is called again, or by itself later.
+    """
+
+    def __init__(self, server: Host, log: EventLog, tap: LogTap, staging: Staging, long_calls: LongCalls) -> None:
+        self.publisher = RowsPublisher()
+        self._server = server
+        self._event_log = log
+        self._tap = tap
+        self._staging = staging
+        self._long_calls = long_calls
+        self._log = get_logger("event_log")
+        self._thread = ThreadPoolExecutor(1, "event-log-sink")
+        self._running: dict[str, tuple[int, asyncio.Task[tuple[int, bool]]]] = {}  # by query: its batch, its commit
+        self._looking: asyncio.Task[None] | None = None
+        self._is_stopped = False
+
+    async def open(self) -> None:
+        """Find what an earlier process left. Raises OSError, StagingFault."""
+        for commit in await self._in_thread(self._staging.open):
+            self._log.info("a commit of a pipeline goes on", query=commit.query, batch=commit.batch, rows=commit.rows)
+
+    def start(self) -> None:
+        """Go on with the commits that an earlier process began."""
+        self._looking = asyncio.create_task(self._look())
+
+    async def stop(self) -> None:
+        """End what runs: the next start goes on with it. May be called twice."""
+        self._is_stopped = True
+        tasks: list[asyncio.Task[Any]] = [task for _, task in self._running.values()]
+        if self._looking is not None:
+            tasks.append(self._looking)
+            self._looking = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._thread.shutdown()
+
+    async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """The disk, one work at a time."""
+        if self._is_stopped:
+            raise NotWritten(STOPPING_TEXT)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    # --- calls ---
+
+    async def stage(self, query: str, batch: int, partition: Partition, position: int, frame: bytes) -> int:
+        """As Staging.stage. Rows of a batch whose commit has begun are not staged again: they would not be published."""
+        return await self._in_thread(self._stage, query, batch, partition, position, frame)
+
+    def _stage(self, query: str, batch: int, partition: Partition, position: int, frame: bytes) -> int:
+        committed = self._staging.committed(query)
+        if (committed and batch <= committed.batch) or self._staging.commit_of(query, batch):
+            return position + partition.rows
+        return self._staging.stage(query, batch, partition, position, frame)
+
+    async def commit(self, query: str, batch: int, partitions: Sequence[Partition]) -> tuple[int, bool]:
+        """Publish the staged rows of these partitions, each once, and return when they are in the log: (number of rows,
+        whether an earlier commit did it). A commit that has begun goes on with the partitions that it was begun with."""
+        running = self._running.get(query)
+        if running is None:
+            if len(self._running) >= COMMITS_MAX:
+                raise StagingFull(f"{COMMITS_MAX} commits are running already")
+            running = self._running[query] = batch, asyncio.create_task(self._commit(query, batch, partitions))
+            running[1].add_done_callback(lambda task: self._committed(query, task))
+        elif running[0] != batch:
+            raise StagingFault(f"batch {running[0]} of query {query} is being committed; commit batch {batch} after it")
+        return await asyncio.shield(running[1])  # a caller that goes does not end it
+
+    def _committed(self, query: str, task: asyncio.Task[tuple[int, bool]]) -> None:
+        del self._running[query]
+        if not task.cancelled():
+            task.exception()  # its callers get it; there may be none any more
+
+    async def _commit(self, query: str, batch: int, partitions: Sequence[Partition]) -> tuple[int, bool]:
+        for begun in await self._in_thread(self._staging.unfinished, query):
+            await self._publish(begun, await self._logged(begun))
+        committed = await self._in_thread(self._staging.committed, query)
+        if committed is not None and batch <= committed.batch:
+            return committed.rows if batch == committed.batch else 0, True
+        commit = Commit(query, batch, tuple(sorted(partitions)), self._event_log.next_offset)
+        await self._in_thread(self._staging.begin, commit)
+        await self._publish(commit, RowSet())
+        return commit.rows, False
+
+    async def abort(self, query: str, batch: int) -> None:
+        """Remove the staged rows of a batch whose commit has not begun."""
+        await self._in_thread(self._staging.abort, query, batch)
+
+    # --- publishing ---
+
+    async def _publish(self, commit: Commit, logged: RowSet) -> None:
+        """Publish the rows that are not logged yet, until the log has them all, and end the commit."""
+        while not await self._publish_missing(commit, logged):
+            logged = await self._logged(commit)
+        await self._in_thread(self._staging.finish, commit)
+
+    async def _publish_missing(self, commit: Commit, logged: RowSet) -> bool:
+        """False when the log lost records meanwhile, perhaps some of these."""
+        log = self._event_log
+        lost = log.appender.lost
+        row = 0
+        unsynced = 0
+        for partition in commit.partitions:
+            frames = self._staging.frames(commit.query, commit.batch, partition)
+            while frame := await self._in_thread(next, frames, b""):
+                if log.appender.lost != lost:
+                    return False
+                pending = enumerate(rows_of(frame), row)
+                while not await self._long_calls.run(self._publish_some(commit, pending, logged)):
+                    await self.publisher.wait_free()
+                row += frame_rows(frame)
+                unsynced += len(frame)
+                if unsynced >= WINDOW_BYTES:
+                    unsynced = 0
+                    await log.flush()
+        await log.flush()
+        return log.appender.lost == lost
+
+    def _publish_some(self, commit: Commit, pending: Iterator[tuple[int, Row]], logged: RowSet) -> Steps[bool]:
+        """Publish rows until the publisher is held. True when all are published."""
+        broker = self._server.broker
+        appender = self._event_log.appender
+        tap = self._tap
+        prefix = marker_prefix(commit.query, commit.batch)
+        for number, row in pending:
+            if number in logged:
+                continue
+            if broker.shutting_down:  # the clients are gone
+                raise NotWritten(STOPPING_TEXT)
+            if appender.is_stopped:
+                raise NotWritten(f"node {self._event_log.node} logs nothing at present")
+            properties = marked_properties(row.properties, prefix, number)
+            message = Message(row.topic, row.payload, row.qos, row.retain, properties)
+            tap.is_forced = True
+            try:
+                broker.publish(message, self._server.now(), self.publisher)
+            except MqttError as error:
+                if error.reason_code == QUOTA_EXCEEDED:
+                    raise NotWritten(error.text) from None
+                # The settings have changed since it was staged.
+                raise StagingFault(f"row {number} of batch {commit.batch}: {error.text}") from None
+            finally:
+                tap.is_forced = False
+            self._server.flush_soon()
+            if self.publisher.held:
+                return False
+            yield
+        return True
+
+    async def _logged(self, commit: Commit) -> RowSet:
+        """The rows of a commit that the log has."""
+        log = self._event_log
+        end = await log.flush()
+        prefix = marker_prefix(commit.query, commit.batch)
+        logged = RowSet()
+        at = min(commit.log_offset, end)
+        while (at := max(at, log.first_offset)) < end:
+            blocks, at = await log.read(log.log_id, at, end, SCAN_BYTES, ())
+            rows: list[int] = await self._in_thread(list, marked_rows(blocks, prefix))
+            for row in rows:
+                logged.add(row)
+        return logged
+
+    # --- what goes on by itself ---
+
+    async def _look(self) -> None:
+        while True:
+            for commit in await self._in_thread(self._staging.unfinished):
+                try:
+                    await self.commit(commit.query, commit.batch, ())
+                except (StagingFault, LogFault, OSError) as error:
+                    self._log.warning(
+                        "a commit of a pipeline waits", query=commit.query, batch=commit.batch, reason=str(error)
+                    )
+            expired = await self._in_thread(self._staging.expire, time.time())
+            if expired:
+                self._log.warning(
+                    "batches of pipelines were staged and not committed; their rows are removed", count=expired
+                )
+            await asyncio.sleep(LOOK_SECONDS)
