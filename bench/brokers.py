@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final
 
 from mqtt_load import address, one_publish, open_client, read_packet, subscribe
-from rows import GMQTT, MOSQUITTO, NATS, OTHER, THIS
+from rows import GMQTT, MOSQUITTO, NATS, NO_LOG, OTHER, THIS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOOPBACK: Final = "127.0.0.1"
@@ -41,8 +41,11 @@ plugins:
     gossip_addr: 127.0.0.1:{gossip}
     retry_join: [{join}]
     retry_interval: 1s
-plugin_order: [admin, federation]
+{event_log_keys}plugin_order: [admin, federation{event_log}]
 log: {{level: warn, format: text}}
+"""
+EVENT_LOG: Final = """\
+  event_log: {{dir: {folder}, sync: {sync}}}
 """
 
 # max_queued_messages 0 (no limit): with 1000, the default, a bridge drops messages of 10 publishers.
@@ -246,14 +249,16 @@ def message_comes_through(publish_at: str, subscribe_at: str, until: float) -> b
 # --- the configurations
 
 
-def gmqttd_servers(nodes: int, folder: Path, ports: Ports, command: Path, joins_late: bool) -> list[Server]:
+def gmqttd_servers(nodes: int, folder: Path, ports: Ports, command: Path, joins_late: bool, log: str) -> list[Server]:
     servers: list[Server] = []
     join = ""
     for number in range(1, nodes + 1):
         name = f"gmqttd{number}"
         taken = {use: ports.take() for use in ("mqtt", "grpc", "http", "federation", "gossip")}
         config = folder / f"{name}.yml"
-        config.write_text(GMQTTD.format(name=name, join=join, **taken))
+        keys = EVENT_LOG.format(folder=folder / f"{name}-log", sync=log) if log else ""
+        order = ", event_log" if log else ""
+        config.write_text(GMQTTD.format(name=name, join=join, event_log=order, event_log_keys=keys, **taken))
         join = "" if joins_late else f'"{LOOPBACK}:{taken["gossip"]}"'
         start = [str(command), "start", "-c", str(config)]
         servers.append(Server(name, start, taken["mqtt"], taken["http"], taken["gossip"]))
@@ -290,15 +295,15 @@ def nats_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> list[
 
 
 def make_cluster(
-    participant: str, command: Path, folder: Path, ports: Ports, nodes: int, joins_late: bool = False
+    participant: str, command: Path, folder: Path, ports: Ports, nodes: int, joins_late: bool = False, log: str = ""
 ) -> Cluster:
-    """Write the configuration files. Entering the cluster starts the processes."""
+    """Write the configuration files. Entering the cluster starts the processes. `log` is for this checkout only."""
     folder.mkdir(parents=True)
     if participant == MOSQUITTO:
         servers = mosquitto_servers(nodes, folder, ports, command)
     elif participant == NATS:
         servers = nats_servers(nodes, folder, ports, command)
     else:
-        assert participant in (THIS, OTHER, GMQTT)
-        servers = gmqttd_servers(nodes, folder, ports, command, joins_late)
+        assert participant in (THIS, NO_LOG, OTHER, GMQTT)
+        servers = gmqttd_servers(nodes, folder, ports, command, joins_late, log if participant == THIS else "")
     return Cluster(servers, folder, joins_late)

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-# Participants. "this" is this checkout, "other" the commit of --against, "gmqtt" the Go broker.
+# Participants. "this" is this checkout, "no log" too, without the row's event log; "other" the commit of --against, "gmqtt"
+# the Go broker.
 THIS: Final = "this"
+NO_LOG: Final = "no log"
 OTHER: Final = "other"
 MOSQUITTO: Final = "mosquitto"
 NATS: Final = "nats"
@@ -41,6 +43,7 @@ class Row:
                   has no "seconds" gets the same count in every slice.
     beside        participants that are measured alternately with this checkout
     starts_anew   brokers start again for each slice, because a slice changes the result of the next one
+    log           `sync` of this checkout's event log; "" for none
     joins_late    the second node joins the first one during the slice
     rounds_max    most rounds, for rows whose slices take long
     """
@@ -54,6 +57,7 @@ class Row:
     starts_anew: bool = False
     joins_late: bool = False
     rounds_max: int = 1000
+    log: str = ""
 
 
 LOAD: Final = "mqtt_load.py --pub {first} --sub {last} --settle {settle} --messages {count} {pids}"
@@ -67,6 +71,11 @@ WITH_NATS: Final = (OTHER, MOSQUITTO, NATS, GMQTT)
 def cpu(**marks: float) -> tuple[Figure, ...]:
     """CPU of all processes of a broker, user and system, with the largest ratio to each peer."""
     return (Figure("cpu_us_per_msg", "CPU µs a message", {OTHER: OTHER_RATIO_MAX, **marks}),)
+
+
+def logged(ratio_max: float, **marks: float) -> tuple[Figure, ...]:
+    """CPU of a broker with its event log, with the largest ratio to the same broker without it."""
+    return (Figure("cpu_us_per_msg", "CPU µs a message", {NO_LOG: ratio_max, **marks}),)
 
 
 def one_way(**marks: float) -> tuple[Figure, ...]:
@@ -87,6 +96,16 @@ def stall(name: str, case: str, count: int, joins_late: bool = False) -> Row:
 ROWS: Final = (
     Row("10 pairs, QoS 0", LOAD, 100_000, cpu(mosquitto=0.35, nats=1.5), WITH_NATS),
     Row("10 pairs, QoS 1", f"{LOAD} --qos 1", 40_000, cpu(mosquitto=0.4)),
+    Row("10 pairs, QoS 0, logged, sync none", LOAD, 100_000, logged(1.8), (NO_LOG,), log="none"),
+    Row("10 pairs, QoS 0, logged, sync commit", LOAD, 100_000, logged(1.8), (NO_LOG,), log="commit"),
+    Row(
+        "10 pairs, QoS 1, logged, sync commit",
+        f"{LOAD} --qos 1",
+        20_000,
+        logged(2.0, nats=0.3),
+        (NO_LOG, NATS),
+        log="commit",
+    ),
     Row("10 pairs, QoS 0, 4 kB", f"{LOAD} --size 4096", 20_000, cpu()),
     Row("fan-out 1→10, QoS 0", f"{LOAD} --topology fanout", 30_000, cpu(mosquitto=0.2, nats=1.0), WITH_NATS),
     Row("fan-out 1→10, QoS 1", f"{LOAD} --topology fanout --qos 1", 5_000, cpu()),

@@ -29,7 +29,7 @@ from typing import Any, Final
 from brokers import PEER_SETTINGS, ROOT, BenchFailed, Cluster, Ports, find_program, make_cluster
 from report import lines_of, replace_table, report, write
 from revision import build_revision, git
-from rows import GMQTT, MOSQUITTO, NATS, OTHER, PEERS, ROWS, THIS, Row
+from rows import GMQTT, MOSQUITTO, NATS, NO_LOG, OTHER, PEERS, ROWS, THIS, Row
 from slices import Slice, Slices
 
 BENCH: Final = ROOT / "bench"
@@ -131,7 +131,7 @@ class Bench:
     def cluster(self, row: Row, name: str) -> Cluster:
         self.started += 1
         folder = self.folder / f"{self.started:03d}-{name}"
-        return make_cluster(name, self.commands[name], folder, self.ports, row.nodes, row.joins_late)
+        return make_cluster(name, self.commands[name], folder, self.ports, row.nodes, row.joins_late, row.log)
 
     def count_for(self, row: Row, cluster: Cluster) -> int:
         """Messages for a slice of --seconds, from the rate of a first slice."""
@@ -158,7 +158,7 @@ def find_commands(arguments: argparse.Namespace, other: Path | None) -> tuple[di
     ours = ROOT / (".venv" if arguments.interpreted else ".venv-fast") / "bin" / "gmqttd"
     if not ours.exists():
         raise BenchFailed(f"{ours.relative_to(ROOT)} is missing: scripts/setup and scripts/build_fast make it")
-    commands = {THIS: ours}
+    commands = {THIS: ours, NO_LOG: ours}
     missing: dict[str, str] = {}
     if other is not None:
         commands[OTHER] = other
@@ -196,7 +196,7 @@ def describe(commands: Mapping[str, Path], subject: Mapping[str, str]) -> dict[s
         **subject,
     }
     for name, command in commands.items():
-        if name != GMQTT:  # the Go broker has no command for its version
+        if name not in (GMQTT, NO_LOG):  # the Go broker has no command for its version
             facts[f"{name}, version"] = first_line([str(command), VERSION.get(name, "version")])
     return {**facts, "settings": PEER_SETTINGS}
 

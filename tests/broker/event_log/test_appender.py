@@ -30,8 +30,9 @@ def test_nothing_waits_after_it_was_taken(appender: Appender) -> None:
     assert appender.records == 4
     assert appender.bytes > 0
     assert times(appender.take()) == [(0, 4)]
-    assert (appender.records, appender.bytes, appender.commit) == (0, 0, 0)
-    assert not any((appender.is_urgent, appender.is_timed))
+    fresh = Appender(0)
+    for name in ("records", "bytes", "commit", "is_urgent", "is_timed"):
+        assert getattr(appender, name) == getattr(fresh, name), name
     assert appender.take() == []
 
 

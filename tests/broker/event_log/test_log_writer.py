@@ -27,6 +27,10 @@ async def payloads(log: EventLog) -> list[bytes]:
     return [record.payload for record in records]
 
 
+async def going_on(log: EventLog) -> None:
+    await eventually(lambda: not log.describe().stopped, "the disk takes records again")
+
+
 async def test_records_that_come_during_a_write_share_the_next_one(make_log: MakeLog) -> None:
     log = await make_log()
     log.append(b"t", b"1")
@@ -70,7 +74,7 @@ async def test_a_log_that_stops_counts_what_it_loses_and_goes_on(make_log: MakeL
     assert await payloads(log) == [b"before"], "what there is can be read meanwhile"
     await eventually(lambda: files.attempts > 3, "it is tried again")
     files.fault = 0
-    await eventually(lambda: not log.describe().stopped, "the disk takes records again")
+    await going_on(log)
     log.append(b"t", b"after")
     await log.flush()
     assert await payloads(log) == [b"before", b"after"]
@@ -93,7 +97,7 @@ async def test_what_a_full_disk_took_of_a_block_is_cut(make_log: MakeLog, room: 
     with pytest.raises(NotWritten):
         await log.flush()
     files.room = None
-    await eventually(lambda: not log.describe().stopped, "the disk takes records again")
+    await going_on(log)
     log.append(b"t", b"after")
     await log.flush()
     assert await payloads(log) == [b"before", b"after"]
@@ -152,7 +156,7 @@ async def test_faults_at_random_lose_only_what_was_reported(make_log: MakeLog, c
             await log.flush()
         except NotWritten:
             files.room = None
-            await eventually(lambda: not log.describe().stopped, "the disk takes records again")
+            await going_on(log)
         else:
             expected.append(payload)
         if number % 50 == 49:

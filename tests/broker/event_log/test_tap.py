@@ -33,7 +33,7 @@ class Log:
     def write(self) -> list[Record]:
         commit = self.appender.commit
         offset = len(self.records)
-        found = []
+        found: list[Record] = []
         for builder in self.appender.take():
             found += decode_blocks(builder.take(offset + len(found)))
         self.records += found
