@@ -29,7 +29,7 @@ class Failure:
     """The disk does not take `blocks`; nothing of them is in the log."""
 
     error: OSError
-    blocks: list[bytes]
+    blocks: list[tuple[bytes, bytes]]
 
 
 class ActiveSegment:
@@ -79,40 +79,44 @@ class ActiveSegment:
     def write(self, log_id: str, builders: list[BlockBuilder]) -> tuple[list[Written], Failure | None]:
         """Write the blocks of all builders. Returns the blocks that are written and, unless these are all, why not."""
         offset = self.next_offset
-        blocks: list[bytes] = []
+        blocks: list[tuple[bytes, bytes]] = []
         for builder in builders:
             records = builder.records
-            blocks.append(builder.take(offset))
+            blocks.append(builder.take_parts(offset))
             offset += records
         return self.write_blocks(log_id, blocks)
 
-    def write_blocks(self, log_id: str, blocks: list[bytes]) -> tuple[list[Written], Failure | None]:
-        """As `write`, for blocks that failed before."""
+    def write_blocks(self, log_id: str, blocks: list[tuple[bytes, bytes]]) -> tuple[list[Written], Failure | None]:
+        """As `write`, for blocks that failed before: the header of each, and what follows it."""
         written: list[Written] = []
-        at = 0
-        while at < len(blocks):
-            end = at + 1
-            size = self.size + len(blocks[at])
+        done = 0
+        while done < len(blocks):
+            headers: list[BlockHeader] = []
+            parts: list[bytes] = []
+            size = self.size
+            new_segment = 0
             try:
-                new_segment = 0
-                if not self._is_empty and size > self._segment_bytes:
-                    new_segment = self.begin(log_id, self.next_offset)
-                    size = self.size + len(blocks[at])
-                while end < len(blocks) and size + len(blocks[end]) <= self._segment_bytes:
-                    size += len(blocks[end])
-                    end += 1
-                self._files.write(self._descriptor, blocks[at:end], self.size, self._syncs)
+                for start, body in blocks[done:]:
+                    header = read_header(start)
+                    assert header is not None
+                    if size + header.size > self._segment_bytes and (headers or not self._is_empty):
+                        if headers:
+                            break
+                        new_segment = self.begin(log_id, self.next_offset)
+                        size = self.size
+                    headers.append(header)
+                    parts += (start, body)
+                    size += header.size
+                self._files.write(self._descriptor, parts, self.size, self._syncs)
             except OSError as error:
-                return written, Failure(error, blocks[at:])
+                return written, Failure(error, blocks[done:])
             self._is_empty = False
             self.size = size
-            for block in blocks[at:end]:
-                header = read_header(block)
-                assert header is not None
-                written.append(Written(header, new_segment))
-                self.next_offset = header.end_offset
-                new_segment = 0
-            at = end
+            self.next_offset = headers[-1].end_offset
+            written += [Written(header, 0) for header in headers]
+            if new_segment:
+                written[done] = Written(headers[0], new_segment)
+            done += len(headers)
         return written, None
 
     def begin_again(self, log_id: str) -> int:

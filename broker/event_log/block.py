@@ -12,8 +12,8 @@ A block has a header, a table of sections, three dictionaries and a heap. All in
     texts                   topics, then publishers, then extras, in the same order
     heap                    the records of all sections, one after the other
 
-A section is one message, or a run of them: QoS 0 packets of one topic and one length as they were received. The payload is
-the end of each record in the heap; before it stand the packet's headers, in a run only.
+A section is one message, or several in succession that differ in nothing but their payloads' content. The payload is the end
+of each record in the heap; before it stand the packet's headers where QoS 0 packets were kept as they were received.
 An extra is a Message Expiry Interval in seconds (u32, NO_EXPIRY for none), then the encoded MQTT 5 properties that a server
 forwards, without their length [MQTT5 3.3.2.3].
 """
@@ -34,6 +34,7 @@ SECTION_BYTES: Final = 32
 NO_EXPIRY: Final = 0xFFFFFFFF
 DELTA_MICROSECONDS_MAX: Final = 0xFFFFFFFF  # some 71 minutes; a later record begins a new block
 RETAIN_FLAG: Final = 4
+NOBODY: Final = ("", "", "")
 
 
 class BlockHeader(NamedTuple):
@@ -85,23 +86,31 @@ def encode_extra(expiry: int, properties: bytes) -> bytes:
 
 
 class BlockBuilder:
-    """Collects records and encodes them as one block. `size` is about what the block will take."""
+    """Collects records and encodes them as one block. `size` is what the block will take."""
 
     def __init__(self) -> None:
-        self.records = 0
-        self.size = 0
         self._clear()
 
     def _clear(self) -> None:
         self.records = 0
         self.size = HEADER_BYTES
         self._time_ns = 0
-        self._delta = 0
         self._sections: list[int] = []
         self._topics: dict[bytes, int] = {}
         self._publishers: dict[tuple[str, str, str], int] = {}
-        self._extras: list[bytes] = []
+        self._extras: dict[bytes, int] = {}
         self._heap: list[bytes] = []
+        # The last section, which the next records may go on with.
+        self._count = 0
+        self._delta = 0
+        self._topic = b""
+        self._topic_index = 0
+        self._publisher = NOBODY
+        self._publisher_index = 0
+        self._payload_size = 0
+        self._record_size = 0
+        self._extra = b""
+        self._flags = 0
 
     def takes(self, time_ns: int) -> bool:
         """Whether a record of this time can be added to this block."""
@@ -117,12 +126,8 @@ class BlockBuilder:
         time_ns: int,
     ) -> None:
         """Add one message. `publisher` is (client id, user name, origin), `extra` of `encode_extra` or b""."""
-        number = 0
-        if extra:
-            self._extras.append(extra)
-            number = len(self._extras)
-            self.size += 4 + len(extra)
-        self._add(topic, payload, 1, len(payload), len(payload), flags, publisher, number, time_ns)
+        size = len(payload)
+        self._add(topic, payload, 1, size, size, flags, publisher, extra, time_ns)
 
     def add_run(
         self,
@@ -134,7 +139,7 @@ class BlockBuilder:
         time_ns: int,
     ) -> None:
         """Add `count` contiguous PUBLISH packets of one topic and length: QoS 0, no RETAIN, no properties."""
-        self._add(topic, packets, count, payload_size, len(packets) // count, 0, publisher, 0, time_ns)
+        self._add(topic, packets, count, payload_size, len(packets) // count, 0, publisher, b"", time_ns)
 
     def _add(
         self,
@@ -145,28 +150,74 @@ class BlockBuilder:
         record_size: int,
         flags: int,
         publisher: tuple[str, str, str],
-        extra: int,
+        extra: bytes,
         time_ns: int,
     ) -> None:
         if self.records == 0:
             self._time_ns = time_ns
         delta = (time_ns - self._time_ns) // 1000
+        self._heap.append(data)
+        self.records += count
+        self.size += len(data)
+        if (
+            record_size == self._record_size
+            and payload_size == self._payload_size
+            and delta == self._delta
+            and flags == self._flags
+            and self._count > 0
+            and topic == self._topic
+            and extra == self._extra
+            and (publisher is self._publisher or publisher == self._publisher)
+        ):
+            self._count += count
+            return
+        self._end_section()
+        self.size += SECTION_BYTES
+        self._count = count
         self._delta = delta
+        self._payload_size = payload_size
+        self._record_size = record_size
+        self._flags = flags
+        self._topic = topic
         topic_index = self._topics.get(topic)
         if topic_index is None:
             topic_index = self._topics[topic] = len(self._topics)
             self.size += 4 + len(topic)
+        self._topic_index = topic_index
+        self._publisher = publisher
         publisher_index = self._publishers.get(publisher)
         if publisher_index is None:
             publisher_index = self._publishers[publisher] = len(self._publishers)
-            self.size += 12 + len(publisher[0]) + len(publisher[1]) + len(publisher[2])
-        self._sections.extend((delta, count, topic_index, publisher_index, payload_size, record_size, extra, flags))
-        self._heap.append(data)
-        self.records += count
-        self.size += SECTION_BYTES + len(data)
+            self.size += 12 + sum([len(name.encode()) for name in publisher])
+        self._publisher_index = publisher_index
+        self._extra = extra
+        if extra and extra not in self._extras:
+            self._extras[extra] = len(self._extras)
+            self.size += 4 + len(extra)
+
+    def _end_section(self) -> None:
+        if self._count:
+            extra = self._extras[self._extra] + 1 if self._extra else 0
+            self._sections.extend(
+                (
+                    self._delta,
+                    self._count,
+                    self._topic_index,
+                    self._publisher_index,
+                    self._payload_size,
+                    self._record_size,
+                    extra,
+                    self._flags,
+                )
+            )
 
     def take(self, offset: int) -> bytes:
-        """The block of all records that were added, the first of which gets `offset`; the builder is empty afterwards."""
+        """The block of all records that were added, the first of which gets `offset`. The builder is empty afterwards."""
+        return b"".join(self.take_parts(offset))
+
+    def take_parts(self, offset: int) -> tuple[bytes, bytes]:
+        """As `take`: the header, and what follows it."""
+        self._end_section()
         texts = list(self._topics)
         sizes = [len(topic) for topic in texts]
         for names in self._publishers:
@@ -177,13 +228,11 @@ class BlockBuilder:
         for extra in self._extras:
             sizes.append(len(extra))
             texts.append(extra)
-        parts = [_u32(self._sections), _u32(sizes), *texts, *self._heap]
-        body = b"".join(parts)
-        size = HEADER_BYTES + len(body)
+        body = b"".join([_u32(self._sections), _u32(sizes), *texts, *self._heap])
         header = HEADER.pack(
             MAGIC,
             0,
-            size,
+            HEADER_BYTES + len(body),
             self.records,
             offset,
             self._time_ns,
@@ -193,9 +242,9 @@ class BlockBuilder:
             len(self._extras),
             self._delta,
         )
-        checksum = zlib.crc32(body, zlib.crc32(memoryview(header)[CHECKED_FROM:]))
         self._clear()
-        return b"".join((header[:4], checksum.to_bytes(4, "little"), header[8:], body))
+        checksum = zlib.crc32(body, zlib.crc32(header[CHECKED_FROM:]))
+        return header[:4] + checksum.to_bytes(4, "little") + header[CHECKED_FROM:], body
 
 
 def _u32(numbers: list[int]) -> bytes:

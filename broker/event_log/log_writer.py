@@ -13,7 +13,7 @@ from broker.event_log.tap import LogTap
 from broker.event_log.writer_thread import WriterThread
 from broker.server.logging import get_logger
 
-LINGER_SECONDS: Final = 0.02  # that records wait with sync `commit` if no acknowledgement waits for them
+LINGER_SECONDS: Final = 0.1  # that records wait with sync `commit` if no acknowledgement waits for them
 RETRY_SECONDS: Final = 2.0  # between two attempts while the disk takes no records
 
 
@@ -48,7 +48,7 @@ class LogWriter:
         self._commit = 0  # of the records that are being written
         self._waiting: list[asyncio.Future[None]] = []  # for records in the appender
         self._writing: list[asyncio.Future[None]] = []  # for records that are being written
-        self._failed: list[bytes] = []  # blocks that the disk did not take
+        self._failed: list[tuple[bytes, bytes]] = []  # blocks that the disk did not take
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -141,7 +141,7 @@ class LogWriter:
                 self.tap.is_full = True
         else:
             appender.is_stopped = True
-            appender.lost += sum(header.records for block in failure.blocks if (header := read_header(block)))
+            appender.lost += sum(header.records for start, _ in failure.blocks if (header := read_header(start)))
             self._failed = []
             self._give_up(failure.error)
         self._retry = self._loop.call_later(RETRY_SECONDS, self._try_again)

@@ -23,8 +23,12 @@ class Selection:
         for topic_filter in exclude:
             self._exclude.set(topic_filter, True)
         self._known: dict[bytes, bool] = {}
+        self._last = b""  # the topic of the last call: many publishers repeat their topic
+        self._has_last = False
 
     def has(self, topic: bytes) -> bool:
+        if topic == self._last:
+            return self._has_last
         known = self._known.get(topic)
         if known is None:
             known = len(self._filters.match(topic)) > 0 and len(self._exclude.match(topic)) == 0
@@ -32,4 +36,6 @@ class Selection:
                 if len(self._known) >= TOPICS_MAX:
                     self._known.clear()
                 self._known[topic] = known
+        self._last = topic
+        self._has_last = known
         return known

@@ -8,7 +8,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.codec.runs import Run
 from broker.event_log.appender import Appender
-from broker.event_log.block import NO_EXPIRY, RETAIN_FLAG, encode_extra
+from broker.event_log.block import NO_EXPIRY, NOBODY, RETAIN_FLAG, encode_extra
 from broker.event_log.selection import Selection
 from broker.hooks import Tap
 from broker.message import NEVER, Message
@@ -44,6 +44,8 @@ class LogTap(Tap):
         self._waits = waits
         self._now = -1.0
         self._held: dict[Publisher, None] = {}
+        self._client: Output | None = None  # of the last message: many clients send several in succession
+        self._names = NOBODY
 
     def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
         if not self.keeps(message.topic):
@@ -56,9 +58,8 @@ class LogTap(Tap):
         if message.properties or message.expires_at != NEVER:
             expiry = NO_EXPIRY if message.expires_at == NEVER else max(0, round(message.expires_at - now))
             extra = encode_extra(expiry, message.properties)
-        user_name = publisher.username if isinstance(publisher, Output) else ""
         flags = message.qos | RETAIN_FLAG if message.retain else message.qos
-        appender.append(message.topic, message.payload, flags, (message.client_id, user_name, ""), extra)
+        appender.append(message.topic, message.payload, flags, self._names_of(message.client_id, publisher), extra)
         if publisher is not None:
             if message.qos and (self._waits or self.is_full) and appender.commit == 0 and not appender.is_stopped:
                 appender.commit = self._broker.commits.begin()
@@ -73,12 +74,19 @@ class LogTap(Tap):
         if now != self._now:
             self._now = now
             appender.set_time(self._wall_ns())
-        user_name = publisher.username if isinstance(publisher, Output) else ""
-        appender.append_run(
-            run.topic, run.encoded(run.version), run.count, run.payload_size, (run.client_id, user_name, "")
-        )
+        names = self._names_of(run.client_id, publisher)
+        appender.append_run(run.topic, run.encoded(run.version), run.count, run.payload_size, names)
         if publisher is not None and appender.bytes >= WAITING_BYTES_MAX:
             self._hold(publisher)
+
+    def _names_of(self, client_id: str, publisher: Publisher | None) -> tuple[str, str, str]:
+        """Client id, user name and origin. Those of a connection stay."""
+        if not isinstance(publisher, Output):
+            return client_id, "", ""
+        if publisher is not self._client:
+            self._client = publisher
+            self._names = client_id, publisher.username, ""
+        return self._names
 
     def keeps(self, topic: bytes) -> bool:
         return self._selection.has(topic) or self.is_forced

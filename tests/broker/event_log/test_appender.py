@@ -38,9 +38,10 @@ def test_nothing_waits_after_it_was_taken(appender: Appender) -> None:
 
 def test_a_full_block_is_closed_and_is_to_be_written_at_once(appender: Appender) -> None:
     appender.append(b"t", b"", 0, PUBLISHER, b"")
-    assert not appender.is_urgent
+    urgent = [appender.is_urgent]
     appender.append(b"t", bytes(BLOCK_BYTES), 0, PUBLISHER, b"")
-    assert appender.is_urgent
+    urgent.append(appender.is_urgent)
+    assert urgent == [False, True]
     appender.append(b"t", b"", 0, PUBLISHER, b"")
     assert times(appender.take()) == [(0, 2), (0, 1)]
 

@@ -60,9 +60,29 @@ def test_a_block_that_was_cut_is_not_whole(size: int) -> None:
 def test_the_size_of_a_builder_is_that_of_its_block() -> None:
     builder = BlockBuilder()
     builder.add(b"topic", b"x" * 100, 0, PUBLISHER, encode_extra(1, b"p"), TIME)
+    builder.add(b"topic", b"x" * 100, 0, PUBLISHER, encode_extra(1, b"p"), TIME)
+    builder.add(b"other", b"", 0, ("", "ü", ""), encode_extra(1, b"p"), TIME)
     size = builder.size
     assert len(builder.take(0)) == size
-    assert (builder.records, builder.size) == (0, HEADER_BYTES)
+
+
+def test_records_that_differ_in_their_content_only_share_a_section() -> None:
+    builder = BlockBuilder()
+    for payload in (b"one", b"two", b"six"):
+        builder.add(b"t", payload, 1, PUBLISHER, b"", TIME)
+    for number, (topic, payload, flags, extra, time_ns) in enumerate(
+        [
+            (b"u", b"one", 1, b"", TIME),
+            (b"u", b"four", 1, b"", TIME),
+            (b"u", b"four", 2, b"", TIME),
+            (b"u", b"four", 2, encode_extra(1, b""), TIME),
+            (b"u", b"four", 2, encode_extra(1, b""), TIME + 1000),
+        ]
+    ):
+        builder.add(topic, payload, flags, PUBLISHER, extra, time_ns)
+        header = read_header(builder.take(0)) if number == 4 else None
+    assert header is not None
+    assert (header.records, header.sections, header.extras) == (8, 6, 1)
 
 
 def test_a_record_that_is_too_late_for_its_block_is_not_taken() -> None:
