@@ -11,8 +11,8 @@ from typing import Final
 from broker.event_log.pb import event_log_pb2 as pb
 from pipeline.client import NodeClient
 from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, PipelineError
-from pipeline.offsets import NodeState
-from pipeline.options import Connection
+from pipeline.offsets import NodeState, Offsets, resolve
+from pipeline.options import Connection, Position
 
 DESCRIBE_SECONDS: Final = 3.0
 ASKED_AT_ONCE: Final = 32
@@ -159,3 +159,13 @@ def _addresses(answer: pb.LogDescription | NodeError) -> Iterable[str]:
     if isinstance(answer, pb.LogDescription):
         return (member.api_addr for member in answer.members if member.api_addr)
     return ()
+
+
+def find_position(which: str, position: Position, cluster: Cluster, members: Members) -> Offsets:
+    """What `startingOffsets`, `startingTimestamp` or the same of `ending` say of the nodes. Raises PipelineError."""
+    found = {}
+    if position.time_ns is not None:
+        found = {
+            node: cluster.client(state).find(state.log_id, position.time_ns) for node, state in members.nodes.items()
+        }
+    return resolve(f"{which}Offsets", position, members.nodes, found)

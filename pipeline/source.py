@@ -23,10 +23,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pipeline.client import NodeClient
-from pipeline.cluster import ASK_AGAIN_SECONDS, Cluster, Members
+from pipeline.cluster import ASK_AGAIN_SECONDS, Cluster, Members, find_position
 from pipeline.errors import NodeAway, OutOfRange, PipelineError, WrongLog
 from pipeline.frames import Frames
-from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data, resolve
+from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data
 from pipeline.options import LATEST, Position, ReadOptions, read_batch_options, read_stream_options
 from pipeline.planning import Range, plan_end, ranges, split
 from pipeline.schema import ARROW_SCHEMA, READ_SCHEMA
@@ -119,16 +119,6 @@ class MqttReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one empty partition of no partitions.
         return read_range(partition.range, self._options) if isinstance(partition, RangePartition) else iter(())
-
-
-def find_position(which: str, position: Position, cluster: Cluster, members: Members) -> Offsets:
-    """What `startingOffsets`, `startingTimestamp` or the same of `ending` say of the nodes. Raises PipelineError."""
-    found = {}
-    if position.time_ns is not None:
-        found = {
-            node: cluster.client(state).find(state.log_id, position.time_ns) for node, state in members.nodes.items()
-        }
-    return resolve(f"{which}Offsets", position, members.nodes, found)
 
 
 class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -187,6 +187,7 @@ PIPELINE_MAY_IMPORT: Final = (
     "broker.event_log.block",
     "broker.event_log.pb",
     "broker.event_log.records",
+    "broker.event_log.selection",
     "broker.config.durations",
 )
 

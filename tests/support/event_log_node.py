@@ -117,13 +117,21 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
 
     def Describe(self, request: pb.DescribeLogRequest, context: Any) -> pb.LogDescription:
         self._begin(context)
+        headers = [_header(block) for block in self._blocks]
         return pb.LogDescription(
             node=self.node,
             log_id=self.log_id,
             first_offset=self._first,
             next_offset=self._next,
+            first_time_ns=headers[0].time_ns if headers else 0,
+            last_time_ns=headers[-1].last_time_ns if headers else 0,
             bytes=self.log_bytes,
+            holds=[
+                pb.LogHold(group=group, query=query, offset=offset, held_at_ns=TIME)
+                for (group, query), offset in self.held.items()
+            ],
             members=self.members,
+            now_ns=TIME + 61 * SECOND,
         )
 
     def Read(self, request: pb.ReadLogRequest, context: Any) -> pb.ReadLogResponse:

@@ -1,0 +1,53 @@
+"""The command `gmqttctl`: the event logs of a federation, and the pipelines that read them.
+
+Each group of commands is a module that is imported when it is used: `gmqttctl log` works without Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, Final
+
+import click
+
+from pipeline.errors import PipelineError
+
+EXIT_FAILED: Final = 1
+
+# Name of the command -> where it is, and its line in the help.
+COMMANDS: Final = {
+    "log": ("pipeline.log_commands:log", "Look at event logs, follow and export them."),
+}
+
+
+class Commands(click.Group):
+    """Imports a command when it is used. An error of a pipeline is one line."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        place = COMMANDS.get(name)
+        if place is None:
+            return None
+        module, attribute = place[0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(context)])
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except PipelineError as error:
+            click.echo(f"gmqttctl: {error}", err=True)
+            sys.exit(EXIT_FAILED)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gmqttd", prog_name="gmqttctl", message="%(prog)s %(version)s")
+def main() -> None:
+    """Event logs of a federation, and pipelines that read them."""

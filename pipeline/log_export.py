@@ -1,0 +1,244 @@
+"""The event logs of all nodes into one file: `gmqttctl log export`.
+
+While it is made, parts and a plan stand in the folder FILE.parts. An export that is run again with the same options goes on
+behind the last part. Records stand in the order of nodes and offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from broker.event_log.records import records
+from broker.event_log.selection import Selection
+from pipeline.client import NodeClient
+from pipeline.cluster import Cluster, Members, find_position
+from pipeline.errors import OptionError, PipelineError
+from pipeline.log_text import record_fields
+from pipeline.options import ReadOptions
+from pipeline.planning import Range, ranges
+
+JSON_LINES: Final = "jsonl"
+PARQUET: Final = "parquet"
+FORMATS: Final = (JSON_LINES, PARQUET)
+PLAN_FILE: Final = "plan.json"
+PLAN_VERSION: Final = 1
+PART_BYTES: Final = 64 << 20  # of blocks; a part is what an export that is stopped does again
+READ_PATIENCE_SECONDS: Final = 60.0  # a node may be restarted meanwhile
+MERGED_ROWS: Final = 131_072  # of a row group of Parquet
+
+
+class PartWriter(Protocol):
+    """Writes the records of one part."""
+
+    def write(self, blocks: bytes, start: int, end: int) -> None:
+        """The wanted records of start <= offset < end."""
+
+    def close(self) -> None: ...
+
+
+class JsonLinesWriter:
+    """One JSON object a line."""
+
+    def __init__(self, path: Path, wanted: Range, topics: Sequence[str]) -> None:
+        self._file = path.open("w", encoding="utf-8")
+        self._range = wanted
+        self._selection = Selection([topic.encode() for topic in topics]) if topics else None
+
+    def write(self, blocks: bytes, start: int, end: int) -> None:
+        for record in records(blocks):
+            if start <= record.offset < end and (self._selection is None or self._selection.has(record.topic.encode())):
+                fields = record_fields(self._range.node, self._range.log_id, record)
+                self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ParquetWriter:
+    """The columns of the data source, compressed with zstd."""
+
+    def __init__(self, path: Path, wanted: Range, topics: Sequence[str]) -> None:
+        from pyarrow import parquet
+
+        from pipeline.frames import Frames
+        from pipeline.schema import ARROW_SCHEMA
+
+        self._frames = Frames(wanted.node, wanted.log_id, topics, include_pipeline=True)
+        self._writer = parquet.ParquetWriter(path, ARROW_SCHEMA, compression="zstd")
+
+    def write(self, blocks: bytes, start: int, end: int) -> None:
+        for batch in self._frames.decode(blocks, start, end):
+            self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def merge_json_lines(parts: Sequence[Path], path: Path) -> None:
+    with path.open("wb") as merged:
+        for part in parts:
+            with part.open("rb") as file:
+                shutil.copyfileobj(file, merged, 1 << 20)
+
+
+def merge_parquet(parts: Sequence[Path], path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    from pipeline.schema import ARROW_SCHEMA
+
+    with parquet.ParquetWriter(path, ARROW_SCHEMA, compression="zstd") as merged:
+        waiting: list[Any] = []
+        rows = 0
+        for part in parts:
+            for batch in parquet.ParquetFile(part).iter_batches(MERGED_ROWS):
+                waiting.append(batch)
+                rows += len(batch)
+                if rows >= MERGED_ROWS:
+                    merged.write_table(pyarrow.Table.from_batches(waiting, ARROW_SCHEMA))
+                    waiting, rows = [], 0
+        if waiting:
+            merged.write_table(pyarrow.Table.from_batches(waiting, ARROW_SCHEMA))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an export has to do. `request` is what the user asked for, to recognize it when it goes on."""
+
+    request: Mapping[str, Any]
+    ranges: tuple[Range, ...]
+
+
+class Export:
+    """`records` is the number of offsets to read, those of left-out topics too; `done` of them are in parts already."""
+
+    def __init__(self, file: Path, file_format: str, request: Mapping[str, Any], options: ReadOptions) -> None:
+        """`request`: the options as the user gave them. Raises PipelineError."""
+        if file.exists():
+            raise OptionError("FILE", file, "exists; name another file, or remove it")
+        if file_format == PARQUET:
+            _check_parquet()
+        self._file = file
+        self._format = file_format
+        self._options = options
+        self._parts = file.with_name(file.name + ".parts")
+        self._cluster = Cluster(options.connection)
+        try:
+            members = self._cluster.ask()
+            self.plan = self._find_plan({**request, "format": file_format}, members)
+        finally:
+            self._cluster.close()
+        self.records = sum(len(wanted) for wanted in self.plan.ranges)
+        self.done = sum(self._end_of_parts(index) - wanted.start for index, wanted in enumerate(self.plan.ranges))
+
+    def run(self, progress: Callable[[int], None]) -> None:
+        """Write the file. `progress` is told numbers of records that were read. Raises PipelineError, OSError."""
+        for index, wanted in enumerate(self.plan.ranges):
+            with NodeClient(wanted.address, self._options.connection, wanted.node, READ_PATIENCE_SECONDS) as client:
+                while (start := self._end_of_parts(index)) < wanted.end:
+                    self._write_part(client, index, wanted, start, progress)
+        partial = self._file.with_name(self._file.name + ".partial")
+        merge = merge_parquet if self._format == PARQUET else merge_json_lines
+        merge([path for index in range(len(self.plan.ranges)) for path, _ in self._parts_of(index)], partial)
+        _sync(partial)
+        partial.rename(self._file)
+        shutil.rmtree(self._parts)
+
+    # --- the plan ---
+
+    def _find_plan(self, request: Mapping[str, Any], members: Members) -> Plan:
+        path = self._parts / PLAN_FILE
+        if not path.exists():
+            plan = self._make_plan(request, members)
+            self._parts.mkdir(parents=True, exist_ok=True)
+            content = {"version": PLAN_VERSION, "request": request, "ranges": [asdict(one) for one in plan.ranges]}
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(content, indent=1))
+            _sync(partial)
+            partial.rename(path)
+            return plan
+        content = json.loads(path.read_text())
+        if content["version"] != PLAN_VERSION or content["request"] != request:
+            begun = " ".join(f"{name}={value}" for name, value in content["request"].items() if value)
+            raise PipelineError(
+                f"{self._parts} has an export that was begun with {begun}; give the same options, or remove the folder"
+            )
+        return Plan(request, tuple(self._known_range(found, members) for found in content["ranges"]))
+
+    def _make_plan(self, request: Mapping[str, Any], members: Members) -> Plan:
+        members.check(self._options.allow_partial, needs_all=True)
+        start = find_position("starting", self._options.start, self._cluster, members)
+        end = find_position("ending", self._options.end, self._cluster, members)
+        return Plan(request, tuple(ranges(start, end, members.nodes)))
+
+    def _known_range(self, found: Mapping[str, Any], members: Members) -> Range:
+        """A range of the plan, at the address that its node has now."""
+        wanted = Range(**found)
+        state = members.nodes.get(wanted.node)
+        if state is None:
+            raise PipelineError(f"node {wanted.node} does not answer; run the export again when it does")
+        if state.log_id != wanted.log_id:
+            raise PipelineError(
+                f"node {wanted.node} has log {state.log_id} now, the export was begun with {wanted.log_id}: "
+                f"remove {self._parts} to begin anew"
+            )
+        return Range(wanted.node, state.address, wanted.log_id, wanted.start, wanted.end)
+
+    # --- parts ---
+
+    def _parts_of(self, index: int) -> list[tuple[Path, int]]:
+        """The parts of a range in order, and the offset behind each."""
+        found = []
+        at = self.plan.ranges[index].start
+        for path in sorted(self._parts.glob(f"{index:06d}-*.{self._format}")):
+            _, start, end = path.stem.split("-")
+            if int(start) == at:
+                at = int(end)
+                found.append((path, at))
+        return found
+
+    def _end_of_parts(self, index: int) -> int:
+        parts = self._parts_of(index)
+        return parts[-1][1] if parts else self.plan.ranges[index].start
+
+    def _write_part(
+        self, client: NodeClient, index: int, wanted: Range, start: int, progress: Callable[[int], None]
+    ) -> None:
+        kind = ParquetWriter if self._format == PARQUET else JsonLinesWriter
+        partial = self._parts / "part.partial"
+        writer: PartWriter = kind(partial, wanted, self._options.topics)
+        end = start
+        size = 0
+        try:
+            for asked, following, blocks in client.read(wanted.log_id, start, wanted.end, self._options.topics):
+                end = min(following, wanted.end)
+                writer.write(blocks, asked, end)
+                progress(end - asked)
+                size += len(blocks)
+                if size >= PART_BYTES:
+                    break
+        finally:
+            writer.close()
+        _sync(partial)
+        partial.rename(self._parts / f"{index:06d}-{start:020d}-{end:020d}.{self._format}")
+
+
+def _check_parquet() -> None:
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        raise PipelineError("Parquet needs pyarrow, which is not installed: pip install 'gmqttd[pipeline]'") from None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
