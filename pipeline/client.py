@@ -131,18 +131,24 @@ class NodeClient:
 
     def stage(self, request: pb.StageRequest) -> int:
         """Keep rows on disk; how many of the partition and attempt there are. Raises NodeError."""
-        return int(self._call(self._sink.Stage, request).rows)
+        return int(self._publish(self._sink.Stage, request).rows)
 
     def commit(self, request: pb.CommitRequest) -> pb.CommitResponse:
         """Publish what was staged, once. Raises NodeError."""
-        found: pb.CommitResponse = self._call(self._sink.Commit, request, COMMIT_SECONDS)
+        found: pb.CommitResponse = self._publish(self._sink.Commit, request, COMMIT_SECONDS)
         return found
 
     def abort(self, query: str, batch: int) -> None:
         """Drop what was staged. Raises NodeError."""
-        self._call(self._sink.Abort, pb.AbortRequest(query=query, batch=batch))
+        self._publish(self._sink.Abort, pb.AbortRequest(query=query, batch=batch))
 
     # --- requests ---
+
+    def _publish(self, method: Any, request: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        try:
+            return self._call(method, request, seconds)
+        except (WrongLog, OutOfRange) as error:  # the same codes have another meaning there
+            raise NodeError(self.node, error.text) from error
 
     def _begin(self, method: Any, request: Any, seconds: float = ANSWER_SECONDS) -> Any:
         return method.future(request, timeout=seconds, metadata=self._metadata)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
 from broker.event_log.pb import event_log_pb2 as pb
 from pipeline.client import NodeClient
-from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, PipelineError
+from pipeline.errors import NoAnswer, NodeAway, NodeError, NoEventLog, PipelineError
 from pipeline.offsets import NodeState, Offsets, resolve
 from pipeline.options import Connection, Position
 
@@ -127,12 +127,29 @@ class Cluster:
         if not members.nodes:
             if not self._known:
                 faults = "; ".join(str(answer) for answer in answers.values())
-                raise OptionError("servers", ", ".join(self._connection.servers), f"leads to no event log: {faults}")
+                raise NoAnswer("servers", ", ".join(self._connection.servers), f"leads to no event log: {faults}")
             members.away = {node: str(answers[address]) for node, address in self._known.items()}
         self._known.update((node, state.address) for node, state in members.nodes.items())
         self._members = members
         self._asked_at = time.monotonic()
         return members
+
+    def wait_for(self, names: Set[str], seconds: float) -> Members:
+        """The members, once these nodes answer. Raises NodeAway after `seconds`."""
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                members = self.ask()
+            except NoAnswer as error:
+                missing, reason = min(names), str(error)
+            else:
+                if names <= members.nodes.keys():
+                    return members
+                missing = min(names - members.nodes.keys())
+                reason = members.away.get(missing, f"members that answer are {', '.join(sorted(members.nodes))}")
+            if time.monotonic() >= until:
+                raise NodeAway(missing, f"is needed, and did not answer for {seconds:g} s: {reason}")
+            time.sleep(ASK_AGAIN_SECONDS)
 
     def _describe(self, address: str) -> pb.LogDescription | NodeError:
         until, fault = self._away.get(address, (0.0, None))

@@ -14,6 +14,10 @@ class OptionError(PipelineError):
         super().__init__(f'option {name}: "{value}" {reason}')
 
 
+class NoAnswer(OptionError):
+    """None of `servers` answers."""
+
+
 class DataLoss(PipelineError):
     """Records that the query did not read are gone, and failOnDataLoss is true."""
 

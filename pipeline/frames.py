@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from broker.errors import MqttError
 from broker.event_log.block import RETAIN_FLAG
 from broker.event_log.records import Extra, decode_extra
+from broker.event_log.staged_rows import MARKER
 from broker.routing.trie import Trie
-from pipeline.schema import ARROW_SCHEMA, PIPELINE_PROPERTY, USER_PROPERTIES
+from pipeline.schema import ARROW_SCHEMA, USER_PROPERTIES
 from pipeline.sections import BlockFault, Integers, Sections, binary_at, read_sections, spans
 
 ROWS_MAX: Final = 32_768
@@ -68,7 +69,9 @@ class Frames:
                 sections.keep(wanted[sections.topic])
             extras = _Extras(sections)
             if not self._include_pipeline:
-                sections.keep(~extras.is_of_pipeline[sections.extra])
+                # A client may send the marker, too; the node's own publishes have no client id.
+                has_client = pc.binary_length(sections.publishers).to_numpy()[0::3] > 0
+                sections.keep(~extras.has_marker[sections.extra] | has_client[sections.publisher])
             if len(sections):
                 yield from self._batches(blocks, sections, extras)
         except (BlockFault, MqttError, pa.ArrowInvalid, UnicodeDecodeError) as error:
@@ -165,11 +168,8 @@ class _Extras:
         decoded: list[Extra | None] = [None] * (len(sections.extras) + 1)
         for index, extra in zip(used.tolist(), sections.extras.take(pa.array(used)).to_pylist(), strict=True):
             decoded[index] = decode_extra(extra)
-        self.is_of_pipeline = np.array(
-            [
-                extra is not None and any(key == PIPELINE_PROPERTY for key, _ in extra.user_properties)
-                for extra in decoded
-            ],
+        self.has_marker = np.array(
+            [extra is not None and any(key == MARKER for key, _ in extra.user_properties) for extra in decoded],
             np.bool_,
         )
         self._is_empty = not len(used)

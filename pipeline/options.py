@@ -6,6 +6,7 @@ Names ignore case. A name or a value that is not right is an OptionError that na
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +23,10 @@ LATEST: Final = "latest"
 JSON_EARLIEST: Final = -2
 JSON_LATEST: Final = -1
 
+# As a node takes the name of a query.
+JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+JOB_ID_FORM: Final = "1 to 128 letters, digits, dots, underscores and hyphens, the first a letter or digit"
+
 CONNECTION_NAMES: Final = ("servers", "token", "tls", "tlsCaFile", "tlsCertFile", "tlsKeyFile")
 READ_NAMES: Final = (
     "topics",
@@ -34,8 +39,8 @@ READ_NAMES: Final = (
 )
 BATCH_NAMES: Final = ("endingOffsets", "endingTimestamp")
 STREAM_NAMES: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "maxNodeSkew", "groupId", "queryName")
-SINK_NAMES: Final = ("node", "jobId")
-SINK_STREAM_NAMES: Final = ("checkpointLocation", "path", "queryName")  # Spark's own, which it hands to sinks as well
+SINK_NAMES: Final = ("node", "jobId", "batchId")
+SINK_STREAM_NAMES: Final = ("checkpointLocation", "queryName")  # Spark's own, which it hands to sinks as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +96,17 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """node    name of the node that publishes; "" for the first of `servers`
-    job_id  names a batch write, so that a second run of it publishes nothing twice; "" for a stream
+    """node        name of the node that publishes; "" for the first one of `servers` that answers
+    job_id      names a batch write, so that a second run of it publishes nothing twice; "" for a stream
+    batch_id    of a batch write; rising for one job_id
+    checkpoint  folder of a stream's checkpoint, as given; "" for a batch
     """
 
     connection: Connection
     node: str
     job_id: str
+    batch_id: int
+    checkpoint: str
 
 
 def read_batch_options(options: Mapping[str, str]) -> ReadOptions:
@@ -135,13 +144,20 @@ def sink_options(options: Mapping[str, str], is_stream: bool) -> SinkOptions:
     given = _Given(options)
     given.check_names((*CONNECTION_NAMES, *SINK_NAMES, *(SINK_STREAM_NAMES if is_stream else ())), {})
     job_id = given.text("jobId")
-    if is_stream and job_id:
-        raise OptionError("jobId", job_id, "is of batch writes only: a stream has the id of its query")
-    if not is_stream and not job_id:
+    if is_stream:
+        for name in ("jobId", "batchId"):
+            if given.text(name):
+                raise OptionError(name, given.text(name), "is of batch writes only: a stream has the ids of its query")
+    elif not JOB_ID.fullmatch(job_id):
         raise OptionError(
-            "jobId", job_id, "is empty: name this write, so that a second run of it publishes nothing twice"
+            "jobId",
+            job_id,
+            f"does not name this write, so that a second run of it publishes nothing twice: {JOB_ID_FORM}",
         )
-    return SinkOptions(given.connection(), given.text("node"), job_id)
+    batch_id = given.text("batchId") or "0"
+    if not (batch_id.isascii() and batch_id.isdigit()):
+        raise OptionError("batchId", batch_id, "is not a whole number of at least 0")
+    return SinkOptions(given.connection(), given.text("node"), job_id, int(batch_id), given.text("checkpointLocation"))
 
 
 class _Given:

@@ -6,9 +6,6 @@ from typing import Final
 
 import pyarrow as pa
 
-# User property of what a pipeline published, `QUERY/BATCH/ROW`. The source leaves such records out unless asked.
-PIPELINE_PROPERTY: Final = "gmqttd-pipeline"
-
 # time in Unix nanoseconds, `ts` the same instant in microseconds, expiry in seconds. What a publisher did not give is NULL.
 READ_SCHEMA: Final = """
     node string NOT NULL, log string NOT NULL, offset bigint NOT NULL, time bigint NOT NULL, ts timestamp NOT NULL,

@@ -6,8 +6,7 @@ Planning runs in one Python process, reading in many. A reader that is sent to a
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,13 +22,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pipeline.client import NodeClient
-from pipeline.cluster import ASK_AGAIN_SECONDS, Cluster, Members, find_position
+from pipeline.cluster import Cluster, Members, find_position
 from pipeline.errors import NodeAway, OutOfRange, PipelineError, WrongLog
 from pipeline.frames import Frames
 from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data
-from pipeline.options import LATEST, Position, ReadOptions, read_batch_options, read_stream_options
+from pipeline.options import LATEST, Position, ReadOptions, read_batch_options, read_stream_options, sink_options
 from pipeline.planning import Range, plan_end, ranges, split
 from pipeline.schema import ARROW_SCHEMA, READ_SCHEMA
+from pipeline.sink import MqttStreamWriter, MqttWriter
 
 NAME: Final = "mqtt"
 READ_PATIENCE_SECONDS: Final = 60.0  # a task waits for a node that is restarted
@@ -50,6 +50,16 @@ class MqttDataSource(DataSource):
     def reader(self, schema: StructType) -> MqttReader:
         check_schema(schema)
         return MqttReader(read_batch_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> MqttWriter:
+        if overwrite:
+            raise PipelineError('messages cannot be overwritten; write them with mode("append")')
+        return MqttWriter(sink_options(self.options, is_stream=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> MqttStreamWriter:
+        if overwrite:
+            raise PipelineError('messages cannot be overwritten; the sink has outputMode("append") and ("update") only')
+        return MqttStreamWriter(sink_options(self.options, is_stream=True), schema)
 
     def streamReader(self, schema: StructType) -> MqttStreamReader:
         check_schema(schema)
@@ -220,23 +230,12 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         first, last = decode_offsets(start), decode_offsets(end)
         moved = {node: first[node] for node in last if node in first and first[node] != last[node]}
-        members = self._wait_for(moved.keys())
+        if not moved:
+            return []
+        members = self._cluster.wait_for(moved.keys(), READ_PATIENCE_SECONDS)
         nodes = {node: members.nodes[node] for node in moved}
         begin = go_on(moved, nodes, (), self._options.fail_on_data_loss)
         return [RangePartition(each) for each in split(ranges(begin, last, nodes), self._options.min_partitions)]
-
-    def _wait_for(self, moved: Set[str]) -> Members:
-        """The members, once all nodes of a batch that was begun answer. Raises NodeAway after READ_PATIENCE_SECONDS."""
-        until = time.monotonic() + READ_PATIENCE_SECONDS
-        while True:
-            members = self._cluster.ask()
-            missing = sorted(moved - members.nodes.keys())
-            if not missing:
-                return members
-            if time.monotonic() > until:
-                reason = members.away.get(missing[0], "it is no member")
-                raise NodeAway(missing[0], f"has records of the batch that was begun, and is away: {reason}")
-            time.sleep(ASK_AGAIN_SECONDS)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)

@@ -188,6 +188,7 @@ PIPELINE_MAY_IMPORT: Final = (
     "broker.event_log.pb",
     "broker.event_log.records",
     "broker.event_log.selection",
+    "broker.event_log.staged_rows",
     "broker.config.durations",
 )
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from broker.codec.properties import encode_publish_properties
 from broker.event_log.block import CHECKED_FROM, NO_EXPIRY, BlockBuilder, encode_extra
 from broker.event_log.records import records
+from broker.event_log.staged_rows import MARKER
 from broker.routing.trie import Trie
 from pipeline.frames import FrameFault, Frames
-from pipeline.schema import ARROW_SCHEMA, PIPELINE_PROPERTY
+from pipeline.schema import ARROW_SCHEMA
 
 TIME = 1_700_000_000_123_456_789
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,7 +26,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 texts = st.text(st.characters(exclude_characters="+#\0", exclude_categories=["Cs"]), min_size=1, max_size=6)
 topics = st.one_of(st.sampled_from(["a/b", "a/c", "b", "$SYS/x"]), texts)
 publishers = st.tuples(st.sampled_from(["", "c1", "ü"]), st.sampled_from(["", "u"]), st.sampled_from(["", "up"]))
-pairs = st.lists(st.tuples(st.sampled_from(["k", PIPELINE_PROPERTY]), texts), max_size=2)
+pairs = st.lists(st.tuples(st.sampled_from(["k", MARKER]), texts), max_size=2)
 extras = st.one_of(
     st.just(b""),
     st.builds(
@@ -95,7 +96,7 @@ def naive(data: bytes, start: int, end: int, filters: Sequence[str], include_pip
         for record in records(data)
         if start <= record.offset < end
         and trie.match(record.topic.encode())
-        and (include_pipeline or all(key != PIPELINE_PROPERTY for key, _ in record.user_properties))
+        and (include_pipeline or record.client_id or all(key != MARKER for key, _ in record.user_properties))
     ]
 
 

@@ -135,7 +135,7 @@ def test_bad_options_of_a_stream_are_named(options: dict[str, str], text: str) -
 
 def test_a_batch_write_needs_a_job_id() -> None:
     assert sink_options({**SERVERS, "jobId": "j", "node": "n1"}, is_stream=False).job_id == "j"
-    with pytest.raises(OptionError, match=r"option jobId: .* name this write"):
+    with pytest.raises(OptionError, match=r"option jobId: .* does not name this write"):
         sink_options(SERVERS, is_stream=False)
     with pytest.raises(OptionError, match=r"option jobId: .* batch writes only"):
         sink_options({**SERVERS, "jobId": "j"}, is_stream=True)

@@ -12,10 +12,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from broker.codec.properties import encode_publish_properties
 from broker.event_log.block import NO_EXPIRY, encode_extra
+from broker.event_log.staged_rows import MARKER
 from event_log_node import SECOND, TIME, EventLogNode, become_members, event_log_nodes
 from pipeline.errors import DataLoss, OptionError, PipelineError
 from pipeline.options import read_batch_options, read_stream_options
-from pipeline.schema import PIPELINE_PROPERTY
 from pipeline.source import MqttReader, MqttStreamReader
 
 Rows = dict[str, list[int]]  # node -> offsets, or payloads as numbers
@@ -109,11 +109,12 @@ def test_topics_are_filtered_by_node_and_reader() -> None:
 
 def test_messages_of_a_pipeline_are_left_out_unless_asked_for() -> None:
     with event_log_nodes("n1") as (a,):
-        marker = encode_extra(NO_EXPIRY, encode_publish_properties(user_properties=[(PIPELINE_PROPERTY, "q/0/0")]))
-        a.append(("t", b"0"), ("t", b"1"), extra=marker)
+        marker = encode_extra(NO_EXPIRY, encode_publish_properties(user_properties=[(MARKER, "q/0/0")]))
+        a.append(("t", b"0"), ("t", b"1"), extra=marker, client_id="")
         a.append(("t", b"2"))
-        assert batch(a) == {"n1": [2]}
-        assert batch(a, includePipeline="true") == {"n1": [0, 1, 2]}
+        a.append(("t", b"3"), extra=marker, client_id="a client that sends the marker")
+        assert batch(a) == {"n1": [2, 3]}
+        assert batch(a, includePipeline="true") == {"n1": [0, 1, 2, 3]}
 
 
 def test_a_batch_needs_all_members_unless_it_may_be_partial() -> None:

@@ -33,7 +33,8 @@ Row = tuple[str, bytes]
 class EventLogNode(EventLogServicer, EventLogSinkServicer):
     """held   (group, query) -> offset
     reads  requests of Read, in order; `second_read` is set by the second one
-    fail   status codes that the next calls fail with
+    fail   status codes that the next calls fail with; fail_commits: the next calls of Commit
+    published  (query, batch) -> rows
     """
 
     def __init__(self, node: str) -> None:
@@ -45,6 +46,7 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
         self.second_read = Event()
         self.metadata: list[dict[str, str]] = []
         self.fail: list[grpc.StatusCode] = []
+        self.fail_commits: list[grpc.StatusCode] = []
         self.staged: dict[tuple[str, int], dict[tuple[int, int], list[pb.SinkRow]]] = {}
         self.published: dict[tuple[str, int], list[tuple[str, bytes, int, bool, list[tuple[str, str]]]]] = {}
         self._blocks: list[bytes] = []
@@ -191,8 +193,11 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
 
     def Commit(self, request: pb.CommitRequest, context: Any) -> pb.CommitResponse:
         self._begin(context)
+        if self.fail_commits:
+            context.abort(self.fail_commits.pop(0), "as the test wants it")
         key = (request.query, request.batch)
         if key in self.published:
+            self.staged.pop(key, None)
             return pb.CommitResponse(rows=len(self.published[key]), was_committed=True)
         staged = self.staged.pop(key, {})
         rows = []
