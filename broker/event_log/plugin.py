@@ -42,6 +42,8 @@ class EventLogPlugin(Plugin):
         self.log: EventLog | None = None
         self._turn_end: LogTurnEnd | None = None
         self._sink: Sink | None = None
+        self._log_service: EventLogService | None = None
+        self._sink_service: EventLogSinkService | None = None
 
     async def prepare(self) -> None:
         settings = self.settings
@@ -83,8 +85,10 @@ class EventLogPlugin(Plugin):
             raise StartError(f"{KEY}.dir: {error}") from error
         self._sink = sink
         services = DESCRIPTOR.services_by_name
-        api.register(services["EventLog"], EventLogService(log, self.server.members))
-        api.register(services["EventLogSink"], EventLogSinkService(self.server, sink, api.long_calls))
+        self._log_service = EventLogService(log, self.server.members)
+        api.register(services["EventLog"], self._log_service)
+        self._sink_service = EventLogSinkService(self.server, sink, api.long_calls)
+        api.register(services["EventLogSink"], self._sink_service)
 
     def tags(self) -> dict[str, str]:
         """Where readers find the log of this node."""
@@ -135,6 +139,14 @@ class EventLogPlugin(Plugin):
 
     def lost_messages(self) -> dict[str, int]:
         return {} if self.log is None else {NOT_LOGGED: self.log.appender.lost}
+
+    def refused_input(self) -> dict[str, int]:
+        if self._log_service is None or self._sink_service is None:
+            return {}
+        return {
+            "event_log_reads_refused": self._log_service.answers.refused,
+            "pipeline_rows_refused": self._sink_service.refused,
+        }
 
 
 def log_addr(

@@ -112,10 +112,14 @@ class EventLogService(EventLogServicer):
 
 
 class Answers:
-    """The answers of Read on their way, within ANSWERS_BYTES_MAX. Calls get their turn in the order in which they came."""
+    """The answers of Read on their way, within ANSWERS_BYTES_MAX. Calls get their turn in the order in which they came.
+
+    `refused` counts those that waited too long.
+    """
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.refused = 0
         self._turn = asyncio.Lock()  # wakes its waiters in their order
         self._has_room = asyncio.Event()
 
@@ -127,6 +131,7 @@ class Answers:
                     self._has_room.clear()
                     await self._has_room.wait()
         except TimeoutError:
+            self.refused += 1
             text = f"{self.bytes} bytes of other answers are on their way, and their clients do not take them"
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, text) from None
         self.bytes += size

@@ -233,16 +233,20 @@ class Sink:
 
     async def _look(self) -> None:
         while True:
-            for commit in await self._in_thread(self._staging.unfinished):
-                try:
-                    await self.commit(commit.query, commit.batch, ())
-                except (StagingFault, LogFault, OSError) as error:
+            try:
+                for commit in await self._in_thread(self._staging.unfinished):
+                    await self._go_on(commit)
+                expired = await self._in_thread(self._staging.expire, time.time())
+                if expired:
                     self._log.warning(
-                        "a commit of a pipeline waits", query=commit.query, batch=commit.batch, reason=str(error)
+                        "rows of pipelines were staged and not committed, and are removed", batches=expired
                     )
-            expired = await self._in_thread(self._staging.expire, time.time())
-            if expired:
-                self._log.warning(
-                    "batches of pipelines were staged and not committed; their rows are removed", count=expired
-                )
+            except (StagingFault, OSError) as error:
+                self._log.error("the staged rows of pipelines cannot be looked at", reason=str(error))
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _go_on(self, commit: Commit) -> None:
+        try:
+            await self.commit(commit.query, commit.batch, commit.partitions)
+        except (StagingFault, LogFault, OSError) as error:
+            self._log.warning("a commit of a pipeline waits", query=commit.query, batch=commit.batch, reason=str(error))

@@ -27,15 +27,19 @@ from broker.event_log.staging import QUERY, QUERY_FORM, STAGED_FILES_MAX, Partit
 if TYPE_CHECKING:
     from broker.server.host import Host
 
+ROWS_MAX: Final = 100_000  # of one request
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Result = TypeVar("Result")
 
 
 class EventLogSinkService(EventLogSinkServicer):
+    """`refused` counts calls that met a bound."""
+
     def __init__(self, server: Host, sink: Sink, long_calls: LongCalls) -> None:
         self._server = server
         self._sink = sink
         self._long_calls = long_calls
+        self.refused = 0
 
     async def Stage(self, request: StageRequest, context: object) -> StageResponse:
         query = checked_query(request.query)
@@ -44,35 +48,37 @@ class EventLogSinkService(EventLogSinkServicer):
         frame = await self._long_calls.run(frame_of(request, limits))
         partition = Partition(request.partition, request.attempt, len(request.rows))
         staging = self._sink.stage(query, request.batch, partition, request.position, frame)
-        return StageResponse(rows=await answer(staging))
+        return StageResponse(rows=await self._answer(staging))
 
     async def Commit(self, request: CommitRequest, context: object) -> CommitResponse:
         query = checked_query(request.query)
-        rows, was_committed = await answer(self._sink.commit(query, request.batch, checked_partitions(request)))
+        rows, was_committed = await self._answer(self._sink.commit(query, request.batch, checked_partitions(request)))
         return CommitResponse(rows=rows, was_committed=was_committed)
 
     async def Abort(self, request: AbortRequest, context: object) -> AbortResponse:
-        await answer(self._sink.abort(checked_query(request.query), request.batch))
+        await self._answer(self._sink.abort(checked_query(request.query), request.batch))
         return AbortResponse()
 
-
-async def answer(call: Awaitable[Result]) -> Result:
-    """The result of a call of the sink. Raises ApiError."""
-    try:
-        return await call
-    except StagingFull as fault:
-        raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(fault)) from None
-    except StagingFault as fault:
-        raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(fault)) from None
-    except LogFault as fault:
-        raise ApiError(grpc.StatusCode.UNAVAILABLE, str(fault)) from None
-    except OSError as error:
-        code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.errno in NO_SPACE else grpc.StatusCode.UNAVAILABLE
-        raise ApiError(code, f"the folder of the event log cannot be written: {error.strerror}") from error
+    async def _answer(self, call: Awaitable[Result]) -> Result:
+        """The result of a call of the sink. Raises ApiError."""
+        try:
+            return await call
+        except StagingFull as fault:
+            self.refused += 1
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, str(fault)) from None
+        except StagingFault as fault:
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, str(fault)) from None
+        except LogFault as fault:
+            raise ApiError(grpc.StatusCode.UNAVAILABLE, str(fault)) from None
+        except OSError as error:
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.errno in NO_SPACE else grpc.StatusCode.UNAVAILABLE
+            raise ApiError(code, f"the folder of the event log: {error.strerror}") from error
 
 
 def frame_of(request: StageRequest, limits: RowLimits) -> Steps[bytes]:
     """The rows of a request as they are staged. Raises ApiError that names row and field."""
+    if len(request.rows) > ROWS_MAX:
+        raise invalid_argument(f"rows has {len(request.rows)} entries, may have at most {ROWS_MAX}")
     rows: list[bytes] = []
     for index, row in enumerate(request.rows):
         pairs = [(pair.key, pair.value) for pair in row.properties]

@@ -39,7 +39,7 @@ class StagingFault(Exception):
 
 
 class StagingFull(StagingFault):
-    """Too much is staged already."""
+    """As much is staged, or runs, as may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ class Staging:
     def open(self) -> list[Commit]:
         """Find what an earlier process left. Returns the commits that have begun and not ended."""
         self._folder.mkdir(FOLDER_MODE, exist_ok=True)
+        self._files.sync_folder(self._folder.parent)
         for path in sorted(self._folder.glob(f"*/*/*{ROWS_SUFFIX}")):
             self._staged[path] = self._whole_frames(path)
             self.bytes += self._staged[path].size

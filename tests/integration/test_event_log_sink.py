@@ -147,6 +147,11 @@ async def test_wrong_calls_are_refused_by_field_and_value(api: Api) -> None:
         (api.sink.Stage(pb.StageRequest(query="../q")), "INVALID_ARGUMENT", "query is '../q'; it is 1 to 128"),
         (api.sink.Commit(pb.CommitRequest(query="")), "INVALID_ARGUMENT", "query is ''"),
         (
+            api.sink.Stage(pb.StageRequest(query="q", rows=[pb.SinkRow()] * 100_001)),
+            "INVALID_ARGUMENT",
+            "rows has 100001 entries, may have at most 100000",
+        ),
+        (
             api.sink.Commit(pb.CommitRequest(query="q", batch=1, partitions=[staged, wrong])),
             "INVALID_ARGUMENT",
             "partitions names partition 0 twice",
@@ -216,6 +221,15 @@ async def test_a_node_stops_in_the_middle_of_a_commit(node: tuple[Node, str], ap
     await node[0].start()
     assert (await api.sink.Commit(request, wait_for_ready=True)).rows == 20_000
     assert await api.markers() == [f"q/1/{row}" for row in range(20_000)]
+
+
+async def test_a_damaged_commit_is_named_at_the_start(node: tuple[Node, str], api: Api) -> None:
+    await api.stage(1, numbered(2))
+    await node[0].stop()
+    (node[0].directory / "event_log" / "staged" / "q" / "1" / "commit.json").write_text("{")
+    node[0].spawn()
+    assert await node[0].wait_ended() == 1
+    assert "plugins.event_log.dir: event_log/staged/q/1/commit.json is damaged" in node[0].log()
 
 
 async def test_members_tell_where_each_others_logs_are(nodes: Nodes) -> None:
