@@ -1,0 +1,1 @@
+"""The jobs; each module registers its pipeline (pipeline/registry.py)."""

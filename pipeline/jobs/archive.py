@@ -1,0 +1,55 @@
+"""Messages to Parquet by date and node, each once by (node, log, offset).
+
+Spark's sink log in `_spark_metadata` says which files count. Files of a batch that was cut off lie beside them: read the
+folder through `read_archive`, or what `compact` publishes, never by its listing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.registry import Context, Option, Query, streams
+from pipeline.schema import ARROW_SCHEMA, READ_SCHEMA
+
+FOLDER: Final = "archive"
+COLUMNS: Final = (*ARROW_SCHEMA.names, "date")
+COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "uncompressed")
+DAY_NS: Final = 86_400_000_000_000
+
+
+@dataclass(frozen=True)
+class ArchiveOptions:
+    compression: Annotated[str, Option("of the Parquet files", words=COMPRESSIONS)] = "zstd"
+
+
+def date_of(time_ns: Column) -> Column:
+    """The date in UTC, whatever the session's time zone is."""
+    return F.date_from_unix_date(F.floor(time_ns / F.lit(DAY_NS)).cast("int"))
+
+
+def archive(messages: DataFrame) -> DataFrame:
+    """The messages and their date."""
+    return messages.withColumn("date", date_of(F.col("time")))
+
+
+def read_archive(spark: SparkSession, folder: str) -> DataFrame:
+    """All archived messages, each once. Names of nodes stay texts."""
+    schema = READ_SCHEMA.replace(" NOT NULL", "") + ", date date"
+    return spark.read.schema(schema).parquet(folder).select(*COLUMNS)
+
+
+@streams("archive", ArchiveOptions)
+def queries(context: Context, options: ArchiveOptions) -> list[Query]:
+    """Messages to Parquet by date and node, each message once."""
+    return [
+        Query(
+            FOLDER,
+            archive(context.stream(FOLDER)),
+            partition_by=("date", "node"),
+            options={"path": context.place(FOLDER), "compression": options.compression},
+        )
+    ]

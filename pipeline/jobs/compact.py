@@ -1,0 +1,162 @@
+"""Makes few large files of the archive's closed dates, in a folder of their own.
+
+The steps for a date, and what a crash after each leaves: (1) read which files Spark's sink log names and the manifest does
+not have: nothing; (2) write them anew, sorted, into a folder with a fresh name: a folder that no manifest names, which the
+next run removes; (3) compare the numbers of rows: the same; (4) sync the files: the same; (5) replace the manifest: the
+date is published. Files of the archive are never changed. Messages that come later for a closed date make a further file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.config.durations import parse_size
+from pipeline.errors import OptionError, PipelineError
+from pipeline.jobs.archive import COLUMNS, COMPRESSIONS, read_archive
+from pipeline.jobs.archive import FOLDER as ARCHIVE
+from pipeline.manifest import CompactedFile, Manifest, publish, read_manifest, sync_files
+from pipeline.registry import Context, Option, works
+from pipeline.schema import READ_SCHEMA
+
+FOLDER: Final = "compacted"
+LOCK: Final = ".lock"
+ORDER: Final = ("node", "log", "offset")
+DATE: Final = "date="
+
+
+@dataclass(frozen=True)
+class CompactOptions:
+    close_after: Annotated[float, Option("a date is closed so long after its end (UTC)", 0.0, is_duration=True)] = (
+        3600.0
+    )
+    file_bytes: Annotated[str, Option("about the size of a file")] = "256MiB"
+    compression: Annotated[str, Option("of the Parquet files", words=COMPRESSIONS)] = "zstd"
+
+
+def plan(files: Iterable[str], manifest: Manifest, now: datetime, close_after: float) -> dict[str, list[str]]:
+    """date -> names of the archive's files that are to be compacted, for closed dates. A name is `date=…/node=…/…`."""
+    found: dict[str, list[str]] = defaultdict(list)
+    done = {name for names in manifest.sources.values() for name in names}
+    for name in sorted(files):
+        day = name.partition("/")[0].removeprefix(DATE)
+        end = datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(days=1, seconds=close_after)
+        if end <= now and name not in done:
+            found[day].append(name)
+    return dict(found)
+
+
+def archived_files(spark: SparkSession, archive: Path) -> list[str]:
+    """The names of the files that Spark's sink log names."""
+    if not (archive / "_spark_metadata").is_dir():
+        raise PipelineError(f"{archive} is no archive: run the pipeline `archive` first")
+    mark = f"/{archive.name}/{DATE}"
+    # Spark gives URIs. A folder of a node whose name has special characters is escaped once more in them.
+    return [DATE + unquote(uri).rpartition(mark)[2] for uri in read_archive(spark, str(archive)).inputFiles()]
+
+
+def read_files(spark: SparkSession, archive: Path, names: Iterable[str]) -> DataFrame:
+    """The messages of these files, in order."""
+    schema = READ_SCHEMA.replace(" NOT NULL", "") + ", date date"
+    reader = spark.read.schema(schema).option("basePath", str(archive))
+    return reader.parquet(*(str(archive / name) for name in names)).select(*COLUMNS)
+
+
+def rows_of(path: Path) -> int:
+    return int(pq.ParquetFile(path).metadata.num_rows)
+
+
+def logs_of(path: Path) -> list[dict[str, Any]]:
+    """Which offsets of which logs a file has; read from its columns, which are sorted and compress to little."""
+    table = pq.ParquetFile(path).read(["node", "log", "offset"])
+    grouped = table.group_by(["node", "log"]).aggregate([("offset", "min"), ("offset", "max")])
+    return [
+        {
+            "node": each["node"],
+            "log": each["log"],
+            "first_offset": each["offset_min"],
+            "last_offset": each["offset_max"],
+        }
+        for each in grouped.sort_by([("node", "ascending"), ("log", "ascending")]).to_pylist()
+    ]
+
+
+def write_date(
+    spark: SparkSession, archive: Path, folder: Path, day: str, names: list[str], file_bytes: int, compression: str
+) -> list[CompactedFile]:
+    """The messages of these files as few large ones below `folder`, on disk. Raises PipelineError when rows differ."""
+    place = folder / day / uuid.uuid4().hex
+    size = sum((archive / name).stat().st_size for name in names)
+    count = max(1, -(-size // file_bytes))
+    rows = read_files(spark, archive, names)
+    ordered = rows.repartitionByRange(count, *ORDER) if count > 1 else rows.coalesce(1)
+    ordered.sortWithinPartitions(*ORDER).write.option("compression", compression).parquet(str(place))
+    paths = sorted(place.glob("*.parquet"))
+    expected, written = sum(rows_of(archive / name) for name in names), sum(rows_of(path) for path in paths)
+    if written != expected:
+        raise PipelineError(f"{place} has {written} rows, the {len(names)} files of the archive have {expected}")
+    sync_files(place, folder)
+    return [
+        CompactedFile(str(path.relative_to(folder)), day, rows_of(path), path.stat().st_size, logs_of(path))
+        for path in paths
+    ]
+
+
+def remove_unnamed(folder: Path, manifest: Manifest) -> int:
+    """Remove folders that no manifest names: runs that were cut off left them."""
+    named = manifest.folders()
+    removed = 0
+    for place in folder.glob("*/*"):
+        if str(place.relative_to(folder)) not in named:
+            shutil.rmtree(place)
+            removed += 1
+    return removed
+
+
+def compact(
+    spark: SparkSession, archive: Path, folder: Path, options: CompactOptions, now: datetime
+) -> Mapping[str, list[CompactedFile]]:
+    """Publish all closed dates; date -> files that were added. Raises PipelineError while another process does the same."""
+    try:
+        file_bytes = parse_size(options.file_bytes)
+    except ValueError as error:
+        raise OptionError("file_bytes", options.file_bytes, f"is not right: {error}") from None
+    if file_bytes < 1:
+        raise OptionError("file_bytes", options.file_bytes, "is below 1")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PipelineError(f"another process compacts into {folder}") from None
+        manifest = read_manifest(folder)
+        remove_unnamed(folder, manifest)
+        added: dict[str, list[CompactedFile]] = {}
+        for day, names in plan(archived_files(spark, archive), manifest, now, options.close_after).items():
+            added[day] = write_date(spark, archive, folder, day, names, file_bytes, options.compression)
+            manifest = manifest.with_date(day, added[day], names)
+            publish(folder, manifest)
+        return added
+
+
+@works("compact", CompactOptions)
+def work(context: Context, options: CompactOptions) -> list[str]:
+    """Few large files of the archive's closed dates, published by a manifest."""
+    added = compact(context.spark, context.folder / ARCHIVE, context.folder / FOLDER, options, datetime.now(UTC))
+    lines = [
+        f"{day}: {sum(each.rows for each in files)} messages in {len(files)} files, "
+        f"{sum(each.bytes for each in files)} bytes"
+        for day, files in added.items()
+    ]
+    return lines or [f"no closed date is new (today is {date.today().isoformat()})"]

@@ -1,0 +1,151 @@
+"""JSON payloads as VARIANT values and chosen columns, with statistics of the numeric ones.
+
+A payload that is no JSON is kept aside: in the partition `outcome=rejected`, with its bytes and what is wrong with it. The
+statistics count it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipeline.errors import OptionError
+from pipeline.jobs.archive import date_of
+from pipeline.registry import Context, Option, Query, Words, streams
+
+FOLDER: Final = "payload"
+STATISTICS: Final = "payload-statistics"
+PARSED: Final = "parsed"
+REJECTED: Final = "rejected"
+MESSAGE_COLUMNS: Final = ("node", "log", "offset", "time", "ts", "topic", "client_id")
+OWN_COLUMNS: Final = (*MESSAGE_COLUMNS, "value", "payload", "fault", "outcome", "date")
+TYPES: Final = ("double", "bigint", "string", "boolean", "timestamp")
+NUMERIC: Final = ("double", "bigint")
+COLUMN: Final = re.compile(r"([A-Za-z_]\w*)=(\$[^:]*):(\w+)", re.ASCII)
+PATH: Final = re.compile(r"""\$(?:\[\d+\]|\.[^.\[\]'"]+|\['[^']+'\]|\["[^"]+"\])*""")
+
+
+@dataclass(frozen=True)
+class PayloadOptions:
+    columns: Annotated[Words, Option("NAME=PATH:TYPE of each column, such as temperature=$.t:double")] = ()
+    levels: Annotated[int, Option("levels of the topic that make the prefix of the statistics", 1)] = 2
+    window: Annotated[float, Option("length of a window of the statistics", 1.0, is_duration=True)] = 60.0
+    delay: Annotated[float, Option("how long after its time a message still counts", 0.0, is_duration=True)] = 30.0
+
+
+@dataclass(frozen=True)
+class PayloadColumn:
+    """`path` as in `variant_get`: $, then .name, ['name'] or [index]."""
+
+    name: str
+    path: str
+    type: str
+
+
+def read_columns(texts: tuple[str, ...]) -> list[PayloadColumn]:
+    """Raises OptionError."""
+    found: list[PayloadColumn] = []
+    for text in texts:
+        match = COLUMN.fullmatch(text)
+        if match is None:
+            raise OptionError("columns", text, "is not NAME=PATH:TYPE, such as temperature=$.t:double")
+        column = PayloadColumn(*match.groups())
+        if column.type not in TYPES:
+            raise OptionError("columns", text, f"has type {column.type}, which is not one of {', '.join(TYPES)}")
+        if PATH.fullmatch(column.path) is None:
+            raise OptionError("columns", text, f"has path {column.path}; right are $.name, $['name'] and $[0], joined")
+        if column.name in OWN_COLUMNS or column.name in {each.name for each in found}:
+            raise OptionError("columns", text, f"has name {column.name}, which another column has")
+        found.append(column)
+    return found
+
+
+def parse(messages: DataFrame, columns: list[PayloadColumn]) -> DataFrame:
+    """Each message with its `value`, the chosen columns (NULL where a value is missing or has another type), and `fault`,
+    which is NULL when its payload is JSON. `payload` is there for rejected messages only."""
+    text = F.try_validate_utf8(F.col("payload"))
+    fault = (
+        F.when(F.octet_length("payload") == 0, F.lit("empty"))
+        .when(F.col("text").isNull(), F.lit("not UTF-8"))
+        .when(F.col("value").isNull(), F.lit("not JSON"))
+    )
+    parsed = messages.withColumn("text", text).withColumn("value", F.try_parse_json("text")).withColumn("fault", fault)
+    is_rejected = F.col("fault").isNotNull()
+    return parsed.select(
+        *MESSAGE_COLUMNS,
+        "value",
+        *(F.try_variant_get("value", each.path, each.type).alias(each.name) for each in columns),
+        F.when(is_rejected, F.col("payload")).alias("payload"),
+        "fault",
+        F.when(is_rejected, F.lit(REJECTED)).otherwise(F.lit(PARSED)).alias("outcome"),
+        date_of(F.col("time")).alias("date"),
+    )
+
+
+def statistics(parsed: DataFrame, columns: list[PayloadColumn], options: PayloadOptions) -> DataFrame:
+    """One row for each window, prefix and numeric column, and one with column "" for all messages. `parsed` is a stream."""
+    numbers = [
+        F.struct(F.lit(each.name).alias("column"), F.col(each.name).cast("double").alias("number"))
+        for each in columns
+        if each.type in NUMERIC
+    ]
+    whole = F.struct(F.lit("").alias("column"), F.lit(None).cast("double").alias("number"))
+    return (
+        parsed.withWatermark("ts", f"{options.delay} seconds")
+        .select(
+            "ts",
+            F.substring_index("topic", "/", options.levels).alias("prefix"),
+            "fault",
+            F.explode(F.array(whole, *numbers)).alias("each"),
+        )
+        .groupBy(F.window("ts", f"{options.window} seconds"), "prefix", "each.column")
+        .agg(
+            F.count("*").alias("messages"),
+            F.count("fault").alias("rejected"),
+            F.count("each.number").alias("numbers"),
+            F.min("each.number").alias("min"),
+            F.max("each.number").alias("max"),
+            F.avg("each.number").alias("mean"),
+            F.stddev_pop("each.number").alias("deviation"),
+            F.kll_sketch_agg_double("each.number").alias("sketch"),
+        )
+        .select(
+            F.col("window.start").alias("start"),
+            F.lit(options.window).alias("window"),
+            "prefix",
+            "column",
+            "messages",
+            "rejected",
+            "numbers",
+            "min",
+            "max",
+            "mean",
+            "deviation",
+            "sketch",
+            F.to_date("window.start").alias("date"),
+        )
+    )
+
+
+@streams("payload", PayloadOptions)
+def queries(context: Context, options: PayloadOptions) -> list[Query]:
+    """JSON payloads as VARIANT values and chosen columns, with statistics; what does not parse is kept aside."""
+    columns = read_columns(options.columns)
+    return [
+        Query(
+            FOLDER,
+            parse(context.stream(FOLDER), columns),
+            partition_by=("outcome", "date"),
+            options={"path": context.place(FOLDER), "compression": "zstd"},
+        ),
+        Query(
+            STATISTICS,
+            statistics(parse(context.stream(STATISTICS), columns), columns, options),
+            partition_by=("date",),
+            options={"path": context.place(STATISTICS), "compression": "zstd"},
+        ),
+    ]

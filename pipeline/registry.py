@@ -1,0 +1,199 @@
+"""The pipelines by name: what `gmqttctl pipeline` lists and runs.
+
+A job is a plain function of DataFrames. A pipeline says which queries make of it, and which options it takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, TypeAlias, get_args, get_type_hints
+
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.config.durations import DurationError, format_duration, parse_duration
+from pipeline.errors import OptionError
+
+# Each module of this name registers a pipeline of this name.
+JOBS: Final = ("archive", "compact", "rollup", "payload", "alerts", "snapshots", "matrix")
+Words: TypeAlias = tuple[str, ...]  # written with commas
+
+
+@dataclass(frozen=True)
+class Option:
+    """The annotation of one option: a field of a pipeline's dataclass.
+
+    minimum      of a number
+    words        the values that a text may have; () for all
+    is_duration  seconds, written as 90s or 1h30m
+    """
+
+    doc: str
+    minimum: float | None = None
+    words: tuple[str, ...] = ()
+    is_duration: bool = False
+
+
+@dataclass(frozen=True)
+class Context:
+    """folder  holds the tables, checkpoints and pictures of all pipelines; a path that driver and workers share
+    source   options of data source `mqtt`
+    """
+
+    spark: SparkSession
+    folder: Path
+    source: Mapping[str, str]
+
+    def stream(self, query: str) -> DataFrame:
+        """All messages as a stream, from the first one that is kept unless the options say otherwise."""
+        options = {"startingOffsets": "earliest", "groupId": "pipeline", "queryName": query, **_named(self.source)}
+        if "startingTimestamp" in options:
+            options.pop("startingOffsets")
+        return self.spark.readStream.format("mqtt").options(**options).load()
+
+    def batch(self, **options: str) -> DataFrame:
+        """What the logs have now."""
+        return self.spark.read.format("mqtt").options(**{**self.source, **options}).load()
+
+    def place(self, name: str) -> str:
+        """The folder of a table."""
+        return str(self.folder / name)
+
+    def checkpoint(self, query: str) -> Path:
+        return self.folder / "checkpoints" / query
+
+
+def _named(options: Mapping[str, str]) -> dict[str, str]:
+    """Names as they are written in the documentation: the options of a source ignore case."""
+    known = {name.lower(): name for name in ("startingOffsets", "startingTimestamp", "groupId", "queryName")}
+    return {known.get(name.lower(), name): value for name, value in options.items()}
+
+
+@dataclass(frozen=True)
+class Query:
+    """A streaming query in append mode. `options` are those of its sink."""
+
+    name: str
+    rows: DataFrame
+    format: str = "parquet"
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+Queries = Callable[[Context, Any], list[Query]]
+Work = Callable[[Context, Any], list[str]]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """queries  of a pipeline that streams
+    work     of one that runs over what there is, and returns lines for people
+    """
+
+    name: str
+    summary: str
+    options: type[Any]
+    queries: Queries | None = None
+    work: Work | None = None
+
+    def read_options(self, given: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+        """(the pipeline's own options, the others, which are the data source's). Raises OptionError."""
+        known = {name: (kind, each) for name, kind, each, _ in options_of(self.options)}
+        own = {name: parse(name, text, *known[name]) for name, text in given.items() if name in known}
+        return self.options(**own), {name: text for name, text in given.items() if name not in known}
+
+    def documentation(self) -> list[tuple[str, str, str]]:
+        """(name, default, meaning) of each option."""
+        return [(name, show(default, each), each.doc) for name, _, each, default in options_of(self.options)]
+
+
+def options_of(options: type[Any]) -> list[tuple[str, Any, Option, Any]]:
+    """(name, type, annotation, default) of each field."""
+    hints = get_type_hints(options, include_extras=True)
+    found = []
+    for field_ in dataclasses.fields(options):
+        kind, annotation = get_args(hints[field_.name])
+        found.append((field_.name, kind, annotation, field_.default))
+    return found
+
+
+def parse(name: str, text: str, kind: Any, each: Option) -> Any:
+    """The value of an option. Raises OptionError."""
+    if kind == Words:
+        return tuple(word.strip() for word in text.split(",") if word.strip())
+    value: Any = text
+    if each.is_duration:
+        try:
+            value = parse_duration(text)
+        except DurationError as error:
+            raise OptionError(name, text, f"is not right: {error}") from None
+    elif kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise OptionError(name, text, f"is not {what}") from None
+    if each.minimum is not None and not value >= each.minimum:
+        least = format_duration(each.minimum) if each.is_duration else f"{each.minimum:g}"
+        raise OptionError(name, text, f"is below {least}, the least value")
+    if each.words and value not in each.words:
+        raise OptionError(name, text, f"is not one of {', '.join(each.words)}")
+    return value
+
+
+def show(value: Any, each: Option) -> str:
+    """The text that `parse` reads as this value."""
+    if each.is_duration:
+        return format_duration(value)
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+_pipelines: Final[dict[str, Pipeline]] = {}
+
+
+def streams(name: str, options: type[Any]) -> Callable[[Queries], Queries]:
+    """Register a pipeline of streaming queries. The docstring's first line is its summary."""
+
+    def add(queries: Queries) -> Queries:
+        _add(Pipeline(name, _summary(queries), options, queries=queries))
+        return queries
+
+    return add
+
+
+def works(name: str, options: type[Any]) -> Callable[[Work], Work]:
+    """Register a pipeline that works over what there is. The docstring's first line is its summary."""
+
+    def add(work: Work) -> Work:
+        _add(Pipeline(name, _summary(work), options, work=work))
+        return work
+
+    return add
+
+
+def _summary(function: Callable[..., Any]) -> str:
+    return (function.__doc__ or "").partition("\n")[0]
+
+
+def _add(pipeline: Pipeline) -> None:
+    if pipeline.name in _pipelines:
+        raise ValueError(f"two pipelines are named {pipeline.name}")
+    _pipelines[pipeline.name] = pipeline
+
+
+def pipelines() -> dict[str, Pipeline]:
+    """All pipelines by name."""
+    for job in JOBS:
+        import_module(f"pipeline.jobs.{job}")
+    return {job: _pipelines[job] for job in JOBS}
+
+
+def find(name: str) -> Pipeline:
+    """Raises OptionError for an unknown name."""
+    known = pipelines()
+    if name not in known:
+        raise OptionError("NAME", name, f"is no pipeline. There are {', '.join(known)}")
+    return known[name]
