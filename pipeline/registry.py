@@ -16,9 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker.config.durations import DurationError, format_duration, parse_duration
 from pipeline.errors import OptionError
+from pipeline.options import CONNECTION_NAMES
 
 # Each module of this name registers a pipeline of this name.
 JOBS: Final = ("archive", "compact", "rollup", "payload", "alerts", "snapshots", "matrix")
+STREAM_DEFAULTS: Final = {"startingOffsets": "earliest", "groupId": "pipeline"}
 Words: TypeAlias = tuple[str, ...]  # written with commas
 
 
@@ -33,7 +35,7 @@ class Option:
 
     doc: str
     minimum: float | None = None
-    words: tuple[str, ...] = ()
+    words: tuple[object, ...] = ()
     is_duration: bool = False
 
 
@@ -47,9 +49,9 @@ class Context:
     folder: Path
     source: Mapping[str, str]
 
-    def stream(self, query: str) -> DataFrame:
-        """All messages as a stream, from the first one that is kept unless the options say otherwise."""
-        options = {"startingOffsets": "earliest", "groupId": "pipeline", "queryName": query, **_named(self.source)}
+    def stream(self, query: str, defaults: Mapping[str, str] | None = None) -> DataFrame:
+        """All messages as a stream, from the first one that is kept unless `defaults` or the user's options say otherwise."""
+        options = {**STREAM_DEFAULTS, "queryName": query, **(defaults or {}), **_named(self.source)}
         if "startingTimestamp" in options:
             options.pop("startingOffsets")
         return self.spark.readStream.format("mqtt").options(**options).load()
@@ -57,6 +59,11 @@ class Context:
     def batch(self, **options: str) -> DataFrame:
         """What the logs have now."""
         return self.spark.read.format("mqtt").options(**{**self.source, **options}).load()
+
+    def sink(self) -> dict[str, str]:
+        """Options of sink `mqtt`: how to reach the nodes."""
+        names = {name.lower() for name in CONNECTION_NAMES}
+        return {name: value for name, value in self.source.items() if name.lower() in names}
 
     def place(self, name: str) -> str:
         """The folder of a table."""
@@ -91,6 +98,7 @@ Work = Callable[[Context, Any], list[str]]
 class Pipeline:
     """queries  of a pipeline that streams
     work     of one that runs over what there is, and returns lines for people
+    runs_once  False for queries that wait for time to pass: a run over what there is would never end
     """
 
     name: str
@@ -98,6 +106,7 @@ class Pipeline:
     options: type[Any]
     queries: Queries | None = None
     work: Work | None = None
+    runs_once: bool = True
 
     def read_options(self, given: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
         """(the pipeline's own options, the others, which are the data source's). Raises OptionError."""
@@ -140,7 +149,7 @@ def parse(name: str, text: str, kind: Any, each: Option) -> Any:
         least = format_duration(each.minimum) if each.is_duration else f"{each.minimum:g}"
         raise OptionError(name, text, f"is below {least}, the least value")
     if each.words and value not in each.words:
-        raise OptionError(name, text, f"is not one of {', '.join(each.words)}")
+        raise OptionError(name, text, f"is not one of {', '.join(map(str, each.words))}")
     return value
 
 
@@ -154,11 +163,11 @@ def show(value: Any, each: Option) -> str:
 _pipelines: Final[dict[str, Pipeline]] = {}
 
 
-def streams(name: str, options: type[Any]) -> Callable[[Queries], Queries]:
+def streams(name: str, options: type[Any], runs_once: bool = True) -> Callable[[Queries], Queries]:
     """Register a pipeline of streaming queries. The docstring's first line is its summary."""
 
     def add(queries: Queries) -> Queries:
-        _add(Pipeline(name, _summary(queries), options, queries=queries))
+        _add(Pipeline(name, _summary(queries), options, queries=queries, runs_once=runs_once))
         return queries
 
     return add
