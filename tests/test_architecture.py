@@ -185,6 +185,7 @@ PIPELINE_MAY_IMPORT: Final = (
     "broker.codec",
     "broker.routing",
     "broker.event_log.block",
+    "broker.api.pb",
     "broker.event_log.pb",
     "broker.event_log.records",
     "broker.event_log.selection",

@@ -27,7 +27,7 @@ def row(offset: int, seconds: float, **columns: Any) -> dict[str, Any]:
         "offset": offset,
         "time": time,
         "ts": time // 1000,
-        "topic": "home/kitchen/t",
+        "topic": "house/kitchen/t",
         "payload": b"1",
         "qos": 0,
         "retain": False,

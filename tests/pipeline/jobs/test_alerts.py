@@ -55,7 +55,7 @@ def test_silence_is_told_also_when_every_device_is_silent(spark: SparkSession, t
             "device": "one",
             "episode": 1,
             "since": 1795341600.0,
-            "topic": "home/kitchen/t",
+            "topic": "house/kitchen/t",
         }
         messages.add(row(3, 7, client_id="one"))
         topic, back = alerts.get(timeout=ARRIVES_SECONDS)
@@ -81,7 +81,7 @@ def test_values_outside_of_their_range_are_told_once(spark: SparkSession, tmp_pa
     with published(rows, tmp_path / "checkpoint") as alerts:
         (topic, began), (_, ended) = (alerts.get(timeout=ARRIVES_SECONDS) for _ in range(2))
         assert (topic, began["state"], began["value"], began["at"]) == (
-            "alerts/range/home/kitchen/t",
+            "alerts/range/house/kitchen/t",
             "began",
             92.0,
             1795341642.0,

@@ -35,8 +35,8 @@ def test_windows_gaps_and_late_messages(spark: SparkSession, tmp_path: Path) -> 
     message_files.add(
         row(0, 0, payload=b"12345"),
         row(1, 2),
-        row(2, 3, client_id="other", topic="home/kitchen/deep/er"),
-        row(3, 4, client_id=None, topic="home/hall"),
+        row(2, 3, client_id="other", topic="house/kitchen/deep/er"),
+        row(3, 4, client_id=None, topic="house/hall"),
     )
     message_files.add(row(4, 12), row(5, 40))
     # Late for its window, which was written: watermark 35.
@@ -56,17 +56,17 @@ def test_windows_gaps_and_late_messages(spark: SparkSession, tmp_path: Path) -> 
     }
     # The window of the last message is open.
     assert counts == {
-        (0, "home/kitchen", False): (3, 7, 2, 1),
-        (0, "home/hall", False): (1, 1, 0, 0),
-        (10, "home/kitchen", False): (1, 1, 1, 1),
-        (40, "home/kitchen", False): (2, 2, 1, 2),
-        (0, "home/kitchen", True): (1, 4, 1, 0),
+        (0, "house/kitchen", False): (3, 7, 2, 1),
+        (0, "house/hall", False): (1, 1, 0, 0),
+        (10, "house/kitchen", False): (1, 1, 1, 1),
+        (40, "house/kitchen", False): (2, 2, 1, 2),
+        (0, "house/kitchen", True): (1, 4, 1, 0),
     }
     merged = {
         (round(each["start"].timestamp() - TEN / 1e9), each["prefix"]): each for each in merge(found, 1, 60.0).collect()
     }
-    assert set(merged) == {(0, "home")}
-    whole = merged[0, "home"]
+    assert set(merged) == {(0, "house")}
+    whole = merged[0, "house"]
     assert (whole["messages"], whole["bytes"], whole["late_messages"], whole["publishers"]) == (8, 15, 1, 2)
     assert (whole["size_median"], whole["size_p99"], whole["gap_p99_us"]) == (1, 5, 28_000_000)
 
