@@ -71,7 +71,7 @@ def test_describe_shows_all_nodes_that_one_knows() -> None:
         ]
 
 
-def test_describe_shows_who_is_missing() -> None:
+def test_describe_shows_the_missing_nodes() -> None:
     with event_log_nodes("n1", "n2") as (first, second):
         first.members.append(pb.LogMember(node="go", status="ALIVE"))
         second.stop()

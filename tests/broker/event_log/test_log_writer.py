@@ -45,7 +45,7 @@ async def test_records_that_come_during_a_write_share_the_next_one(make_log: Mak
     assert (await log.read(log.log_id, 1, 4, 1, ()))[1] == 4, "the others share one"
 
 
-async def test_records_are_written_after_the_interval_if_nobody_waits(make_log: MakeLog) -> None:
+async def test_records_are_written_after_the_interval(make_log: MakeLog) -> None:
     log = await make_log(sync="interval", sync_interval=0.01)
     log.append(b"t", b"")
     log.writer.records_wait()
@@ -55,7 +55,7 @@ async def test_records_are_written_after_the_interval_if_nobody_waits(make_log: 
 
 @pytest.mark.parametrize("sync", ["commit", "interval", "none"])
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
-async def test_a_log_that_stops_counts_what_it_loses_and_goes_on(make_log: MakeLog, sync: str, fault: int) -> None:
+async def test_a_stopped_log_counts_its_losses_and_goes_on(make_log: MakeLog, sync: str, fault: int) -> None:
     files = FailingFiles()
     log = await make_log(files=files, sync=sync)
     log.append(b"t", b"before")
@@ -87,7 +87,7 @@ async def test_a_log_that_stops_counts_what_it_loses_and_goes_on(make_log: MakeL
 
 
 @pytest.mark.parametrize("room", [0, 1, 100, 300, 5000])
-async def test_what_a_full_disk_took_of_a_block_is_cut(make_log: MakeLog, room: int) -> None:
+async def test_the_part_of_a_block_that_fit_a_full_disk_is_cut(make_log: MakeLog, room: int) -> None:
     files = FailingFiles()
     log = await make_log(files=files, segment_bytes=SEGMENT_BYTES)
     log.append(b"t", b"before")
@@ -108,7 +108,7 @@ async def test_what_a_full_disk_took_of_a_block_is_cut(make_log: MakeLog, room: 
     assert await payloads(log) == [b"before", b"after"]
 
 
-async def test_a_log_that_refuses_keeps_what_it_has_accepted(make_log: MakeLog) -> None:
+async def test_a_refusing_log_keeps_its_accepted_records(make_log: MakeLog) -> None:
     files = FailingFiles()
     log = await make_log(files=files, on_full="refuse_publishes")
     files.fault, files.truncates = errno.ENOSPC, False
@@ -142,7 +142,7 @@ async def test_a_stop_with_a_full_disk_ends(make_log: MakeLog) -> None:
     assert await payloads(log) == [b"1"]
 
 
-async def test_faults_at_random_lose_only_what_was_reported(make_log: MakeLog, clock: Clock) -> None:
+async def test_random_faults_lose_only_the_reported_records(make_log: MakeLog, clock: Clock) -> None:
     """Differential: every record whose flush succeeded is there, in order, and nothing that failed."""
     files = FailingFiles()
     log = await make_log(files=files, segment_bytes=SEGMENT_BYTES)

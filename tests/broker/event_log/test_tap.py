@@ -110,7 +110,7 @@ def test_acknowledgements_wait_for_the_record(world: Any, clock: Clock, version:
     assert [ack[:2] for ack in acks(client)] == [(PubAck, 3)]
 
 
-def test_without_commit_acknowledgements_leave_at_once(world: Any, clock: Clock) -> None:
+def test_acknowledgements_leave_at_once_with_sync_none(world: Any, clock: Clock) -> None:
     log = Log(world, clock, waits=False)
     client = world.connect("c", 4, auto=False)
     client.publish(b"t", qos=1, packet_id=1)
