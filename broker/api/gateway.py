@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import Message
 
 from broker import __version__
 from broker.api.errors import ApiError
@@ -89,6 +90,7 @@ class Gateway:
         """The JSON of the answer. Raises ApiError."""
         try:
             response = await route.method.call(read_request(route, path_fields, query, body), CallContext())
+            assert isinstance(response, Message)
             return await self._long_calls.run(write_response(response))
         except ApiError:
             raise

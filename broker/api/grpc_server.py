@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from broker.api.errors import ApiError
 from broker.api.gateway import REQUEST_BYTES_MAX
@@ -65,14 +64,15 @@ class GrpcServer:
         remove_socket_files(self._socket_paths)
 
     def _handler(self, method: ApiMethod) -> grpc.RpcMethodHandler[Any, Any]:
-        async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+        async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
             try:
                 # Decoded here: the answer of grpc.aio to a wrong request is UNKNOWN.
-                return await method.call(method.read_request(await self._receive(requests)), context)
+                answer = await method.call(method.read_request(await self._receive(requests)), context)
+                return answer.SerializeToString()
             except ApiError as error:
                 await context.abort(error.code, error.text)
 
-        return grpc.stream_unary_rpc_method_handler(serve, response_serializer=method.response_class.SerializeToString)
+        return grpc.stream_unary_rpc_method_handler(serve)
 
     async def _receive(self, requests: AsyncIterator[bytes]) -> bytes:
         """The request of a call. Raises ApiError when the call ends without one, when it does not come in time, or while

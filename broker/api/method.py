@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 import grpc
 import grpc.aio
@@ -15,6 +15,12 @@ from broker.api.errors import ApiError, invalid_argument
 
 CALLS_MAX: Final = 128  # that run at once, over both protocols; more are refused with RESOURCE_EXHAUSTED
 INTERNAL_TEXT: Final = "internal error; the node's log says more"
+
+
+class Answer(Protocol):
+    """What a servicer gives: a message, or what encodes itself as one where that costs less. REST takes messages only."""
+
+    def SerializeToString(self) -> bytes: ...
 
 
 class CallContext:
@@ -49,8 +55,7 @@ class ApiMethod:
             raise ValueError(f"{descriptor.full_name} is a stream: only unary methods can be served over the API")
         self.descriptor = descriptor
         self.request_class: type[Message] = GetMessageClass(descriptor.input_type)
-        self.response_class: type[Message] = GetMessageClass(descriptor.output_type)
-        self._call: Callable[[Message, object], Awaitable[Message]] = getattr(servicer, descriptor.name)
+        self._call: Callable[[Message, object], Awaitable[Answer]] = getattr(servicer, descriptor.name)
         self._calls = calls
         self._log = log
 
@@ -61,7 +66,7 @@ class ApiMethod:
         except DecodeError:
             raise invalid_argument(f"the request is not a {self.descriptor.input_type.full_name}") from None
 
-    async def call(self, request: Message, context: object) -> Message:
+    async def call(self, request: Message, context: object) -> Answer:
         """The servicer's answer. Raises ApiError only: every other error is logged and becomes INTERNAL."""
         with self._calls:
             try:

@@ -19,7 +19,7 @@ from broker.event_log.log import EventLog
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.pb.event_log_pb2_grpc import EventLogStub
 from broker.event_log.records import records
-from broker.event_log.service import Answers, EventLogService
+from broker.event_log.service import Answers, EncodedRead, EventLogService
 from broker.hooks import Members, OtherNode
 from broker.server.logging import get_logger
 from event_log_reader import Clock, MakeLog
@@ -202,6 +202,13 @@ async def test_an_answer_counts_until_its_call_is_over(stub: Any, service: Event
         await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=1))
         await refused(stub.Read(pb.ReadLogRequest(log_id="other")))
     await eventually(lambda: service.answers.bytes == 0, "the answers are taken")
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3 * MIB])
+@pytest.mark.parametrize("next_offset", [0, 1, 2**63])
+def test_an_encoded_answer_is_that_of_protobuf(size: int, next_offset: int) -> None:
+    encoded = EncodedRead(b"b" * size, next_offset).SerializeToString()
+    assert pb.ReadLogResponse.FromString(encoded) == pb.ReadLogResponse(blocks=b"b" * size, next_offset=next_offset)
 
 
 async def test_answers_wait_for_room_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
