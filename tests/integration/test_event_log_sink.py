@@ -118,6 +118,20 @@ async def test_rows_reach_subscribers_and_the_log(node: tuple[Node, str], api: A
     ]
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_rows_wait_for_receivers_that_are_slower(
+    node: tuple[Node, str], api: Api, clients: Clients, qos: int
+) -> None:
+    """Many more rows than a session queues: none is dropped."""
+    subscriber = await clients.connect(node[0].port)
+    await subscriber.subscribe("rows/#", qos=qos)
+    partition = await api.stage(1, numbered(20_000))
+    commit = asyncio.ensure_future(api.sink.Commit(pb.CommitRequest(query="q", batch=1, partitions=[partition])))
+    got = await subscriber.take(20_000)
+    assert [message.payload for message in got] == [b"%d" % number for number in range(20_000)]
+    assert (await commit).rows == 20_000
+
+
 @pytest.mark.parametrize(
     ("row", "text"),
     [
