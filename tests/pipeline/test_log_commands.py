@@ -149,6 +149,26 @@ def test_tail_follows_new_records_and_new_nodes(monkeypatch: pytest.MonkeyPatch)
         assert f"node n1 has another log now, {first.log_id}" in result.stderr
 
 
+def test_tail_goes_on_when_the_only_node_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.cluster.ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("pipeline.cluster.AWAY_AGAIN_SECONDS", 0.0)
+    with event_log_nodes("n1") as (node,):
+        node.append_numbers(1)
+
+        def go_and_return() -> None:
+            node.append_numbers(1)
+            node.start()
+
+        steps = Steps(
+            (node.stop, lambda: True), (lambda: None, lambda: True), (go_and_return, lambda: len(node.reads) == 2)
+        )
+        monkeypatch.setattr("pipeline.log_commands.time.sleep", steps.sleep)
+        result = run("tail", "--servers", node.address)
+        assert result.exit_code == 0, result.output
+        assert [line.split()[2] for line in result.stdout.splitlines()] == ["0", "1"]
+        assert result.stderr.count("node n1 is away") == 1
+
+
 def test_tail_reads_a_backlog_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_tail, "READ_BYTES", 1)
     monkeypatch.setattr(log_tail, "LOOK_BYTES", 1)
