@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from mqtt_client import Clients
+from node_process import Nodes
 from pipeline.session import prepare_environment, spark_session
 
 if TYPE_CHECKING:
@@ -37,6 +40,27 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         )
     yield session
     session.stop()
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
+    """Nodes as processes. Each must end cleanly. Their logs are printed, so that a failed test shows them."""
+    made = Nodes(tmp_path)
+    try:
+        yield made
+    finally:
+        await asyncio.gather(*(node.finish() for node in made.all))
+        for node in made.all:
+            print(f"--- log of {node.name}\n{node.log()[-8000:]}")
+        unclean = [text for node in made.all for text in node.unclean]
+        assert not unclean, unclean
+
+
+@pytest.fixture
+async def clients(nodes: Nodes) -> AsyncIterator[Clients]:
+    opened = Clients()
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture
