@@ -255,7 +255,7 @@ async def whole(tmp_path: Path) -> Path:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(data=st.data())
-def test_whatever_happens_to_the_last_segment_a_start_finds_a_prefix(whole: Path, data: st.DataObject) -> None:
+def test_a_start_finds_a_prefix_of_a_damaged_last_segment(whole: Path, data: st.DataObject) -> None:
     folder = whole.with_name("damaged")
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(whole, folder)
