@@ -46,7 +46,7 @@ from broker.event_log.writer_thread import WriterThread
 from broker.server.logging import get_logger
 
 ANSWER_BYTES_DEFAULT: Final = 4 * 2**20
-ANSWER_BYTES_MAX: Final = 16 * 2**20
+ANSWER_BYTES_MAX: Final = 8 * 2**20
 READS_AT_ONCE: Final = 2
 RETENTION_SECONDS: Final = 10.0  # between two looks for segments that are to be removed
 
