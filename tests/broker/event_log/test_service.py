@@ -204,6 +204,23 @@ async def test_an_answer_counts_until_its_call_is_over(stub: Any, service: Event
     await eventually(lambda: service.answers.bytes == 0, "the answers are taken")
 
 
+async def test_calls_that_are_given_up_leave_no_bytes_behind(
+    stub: Any, service: EventLogService, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWERS_BYTES_MAX", 8_000)
+    await fill(log, 20, b"x" * 1_000)
+    request = pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=20, max_bytes=4_000)
+    for turns in range(60):
+        calls = [asyncio.ensure_future(stub.Read(request)) for _ in range(5)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+    assert (await stub.Read(request)).blocks
+    await eventually(lambda: service.answers.bytes == 0, "all calls are over")
+
+
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3 * MIB])
 @pytest.mark.parametrize("next_offset", [0, 1, 2**63])
 def test_an_encoded_answer_is_that_of_protobuf(size: int, next_offset: int) -> None:

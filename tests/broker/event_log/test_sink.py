@@ -229,6 +229,32 @@ async def test_rows_that_the_log_lost_are_published_again(
     assert sorted(rows_of_batch(await logged(log), 1)) == list(range(200))
 
 
+async def test_rows_wait_for_a_log_that_refuses_publishes(
+    host: Host, make_log: MakeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full in the middle of a commit: it fails, or waits, and each row is logged once when there is room."""
+    monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "WINDOW_BYTES", 1)
+    files = FullDisk()
+    log = await make_log("a", files, on_full="refuse_publishes")
+    tap = LogTap(host.broker, log.appender, Selection([b"#"]), log.wall_ns, host.flush_soon, waits=True)
+    log.attach(tap)
+    host.broker.tap = tap
+    host.turns.ends.append(LogTurnEnd(log.appender, log.writer.records_wait))
+    sink = Sink(host, log, tap, Staging(tmp_path / "staged", Files()), LongCalls())
+    await sink.open()
+    partitions = await stage(sink, 1, *[10] * 20)
+    files.writes_left = 5
+    commit = asyncio.create_task(sink.commit("q", 1, partitions))
+    await eventually(lambda: log.describe().stopped, "the disk is full")
+    files.writes_left = 1_000
+    await asyncio.gather(commit, return_exceptions=True)
+    await eventually(lambda: not log.describe().stopped, "the log is written again")
+    assert (await sink.commit("q", 1, partitions))[0] == 200
+    assert rows_of_batch(await logged(log), 1) == list(range(200))
+    await sink.stop()
+
+
 class HoldingTap(Tap):
     """Holds the publisher at each row, as a receiver that is full."""
 
