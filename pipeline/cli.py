@@ -18,6 +18,10 @@ EXIT_FAILED: Final = 1
 # Name of the command -> where it is, and its line in the help.
 COMMANDS: Final = {
     "log": ("pipeline.log_commands:log", "Look at event logs, follow and export them."),
+    "pipeline": (
+        "pipeline.pipeline_commands:pipeline",
+        "Run jobs over the event logs: archive, rollup, alerts and others.",
+    ),
 }
 
 
@@ -51,3 +55,7 @@ class Commands(click.Group):
 @click.version_option(package_name="gmqttd", prog_name="gmqttctl", message="%(prog)s %(version)s")
 def main() -> None:
     """Event logs of a federation, and pipelines that read them."""
+
+
+if __name__ == "__main__":  # for spark-submit
+    main()

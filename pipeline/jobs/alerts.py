@@ -7,6 +7,7 @@ begins and one when it ends, each once. Timers are of processing time, so an ale
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -41,6 +42,7 @@ ALERT: Final = "topic string, payload string, qos int, retain boolean"
 SILENCE_STATE: Final = "heard_ms bigint, last_ns bigint, topic string, episode bigint, is_silent boolean"
 USUAL_STATE: Final = "seen bigint, mean double, variance double, streak bigint, episode bigint, is_outside boolean"
 NANOSECONDS: Final = 1_000_000_000
+NO_WORD: Final = re.compile(r"\W+")
 
 
 @dataclass(frozen=True)
@@ -226,10 +228,11 @@ def check(options: AlertOptions) -> None:
 def queries(context: Context, options: AlertOptions) -> list[Query]:
     """Alerts to topics: devices that fell silent, and values that left their usual range."""
     check(options)
+    # State of other devices or values is another query.
     found = []
     for name, rows, is_wanted in (
-        (SILENT, silent_devices, options.silent_after > 0),
-        (RANGE, unusual_values, options.value != ""),
+        (f"{SILENT}-{options.device_levels}", silent_devices, options.silent_after > 0),
+        (f"{RANGE}{NO_WORD.sub('-', options.value)}", unusual_values, options.value != ""),
     ):
         if is_wanted:
             messages = context.stream(name, {"startingOffsets": "latest"})

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from broker.config.durations import format_duration
 from pipeline.errors import OptionError
 from pipeline.jobs.archive import date_of
 from pipeline.registry import Context, Option, Query, Words, streams
@@ -135,6 +136,7 @@ def statistics(parsed: DataFrame, columns: list[PayloadColumn], options: Payload
 def queries(context: Context, options: PayloadOptions) -> list[Query]:
     """JSON payloads as VARIANT values and chosen columns, with statistics; what does not parse is kept aside."""
     columns = read_columns(options.columns)
+    name = f"{STATISTICS}-{options.levels}-{format_duration(options.window)}"
     return [
         Query(
             FOLDER,
@@ -143,9 +145,9 @@ def queries(context: Context, options: PayloadOptions) -> list[Query]:
             options={"path": context.place(FOLDER), "compression": "zstd"},
         ),
         Query(
-            STATISTICS,
-            statistics(parse(context.stream(STATISTICS), columns), columns, options),
+            name,
+            statistics(parse(context.stream(name), columns), columns, options),
             partition_by=("date",),
-            options={"path": context.place(STATISTICS), "compression": "zstd"},
+            options={"path": context.place(name), "compression": "zstd"},
         ),
     ]

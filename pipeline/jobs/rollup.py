@@ -190,11 +190,13 @@ def merge(rows: DataFrame, levels: int, window: float) -> DataFrame:
 @streams("rollup", RollupOptions)
 def queries(context: Context, options: RollupOptions) -> list[Query]:
     """Messages, bytes, publishers, sizes and gaps for each topic prefix and window."""
+    # Another length of windows or of prefixes is another table.
+    name = f"{FOLDER}-{options.levels}-{format_duration(options.window)}"
     return [
         Query(
-            f"{FOLDER}-{options.levels}-{format_duration(options.window)}",
-            rollup(context.stream(FOLDER), options),
+            name,
+            rollup(context.stream(name), options),
             partition_by=("date",),
-            options={"path": context.place(FOLDER), "compression": "zstd"},
+            options={"path": context.place(name), "compression": "zstd"},
         )
     ]

@@ -1,0 +1,139 @@
+"""The commands `gmqttctl pipeline …`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pipeline.connection_options import connection_options
+
+DIR_DEFAULT: Final = "pipeline-data"
+
+
+@click.group()
+def pipeline() -> None:
+    """Run jobs over the event logs: archive, rollup, alerts and others."""
+
+
+dir_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DIR_DEFAULT,
+    show_default=True,
+    envvar="GMQTTCTL_DIR",
+    help="Holds tables, checkpoints and pictures.",
+)
+
+
+@pipeline.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def list_(as_json: bool) -> None:
+    """What pipelines there are, and their options."""
+    from pipeline.registry import pipelines
+
+    found = pipelines()
+    if as_json:
+        shown = {
+            name: {
+                "summary": each.summary,
+                "options": {
+                    option: {"default": default, "meaning": doc} for option, default, doc in each.documentation()
+                },
+            }
+            for name, each in found.items()
+        }
+        click.echo(json.dumps(shown, indent=2))
+        return
+    for name, each in found.items():
+        click.echo(f"{name}: {each.summary}")
+        for option, default, doc in each.documentation():
+            click.echo(f"    {option}={default}  {doc}")
+
+
+@pipeline.command()
+@click.argument("name")
+@connection_options
+@dir_option
+@click.option("--once", is_flag=True, help="Read what there is now, and end. The default.")
+@click.option("--every", metavar="DURATION", help="Go on until Ctrl-C, with a batch in each such time, as 10s.")
+@click.option("--master", metavar="URL", help="Spark master; local[2] when it is not given, or that of spark-submit.")
+@click.option(
+    "-o",
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the pipeline (see `list`), or of the data source, such as topics=a/#.",
+)
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Setting of Spark, such as spark.driver.memory=2g.")
+def run(
+    name: str,
+    connection: dict[str, str],
+    folder: Path,
+    once: bool,
+    every: str | None,
+    master: str | None,
+    options: tuple[str, ...],
+    conf: tuple[str, ...],
+) -> None:
+    """Run the pipeline NAME. Each message counts once, also after a crash: a run goes on where the last one ended."""
+    from pipeline.errors import OptionError
+    from pipeline.runner import Run, read_assignments, read_every
+    from pipeline.runner import run as run_pipeline
+
+    if once and every is not None:
+        raise OptionError("--every", every, "is given beside --once; give one of them")
+    wanted = Run(
+        name,
+        folder,
+        {**connection, **read_assignments("-o", options)},
+        read_every(every) if every is not None else 0.0,
+        master,
+        read_assignments("--conf", conf),
+    )
+    run_pipeline(wanted, stop_signals(), click.echo)
+
+
+def stop_signals() -> threading.Event:
+    """Set by SIGINT and SIGTERM; a second one ends the process as usual."""
+    stop = threading.Event()
+
+    def set_stop(number: int, _frame: Any) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, set_stop)
+    return stop
+
+
+@pipeline.command()
+@connection_options
+@dir_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(connection: dict[str, str], folder: Path, as_json: bool) -> None:
+    """How far each query has read at each node."""
+    from pipeline.status import status as find_status
+    from pipeline.status import status_lines
+
+    found = find_status(folder, connection)
+    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(status_lines(found)))
+
+
+@pipeline.command()
+@dir_option
+@click.option("--levels", type=click.IntRange(1), default=1, show_default=True, help="Levels of the topics.")
+@click.option("--window", default="1m", show_default=True, help="Length of a window.")
+@click.argument("table", required=False)
+def plot(folder: Path, levels: int, window: str, table: str | None) -> None:
+    """Draw a rollup as rollup.png and rollup.svg. TABLE is its folder, where --dir has more than one."""
+    from pipeline.plot import plot_rollup
+
+    for path in plot_rollup(folder, table, levels, window):
+        click.echo(f"written: {path}")

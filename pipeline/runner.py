@@ -1,0 +1,230 @@
+"""Runs a pipeline: checks its options, starts Spark and the queries, and reports what they do until they end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.conf import SparkConf
+from pyspark.errors import PySparkException
+
+from broker.config.durations import DurationError, parse_duration
+from pipeline.errors import OptionError, PipelineError
+from pipeline.options import read_stream_options
+from pipeline.registry import STREAM_DEFAULTS, Context, Pipeline, Query, find
+from pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+MASTER: Final = "local[2]"
+POLL_SECONDS: Final = 0.5  # between two looks for a batch that is done
+STOP_SECONDS: Final = 30.0  # for a batch that runs when the pipeline is stopped
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
+METADATA: Final = "_spark_metadata"
+_CAUSE: Final = re.compile(r"pipeline\.\w+\.\w+: (.+)")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """options  of the pipeline and of the data source
+    every     seconds between two batches; 0: once, over what there is
+    """
+
+    name: str
+    folder: Path
+    options: Mapping[str, str]
+    every: float
+    master: str | None = None
+    configuration: Mapping[str, str] | None = None
+
+
+def read_every(text: str) -> float:
+    """Raises OptionError."""
+    try:
+        seconds = parse_duration(text)
+    except DurationError as error:
+        raise OptionError("--every", text, f"is not right: {error}") from None
+    if seconds <= 0:
+        raise OptionError("--every", text, "is not above 0; for example 10s")
+    return seconds
+
+
+def read_assignments(name: str, texts: tuple[str, ...]) -> dict[str, str]:
+    """NAME=VALUE texts of option `name`. Raises OptionError."""
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise OptionError(name, text, "is not NAME=VALUE")
+        found[key] = value
+    return found
+
+
+def run(wanted: Run, stop: threading.Event, say: Say) -> None:
+    """Run a pipeline until it is done, or until `stop` is set. Raises PipelineError."""
+    pipeline = find(wanted.name)
+    own, source = pipeline.read_options(wanted.options)
+    read_stream_options({**STREAM_DEFAULTS, **source} if "startingTimestamp" not in source else source)
+    if not wanted.every and not pipeline.runs_once:
+        raise OptionError("--once", wanted.name, "waits for time to pass, so it never ends; run it with --every 10s")
+    make_folder(wanted.folder)
+    with locked(wanted.folder / "checkpoints", wanted.name):
+        spark = spark_session(f"gmqttd {wanted.name}", master_of(wanted), wanted.configuration)
+        try:
+            spark.sparkContext.setLogLevel("ERROR")
+            context = Context(spark, wanted.folder.resolve(), source)
+            if pipeline.work is not None:
+                run_work(pipeline, context, own, wanted.every, stop, say)
+            else:
+                run_queries(pipeline, context, own, wanted.every, stop, say)
+        except PySparkException as error:
+            raise PipelineError(cause_of(error)) from error
+        finally:
+            spark.stop()
+
+
+def master_of(wanted: Run) -> str:
+    """Under spark-submit the master is chosen there."""
+    if wanted.master is None and SUBMITTED in os.environ:
+        return str(SparkConf().get("spark.master", MASTER))
+    return wanted.master or MASTER
+
+
+def make_folder(folder: Path) -> None:
+    """Raises OptionError."""
+    try:
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError("--dir", folder, f"cannot be made: {error}") from None
+    if not os.access(folder / "checkpoints", os.W_OK):
+        raise OptionError("--dir", folder, "cannot be written")
+
+
+@contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """One process runs a pipeline in a folder. Raises PipelineError."""
+    with (folder / f".{name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PipelineError(f"another process runs pipeline {name} in {folder.parent}") from None
+        yield
+
+
+def cause_of(error: Exception) -> str:
+    """What this package raised inside of Spark, or the first line of what Spark says."""
+    text = str(error)
+    found = _CAUSE.findall(text)
+    return found[-1] if found else text.partition("\n")[0]
+
+
+def run_work(pipeline: Pipeline, context: Context, own: Any, every: float, stop: threading.Event, say: Say) -> None:
+    assert pipeline.work is not None
+    while True:
+        begin = time.monotonic()
+        for line in pipeline.work(context, own):
+            say(line)
+        if not every or stop.wait(max(0.0, every - (time.monotonic() - begin))):
+            return
+
+
+def run_queries(pipeline: Pipeline, context: Context, own: Any, every: float, stop: threading.Event, say: Say) -> None:
+    assert pipeline.queries is not None
+    running: list[Running] = []
+    try:
+        for query in pipeline.queries(context, own):
+            check_place(context, query)
+            running.append(Running(query.name, start(context, query, every)))
+        while look(running, say) and not stop.wait(POLL_SECONDS):
+            pass
+    finally:
+        for each in running:
+            each.query.stop()
+    for each in running:
+        say(each.summary(is_over=not every))
+
+
+def start(context: Context, query: Query, every: float) -> StreamingQuery:
+    writer = (
+        query.rows.writeStream.format(query.format)
+        .outputMode("append")
+        .queryName(query.name)
+        .options(**query.options)
+        .option("checkpointLocation", str(context.checkpoint(query.name)))
+    )
+    if query.partition_by:
+        writer = writer.partitionBy(*query.partition_by)
+    if every:
+        return writer.trigger(processingTime=f"{round(every * 1000)} milliseconds").start()
+    return writer.trigger(availableNow=True).start()
+
+
+def check_place(context: Context, query: Query) -> None:
+    """Raise PipelineError for a table without its checkpoint: Spark would take batches of a new checkpoint for old ones,
+    by their numbers, and leave them out."""
+    path = query.options.get("path")
+    commits = context.checkpoint(query.name) / "commits"
+    if path and (Path(path) / METADATA).is_dir() and not commits.is_dir():
+        raise PipelineError(
+            f"{path} has a table, but its checkpoint {commits.parent} is gone. Restore the checkpoint, or move the table "
+            "away to begin anew"
+        )
+
+
+def look(running: list[Running], say: Say) -> bool:
+    """Look at each query, also when one goes on; whether any does."""
+    active = [each.look(say) for each in running]
+    return any(active)
+
+
+class Running:
+    """A query and what it has done so far."""
+
+    def __init__(self, name: str, query: StreamingQuery) -> None:
+        self.query = query
+        self._name = name
+        self._batch = -1
+        self._messages = 0
+        self._late = 0
+        self._watermark = ""
+        self._begin = time.monotonic()
+
+    def look(self, say: Say) -> bool:
+        """Say which batches are new; whether the query goes on. Raises the query's error."""
+        is_active = self.query.isActive
+        for progress in self.query.recentProgress:
+            if progress.batchId <= self._batch:
+                continue
+            self._batch = progress.batchId
+            self._messages += progress.numInputRows
+            self._late += sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
+            if progress.stateOperators:
+                self._watermark = progress.eventTime.get("watermark", "")
+            if progress.numInputRows:
+                seconds = progress.batchDuration / 1000
+                rate = progress.numInputRows / seconds if seconds else 0.0
+                say(f"{self._name}: batch {progress.batchId}, {progress.numInputRows} messages, {rate:,.0f} a second")
+        error = self.query.exception()
+        if error is not None:
+            raise error
+        return is_active
+
+    def summary(self, is_over: bool) -> str:
+        """`is_over`: the query has read all that there was."""
+        lines = [f"{self._name}: {self._messages} messages in {time.monotonic() - self._begin:.1f} s"]
+        if self._late:
+            lines.append(f"{self._late} rows were too late for their windows")
+        if is_over and self._watermark and not self._watermark.startswith("1970-01-01T00:00:00"):
+            lines.append(f"windows that end after {self._watermark} are open: a later run writes them")
+        return "; ".join(lines)

@@ -1,0 +1,155 @@
+"""Running a pipeline: options, places, errors as users see them, what a run says."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+from event_log_node import SECOND, TIME, EventLogNode, event_log_nodes
+from pipeline.errors import OptionError, PipelineError
+from pipeline.jobs.archive import read_archive
+from pipeline.registry import Context, find
+from pipeline.runner import (
+    MASTER,
+    Run,
+    cause_of,
+    locked,
+    make_folder,
+    master_of,
+    read_assignments,
+    read_every,
+    run,
+    run_queries,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NEVER = threading.Event()
+SERVERS = {"servers": "127.0.0.1:1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("archives", {}, 'option NAME: "archives" is no pipeline. There are archive, compact'),
+        ("archive", {"compression": "lzo"}, 'option compression: "lzo" is not one of zstd, snappy'),
+        ("archive", {"compresion": "zstd"}, 'option compresion: "zstd" is unknown here'),
+        ("archive", {"topics": "a/#/b"}, 'option topics: "a/#/b" is not a topic filter'),
+        ("archive", {"servers": ""}, 'option servers: "" is empty'),
+        ("archive", {"endingOffsets": "latest"}, 'option endingOffsets: "latest" is of spark.read only'),
+        ("rollup", {"window": "60"}, 'option window: "60" is not right: "60" has no unit'),
+        ("rollup", {"window": "10ms"}, 'option window: "10ms" is below 1s, the least value'),
+        ("rollup", {"levels": "two"}, 'option levels: "two" is not a whole number'),
+        ("rollup", {"levels": "0"}, 'option levels: "0" is below 1, the least value'),
+        ("alerts", {"qos": "3"}, 'option qos: "3" is not one of 0, 1, 2'),
+        ("alerts", {}, 'option --once: "alerts" waits for time to pass'),
+    ],
+)
+def test_wrong_options_are_named_before_spark_starts(
+    tmp_path: Path, name: str, options: dict[str, str], text: str
+) -> None:
+    with pytest.raises(OptionError) as raised:
+        run(Run(name, tmp_path, {**SERVERS, **options}, every=0.0), NEVER, print)
+    assert str(raised.value).startswith(text)
+
+
+@pytest.mark.parametrize(("text", "reason"), [("10", "has no unit"), ("0s", "is not above 0"), ("-1s", "is not above")])
+def test_wrong_intervals_are_named(text: str, reason: str) -> None:
+    with pytest.raises(OptionError, match=reason):
+        read_every(text)
+    assert read_every("1m30s") == 90.0
+
+
+def test_assignments_have_an_equals_sign() -> None:
+    assert read_assignments("-o", ("a=b=c", "d=")) == {"a": "b=c", "d": ""}
+    with pytest.raises(OptionError, match='option -o: "a" is not NAME=VALUE'):
+        read_assignments("-o", ("a",))
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match=r"option --dir: .* cannot be made"):
+        make_folder(tmp_path / "file" / "data")
+
+
+def test_a_pipeline_runs_once_in_a_folder(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    with (
+        locked(tmp_path / "checkpoints", "archive"),
+        locked(tmp_path / "checkpoints", "rollup"),
+        pytest.raises(PipelineError, match="another process runs pipeline archive in"),
+        locked(tmp_path / "checkpoints", "archive"),
+    ):
+        pass
+
+
+def test_a_master_that_is_given_counts(tmp_path: Path) -> None:
+    wanted = Run("archive", tmp_path, {}, 0.0)
+    assert master_of(wanted) == MASTER
+    assert master_of(Run("archive", tmp_path, {}, 0.0, "spark://host:7077")) == "spark://host:7077"
+
+
+def test_an_error_of_this_package_is_told_without_those_of_spark() -> None:
+    text = "[STREAM_FAILED] Query terminated\n at x\npipeline.errors.DataLoss: node a lost records. Set it\n at y"
+    assert cause_of(PySparkException(text)) == "node a lost records. Set it"
+    assert cause_of(PySparkException("[OTHER] first\nsecond")) == "[OTHER] first"
+
+
+def run_once(spark: SparkSession, folder: Path, node: EventLogNode, name: str, **options: str) -> list[str]:
+    pipeline = find(name)
+    own, source = pipeline.read_options({"servers": node.address, **options})
+    lines: list[str] = []
+    make_folder(folder)
+    run_queries(pipeline, Context(spark, folder, source), own, 0.0, NEVER, lines.append)
+    return lines
+
+
+@pytest.mark.uncompiled
+def test_runs_go_on_where_the_last_one_ended(spark: SparkSession, tmp_path: Path) -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append_numbers(20)
+        b.append_numbers(10)
+        first = run_once(spark, tmp_path, a, "archive")
+        assert first[0].startswith("archive: batch 0, 30 messages, ")
+        assert first[-1].startswith("archive: 30 messages in ")
+        a.append_numbers(5)
+        assert run_once(spark, tmp_path, a, "archive")[0].startswith("archive: batch 1, 5 messages, ")
+        found = read_archive(spark, str(tmp_path / "archive"))
+        assert found.count() == found.select("node", "log", "offset").distinct().count() == 35
+        assert a.held[("pipeline", "archive")] > 0
+
+        shutil.rmtree(tmp_path / "checkpoints")
+        with pytest.raises(PipelineError, match=r"archive has a table, but its checkpoint .* is gone"):
+            run_once(spark, tmp_path, a, "archive")
+
+
+@pytest.mark.uncompiled
+def test_open_windows_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    with event_log_nodes("n1") as (node,):
+        for second in range(0, 200, 20):
+            node.append(("house/kitchen/t", b"1"), time_ns=TIME + second * SECOND)
+        lines = run_once(spark, tmp_path, node, "rollup", window="30s", delay="10s")
+    assert lines[-1].startswith("rollup-2-30s: 10 messages in ")
+    # The newest message is of 22:16:20.
+    assert lines[-1].endswith("; windows that end after 2023-11-14T22:16:10.000Z are open: a later run writes them")
+    assert spark.read.parquet(str(tmp_path / "rollup-2-30s")).count() == 6
+
+
+@pytest.mark.uncompiled
+def test_lost_data_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    with event_log_nodes("n1") as (node,):
+        node.append_numbers(20)
+        run_once(spark, tmp_path, node, "archive")
+        node.lose_log()
+        node.append_numbers(5)
+        with pytest.raises(PySparkException) as raised:
+            run_once(spark, tmp_path, node, "archive")
+        assert cause_of(raised.value).startswith("node n1 has log ")
+        run_once(spark, tmp_path, node, "archive", failOnDataLoss="false")
+        assert read_archive(spark, str(tmp_path / "archive")).count() == 25
