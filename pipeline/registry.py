@@ -20,7 +20,8 @@ from pipeline.options import CONNECTION_NAMES
 
 # Each module of this name registers a pipeline of this name.
 JOBS: Final = ("archive", "compact", "rollup", "payload", "alerts", "snapshots", "matrix")
-STREAM_DEFAULTS: Final = {"startingOffsets": "earliest", "groupId": "pipeline"}
+# A batch of a million messages shows progress, and bounds what a task has in memory.
+STREAM_DEFAULTS: Final = {"startingOffsets": "earliest", "groupId": "pipeline", "maxOffsetsPerTrigger": "1000000"}
 Words: TypeAlias = tuple[str, ...]  # written with commas
 
 
@@ -51,9 +52,7 @@ class Context:
 
     def stream(self, query: str, defaults: Mapping[str, str] | None = None) -> DataFrame:
         """All messages as a stream, from the first one that is kept unless `defaults` or the user's options say otherwise."""
-        options = {**STREAM_DEFAULTS, "queryName": query, **(defaults or {}), **_named(self.source)}
-        if "startingTimestamp" in options:
-            options.pop("startingOffsets")
+        options = stream_options(self.source, {"queryName": query, **(defaults or {})})
         return self.spark.readStream.format("mqtt").options(**options).load()
 
     def batch(self, **options: str) -> DataFrame:
@@ -73,10 +72,13 @@ class Context:
         return self.folder / "checkpoints" / query
 
 
-def _named(options: Mapping[str, str]) -> dict[str, str]:
-    """Names as they are written in the documentation: the options of a source ignore case."""
-    known = {name.lower(): name for name in ("startingOffsets", "startingTimestamp", "groupId", "queryName")}
-    return {known.get(name.lower(), name): value for name, value in options.items()}
+def stream_options(given: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options of data source `mqtt` for a stream: what the user gave, whose names ignore case, and defaults."""
+    names = {name.lower() for name in given}
+    if "startingtimestamp" in names:
+        names.add("startingoffsets")
+    left = {name: value for name, value in {**STREAM_DEFAULTS, **(defaults or {})}.items() if name.lower() not in names}
+    return {**left, **given}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from broker.config.durations import DurationError, parse_duration
 from pipeline.errors import OptionError, PipelineError
 from pipeline.options import read_stream_options
-from pipeline.registry import STREAM_DEFAULTS, Context, Pipeline, Query, find
+from pipeline.registry import Context, Pipeline, Query, find, stream_options
 from pipeline.session import spark_session
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
     """Run a pipeline until it is done, or until `stop` is set. Raises PipelineError."""
     pipeline = find(wanted.name)
     own, source = pipeline.read_options(wanted.options)
-    read_stream_options({**STREAM_DEFAULTS, **source} if "startingTimestamp" not in source else source)
+    read_stream_options(stream_options(source))
     if not wanted.every and not pipeline.runs_once:
         raise OptionError("--once", wanted.name, "waits for time to pass, so it never ends; run it with --every 10s")
     make_folder(wanted.folder)

@@ -22,7 +22,7 @@ from pipeline.client import ANSWER_SECONDS, open_channel
 from pipeline.cluster import Cluster
 from pipeline.errors import NodeError
 from pipeline.options import Connection, read_stream_options
-from pipeline.registry import Context, Option, works
+from pipeline.registry import Context, Option, stream_options, works
 from pipeline.subscriptions import Subscription
 
 FOLDER: Final = "snapshots"
@@ -119,6 +119,6 @@ def work(context: Context, options: SnapshotOptions) -> list[str]:
     """Snapshots of the subscriptions of all nodes, for `matrix`; run it with --every."""
     folder = context.folder / FOLDER
     now_ns = time.time_ns()
-    lines = list(take(folder, read_stream_options(context.source).connection, now_ns))
+    lines = list(take(folder, read_stream_options(stream_options(context.source)).connection, now_ns))
     remove_old(folder, now_ns - round(options.keep * 1e9))
     return lines
