@@ -22,6 +22,7 @@ COMMANDS: Final = {
         "pipeline.pipeline_commands:pipeline",
         "Run jobs over the event logs: archive, rollup, alerts and others.",
     ),
+    "replay": ("pipeline.replay_command:replay", "Publish logged or archived messages again."),
 }
 
 

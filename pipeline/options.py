@@ -234,7 +234,7 @@ class _Given:
         if offsets and time:
             raise OptionError(time_name, time, f"is given beside {offsets_name}; give one of them")
         if time:
-            return Position(default, None, _instant_ns(time_name, time))
+            return Position(default, None, instant_ns(time_name, time))
         if offsets.lower() in (EARLIEST, LATEST, ""):
             return Position(offsets.lower() or default)
         return Position(default, _node_offsets(offsets_name, offsets))
@@ -274,7 +274,7 @@ class _Given:
         )
 
 
-def _instant_ns(name: str, text: str) -> int:
+def instant_ns(name: str, text: str) -> int:
     """Unix nanoseconds of an instant: Unix milliseconds as in Kafka's source, or ISO 8601 with a time zone."""
     if text.isascii() and text.isdigit():
         return int(text) * 1_000_000

@@ -1,0 +1,173 @@
+"""Replays: topics, batches, pace, and a run that goes on after a crash at any point."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from event_log_node import EventLogNode, event_log_nodes
+from pipeline.client import NodeClient
+from pipeline.errors import OptionError, PipelineError
+from pipeline.options import Connection
+from pipeline.replay import (
+    BATCH_BYTES_MAX,
+    BATCH_ROWS_MAX,
+    Key,
+    Message,
+    Pace,
+    ReplayState,
+    TopicMap,
+    batches,
+    behind,
+    read_state,
+)
+from pipeline.replay_run import portions, publish
+
+PARAMETERS: dict[str, Any] = {"from": 0, "to": 100, "source": "log", "topics": [], "topic-map": []}
+
+
+def message(offset: int, time: int | None = None, payload: bytes = b"") -> Message:
+    key = Key(offset if time is None else time, "n", "log", offset)
+    return Message(key, "t", payload or str(offset).encode(), 1, False, (("k", "v"),))
+
+
+def test_the_first_rule_that_fits_names_the_topic() -> None:
+    rules = TopicMap(["a=b", "house/kitchen/#=k/#", "house/#=replay/house/#"])
+    topics = ("a", "a/b", "house", "house/kitchen/t", "house/hall/t", "housed")
+    mapped = {topic: rules.map(topic) for topic in topics}
+    assert mapped == {
+        "a": "b",
+        "a/b": "a/b",
+        "house": "house",
+        "house/kitchen/t": "k/t",
+        "house/hall/t": "replay/house/hall/t",
+        "housed": "housed",
+    }
+    assert TopicMap(["#=replay/#"]).map("house/t") == "replay/house/t"
+    assert TopicMap(["replay/#=#"]).map("replay/t") == "t"
+
+
+@pytest.mark.parametrize("text", ["a", "=b", "a=", "a/#=b", "a=b/#", "a/+/#=b/#", "a+=b", "a#=b"])
+def test_wrong_rules_are_named(text: str) -> None:
+    with pytest.raises(OptionError, match="option --topic-map: "):
+        TopicMap([text])
+
+
+def test_batches_are_of_one_slice_and_bounded() -> None:
+    found = [message(0, 5), message(1, 9), message(2, 10), message(3, 31)]
+    assert [[each.key.offset for each in batch] for batch in batches(found, 10)] == [[0, 1], [2], [3]]
+    assert [len(batch) for batch in batches(found, 0)] == [4]
+    many = [message(each, 1) for each in range(BATCH_ROWS_MAX + 1)]
+    assert [len(batch) for batch in batches(many, 0)] == [BATCH_ROWS_MAX, 1]
+    large = [message(each, 1, b"x" * (BATCH_BYTES_MAX // 2 + 1)) for each in range(3)]
+    assert [len(batch) for batch in batches(large, 0)] == [1, 1, 1]
+
+
+@given(st.lists(st.integers(0, 50)).map(sorted), st.integers(0, 10))
+def test_batches_have_all_messages_in_order(times: list[int], slice_ns: int) -> None:
+    found = [message(offset, time) for offset, time in enumerate(times)]
+    assert [each for batch in batches(found, slice_ns) for each in batch] == found
+
+
+def test_the_pace_follows_the_messages() -> None:
+    pace = Pace(first_ns=1_000_000_000, begin=50.0, speed=10.0)
+    assert pace.due(1_000_000_000) == 50.0
+    assert pace.due(21_000_000_000) == 52.0
+    assert Pace(0, 50.0, 0.0).due(10**12) == 50.0
+
+
+def test_a_state_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    assert read_state(path, PARAMETERS) is None
+    state = ReplayState(PARAMETERS, "n1", 3, 10, Key(5, "n", "log", 7), Key(6, "n", "log", 8))
+    state.write(path)
+    assert read_state(path, PARAMETERS) == state
+    with pytest.raises(OptionError, match='option --to: "90" is not 100, with which replay job began'):
+        read_state(path, {**PARAMETERS, "to": 90})
+    state.done = True
+    state.write(path)
+    with pytest.raises(OptionError, match='option --job: "job" is done, with 10 messages'):
+        read_state(path, PARAMETERS)
+    path.write_text("{")
+    with pytest.raises(PipelineError, match=r"job\.json cannot be read"):
+        read_state(path, PARAMETERS)
+
+
+def test_requests_are_bounded() -> None:
+    large = [message(each, payload=b"x" * 600_000) for each in range(3)]
+    assert [(position, len(rows)) for position, rows in portions(large)] == [(0, 1), (1, 1), (2, 1)]
+    assert [(position, len(rows)) for position, rows in portions([message(each) for each in range(9)])] == [(0, 9)]
+    with pytest.raises(PipelineError, match=r"offset 7 of node n has .* bytes, and the sink takes"):
+        list(portions([message(7, payload=b"x" * 5_000_000)]))
+
+
+class Crashed(Exception):
+    pass
+
+
+class CrashingClient(NodeClient):
+    """Fails before or after the calls that `crashes` names, each once: (call, batch, whether the node got it)."""
+
+    def __init__(self, address: str, connection: Connection, node: str, crashes: list[tuple[str, int, bool]]) -> None:
+        super().__init__(address, connection, node)
+        self._crashes = crashes
+
+    def stage(self, request: Any) -> int:
+        return int(self._call_once("stage", request, super().stage))
+
+    def commit(self, request: Any) -> Any:
+        return self._call_once("commit", request, super().commit)
+
+    def _call_once(self, name: str, request: Any, call: Any) -> Any:
+        for is_after in (False, True):
+            if is_after:
+                answer = call(request)
+            if (name, request.batch, is_after) in self._crashes:
+                self._crashes.remove((name, request.batch, is_after))
+                raise Crashed
+        return answer
+
+
+def payloads(node: EventLogNode) -> list[bytes]:
+    return [payload for _, rows in sorted(node.published.items()) for _, payload, *_ in rows]
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("call", ["stage", "commit"])
+@pytest.mark.parametrize("batch", [0, 1, 2])
+def test_a_replay_goes_on_after_a_crash(tmp_path: Path, call: str, batch: int, is_after: bool) -> None:
+    path = tmp_path / "job.json"
+    found = [message(offset) for offset in range(25)]
+    shown: list[tuple[int, int]] = []
+    with (
+        event_log_nodes("n1") as (node,),
+        CrashingClient(node.address, Connection((node.address,)), "n1", [(call, batch, is_after)]) as client,
+    ):
+        state = ReplayState(PARAMETERS, "n1")
+        with pytest.raises(Crashed):
+            publish(client, "replay-job", iter(found), state, path, 4e-8, threading.Event(), lambda *_: None)
+        resumed = read_state(path, PARAMETERS)
+        assert resumed is not None
+        left = behind(found, resumed.last)
+        publish(client, "replay-job", left, resumed, path, 4e-8, threading.Event(), lambda *each: shown.append(each))
+        assert payloads(node) == [each.payload for each in found]
+        assert sorted(number for _, number in node.published) == [0, 1, 2]
+    assert (resumed.done, resumed.rows) == (True, 25)
+    if batch < 2:
+        assert shown[-1] == (24, 25)
+
+
+def test_a_replay_stops_between_batches(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    stop = threading.Event()
+    found = [message(offset) for offset in range(25)]
+    with event_log_nodes("n1") as (node,), NodeClient(node.address, Connection((node.address,)), "n1") as client:
+        state = ReplayState(PARAMETERS, "n1")
+        publish(client, "replay-job", iter(found), state, path, 4e-8, stop, lambda *_: stop.set())
+        assert (state.done, state.rows) == (False, 10)
+        assert len(payloads(node)) == 10
