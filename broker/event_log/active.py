@@ -79,11 +79,14 @@ class ActiveSegment:
     def write(self, log_id: str, builders: list[BlockBuilder]) -> tuple[list[Written], Failure | None]:
         """Write the blocks of all builders. Returns the blocks that are written and, unless these are all, why not."""
         offset = self.next_offset
+        size = 0
         blocks: list[tuple[bytes, bytes]] = []
         for builder in builders:
             records = builder.records
-            blocks.append(builder.take_parts(offset))
+            start, body = builder.take_parts(offset, size)
+            blocks.append((start, body))
             offset += records
+            size += len(start) + len(body)
         return self.write_blocks(log_id, blocks)
 
     def write_blocks(self, log_id: str, blocks: list[tuple[bytes, bytes]]) -> tuple[list[Written], Failure | None]:

@@ -4,7 +4,8 @@ A block has a header, a table of sections, three dictionaries and a heap. All in
 
     header (HEADER_BYTES)   magic, checksum of all that follows the checksum, bytes of the whole block, number of records,
                             offset of the first record, time of the first record in ns, numbers of sections, topics,
-                            publishers and extras, microseconds from the first record to the last
+                            publishers and extras, microseconds from the first record to the last, bytes of blocks
+                            that stand before this one in the same write
     sections                SECTION_FIELDS u32 each: microseconds since the first record, number of records, index of the
                             topic, index of the publisher, bytes of a payload, bytes of a record in the heap, index of the
                             extra + 1 or 0, flags (QoS | RETAIN << 2)
@@ -26,7 +27,7 @@ from array import array
 from typing import Final, NamedTuple
 
 MAGIC: Final = 0x424C4D47  # "GMLB"
-HEADER: Final = struct.Struct("<IIIIQQIIIII4x")
+HEADER: Final = struct.Struct("<IIIIQQIIIIII")
 HEADER_BYTES: Final = 56
 CHECKED_FROM: Final = 8  # the checksum is of the bytes from here on
 SECTION_FIELDS: Final = 8
@@ -41,6 +42,7 @@ class BlockHeader(NamedTuple):
     """size      bytes of the whole block
     records      number of records; `offset` is that of the first, `time_ns` its wall time
     last_delta   microseconds from the first record to the last
+    earlier      bytes of blocks before it in the same write: a crash may leave any part of that
     """
 
     checksum: int
@@ -53,6 +55,7 @@ class BlockHeader(NamedTuple):
     publishers: int
     extras: int
     last_delta: int
+    earlier: int
 
     @property
     def end_offset(self) -> int:
@@ -215,8 +218,8 @@ class BlockBuilder:
         """The block of all records that were added, the first of which gets `offset`. The builder is empty afterwards."""
         return b"".join(self.take_parts(offset))
 
-    def take_parts(self, offset: int) -> tuple[bytes, bytes]:
-        """As `take`: the header, and what follows it."""
+    def take_parts(self, offset: int, earlier: int = 0) -> tuple[bytes, bytes]:
+        """As `take`: the header, and what follows it. `earlier` as in BlockHeader."""
         self._end_section()
         texts = list(self._topics)
         sizes = [len(topic) for topic in texts]
@@ -241,6 +244,7 @@ class BlockBuilder:
             len(self._publishers),
             len(self._extras),
             self._delta,
+            earlier,
         )
         self._clear()
         checksum = zlib.crc32(body, zlib.crc32(header[CHECKED_FROM:]))

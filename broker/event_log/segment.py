@@ -76,8 +76,8 @@ def offset_of_name(name: str) -> int | None:
 
 class Verdict(Enum):
     """WHOLE    all bytes belong to whole blocks
-    TORN     the last write did not get to disk as a whole: no whole block follows the fault
-    DAMAGED  the header, or a block that another one follows: it was whole once
+    TORN     the last write did not get to disk as a whole: no whole block of a later write follows the fault
+    DAMAGED  the header, or a block that a later write follows: it was whole once
     """
 
     WHOLE = "whole"
@@ -126,7 +126,7 @@ class Scan:
             return Verdict.WHOLE
         if not self.fault:
             self.fault = f"the block at {self.segment.size} is not complete"
-        return Verdict.DAMAGED if self._whole_block_follows(data, at) else Verdict.TORN
+        return Verdict.DAMAGED if self._later_write_follows(data, at) else Verdict.TORN
 
     def _receive_header(self, data: bytes) -> int:
         found = decode_segment_header(data)
@@ -164,10 +164,14 @@ class Scan:
                 at += header.size
         return at
 
-    def _whole_block_follows(self, data: bytes, at: int) -> bool:
+    def _later_write_follows(self, data: bytes, fault: int) -> bool:
+        """Whether a whole block of a later write stands in data[fault:], or one with a wrong offset at its begin. The blocks
+        of one write get to disk in any order."""
+        at = fault
         while (at := data.find(BLOCK_MAGIC, at)) >= 0:
             header = read_header(data, at)
             if header is not None and is_whole(data, at, header) and header.offset >= self.segment.end_offset:
-                return True
+                if at == fault or at - header.earlier > fault:
+                    return True
             at += 1
         return False

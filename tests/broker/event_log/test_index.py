@@ -24,7 +24,7 @@ def made(blocks: list[tuple[int, int, int, int]]) -> tuple[Segment, list[tuple[i
     placed = []
     time_ns = BEGIN
     for size, records, inside, after in blocks:
-        header = BlockHeader(0, size, records, segment.end_offset, time_ns, 1, 1, 1, 0, inside)
+        header = BlockHeader(0, size, records, segment.end_offset, time_ns, 1, 1, 1, 0, inside, 0)
         placed.append((segment.size, header))
         segment.add(header)
         time_ns += (inside + after) * 1000

@@ -120,3 +120,22 @@ def test_a_file_under_the_name_of_another() -> None:
     scan.receive_data(WHOLE)
     assert scan.finish() is Verdict.DAMAGED
     assert scan.fault == "the header says first offset 100, the file's name 101"
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_any_part_of_the_last_write_may_be_missing(lost: int) -> None:
+    """The blocks of one write get to disk in any order; a write that was done before is whole."""
+    builder = BlockBuilder()
+    parts = [HEADER.encode(), block(100, b"done before")]
+    earlier = 0
+    for offset in (101, 102, 103):
+        builder.add(b"t", b"payload" * 100, 0, ("", "", ""), b"", BEGIN)
+        parts.append(b"".join(builder.take_parts(offset, earlier)))
+        earlier += len(parts[-1])
+    whole = b"".join(parts)
+    assert scanned(whole)[0] is Verdict.WHOLE
+    parts[1 + lost] = bytes(len(parts[1 + lost]))
+    verdict, scan = scanned(b"".join(parts))
+    assert (verdict, scan.segment.end_offset) == (Verdict.TORN, 100 + lost)
+    later = block(104, b"a later write")
+    assert scanned(b"".join(parts) + later)[0] is Verdict.DAMAGED
