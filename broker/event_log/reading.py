@@ -35,6 +35,7 @@ class Picked:
 def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, topics: Selection | None) -> Picked:
     """The blocks of a piece with records of start..end - 1 and a topic of `topics`; None stands for all.
 
+    start     at or behind the offset of the first block of the piece
     room      blocks are added while they fit in so many bytes
     is_first  the first block is added whatever its size
     Raises DamagedBlock.
@@ -45,15 +46,18 @@ def pick_blocks(piece: bytes, start: int, end: int, room: int, is_first: bool, t
         header = read_header(piece, at)
         if header is None:
             raise DamagedBlock(f"no block begins {at} bytes into the piece")
+        if header.offset > picked.next_offset and picked.next_offset < end:
+            raise DamagedBlock(f"a block of offset {header.offset} stands where {picked.next_offset} should be")
         if header.offset >= end:
             picked.done = True
             break
         if at + header.size > len(piece):
             picked.wanted = header.size
             break
+        # Also of a block that is left out: where the next one begins, and whether this is to be left out, is in its header.
+        if not is_whole(piece, at, header):
+            raise DamagedBlock(f"the block of offset {header.offset} does not have its checksum")
         if header.end_offset > start:
-            if not is_whole(piece, at, header):
-                raise DamagedBlock(f"the block of offset {header.offset} does not have its checksum")
             if topics is None or any(topics.has(topic) for topic in topics_of(piece, at, header)):
                 if picked.size + header.size > room and not (is_first and not picked.size):
                     picked.done = True

@@ -51,10 +51,10 @@ def find_offset(path: Path, segment: Segment, size: int, time_ns: int) -> int:
             header = read_header(os.pread(file.fileno(), HEADER_BYTES, position))
             if header is None:
                 raise DamagedBlock(f"no block begins at {position}")
+            block = os.pread(file.fileno(), header.size, position)
+            if not is_whole(block, 0, header):
+                raise DamagedBlock(f"the block at {position} does not have its checksum")
             if header.last_time_ns >= time_ns:
-                block = os.pread(file.fileno(), header.size, position)
-                if not is_whole(block, 0, header):
-                    raise DamagedBlock(f"the block at {position} does not have its checksum")
                 return offset_at(block, 0, header, time_ns)
             position += header.size
     return segment.end_offset

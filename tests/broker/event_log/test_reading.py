@@ -84,6 +84,21 @@ def test_damage_is_noticed() -> None:
         pick_blocks(bytes(100), 0, 1, 1000, True, None)
 
 
+@pytest.mark.parametrize("changed", range(8, 52))
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_a_changed_header_is_noticed_or_does_not_matter(changed: int, start: int) -> None:
+    """Nothing is left out, and a read moves on, whatever a header says."""
+    blocks = [block(offset, [b"a"], b"payload") for offset in range(3)]
+    for flipped in (1, 0x80):
+        data = bytearray(b"".join(blocks))
+        data[len(blocks[0]) + changed] ^= flipped
+        try:
+            picked = pick_blocks(bytes(data), start, 3, 10_000, True, None)
+        except DamagedBlock:
+            continue
+        assert picked.wanted > len(data) - picked.used, "no block of this size is there: read_blocks knows the damage"
+
+
 def test_topics() -> None:
     data = b"before" + block(0, [b"b", b"a", b"b", b"c/d"])
     header = read_header(data, 6)
