@@ -299,7 +299,7 @@ class Connection(Output):
                     end = self._receive_run(data, pos, body, end, payload_at, now)
                 else:
                     self._receive_qos1(data, pos, body, end, payload_at, now)
-            elif kind == PUBACK and remaining == 2 and first == 0x40 and version:
+            elif first == 0x40 and remaining == 2 and version and data[body] | data[body + 1]:
                 self.packets_received += 1
                 session = self.session
                 assert session is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from broker.errors import ProtocolViolation
 from broker.session.outgoing import AWAIT_PUBACK, AWAIT_PUBCOMP, AWAIT_PUBREC, Outgoing
 
 PACKET_ID_MAX: Final = 65535
@@ -67,21 +68,26 @@ class Inflight:
         """Remove a message that is larger than the client's new Maximum Packet Size."""
         self._remove(packet_id)
 
-    # --- acknowledgements: False when no message with the packet identifier waits for such a packet ---
+    # --- acknowledgements: False when no message has the packet identifier ---
 
     def acknowledge(self, packet_id: int) -> bool:
-        """Handle PUBACK [MQTT5 4.3.2]."""
+        """Handle PUBACK [MQTT5 4.3.2]. Raises ProtocolViolation for a QoS 2 message."""
         outgoing = self._by_id.get(packet_id)
-        if outgoing is None or outgoing.state != AWAIT_PUBACK:
+        if outgoing is None:
             return False
+        if outgoing.state != AWAIT_PUBACK:
+            raise _wrong_kind("PUBACK", outgoing)
         self._remove(packet_id)
         return True
 
     def received(self, packet_id: int, failed: bool) -> bool:
-        """Handle PUBREC [MQTT5 4.3.3]. failed: its reason code is 0x80 or more, which ends the exchange."""
+        """Handle PUBREC [MQTT5 4.3.3]. failed: its reason code is 0x80 or more, which ends the exchange. Raises
+        ProtocolViolation for a QoS 1 message."""
         outgoing = self._by_id.get(packet_id)
-        if outgoing is None or outgoing.state not in (AWAIT_PUBREC, AWAIT_PUBCOMP):
+        if outgoing is None:
             return False
+        if outgoing.state == AWAIT_PUBACK:
+            raise _wrong_kind("PUBREC", outgoing)
         if failed:
             self._remove(packet_id)
         else:
@@ -90,10 +96,12 @@ class Inflight:
         return True
 
     def completed(self, packet_id: int) -> bool:
-        """Handle PUBCOMP [MQTT5 4.3.3]."""
+        """Handle PUBCOMP [MQTT5 4.3.3]. Raises ProtocolViolation for a QoS 1 message, and before PUBREC."""
         outgoing = self._by_id.get(packet_id)
-        if outgoing is None or outgoing.state != AWAIT_PUBCOMP:
+        if outgoing is None:
             return False
+        if outgoing.state != AWAIT_PUBCOMP:
+            raise _wrong_kind("PUBCOMP", outgoing)
         self._remove(packet_id)
         return True
 
@@ -126,3 +134,11 @@ class Inflight:
                 return outgoing
         self.end_resend()
         return None
+
+
+def _wrong_kind(name: str, outgoing: Outgoing) -> ProtocolViolation:
+    expected = ("no packet", "PUBACK", "PUBREC", "PUBCOMP")[outgoing.state]
+    return ProtocolViolation(
+        f"{name} for packet identifier {outgoing.packet_id}, a QoS {outgoing.qos} message that awaits {expected} "
+        "[MQTT5 4.3.2, 4.3.3]"
+    )

@@ -347,7 +347,8 @@ class Session(Subscriber):
             return
         connection.write_packets(data, 1)
 
-    # --- acknowledgements of the client: False when no message with the packet identifier waits for it ---
+    # --- acknowledgements of the client: False when no message has the packet identifier; ProtocolViolation for one that
+    # awaits another kind ---
 
     def acknowledge(self, packet_id: int) -> bool:
         """Handle PUBACK."""

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from broker.errors import ProtocolViolation
 from broker.message import Message
 from broker.session.inflight import PACKET_ID_MAX, Inflight
 from broker.session.outgoing import AWAIT_PUBACK, AWAIT_PUBCOMP, AWAIT_PUBREC, Outgoing
@@ -41,18 +42,18 @@ def test_packet_identifiers_are_free_and_wrap_around() -> None:
 @pytest.mark.parametrize(
     ("qos", "packets", "left"),
     [
-        (1, "PUBACK=1", 0),
-        (1, "PUBREC=0 PUBCOMP=0 PUBACK=1 PUBACK=0", 0),
-        (2, "PUBACK=0 PUBCOMP=0", AWAIT_PUBREC),
-        (2, "PUBREC=1 PUBACK=0", AWAIT_PUBCOMP),
+        (1, "PUBACK=1 PUBACK=0 PUBREC=0 PUBCOMP=0", 0),
+        (1, "PUBREC=fault failed=fault PUBCOMP=fault", AWAIT_PUBACK),
+        (2, "PUBACK=fault PUBCOMP=fault", AWAIT_PUBREC),
+        (2, "PUBREC=1 PUBACK=fault", AWAIT_PUBCOMP),
         (2, "PUBREC=1 PUBREC=1", AWAIT_PUBCOMP),  # sent again by a client that got no PUBREL
-        (2, "PUBREC=1 PUBCOMP=1 PUBCOMP=0", 0),
+        (2, "PUBREC=1 PUBCOMP=1 PUBCOMP=0 PUBACK=0", 0),
         (2, "failed=1 PUBCOMP=0", 0),
-        (1, "failed=0", AWAIT_PUBACK),
+        (2, "PUBREC=1 failed=1", 0),
     ],
 )
 def test_acknowledgements(qos: int, packets: str, left: int) -> None:
-    """Each with its result; `left` is the state of the message, 0 when it is gone."""
+    """Each with its result; `left` is the state of the message, 0 when it is gone. One of the wrong kind changes nothing."""
     inflight = Inflight()
     outgoing = sent(inflight, qos)
     calls = {
@@ -63,7 +64,11 @@ def test_acknowledgements(qos: int, packets: str, left: int) -> None:
     }
     for word in packets.split():
         name, result = word.split("=")
-        assert calls[name](outgoing.packet_id) is bool(int(result)), word
+        if result == "fault":
+            with pytest.raises(ProtocolViolation, match=f"packet identifier 1, a QoS {qos} message"):
+                calls[name](outgoing.packet_id)
+        else:
+            assert calls[name](outgoing.packet_id) is bool(int(result)), word
         assert calls[name](77) is False
     assert len(inflight) == (left > 0)
     if left:

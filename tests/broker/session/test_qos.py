@@ -184,17 +184,46 @@ def test_acknowledgements_of_unknown_packet_identifiers(world: Any, version: int
     assert not client.closed
 
 
-def test_acknowledgement_of_the_other_kind(world: Any) -> None:
-    """PUBACK for a QoS 2 message and PUBREC for a QoS 1 message acknowledge nothing."""
-    client = world.connect("c", auto=False)
+WRONG_KIND = [
+    (1, PubRec, ""),
+    (1, PubComp, ""),
+    (2, PubAck, ""),
+    (2, PubComp, ""),
+    (2, PubAck, "after PUBREC"),
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("qos", "answer", "when"), WRONG_KIND)
+def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
+    world: Any, version: int, qos: int, answer: Any, when: str
+) -> None:
+    """The message is sent again on the next connection [MQTT-4.3.2-3] [MQTT-4.3.3-4]."""
+    options = {"clean_start": False} | ({"expiry": 100} if version == 5 else {})
+    client = world.connect("c", version, auto=False, **options)
     client.subscribe(b"a")
-    world.publish(b"a", qos=1)
-    world.publish(b"a", qos=2)
-    one, two = client.take_publishes()
-    client.send(PubAck(two.packet_id))
-    client.send(PubRec(one.packet_id))
-    client.send(PubComp(two.packet_id))
-    assert world.broker.sessions["c"].inflight_length() == 2
+    world.publish(b"a", b"1", qos=qos)
+    (publish,) = client.take_publishes()
+    if when:
+        client.send(PubRec(publish.packet_id))
+        client.take_packets()
+    client.send(answer(publish.packet_id))
+    assert client.closed
+    assert [p.reason_code for p in client.packets] == ([0x82] if version == 5 else [])
+    assert world.broker.counters.protocol_errors == 1
+    again = world.connect("c", version, auto=False, **options)
+    (packet,) = again.packets
+    assert (packet.packet_id, type(packet)) == (publish.packet_id, PubRel if when else Publish)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("first", [b"\x40", b"\x50", b"\x62", b"\x70"])
+def test_an_acknowledgement_of_packet_identifier_0_ends_the_connection(world: Any, version: int, first: bytes) -> None:
+    """[MQTT-2.2.1-3] [MQTT-2.3.1-1]"""
+    client = world.connect("c", version)
+    client.send_bytes(first + b"\x02\0\0")
+    assert client.closed
+    assert [p.reason_code for p in client.packets] == ([0x82] if version == 5 else [])
 
 
 def test_packet_identifiers_wrap_around(world: Any) -> None:
