@@ -41,8 +41,10 @@ def peek_protocol_version(data: bytes, start: int, end: int) -> int:
     return MQTT_311
 
 
-def decode_connect(data: bytes, start: int, end: int) -> Connect:
-    """CONNECT [MQTT5 3.1]. The error is 0x84 for an unknown protocol or level, 0x85 for an invalid client identifier."""
+def decode_connect(first: int, data: bytes, start: int, end: int) -> Connect:
+    """CONNECT [MQTT5 3.1]; `first` is its first byte. The error is 0x84 for an unknown protocol or level, 0x85 for an invalid
+    client identifier. What is unused or reserved in MQTT 3.1 may have any value there: the flags of the fixed header and the
+    lowest Connect Flag [MQTT3.1 3.1]."""
     protocol_name = decode_binary(data, start, end)
     pos = start + 2 + len(protocol_name)
     if pos + 4 > end:
@@ -56,6 +58,8 @@ def decode_connect(data: bytes, start: int, end: int) -> Connect:
             f"protocol {protocol_name[:16]!a} level {version}; MQTT 4 and 5 and MQIsdp 3 are supported "
             "[MQTT-3.1.2-1] [MQTT-3.1.2-2]",
         )
+    if first & 15 and version != MQTT_31:
+        raise MalformedPacket(f"CONNECT with fixed header flags {first & 15:#06b} [MQTT-2.1.3-1] [MQTT-2.2.2-2]")
     flags = data[pos + 1]
     _check_connect_flags(flags, version)
     keep_alive = data[pos + 2] << 8 | data[pos + 3]
@@ -116,7 +120,7 @@ def decode_connect(data: bytes, start: int, end: int) -> Connect:
 
 def _check_connect_flags(flags: int, version: int) -> None:
     """The Connect Flags [MQTT5 3.1.2.3]."""
-    if flags & 1:
+    if flags & 1 and version != MQTT_31:
         raise MalformedPacket("CONNECT with its reserved flag set [MQTT-3.1.2-3]")
     if not flags & _WILL:
         if flags & (_WILL_QOS | _WILL_RETAIN):

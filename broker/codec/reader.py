@@ -74,6 +74,8 @@ def decode_packet(first: int, data: bytes, start: int, end: int, version: int) -
         return decode_publish(first, data, start, end, version)
     if 4 <= kind <= 7:
         return decode_ack(first, data, start, end, version)
+    if kind == 1:
+        return decode_connect(first, data, start, end)
     flags = first & 15
     if flags != (2 if kind in (8, 10) else 0) and not (version == 3 and flags == 10 and kind in (8, 10)):
         # MQTT 3.1 sends SUBSCRIBE and UNSUBSCRIBE again, with DUP.
@@ -82,8 +84,6 @@ def decode_packet(first: int, data: bytes, start: int, end: int, version: int) -
         if start != end:
             raise MalformedPacket(f"{_NAMES[kind]} with {end - start} bytes after its header, must have none")
         return PingReq() if kind == 12 else PingResp()
-    if kind == 1:
-        return decode_connect(data, start, end)
     if kind == 2:
         return decode_connack(data, start, end, version)
     if kind == 8:

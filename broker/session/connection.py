@@ -325,6 +325,8 @@ class Connection(Output):
             self._receive_publish(first, data, body, end, now)
         elif PUBACK <= kind <= PUBCOMP:
             self._receive_ack(kind, first, data, body, end)
+        elif kind == CONNECT:
+            raise ProtocolViolation("second CONNECT on one connection [MQTT-3.1.0-2]")
         else:
             session = self.session
             assert session is not None

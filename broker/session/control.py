@@ -53,8 +53,6 @@ def handle_control_packet(broker: Broker, connection: Output, session: Session, 
         handle_disconnect(broker, connection, session, packet, now)
     elif isinstance(packet, Auth):
         raise ProtocolViolation("AUTH, but CONNECT had no authentication method [MQTT-4.12.0-6]")
-    elif isinstance(packet, Connect):
-        raise ProtocolViolation("second CONNECT on one connection [MQTT-3.1.0-2]")
     else:
         raise ProtocolViolation(f"{type(packet).__name__} is a packet that only servers send")
 

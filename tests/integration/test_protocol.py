@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.codec.packets import ConnAck
+
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
     from mqtt_client import Clients
@@ -39,3 +41,16 @@ async def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
         PROTOCOL_ERROR if version == 5 else None
     )
     await publisher.ping()
+
+
+async def test_clients_of_mqtt_31_may_set_reserved_bits(start_server: StartServer, clients: Clients) -> None:
+    """DUP, QoS and RETAIN of CONNECT, and the lowest Connect Flag. A client of 3.1.1 that does so is not let in."""
+    port = port_of(await start_server({}))
+    old = await clients.open(port, 3)
+    old.send_bytes(b"\x1b\x0f\0\x06MQIsdp\x03\x03\0\0\0\1c")
+    assert (await old.answer(ConnAck)).reason_code == 0
+    await old.publish("a", b"1", 1)
+    for data in (b"\x1b\x0d\0\x04MQTT\x04\x02\0\0\0\1d", b"\x10\x0d\0\x04MQTT\x04\x03\0\0\0\1d"):
+        new = await clients.open(port, 4)
+        new.send_bytes(data)
+        await new.wait_closed()

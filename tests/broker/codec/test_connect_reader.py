@@ -3,7 +3,7 @@
 import pytest
 
 from broker.codec.connect_reader import decode_connect, peek_protocol_version
-from broker.errors import MqttError
+from broker.errors import MalformedPacket, MqttError
 
 
 def connect(name: bytes, level: int, flags: int, rest: bytes = b"") -> bytes:
@@ -52,11 +52,24 @@ WILL = b"\x00\x01w\x00\x00"
 def test_flags_and_fields(level: int, flags: int, rest: bytes, reason_code: int) -> None:
     data = connect(b"MQTT", level, flags, rest)
     if reason_code == 0:
-        packet = decode_connect(data, 0, len(data))
+        packet = decode_connect(0x10, data, 0, len(data))
         assert packet.protocol_version == level
         assert packet.clean_start is (flags & 2 == 2)
         assert (packet.will is not None) is (flags & 4 == 4)
         return
     with pytest.raises(MqttError) as caught:
-        decode_connect(data, 0, len(data))
+        decode_connect(0x10, data, 0, len(data))
     assert caught.value.reason_code == reason_code, caught.value.text
+
+
+@pytest.mark.parametrize("first", [0x10, 0x11, 0x12, 0x14, 0x18, 0x1F])
+@pytest.mark.parametrize("flags", [0x02, 0x03])
+@pytest.mark.parametrize("level", [3, 4, 5])
+def test_reserved_bits_of_mqtt_31(level: int, flags: int, first: int) -> None:
+    """Any value is let in there, and none but zero in the later versions [MQTT-3.1.2-3] [MQTT-2.2.2-2]."""
+    data = connect(b"MQIsdp" if level == 3 else b"MQTT", level, flags, (b"\x00" if level == 5 else b"") + CLIENT)
+    if level == 3 or (flags == 2 and first == 0x10):
+        assert decode_connect(first, data, 0, len(data)).client_id == "c"
+        return
+    with pytest.raises(MalformedPacket):
+        decode_connect(first, data, 0, len(data))

@@ -93,6 +93,7 @@ def test_a_connection_without_input_does_not_count_as_refused(world: Any) -> Non
     [
         ("second CONNECT [MQTT-3.1.0-2]", 5, CONNECT_5, 0x82),
         ("second CONNECT [MQTT-3.1.0-2]", 4, CONNECT_4, -1),
+        ("second CONNECT of another level", 5, b"\x10\x0d\0\x04MQTT\x06\x02\0\0\0\0\x01c", 0x82),
         ("AUTH that nobody asked for [MQTT5 4.12]", 5, encode_packet(Auth(0x19), 5), 0x82),
         ("AUTH in 3.1.1", 4, b"\xf0\x00", -1),
         ("packet of a server", 5, encode_packet(ConnAck(False), 5), 0x82),

@@ -219,7 +219,7 @@ def test_an_acknowledgement_of_the_wrong_kind_ends_the_connection(
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("first", [b"\x40", b"\x50", b"\x62", b"\x70"])
 def test_an_acknowledgement_of_packet_identifier_0_ends_the_connection(world: Any, version: int, first: bytes) -> None:
-    """[MQTT-2.2.1-3] [MQTT-2.3.1-1]"""
+    """There is none [MQTT-2.2.1-3] [MQTT-2.3.1-1]."""
     client = world.connect("c", version)
     client.send_bytes(first + b"\x02\0\0")
     assert client.closed
