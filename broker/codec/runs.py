@@ -113,6 +113,12 @@ class Run:
             )
         return self._other
 
+    def aliased(self, alias: int) -> bytes:
+        """The packets with a topic alias that the receiver knows, without the topic."""
+        return b"".join(
+            [encode_publish(5, b"", message.payload, 0, False, False, 0, b"", -1, alias) for message in self.messages()]
+        )
+
     def messages(self) -> list[Message]:
         """One message for each packet, for receivers that queue them."""
         messages = self._messages

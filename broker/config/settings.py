@@ -161,9 +161,16 @@ class PersistenceSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicAliasManagerSettings:
-    """How the broker chooses topic aliases towards clients (MQTT 5)."""
+    """How the broker chooses topic aliases towards clients of MQTT 5 that have a Topic Alias Maximum."""
 
-    type: Annotated[str, Setting("`fifo`: the oldest alias is given to the next topic.", Choice(("fifo",)))] = "fifo"
+    type: Annotated[
+        str,
+        Setting(
+            "`fifo`: when all aliases of a client are given, the next topic gets the oldest one. Topics of 4 to 1,024 bytes "
+            "get an alias, at most 1,024 of a client.",
+            Choice(("fifo",)),
+        ),
+    ] = "fifo"
 
 
 @dataclass(frozen=True, slots=True)

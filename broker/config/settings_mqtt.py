@@ -77,7 +77,7 @@ class MqttSettings:
     topic_alias_maximum: Annotated[
         int,
         Setting(
-            "Highest Topic Alias that a client may use. 0: none. The broker sends no aliases.",
+            "Highest Topic Alias that a client may use. 0: none. The aliases that the broker uses are limited by the client.",
             Whole(0, 65535, 10),
             "Raising it saves bytes of long topics and takes memory for each connection.",
         ),

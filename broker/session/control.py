@@ -33,6 +33,7 @@ from broker.codec.reason_codes import (
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import UNDECIDED, ConnectRequest
+from broker.session.aliases import SentAliases
 from broker.session.output import ANSWERING, CONNECTED, CONNECTING, Output
 from broker.session.session import EXPIRY_NEVER, Session
 from broker.slices import Work
@@ -70,6 +71,9 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
     connection.request_problem_information = props.get_int(properties, props.REQUEST_PROBLEM_INFORMATION, 1) == 1
     connection.receive_maximum = props.get_int(properties, props.RECEIVE_MAXIMUM, 65535)
     connection.maximum_packet_size = props.get_int(properties, props.MAXIMUM_PACKET_SIZE, 0)
+    alias_maximum = props.get_int(properties, props.TOPIC_ALIAS_MAXIMUM, 0)
+    if alias_maximum:
+        connection.aliases = SentAliases(alias_maximum)
     if props.get_str(properties, props.AUTHENTICATION_METHOD) is not None:
         raise MqttError(
             BAD_AUTHENTICATION_METHOD,

@@ -6,6 +6,8 @@ from typing import Final
 
 from broker.codec.writer import encode_publish, publish_parts
 from broker.message import NEVER, Message
+from broker.session.aliases import SentAliases
+from broker.session.output import Output
 
 QUEUED: Final = 0
 AWAIT_PUBACK: Final = 1
@@ -48,6 +50,63 @@ class Outgoing:
         self.number = 0
 
 
+def encode_to(
+    output: Output,
+    message: Message,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    packet_id: int,
+    identifiers: tuple[int, ...],
+    now: float,
+) -> bytes:
+    """The PUBLISH for one connection, which has to be sent next; b"" when it is above the client's Maximum Packet Size."""
+    if output.aliases is not None:
+        return _encode_aliased(output, output.aliases, message, qos, retain, dup, packet_id, identifiers, now)
+    data = encode_for(message, output.version, qos, retain, dup, packet_id, identifiers, now)
+    return data if output.takes(len(data)) else b""
+
+
+def _encode_aliased(
+    output: Output,
+    aliases: SentAliases,
+    message: Message,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    packet_id: int,
+    identifiers: tuple[int, ...],
+    now: float,
+) -> bytes:
+    """The PUBLISH with a topic alias. The first one of a topic has the topic as well."""
+    topic = message.topic
+    alias = aliases.find(topic)
+    known = alias > 0
+    if not known:
+        alias = aliases.next_alias(topic)
+    data = encode_publish(
+        5,
+        b"" if known else topic,
+        message.payload,
+        qos,
+        retain,
+        dup,
+        packet_id,
+        message.properties,
+        _remaining_expiry(message, now),
+        alias,
+        identifiers,
+    )
+    if output.takes(len(data)):
+        if alias and not known:
+            aliases.give(topic)
+        return data
+    if known or not alias:
+        return b""
+    data = encode_for(message, 5, qos, retain, dup, packet_id, identifiers, now)
+    return data if output.takes(len(data)) else b""
+
+
 def encode_for(
     message: Message,
     version: int,
@@ -60,13 +119,18 @@ def encode_for(
 ) -> bytes:
     """The PUBLISH for one receiver. The message keeps the encodings that receivers can share, one for each shape."""
     if version == 5 and (identifiers or message.expires_at != NEVER):
-        # The whole seconds that the message waited here are subtracted [MQTT-3.3.2-6]; .999 covers the error of floats.
-        # `now` can be older than the message when it is the time of the last packet from a client: hence EXPIRY_MAX.
-        expiry = -1
-        if message.expires_at != NEVER:
-            expiry = min(EXPIRY_MAX, max(0, int(message.expires_at - now + 0.999)))
         return encode_publish(
-            5, message.topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry, 0, identifiers
+            5,
+            message.topic,
+            message.payload,
+            qos,
+            retain,
+            dup,
+            packet_id,
+            message.properties,
+            _remaining_expiry(message, now),
+            0,
+            identifiers,
         )
     if qos == 1 and message.head_version == (4 if version < 5 else 5) and not dup and not retain:
         return message.head + PACKET_ID_BYTES[packet_id] + message.tail
@@ -89,3 +153,12 @@ def encode_for(
     else:
         tail = cache[shape | 32]
     return head + PACKET_ID_BYTES[packet_id] + tail
+
+
+def _remaining_expiry(message: Message, now: float) -> int:
+    """Message Expiry Interval in seconds, -1 for none. The whole seconds that the message waited here are subtracted
+    [MQTT-3.3.2-6]; .999 covers the error of floats. `now` can be older than the message when it is the time of the last
+    packet from a client: hence EXPIRY_MAX."""
+    if message.expires_at == NEVER:
+        return -1
+    return min(EXPIRY_MAX, max(0, int(message.expires_at - now + 0.999)))

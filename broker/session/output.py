@@ -11,6 +11,7 @@ from typing import Final
 from broker.codec.packets import Will
 from broker.context import Context
 from broker.publisher import Publisher
+from broker.session.aliases import SentAliases
 from broker.slices import Work
 
 RECEIVE_MAXIMUM_DEFAULT: Final = 65535  # [MQTT5 3.1.2.11.3]
@@ -47,6 +48,7 @@ class Output(Publisher):
     client_id        as sent in CONNECT, then as accepted; "" before CONNECT
     version          3, 4 or 5; 0 before CONNECT
     maximum_packet_size, receive_maximum  of the client; maximum_packet_size is 0 for no limit
+    aliases          of the PUBLISH packets to the client, None for none
     out              packets of this turn, taken by Connection.take_output; out_size is their bytes
     dirty            the connection is in Context.dirty
     writable         False while the transport has more than write_buffer_high bytes unsent
@@ -67,6 +69,7 @@ class Output(Publisher):
         self.output_held = False
         self.version = 0
         self.maximum_packet_size = 0
+        self.aliases: SentAliases | None = None
         self.out: list[bytes] = []
         self.out_size = 0
         self.packets_sent = 0

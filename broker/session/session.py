@@ -22,7 +22,7 @@ from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
 from broker.session.backlog import Portion, RetainedBacklog
 from broker.session.inflight import Inflight
-from broker.session.outgoing import AWAIT_PUBCOMP, Outgoing, encode_for
+from broker.session.outgoing import AWAIT_PUBCOMP, Outgoing, encode_to
 from broker.session.output import Output
 from broker.session.queue import MessageQueue
 from broker.session.will import PendingWill
@@ -184,9 +184,12 @@ class Session(Subscriber):
     def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         connection = self._open_connection()
         if connection is not None and connection.takes(run.packet_size + FORM_BYTES_MAX):
-            connection.write_packets(run.encoded(connection.version), run.count)
-            self.context.counters.qos0_sent += run.count
-            return
+            aliases = connection.aliases
+            alias = 0 if aliases is None else aliases.find(run.topic)
+            if aliases is None or alias:
+                connection.write_packets(run.aliased(alias) if alias else run.encoded(connection.version), run.count)
+                self.context.counters.qos0_sent += run.count
+                return
         self.context.slices.steps += run.count  # the queue takes messages one by one
         for message in run.messages():
             self.deliver(message, 0, False, NO_IDENTIFIERS, publisher, now)
@@ -228,8 +231,8 @@ class Session(Subscriber):
     def _send_qos0(
         self, connection: Output, message: Message, retain: bool, identifiers: tuple[int, ...], now: float
     ) -> None:
-        data = encode_for(message, connection.version, 0, retain, False, 0, identifiers, now)
-        if not connection.takes(len(data)):
+        data = encode_to(connection, message, 0, retain, False, 0, identifiers, now)
+        if not data:
             self._drop(DROP_PACKET_TOO_LARGE)
             return
         connection.write_packets(data, 1)
@@ -240,10 +243,10 @@ class Session(Subscriber):
         message = outgoing.message
         assert message is not None
         packet_id = inflight.free_packet_id()
-        data = encode_for(
-            message, connection.version, outgoing.qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
+        data = encode_to(
+            connection, message, outgoing.qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
         )
-        if not connection.takes(len(data)):
+        if not data:
             self._drop(DROP_PACKET_TOO_LARGE)
             return
         inflight.add(outgoing, packet_id)
@@ -331,17 +334,10 @@ class Session(Subscriber):
         if outgoing.state == AWAIT_PUBCOMP or message is None:
             connection.write_packets(encode_pubrel(outgoing.packet_id, 0, connection.version), 1)
             return
-        data = encode_for(
-            message,
-            connection.version,
-            outgoing.qos,
-            outgoing.retain,
-            True,
-            outgoing.packet_id,
-            outgoing.identifiers,
-            now,
+        data = encode_to(
+            connection, message, outgoing.qos, outgoing.retain, True, outgoing.packet_id, outgoing.identifiers, now
         )
-        if not connection.takes(len(data)):
+        if not data:
             self._drop(DROP_PACKET_TOO_LARGE)
             inflight.discard(outgoing.packet_id)
             return

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker.codec.packets import ConnAck
+from broker.codec.properties import TOPIC_ALIAS_MAXIMUM
+from broker.session.aliases import resolve_alias
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
@@ -54,3 +56,18 @@ async def test_clients_of_mqtt_31_may_set_reserved_bits(start_server: StartServe
         new = await clients.open(port, 4)
         new.send_bytes(data)
         await new.wait_closed()
+
+
+async def test_topic_aliases_towards_a_client(start_server: StartServer, clients: Clients) -> None:
+    """The client resolves them; the topic is sent once for each alias."""
+    port = port_of(await start_server({}))
+    client = await clients.connect(port, "c", properties={TOPIC_ALIAS_MAXIMUM: 2})
+    await client.subscribe("#", qos=1)
+    publisher = await clients.connect(port, "p")
+    topics = ["one/topic", "two/topic", "one/topic", "two/topic", "three/topic", "two/topic", "one/topic"]
+    for topic in topics:
+        await publisher.publish(topic, b"x", 1)
+    known: dict[int, bytes] = {}
+    messages = await client.take(len(topics))
+    assert [resolve_alias(known, m.topic_alias, m.topic, 2).decode() for m in messages] == topics
+    assert [m.topic for m in messages] == [b"one/topic", b"two/topic", b"", b"", b"three/topic", b"", b"one/topic"]
