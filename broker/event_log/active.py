@@ -132,6 +132,10 @@ class ActiveSegment:
         """Write the index file of a segment that is complete. Raises OSError."""
         self._files.replace(self._folder / index_name(segment.first_offset), encode_index(segment))
 
+    def uncache(self, segment: Segment) -> None:
+        """Take a segment out of the page cache. Raises OSError."""
+        self._files.uncache(self._folder / segment_name(segment.first_offset))
+
     def remove(self, segments: list[Segment]) -> None:
         """Remove files of segments. Raises OSError."""
         for segment in segments:

@@ -69,6 +69,16 @@ class Files:
         finally:
             os.close(descriptor)
 
+    def uncache(self, path: Path) -> None:
+        """Give the memory of the page cache for this file back. What was not on disk is, when the call returns."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(descriptor)
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
     def remove(self, path: Path) -> None:
         """Remove a file if it is there."""
         path.unlink(missing_ok=True)

@@ -47,6 +47,9 @@ from broker.server.logging import get_logger
 
 ANSWER_BYTES_DEFAULT: Final = 4 * 2**20
 ANSWER_BYTES_MAX: Final = 8 * 2**20
+# Of the newest records that stay in the page cache. A log that fills it would push out what other programs use; to write into
+# memory that is in use already costs an eighth of the CPU where a virtual machine gets its memory by and by.
+CACHED_BYTES: Final = 128 * 2**20
 READS_AT_ONCE: Final = 2
 RETENTION_SECONDS: Final = 10.0  # between two looks for segments that are to be removed
 
@@ -259,6 +262,12 @@ class EventLog:
         else:
             self._thread.submit(self._active.seal, (before,), self._done)
         self._add_segment(before.end_offset, header_size)
+        cached = 0
+        for segment in reversed(self._segments):
+            cached += segment.size
+            if cached > CACHED_BYTES:
+                self._thread.submit(self._active.uncache, (segment,), self._done)
+                break
         self._thread.submit(save_identity, (self._folder, self._files, self._identity_now()), self._done)
 
     def _add_segment(self, first_offset: int, header_size: int) -> None:

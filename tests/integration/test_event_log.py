@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import resource
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.codec.packets import MQTT_5, MQTT_311, PubAck, Publish
+from broker.codec.packets import MQTT_5, MQTT_311, PubAck, Publish, Will
+from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.event_log.log import EventLog
 from broker.event_log.recovery import Recovered
 from broker.event_log.settings import EventLogSettings
@@ -84,3 +88,93 @@ async def test_acknowledged_messages_are_in_the_log_after_a_kill(
     assert [record.offset for record in records] == list(range(len(records)))
     for publisher in publishers:
         assert set(publisher.acknowledged) <= set(logged)
+
+
+async def test_a_stop_is_clean_while_clients_publish(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    node = await nodes.start(with_log(folder))
+    publisher = Publisher(await clients.connect(node.port, "p"), "p", 500)
+    task = asyncio.create_task(publisher.run())
+    await publisher.progress.wait()
+    await node.stop()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert json.loads((folder / "log.json").read_text())["clean"] is True
+    found, records = await records_of(folder)
+    assert (found.lost, found.torn_bytes, found.damaged) == ("", 0, [])
+    assert set(publisher.acknowledged) <= {record.payload for record in records}
+
+
+async def test_records_of_every_kind_are_read_back_after_a_restart(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    folder = tmp_path / "log"
+    node = await nodes.start(with_log(folder, exclude=["secret/#"]))
+    client = await clients.connect(node.port, "c", MQTT_311)
+    await client.publish("a", b"0", 0)
+    await client.publish("a", b"1", 1, retain=True)
+    await client.publish("secret/a", b"-", 1)
+    await client.publish("a", b"2", 2)
+    await node.stop()
+    await node.start()
+    client = await clients.connect(node.port, "c5", will=Will(b"a", b"will", 1))
+    await client.publish("a", b"3", 1)
+    client.abort()
+    watch = await clients.connect(node.port, "w")
+    await watch.publish("a", b"4", 2)
+    await node.stop()
+    _, records = await records_of(folder)
+    found = [(record.payload, record.flags, record.client_id) for record in records if record.payload != b"will"]
+    assert found == [(b"0", 0, "c"), (b"1", 5, "c"), (b"2", 2, "c"), (b"3", 1, "c5"), (b"4", 2, "w")]
+    assert [record.client_id for record in records if record.payload == b"will"] == ["c5"]
+
+
+async def test_two_nodes_do_not_share_a_folder(nodes: Nodes, tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    await nodes.start(with_log(folder))
+    other = nodes.make(with_log(folder))
+    other.spawn()
+    assert await other.wait_ended() == 1
+    assert f"plugins.event_log.dir: another process uses {folder}; give each node a folder of its own" in other.log()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "text"),
+    [
+        (lambda folder: None, "cannot be made; make the folder above it"),
+        (lambda folder: folder.parent.write_bytes(b""), "Not a directory"),
+    ],
+)
+async def test_a_folder_that_cannot_be_used_is_named(
+    nodes: Nodes, tmp_path: Path, prepare: Callable[[Path], object], text: str
+) -> None:
+    folder = tmp_path / "missing" / "log"
+    prepare(folder)
+    node = nodes.make(with_log(folder))
+    node.spawn()
+    assert await node.wait_ended() == 1
+    assert f"plugins.event_log.dir: {folder}" in node.log()
+    assert text in node.log()
+
+
+async def test_a_full_disk_refuses_and_is_found_to_have_room_again(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    """A limit of the size of files stands for the disk. The node's own output is below it."""
+    folder = tmp_path / "log"
+    node = await nodes.start(with_log(folder, on_full="refuse_publishes"))
+    client = await clients.connect(node.port, "c")
+    await client.publish("t", b"before", 1)
+    limits = resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+    accepted = bytes(100_000)  # before the fault is known
+    client.send(Publish(b"t", accepted, 1, packet_id=100))
+    await node.logged("the disk takes no records")
+    other = await clients.connect(node.port, "other")
+    other.send(Publish(b"t", b"refused", 1, packet_id=7))
+    assert (await other.answer(PubAck)).reason_code == QUOTA_EXCEEDED
+    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, limits)
+    assert (await client.answer(PubAck)).packet_id == 100
+    await other.publish("t", b"after", 1)
+    await node.stop()
+    _, records = await records_of(folder)
+    assert [record.payload for record in records] == [b"before", accepted, b"after"]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+from pathlib import Path
+
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from broker.event_log.block import NO_EXPIRY
-from broker.event_log.log import LogFault, OutOfRange, WrongLogId
+from broker.event_log.log import EventLog, LogFault, OutOfRange, WrongLogId
+from broker.event_log.segment import index_name, segment_name
+from broker.event_log.settings import EventLogSettings, HoldSettings, RetentionSettings
 from event_log_reader import Clock, MakeLog, Record, decode_blocks, read_all
 
 SEGMENT_BYTES = 2**16
@@ -139,3 +147,133 @@ async def test_holds_move_forward_and_outlive_a_restart(make_log: MakeLog) -> No
     assert [(hold.group, hold.query, hold.offset) for hold in log.describe().holds] == [("g", "q1", 3), ("g", "q2", 1)]
     assert await log.release("g", "") == 2
     assert await log.release("g", "") == 0
+
+
+async def test_old_segments_are_removed_with_their_files(make_log: MakeLog, clock: Clock, tmp_path: Path) -> None:
+    retention = RetentionSettings(age=100.0, bytes=0)
+    log = await make_log(segment_bytes=SEGMENT_BYTES, retention=retention)
+    for number in range(40):
+        log.append(b"t", b"%d" % number + bytes(5000))
+        await log.flush()
+        clock.advance(10)
+    log_id = log.log_id
+    await log.stop()
+    log = await make_log(segment_bytes=SEGMENT_BYTES, retention=retention)
+    state = log.describe()
+    assert (log.log_id, state.first_offset, state.next_offset) == (log_id, 24, 40)
+    assert (await read_all(log))[0].offset == 24
+    with pytest.raises(OutOfRange):
+        await log.read(log.log_id, 23, 40, 0, ())
+    await log.flush()
+    await log.hold("g", "q", log.log_id, 30)  # after the removal, in the same thread
+    names = {path.name for path in (tmp_path / "log").iterdir()}
+    assert names & {segment_name(0), index_name(0)} == set()
+    assert segment_name(24) in names
+
+
+async def test_a_hold_past_its_limits_is_released_and_counted(make_log: MakeLog, clock: Clock) -> None:
+    keys = {
+        "segment_bytes": SEGMENT_BYTES,
+        "retention": RetentionSettings(age=0.0, bytes=2 * SEGMENT_BYTES),
+        "hold": HoldSettings(max_age=0.0, max_bytes=3 * SEGMENT_BYTES),
+    }
+    log = await make_log(**keys)
+    for number in range(36):
+        log.append(b"t", b"%d" % number + bytes(5000))
+        await log.flush()
+        if number == 5:
+            await log.hold("slow", "q", log.log_id, 3)
+            await log.hold("quick", "q", log.log_id, 6)
+    await log.hold("quick", "q", log.log_id, 34)
+    await log.stop()
+    log = await make_log(**keys)
+    assert log.describe().first_offset == 0, "held, within its limits"
+    for _ in range(12):
+        log.append(b"t", bytes(5000))
+        await log.flush()
+    await log.stop()
+    log = await make_log(**keys)
+    state = log.describe()
+    assert (state.first_offset, state.holds_released) == (12, 1)
+    await log.stop()
+    log = await make_log(**keys)
+    state = log.describe()
+    assert state.first_offset == 24, "the other hold does not need them"
+    assert [(hold.group, hold.offset) for hold in state.holds] == [("quick", 34)]
+
+
+async def test_records_past_their_age_go_when_nothing_new_comes(make_log: MakeLog, clock: Clock) -> None:
+    retention = RetentionSettings(age=100.0, bytes=0)
+    log = await make_log(retention=retention)
+    log.append(b"t", b"")
+    await log.flush()
+    clock.advance(101)
+    await log.stop()
+    log = await make_log(retention=retention)
+    await log.release("g", "")
+    await log.hold("g", "q", log.log_id, 1)  # after the new segment was begun
+    await log.stop()
+    log = await make_log(retention=retention)
+    assert (log.describe().first_offset, log.describe().next_offset) == (1, 1)
+
+
+async def test_a_block_larger_than_a_segment(make_log: MakeLog) -> None:
+    log = await make_log(segment_bytes=SEGMENT_BYTES)
+    sizes = [10, 5 * SEGMENT_BYTES, 10, SEGMENT_BYTES, SEGMENT_BYTES, 3 * 2**20, 1]
+    for size in sizes:
+        log.append(b"t", bytes(size))
+    await log.flush()
+    for size in sizes:
+        log.append(b"t", bytes(size))
+        await log.flush()
+    assert [len(record.payload) for record in await read_all(log)] == sizes * 2
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["append", "flush", "restart", "hold"]),
+            st.integers(0, 30_000),
+            st.sampled_from([b"a", b"b/c", b"$x"]),
+        ),
+        max_size=25,
+    )
+)
+def test_any_use_reads_like_a_list(tmp_path: Path, steps: list[tuple[str, int, bytes]]) -> None:
+    """Differential: the log beside a list, over appends, writes, restarts and holds."""
+    folder = tmp_path / "any"
+    shutil.rmtree(folder, ignore_errors=True)
+    clock = Clock()
+
+    async def opened() -> EventLog:
+        log = EventLog(EventLogSettings(dir=str(folder), segment_bytes=SEGMENT_BYTES), "n1", None, clock)
+        await log.start()
+        return log
+
+    async def run() -> None:
+        log = await opened()
+        log_id = log.log_id
+        model: list[tuple[bytes, int, int]] = []
+        for what, number, topic in steps:
+            clock.advance(number / 1000)
+            if what == "append":
+                log.append(topic, bytes(number), number % 3)
+                model.append((topic, number, clock.now_ns))
+            elif what == "flush":
+                assert await log.flush() == len(model)
+            elif what == "hold":
+                await log.hold("g", "q", log.log_id, log.next_offset)
+            else:
+                await log.stop()
+                log = await opened()
+        await log.flush()
+        assert log.log_id == log_id
+        found = await read_all(log)
+        assert [(record.topic, len(record.payload), record.time_ns) for record in found] == model
+        for offset, (_, _, time_ns) in enumerate(model):
+            first = next(at for at, other in enumerate(model) if other[2] >= time_ns)
+            assert await log.find(log_id, time_ns) == first <= offset
+        await log.stop()
+
+    asyncio.run(run())
