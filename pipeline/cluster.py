@@ -14,11 +14,12 @@ from pipeline.errors import NoAnswer, NodeAway, NodeError, NoEventLog, PipelineE
 from pipeline.offsets import NodeState, Offsets, resolve
 from pipeline.options import Connection, Position
 
-DESCRIBE_SECONDS: Final = 3.0
+DESCRIBE_SECONDS: Final = 10.0  # longer than a busy node takes
 ASKED_AT_ONCE: Final = 32
 # Spark asks for the latest offset 100 times a second while there is nothing new.
 ASK_AGAIN_SECONDS: Final = 0.1
-AWAY_AGAIN_SECONDS: Final = 2.0
+AWAY_AGAIN_SECONDS: Final = 2.0  # or AWAY_AGAIN_TIMES as long as the answer was waited for
+AWAY_AGAIN_TIMES: Final = 3.0
 LEFT: Final = "LEFT"  # status of a member that was told to leave: nobody waits for it
 
 Answers = Mapping[str, pb.LogDescription | NodeError]  # by address
@@ -155,10 +156,12 @@ class Cluster:
         until, fault = self._away.get(address, (0.0, None))
         if fault is not None and time.monotonic() < until:
             return fault
+        begin = time.monotonic()
         try:
             found = self._client(address).describe(DESCRIBE_SECONDS)
         except NodeAway as error:
-            self._away[address] = time.monotonic() + AWAY_AGAIN_SECONDS, error
+            now = time.monotonic()
+            self._away[address] = now + max(AWAY_AGAIN_SECONDS, AWAY_AGAIN_TIMES * (now - begin)), error
             return error
         except NodeError as error:
             return error

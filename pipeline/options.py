@@ -25,6 +25,7 @@ JSON_LATEST: Final = -1
 
 # As a node takes the name of a query.
 JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+NAME_BYTES_MAX: Final = 256  # of a group or a query that holds records
 JOB_ID_FORM: Final = "1 to 128 letters, digits, dots, underscores and hyphens, the first a letter or digit"
 
 CONNECTION_NAMES: Final = ("servers", "token", "tls", "tlsCaFile", "tlsCertFile", "tlsKeyFile")
@@ -255,8 +256,10 @@ class _Given:
             raise OptionError("maxNodeSkew", skew, f"is not right: {error}") from None
         if skew and skew_seconds <= 0:
             raise OptionError("maxNodeSkew", skew, "is not above 0; for example 10m")
-        query = self.text("queryName")
-        group = self.text("groupId")
+        query, group = self.text("queryName"), self.text("groupId")
+        for name, value in (("groupId", group), ("queryName", query)):
+            if len(value.encode()) > NAME_BYTES_MAX:
+                raise OptionError(name, value, f"has more than {NAME_BYTES_MAX} bytes")
         return ReadOptions(
             connection=self.connection(),
             topics=topics,

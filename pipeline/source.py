@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.client import NodeClient
 from pipeline.cluster import Cluster, Members, find_position
-from pipeline.errors import NodeAway, OutOfRange, PipelineError, WrongLog
+from pipeline.errors import NodeError, OutOfRange, PipelineError, WrongLog
 from pipeline.frames import Frames
 from pipeline.offsets import NodeState, Offsets, decode_offsets, encode_offsets, go_on, lose_data
 from pipeline.options import LATEST, Position, ReadOptions, read_batch_options, read_stream_options, sink_options
@@ -141,6 +141,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._connected: Cluster | None = None
         self._target: Offsets | None = None
+        self._away: set[str] = set()  # members that a warning named
 
     @property
     def _cluster(self) -> Cluster:
@@ -151,6 +152,9 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _members(self, needs_all: bool = False) -> Members:
         members = self._cluster.ask()
         members.check(self._options.allow_partial, needs_all)
+        for node in members.away.keys() - self._away:
+            _log.warning("node %s is away, its records come when it is back: %s", node, members.away[node])
+        self._away = set(members.away)
         return members
 
     def initialOffset(self) -> dict[str, Any]:
@@ -245,7 +249,8 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._hold(decode_offsets(end), self._cluster.ask())
 
     def _hold(self, offsets: Offsets, members: Members) -> None:
-        """Keep the records from here on for the group. A node that does not answer keeps the hold that it has."""
+        """Keep the records from here on for the group. A node that does not take a hold keeps the one that it has: lost
+        data are noticed when the next batch is planned."""
         options = self._options
         for node, position in offsets.items() if options.group else ():
             state = members.nodes.get(node)
@@ -253,7 +258,7 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             try:
                 self._cluster.client(state).hold(options.group, options.query, position.log, position.offset)
-            except NodeAway as error:
+            except NodeError as error:
                 _log.warning("the hold of group %s stays where it is: %s", options.group, error)
 
     def stop(self) -> None:

@@ -126,6 +126,7 @@ def test_bad_options_of_a_batch_are_named(options: dict[str, str], text: str) ->
         ({"maxNodeSkew": "0s"}, "option maxNodeSkew"),
         ({"maxOffsetsPerTrigger": "many"}, "option maxOffsetsPerTrigger"),
         ({"maxBytesPerTrigger": "0"}, "option maxBytesPerTrigger"),
+        ({"groupId": "g" * 257}, "option groupId"),
     ],
 )
 def test_bad_options_of_a_stream_are_named(options: dict[str, str], text: str) -> None:

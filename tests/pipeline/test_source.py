@@ -247,6 +247,29 @@ def test_a_group_holds_records_that_it_has_not_read() -> None:
         assert a.held == {("g", "q"): 25}
 
 
+def test_a_hold_that_is_refused_does_not_end_the_stream(caplog: pytest.LogCaptureFixture) -> None:
+    with event_log_nodes("n1") as (a,):
+        a.append_numbers(20)
+        query = Query(a, groupId="g")
+        a.fail_holds = [grpc.StatusCode.RESOURCE_EXHAUSTED]
+        with caplog.at_level(logging.WARNING):
+            assert query.batch() == {"n1": numbers(20)}
+        assert any("hold of group g stays where it is" in record.message for record in caplog.records)
+        assert a.held == {("g", "g"): 0}
+        a.append_numbers(5)
+        assert query.batch() == {"n1": numbers(20, 25)}
+        assert a.held == {("g", "g"): 25}
+
+
+def test_a_node_that_is_away_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        query = Query(a)
+        b.stop()
+        with caplog.at_level(logging.WARNING):
+            assert [query.batch(), query.batch()] == [{}, {}]
+        assert sum("node n2 is away" in record.message for record in caplog.records) == 1
+
+
 def test_offsets_for_the_status_of_the_query() -> None:
     with event_log_nodes("n1") as (a,):
         a.append_numbers(20)

@@ -33,7 +33,7 @@ Row = tuple[str, bytes]
 class EventLogNode(EventLogServicer, EventLogSinkServicer):
     """held   (group, query) -> offset
     reads  requests of Read, in order; `second_read` is set by the second one
-    fail   status codes that the next calls fail with; fail_commits: the next calls of Commit
+    fail   status codes that the next calls fail with; fail_holds, fail_commits: those of Hold and Commit
     published  (query, batch) -> rows
     """
 
@@ -46,6 +46,7 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
         self.second_read = Event()
         self.metadata: list[dict[str, str]] = []
         self.fail: list[grpc.StatusCode] = []
+        self.fail_holds: list[grpc.StatusCode] = []
         self.fail_commits: list[grpc.StatusCode] = []
         self.staged: dict[tuple[str, int], dict[tuple[int, int], list[pb.SinkRow]]] = {}
         self.published: dict[tuple[str, int], list[tuple[str, bytes, int, bool, list[tuple[str, str]]]]] = {}
@@ -169,6 +170,8 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
 
     def Hold(self, request: pb.HoldLogRequest, context: Any) -> pb.HoldLogResponse:
         self._begin(context, request.log_id)
+        if self.fail_holds:
+            context.abort(self.fail_holds.pop(0), "as the test wants it")
         self.held[request.group, request.query] = request.offset
         return pb.HoldLogResponse()
 
