@@ -122,9 +122,9 @@ def finite(value: float) -> float | None:
     return value if value < math.inf else None
 
 
-def replace_table(page: Path, text: str) -> None:
+def replace_table(page: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
     """Put the report between the two comments of the page."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, found, after = rest.partition(END)
-    assert found, f"{page} has no {BEGIN} and {END}"
-    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+    before, _, rest = page.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    assert found, f"{page} has no {begin} and {end}"
+    page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}")

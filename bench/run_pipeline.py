@@ -1,0 +1,357 @@
+"""Measure the data pipeline: what Spark reads from the event logs of two live nodes beside its own file source, the sink
+beside the load generator, a publisher beside a full-speed read, and the memory of a node that serves a large log.
+
+Rounds alternate, and their order turns around from round to round. Starting Spark and the nodes is not counted, nor is the
+first round of each. Measure on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from brokers import ROOT, BenchFailed, Ports
+from pipeline_nodes import (
+    QOS_0,
+    QOS_1,
+    SETTINGS,
+    DataSet,
+    LoggingNodes,
+    anonymous_bytes,
+    result_of,
+    start_program,
+)
+from pipeline_report import BEGIN, END, Line, report, write
+from pipeline_rows import (
+    FILES,
+    Place,
+    WrongRows,
+    aggregate,
+    publish_by_sink,
+    stream_to_parquet,
+    to_parquet,
+    write_files,
+)
+from report import replace_table
+from revision import git
+from rows import THIS
+from run_bench import describe, interrupt, positive, progress
+
+from pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUN: Final = ROOT / "run" / "bench"
+MASTER: Final = "local[2]"
+MESSAGES: Final = 1_000_000
+ROUNDS: Final = 5
+QUICK_MESSAGES: Final = 100_000
+QUICK_ROUNDS: Final = 2
+LOG_GB: Final = 10.0
+SINK_ROWS_MAX: Final = 200_000
+PUBLISH_SECONDS: Final = 3.0
+MESSAGES_A_SECOND_MAX: Final = 1_000_000  # more than a publisher reaches
+GENERATOR: Final = "load generator"
+NO_READER: Final = "no reader"
+GENERATOR_CLIENTS: Final = DataSet("10 clients", 1, 10, 1000, 50)
+# Messages that fill a log fast; a reader's memory goes with bytes, not with messages.
+LARGE: Final = DataSet("4 kB, QoS 0", 0, 10, 1000, 50)
+LARGE_BYTES: Final = 4096
+MEMORY_MB: Final = 100
+SAMPLE_SECONDS: Final = 0.02
+READERS: Final = 2  # as many tasks as `local[2]` runs at once
+
+Measure = Callable[[str], float]  # participant -> seconds
+
+
+@dataclass(frozen=True)
+class SparkRow:
+    """Work that is done on the logs and on the files."""
+
+    name: str
+    work: Callable[[Place, str], float]
+    mark: float  # smallest ratio of rows a second
+
+
+SPARK_ROWS: Final = (
+    SparkRow("batch read, aggregated", aggregate, 0.3),
+    SparkRow("batch read, to Parquet", to_parquet, 0.55),
+    SparkRow("stream availableNow, to Parquet", stream_to_parquet, 0.45),
+)
+SINK: Final = "sink publishes"
+PUBLISHER: Final = "publisher while a reader reads at full speed"
+MEMORY: Final = "node serves a large log to two readers"
+SINK_MARK: Final = 0.3
+PUBLISHER_MARK: Final = 0.75
+ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), SINK, PUBLISHER, MEMORY)
+
+
+@dataclass
+class Bench:
+    command: Path
+    folder: Path
+    messages: int
+    rounds: int
+    log_gb: float
+    rows: Sequence[str]
+    ports: Ports = field(default_factory=Ports)
+    lines: list[Line] = field(default_factory=list)
+
+    def alternate(
+        self, name: str, data: str, unit: str, count: float, beside: str, mark: float, measure: Measure
+    ) -> None:
+        """Add the line of a ratio: `count` / seconds of this checkout and of `beside`."""
+        found: dict[str, list[float]] = {THIS: [], beside: []}
+        fault = ""
+        try:
+            for number in range(self.rounds + 1):
+                for participant in (THIS, beside)[:: 1 if number % 2 else -1]:
+                    value = count / measure(participant)
+                    progress(f"{name}, {data}: round {number}, {participant}: {value:,.0f} {unit}")
+                    if number:
+                        found[participant].append(value)
+        except (WrongRows, BenchFailed) as error:
+            fault = str(error).splitlines()[0]
+            progress(f"{name}, {data}: {error}")
+        rounds = min(map(len, found.values()))
+        self.lines.append(Line(name, data, unit, found[THIS][:rounds], beside, found[beside][:rounds], mark, fault))
+
+    # --- the parts
+
+    def measure_spark(self, spark: SparkSession, data: DataSet) -> None:
+        wanted = [row for row in SPARK_ROWS if row.name in self.rows]
+        others = [name for name in (SINK, PUBLISHER) if name in self.rows and data is QOS_1]
+        if not wanted and not others:
+            return
+        folder = self.folder / f"qos{data.qos}"
+        with LoggingNodes(self.command, folder, self.ports) as nodes:
+            start = time.monotonic()
+            extents = nodes.publish(data, self.messages)
+            progress(f"{data.name}: {self.messages:,} messages published in {time.monotonic() - start:.0f} s")
+            place = Place(spark, ",".join(nodes.api), extents, folder / "files", folder)
+            write_files(place)
+            for row in wanted:
+                measure = self._of_place(row.work, place)
+                self.alternate(row.name, data.name, "rows/s", place.rows, FILES, row.mark, measure)
+            if SINK in others:
+                self.measure_sink(place, nodes)
+            if PUBLISHER in others:
+                self.measure_publisher(nodes)
+        shutil.rmtree(folder)
+
+    def _of_place(self, work: Callable[[Place, str], float], place: Place) -> Measure:
+        return lambda participant: work(place, participant)
+
+    def measure_sink(self, place: Place, nodes: LoggingNodes) -> None:
+        rows = min(place.rows, SINK_ROWS_MAX)
+        jobs = iter(range(self.rounds + 1))
+
+        def measure(participant: str) -> float:
+            if participant == THIS:
+                return publish_by_sink(place, f"bench-{next(jobs)}", rows)
+            return float(publish(nodes, GENERATOR_CLIENTS, "--messages", rows)["seconds"])
+
+        self.alternate(SINK, "QoS 1", "messages/s", rows, GENERATOR, SINK_MARK, measure)
+
+    def measure_publisher(self, nodes: LoggingNodes) -> None:
+        for data in (QOS_0, GENERATOR_CLIENTS):
+
+            def measure(participant: str, data: DataSet = data) -> float:
+                limit = round(PUBLISH_SECONDS * MESSAGES_A_SECOND_MAX)
+                arguments = ("--messages", limit, "--seconds", PUBLISH_SECONDS)
+                if participant == NO_READER:
+                    return 1 / publish(nodes, data, *arguments)["per_s"]
+                with reader(nodes.api[0]):
+                    return 1 / publish(nodes, data, *arguments)["per_s"]
+
+            self.alternate(PUBLISHER, f"QoS {data.qos}", "messages/s", 1, NO_READER, PUBLISHER_MARK, measure)
+
+    def measure_memory(self) -> None:
+        """Add the lines of the most anonymous memory above that of the node with an empty log."""
+        if MEMORY not in self.rows:
+            return
+        folder = self.folder / "memory"
+        messages = round(self.log_gb * 1e9 / LARGE_BYTES)
+        fault = ""
+        above = []
+        try:
+            with LoggingNodes(self.command, folder, self.ports, nodes=1) as nodes:
+                pids = nodes.cluster.pids
+                idle = anonymous_bytes(pids)
+                with peak(pids) as filling:
+                    publish(nodes, LARGE, "--messages", messages, "--size", LARGE_BYTES)
+                with peak(pids) as serving:
+                    programs = [start_program("log_read.py", "--api", nodes.api[0], "--once") for _ in range(READERS)]
+                    results = [result_of(program) for program in programs]
+                nodes.cluster.check_alive()
+                least = messages * LARGE_BYTES
+                if any(result["bytes"] < least for result in results):
+                    raise WrongRows(f"the readers got {[result['bytes'] for result in results]} of {least} bytes")
+            above.append((serving[0] - idle) / 1e6)
+            rate = sum(result["bytes_per_s"] for result in results) / 1e6
+            progress(
+                f"{MEMORY}: idle {idle / 1e6:.0f} MB, at most {filling[0] / 1e6:.0f} MB while it was filled and "
+                f"{serving[0] / 1e6:.0f} MB while it was read, at {rate:,.0f} MB/s"
+            )
+        except (WrongRows, BenchFailed) as error:
+            fault = str(error).splitlines()[0]
+            progress(f"{MEMORY}: {error}")
+        data = f"{self.log_gb:g} GB"
+        self.lines.append(Line(MEMORY, data, "MB anonymous memory above idle", above, "", (), MEMORY_MB, fault))
+        shutil.rmtree(folder)
+
+
+def publish(nodes: LoggingNodes, data: DataSet, *arguments: object) -> dict[str, float]:
+    """Publish on the first node, and wait until its log has everything."""
+    before = nodes.extents()
+    found: dict[str, float] = result_of(
+        start_program("mqtt_publish.py", "--to", nodes.mqtt[0], *data.arguments(), *arguments)
+    )
+    nodes.wait_until_logged(before, int(found["messages"]))
+    return found
+
+
+@contextmanager
+def reader(api: str) -> Iterator[None]:
+    """A process that reads the node's log at full speed meanwhile."""
+    program = start_program("log_read.py", "--api", api)
+    assert program.stdout is not None
+    program.stdout.readline()  # it reads, or it failed
+    try:
+        yield
+    finally:
+        result = result_of(program)  # closes its standard input, which ends it
+        progress(f"the reader got {result['bytes_per_s'] / 1e6:,.0f} MB/s")
+
+
+@contextmanager
+def peak(pids: Sequence[int]) -> Iterator[list[int]]:
+    """The most anonymous memory of the processes meanwhile, in bytes, as the one entry of the list."""
+    found = [anonymous_bytes(pids)]
+    ended = threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(SAMPLE_SECONDS):
+            found[0] = max(found[0], anonymous_bytes(pids))
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
+
+
+# --- the whole
+
+
+def chosen(patterns: Sequence[str]) -> list[str]:
+    names = [name for name in ROW_NAMES if not patterns or any(text.lower() in name.lower() for text in patterns)]
+    if not names:
+        known = "\n  ".join(ROW_NAMES)
+        raise BenchFailed(f"--rows {' '.join(patterns)}: no row has one of these in its name. There are:\n  {known}")
+    return names
+
+
+def run(arguments: argparse.Namespace) -> int:
+    started_at = time.monotonic()
+    names = chosen(arguments.rows)
+    command = ROOT / (".venv" if arguments.interpreted else ".venv-fast") / "bin" / "gmqttd"
+    if not command.exists():
+        raise BenchFailed(f"{command.relative_to(ROOT)} is missing: scripts/setup and scripts/build_fast make it")
+    messages = arguments.messages or (QUICK_MESSAGES if arguments.quick else MESSAGES)
+    rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else ROUNDS)
+    subject = {
+        THIS: git("describe", "--always", "--dirty") + (" interpreted" if arguments.interpreted else ""),
+        "rounds": str(rounds),
+        "data": f"{messages:,} messages of 100 random bytes on two nodes; files: {FILES} on zstd Parquet that Spark wrote",
+        "Spark": f"{MASTER}, pyspark {spark_version()}",
+    }
+    facts: dict[str, str] = {**describe({THIS: command}, subject), "settings": SETTINGS}
+    with tempfile.TemporaryDirectory(prefix="gmqttd-bench-", dir=arguments.dir) as folder:
+        bench = Bench(command, Path(folder), messages, rounds, arguments.log_gb, names)
+        if set(names) - {MEMORY}:
+            with session(Path(folder)) as spark:
+                for data in (QOS_0, QOS_1):
+                    bench.measure_spark(spark, data)
+        bench.measure_memory()
+    text = report(bench.lines, facts)
+    # A part does not replace the figures of a whole run.
+    is_whole = (
+        names == list(ROW_NAMES)
+        and not arguments.interpreted
+        and (messages, arguments.log_gb) == (MESSAGES, LOG_GB)
+        and rounds >= ROUNDS
+    )
+    target = ROOT / "bench" / "results" if is_whole else RUN
+    write(target, "pipeline", text, bench.lines, facts)
+    if is_whole:
+        replace_table(ROOT / "docs" / "performance.md", text, BEGIN, END)
+    print(f"{text}\nWritten: {(target / 'pipeline').relative_to(ROOT)}.md and .json")
+    progress(f"{time.monotonic() - started_at:.0f} s")
+    if any(line.fault for line in bench.lines):
+        return 2
+    return 0 if all(line.is_met for line in bench.lines) else 1
+
+
+def spark_version() -> str:
+    import pyspark
+
+    return str(pyspark.__version__)
+
+
+@contextmanager
+def session(folder: Path) -> Iterator[SparkSession]:
+    configuration: Mapping[str, str] = {
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "spark"),
+        "spark.driver.memory": "2g",
+        "spark.log.level": "ERROR",
+    }
+    spark = spark_session("bench", MASTER, configuration)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench pipeline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--messages", type=positive, help=f"of each data set: {MESSAGES:,}")
+    parser.add_argument("--rounds", type=positive, help=f"measured rounds of each row: {ROUNDS}")
+    parser.add_argument(
+        "--rows", nargs="+", default=[], metavar="TEXT", help="only rows with one of these in their name"
+    )
+    parser.add_argument("--log-gb", type=float, default=LOG_GB, help=f"size of the large log, in GB: {LOG_GB:g}")
+    parser.add_argument(
+        "--dir", metavar="DIR", help="where logs and files are kept meanwhile: the system's temporary folder"
+    )
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_MESSAGES:,} messages, {QUICK_ROUNDS} rounds")
+    parser.add_argument("--interpreted", action="store_true", help="measure .venv's gmqttd instead of the compiled one")
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        return run(parser.parse_args())
+    except (BenchFailed, WrongRows) as fault:
+        progress(f"bench: {fault}")
+        return 2
+    except KeyboardInterrupt:
+        progress("bench: interrupted")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
