@@ -8,6 +8,7 @@ from typing import Final
 DROP_QUEUE_FULL: Final = "queue_full"
 DROP_QUEUE_BYTES: Final = "queue_bytes"
 DROP_EXPIRED: Final = "expired"
+DROP_INFLIGHT_EXPIRED: Final = "inflight_expired"
 DROP_QOS0_OFFLINE: Final = "qos0_offline"
 DROP_PACKET_TOO_LARGE: Final = "packet_too_large"
 DROP_SESSION_ENDED: Final = "session_ended"
@@ -20,6 +21,7 @@ DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
     DROP_QUEUE_BYTES,
     DROP_EXPIRED,
+    DROP_INFLIGHT_EXPIRED,
     DROP_QOS0_OFFLINE,
     DROP_PACKET_TOO_LARGE,
     DROP_SESSION_ENDED,

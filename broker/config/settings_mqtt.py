@@ -42,9 +42,11 @@ class MqttSettings:
     inflight_expiry: Annotated[
         float,
         Setting(
-            "Age from which a message that was sent but not acknowledged may be dropped when its queue is full.",
+            "Age from which a message that was sent and not acknowledged is the first to be dropped (and counted) when the "
+            "queue of its session is full; PUBREC ends that. 0: never.",
             Duration(0.0, "30s"),
-            later="in-flight messages are kept until they are acknowledged, and count in max_queued_messages",
+            "Raising it keeps what a client has not acknowledged at the price of newer messages; lowering it loses messages "
+            "that a slow client was about to acknowledge.",
         ),
     ] = 30.0
     max_packet_size: Annotated[
@@ -101,8 +103,8 @@ class MqttSettings:
     max_queued_messages: Annotated[
         int,
         Setting(
-            "Most messages in the queue of one session, in-flight ones included. A full queue drops expired messages first, "
-            "then QoS 0, then the oldest, and counts each.",
+            "Most messages in the queue of one session, in-flight ones included. A full queue drops in-flight messages of "
+            "inflight_expiry first, then expired ones, then QoS 0, then the oldest, and counts each.",
             Whole(1, COUNT_MAX, 1000),
             "Raising it lets each slow or absent client take more memory; lowering it drops earlier.",
         ),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Final
 
 from broker.errors import ProtocolViolation
 from broker.session.outgoing import AWAIT_PUBACK, AWAIT_PUBCOMP, AWAIT_PUBREC, Outgoing
 
 PACKET_ID_MAX: Final = 65535
+OLD_LOOK_MAX: Final = 16  # oldest messages of which one that is too old is given up
 
 
 class Inflight:
@@ -19,11 +21,12 @@ class Inflight:
     next_packet_id  where the search for a free packet identifier begins
     """
 
-    __slots__ = ("_by_id", "_quota_used", "_resend", "next_packet_id")
+    __slots__ = ("_by_id", "_given_up", "_quota_used", "_resend", "next_packet_id")
 
     def __init__(self) -> None:
         self._by_id: dict[int, Outgoing] = {}
         self._resend: deque[Outgoing] | None = None  # messages that are still to be sent again
+        self._given_up: dict[int, None] | None = None  # packet identifiers that the client still uses
         self._quota_used = 0  # while there are such messages: of the send quota [MQTT5 4.9]
         self.next_packet_id = 1
 
@@ -40,19 +43,23 @@ class Inflight:
 
     def has_room(self, window: int) -> bool:
         """Whether a new message may be sent."""
-        return len(self._by_id) < window and not self._resend
+        count = len(self._by_id)
+        if self._given_up is not None:
+            count += len(self._given_up)
+        return count < window and not self._resend
 
     def free_packet_id(self) -> int:
         """A packet identifier that is not in use [MQTT-2.2.1-4]. The caller has seen that there is room."""
         packet_id = self.next_packet_id
-        while packet_id in self._by_id:
+        while packet_id in self._by_id or (self._given_up is not None and packet_id in self._given_up):
             packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
         return packet_id
 
-    def add(self, outgoing: Outgoing, packet_id: int) -> None:
+    def add(self, outgoing: Outgoing, packet_id: int, now: float) -> None:
         """Note that the message was sent with a free packet identifier."""
         self.next_packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
         outgoing.packet_id = packet_id
+        outgoing.sent_at = now
         outgoing.state = AWAIT_PUBACK if outgoing.qos == 1 else AWAIT_PUBREC
         self._by_id[packet_id] = outgoing
 
@@ -68,13 +75,30 @@ class Inflight:
         """Remove a message that is larger than the client's new Maximum Packet Size."""
         self._remove(packet_id)
 
+    def give_up_one(self, sent_before: float) -> bool:
+        """Drop one of the oldest messages if it was sent before that time. False when there is none; so it is after PUBREC,
+        and while messages are still to be sent again.
+
+        Its packet identifier and its place in the window stay in use until the client acknowledges it or disconnects
+        [MQTT-2.2.1-4] [MQTT-3.3.4-9]."""
+        if self._resend:
+            return False
+        for packet_id, outgoing in islice(self._by_id.items(), OLD_LOOK_MAX):
+            if outgoing.message is not None and outgoing.sent_at < sent_before:
+                del self._by_id[packet_id]
+                if self._given_up is None:
+                    self._given_up = {}
+                self._given_up[packet_id] = None
+                return True
+        return False
+
     # --- acknowledgements: False when no message has the packet identifier ---
 
     def acknowledge(self, packet_id: int) -> bool:
         """Handle PUBACK [MQTT5 4.3.2]. Raises ProtocolViolation for a QoS 2 message."""
         outgoing = self._by_id.get(packet_id)
         if outgoing is None:
-            return False
+            return self._end_given_up(packet_id)
         if outgoing.state != AWAIT_PUBACK:
             raise _wrong_kind("PUBACK", outgoing)
         self._remove(packet_id)
@@ -85,7 +109,7 @@ class Inflight:
         ProtocolViolation for a QoS 1 message."""
         outgoing = self._by_id.get(packet_id)
         if outgoing is None:
-            return False
+            return failed and self._end_given_up(packet_id)
         if outgoing.state == AWAIT_PUBACK:
             raise _wrong_kind("PUBREC", outgoing)
         if failed:
@@ -99,11 +123,17 @@ class Inflight:
         """Handle PUBCOMP [MQTT5 4.3.3]. Raises ProtocolViolation for a QoS 1 message, and before PUBREC."""
         outgoing = self._by_id.get(packet_id)
         if outgoing is None:
-            return False
+            return self._end_given_up(packet_id)
         if outgoing.state != AWAIT_PUBCOMP:
             raise _wrong_kind("PUBCOMP", outgoing)
         self._remove(packet_id)
         return True
+
+    def _end_given_up(self, packet_id: int) -> bool:
+        """The exchange of a message that was given up is over. PUBREC goes on with PUBREL and PUBCOMP."""
+        if self._given_up is not None:
+            self._given_up.pop(packet_id, None)
+        return False
 
     def _remove(self, packet_id: int) -> None:
         del self._by_id[packet_id]
@@ -115,10 +145,11 @@ class Inflight:
     def begin_resend(self) -> None:
         """The client is connected again: all messages are to be sent again, in order [MQTT-4.4.0-1]."""
         self._resend = deque(self._by_id.values()) if self._by_id else None
+        self._given_up = None
         self._quota_used = 0
 
     def end_resend(self) -> None:
-        """The connection has ended."""
+        """Nothing is left to be sent again, or the connection has ended."""
         self._resend = None
         self._quota_used = 0
 

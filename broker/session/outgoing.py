@@ -26,11 +26,12 @@ class Outgoing:
     identifiers  subscription identifiers to send (MQTT 5)
     expires_at   monotonic seconds: the message's own expiry, or message_expiry after it was queued if that is earlier
     packet_id    0 before it is sent
+    sent_at      monotonic seconds, when it was last sent
     state        QUEUED, then the packet that the client has to answer with
     number       the place in the queue, while it is queued (MessageQueue)
     """
 
-    __slots__ = ("expires_at", "identifiers", "message", "number", "packet_id", "qos", "retain", "state")
+    __slots__ = ("expires_at", "identifiers", "message", "number", "packet_id", "qos", "retain", "sent_at", "state")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Outgoing:
         self.retain = retain
         self.identifiers = identifiers
         self.packet_id = 0
+        self.sent_at = 0.0
         self.state = QUEUED
         self.number = 0
 

@@ -12,6 +12,7 @@ from broker.codec.writer import encode_pubrel
 from broker.context import Context
 from broker.counters import (
     DROP_EXPIRED,
+    DROP_INFLIGHT_EXPIRED,
     DROP_PACKET_TOO_LARGE,
     DROP_QOS0_OFFLINE,
     DROP_SESSION_ENDED,
@@ -249,7 +250,7 @@ class Session(Subscriber):
         if not data:
             self._drop(DROP_PACKET_TOO_LARGE)
             return
-        inflight.add(outgoing, packet_id)
+        inflight.add(outgoing, packet_id, now)
         connection.write_packets(data, 1)
         self.context.counters.count_sent(outgoing.qos)
 
@@ -274,6 +275,11 @@ class Session(Subscriber):
             expires_at = min(expires_at, now + settings.message_expiry)
         room = self.queue_max - self.inflight_length()
         queue = self._made_queue()
+        inflight = self.inflight
+        if queue.count >= room and inflight is not None and settings.inflight_expiry > 0:
+            if inflight.give_up_one(now - settings.inflight_expiry):
+                self._drop(DROP_INFLIGHT_EXPIRED)
+                room += 1
         dropped = queue.put(
             Outgoing(message, qos, retain, identifiers, expires_at), room, settings.max_queued_bytes, now
         )
@@ -334,6 +340,7 @@ class Session(Subscriber):
         if outgoing.state == AWAIT_PUBCOMP or message is None:
             connection.write_packets(encode_pubrel(outgoing.packet_id, 0, connection.version), 1)
             return
+        outgoing.sent_at = now
         data = encode_to(
             connection, message, outgoing.qos, outgoing.retain, True, outgoing.packet_id, outgoing.identifiers, now
         )

@@ -143,8 +143,8 @@ def restore_session(broker: Broker, state: SessionState, wall_offset: float, now
     for subscription in state.subscriptions:
         broker.insert_subscription(session, subscription.full_filter, _restore_subscription(session, subscription))
     session.restore(
-        [_restore_outgoing(entry, wall_offset) for entry in state.queued],
-        [_restore_outgoing(entry, wall_offset) for entry in state.inflight],
+        [_restore_outgoing(entry, wall_offset, now) for entry in state.queued],
+        [_restore_outgoing(entry, wall_offset, now) for entry in state.inflight],
         state.next_packet_id,
     )
     for packet_id in state.incoming:
@@ -183,7 +183,7 @@ def _export_outgoing(outgoing: Outgoing, wall_offset: float) -> OutgoingState:
     )
 
 
-def _restore_outgoing(state: OutgoingState, wall_offset: float) -> Outgoing:
+def _restore_outgoing(state: OutgoingState, wall_offset: float, now: float) -> Outgoing:
     kept = state.message
     message = None
     if kept is not None:
@@ -198,6 +198,7 @@ def _restore_outgoing(state: OutgoingState, wall_offset: float) -> Outgoing:
         )
     outgoing = Outgoing(message, state.qos, state.retain, state.identifiers, state.expires_at - wall_offset)
     outgoing.packet_id = state.packet_id
+    outgoing.sent_at = now
     outgoing.state = state.state
     return outgoing
 

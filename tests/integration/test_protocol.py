@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.codec.packets import ConnAck
+from broker.codec.packets import ConnAck, PubAck
 from broker.codec.properties import TOPIC_ALIAS_MAXIMUM
 from broker.session.aliases import resolve_alias
 
@@ -71,3 +71,20 @@ async def test_topic_aliases_towards_a_client(start_server: StartServer, clients
     messages = await client.take(len(topics))
     assert [resolve_alias(known, m.topic_alias, m.topic, 2).decode() for m in messages] == topics
     assert [m.topic for m in messages] == [b"one/topic", b"two/topic", b"", b"", b"three/topic", b"", b"one/topic"]
+
+
+async def test_old_in_flight_messages_make_room(start_server: StartServer, clients: Clients) -> None:
+    """A client that acknowledges nothing loses them first."""
+    server = await start_server({"mqtt": {"inflight_expiry": "1ms", "max_queued_messages": 3, "max_inflight": 1}})
+    port = port_of(server)
+    client = await clients.connect(port, "c")
+    client.acknowledges = False
+    await client.subscribe("a", qos=1)
+    publisher = await clients.connect(port, "p")
+    dropped = server.broker.counters.messages_dropped
+    while not dropped["inflight_expired"]:
+        await publisher.publish("a", b"x", 1)
+    assert dropped["inflight_expired"] == 1
+    first = await client.message()
+    client.send(PubAck(first.packet_id))
+    assert (await client.message()).packet_id != first.packet_id

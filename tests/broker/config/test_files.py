@@ -137,7 +137,6 @@ def test_the_default_file_of_the_go_broker_loads_with_warnings_only() -> None:
     assert result.faults == []
     assert {warning.key for warning in result.warnings} == {
         "listeners[1].websocket",
-        "mqtt.inflight_expiry",
         "persistence.redis",
         "plugins.auth",
         "plugins.prometheus",

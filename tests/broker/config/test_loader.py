@@ -284,7 +284,6 @@ TLS = "listeners: [{address: ':1883'}, {address: ':8883', tls: {cert: a, key: b}
             'persistence.type: "redis" is not supported yet: everything is kept in memory',
         ),
         ("persistence: {redis: {database: 3}}\n", "persistence.redis: not supported yet"),
-        ("mqtt: {inflight_expiry: 1s}\n", "mqtt.inflight_expiry: not supported yet"),
         ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus: not supported yet: no metrics are served"),
         ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth: not supported yet: every client is let in"),
         ("plugin_order: [prometheus]\n", 'plugin_order[0]: "prometheus" is not supported yet: no metrics are served'),
@@ -307,7 +306,6 @@ def test_missing_features_are_accepted_with_a_warning(text: str, warning: str) -
     [
         ("plugins.prometheus", "plugins: {prometheus: {path: /metrics, listen_address: ':8082'}}\n"),
         ("persistence.redis", "persistence: {type: memory, redis: {addr: '127.0.0.1:6379', idle_timeout: 240s}}\n"),
-        ("mqtt.inflight_expiry", "mqtt: {inflight_expiry: 30s}\n"),
         (
             "plugins.federation.rejoin_after_leave",
             "plugin_order: [federation]\nplugins: {federation: {rejoin_after_leave: false}}\n",

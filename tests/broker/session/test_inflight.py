@@ -8,13 +8,13 @@ import pytest
 
 from broker.errors import ProtocolViolation
 from broker.message import Message
-from broker.session.inflight import PACKET_ID_MAX, Inflight
+from broker.session.inflight import OLD_LOOK_MAX, PACKET_ID_MAX, Inflight
 from broker.session.outgoing import AWAIT_PUBACK, AWAIT_PUBCOMP, AWAIT_PUBREC, Outgoing
 
 
-def sent(inflight: Inflight, qos: int = 1) -> Outgoing:
+def sent(inflight: Inflight, qos: int = 1, now: float = 0.0) -> Outgoing:
     outgoing = Outgoing(Message(b"t", b"x", qos, False), qos, False, ())
-    inflight.add(outgoing, inflight.free_packet_id())
+    inflight.add(outgoing, inflight.free_packet_id(), now)
     return outgoing
 
 
@@ -135,6 +135,63 @@ def test_restored_messages_are_sent_again_in_their_order() -> None:
     assert sent(second).packet_id == 5
 
 
+def test_a_message_is_given_up_by_its_age() -> None:
+    inflight = Inflight()
+    for now in (1.0, 2.0, 3.0):
+        sent(inflight, now=now)
+    assert not inflight.give_up_one(1.0)
+    assert inflight.give_up_one(2.5)
+    assert packet_ids(inflight) == [2, 3]
+    assert inflight.give_up_one(2.5)
+    assert not inflight.give_up_one(2.5)
+    assert packet_ids(inflight) == [3]
+
+
+@pytest.mark.parametrize(("qos", "answers"), [(1, "PUBACK"), (2, "PUBREC PUBCOMP"), (2, "failed")])
+def test_a_message_that_was_given_up_keeps_its_identifier_and_its_place(qos: int, answers: str) -> None:
+    """Until the client acknowledges it, as an unknown one [MQTT-3.3.4-9], or connects again."""
+    inflight = Inflight()
+    sent(inflight, qos)
+    assert inflight.give_up_one(1.0)
+    assert len(inflight) == 0
+    inflight.next_packet_id = 1
+    assert inflight.free_packet_id() == 2
+    assert not inflight.has_room(1)
+    for answer in answers.split():
+        assert not inflight.has_room(1)
+        if answer == "PUBACK":
+            assert not inflight.acknowledge(1)
+        elif answer == "PUBCOMP":
+            assert not inflight.completed(1)
+        else:
+            assert not inflight.received(1, answer == "failed")
+    assert inflight.has_room(1)
+    assert inflight.free_packet_id() == 1
+
+
+def test_a_new_connection_forgets_messages_that_were_given_up() -> None:
+    inflight = Inflight()
+    sent(inflight)
+    inflight.give_up_one(1.0)
+    inflight.begin_resend()
+    assert sent_again(inflight, 10) == []
+    assert inflight.has_room(1)
+
+
+def test_messages_that_are_not_given_up() -> None:
+    """After PUBREC, while messages are still to be sent again, and behind the oldest ones that are looked at."""
+    inflight = Inflight()
+    for _ in range(OLD_LOOK_MAX):
+        inflight.received(sent(inflight, 2).packet_id, False)
+    sent(inflight)
+    assert not inflight.give_up_one(1.0)
+    inflight.completed(1)
+    inflight.begin_resend()
+    assert not inflight.give_up_one(1.0)
+    inflight.end_resend()
+    assert inflight.give_up_one(1.0)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_any_sequence_of_calls(seed: int) -> None:
     """No packet identifier is given twice, and the send quota is never below zero [MQTT5 4.9]."""
@@ -143,12 +200,18 @@ def test_any_sequence_of_calls(seed: int) -> None:
     inflight.restore([], rng.choice([1, PACKET_ID_MAX - 3]))
     open_ids: dict[int, int] = {}  # packet identifier -> QoS, in order
     sent_here: set[int] = set()  # on this connection
+    given_up_ids: set[int] = set()
     window = quota = 4
     for _ in range(500):
-        action = rng.randrange(5)
-        if action < 2 and inflight.has_room(window):
+        action = rng.randrange(6)
+        if action == 5 and inflight.give_up_one(float("inf")):
+            given_up = next(iter(open_ids))
+            del open_ids[given_up]
+            given_up_ids.add(given_up)
+        elif action < 2 and inflight.has_room(window):
             outgoing = sent(inflight, rng.choice([1, 2]))
             assert outgoing.packet_id not in open_ids
+            assert outgoing.packet_id not in given_up_ids
             open_ids[outgoing.packet_id] = outgoing.qos
             sent_here.add(outgoing.packet_id)
             quota -= 1
@@ -159,6 +222,9 @@ def test_any_sequence_of_calls(seed: int) -> None:
             else:
                 assert inflight.received(packet_id, False)
                 assert inflight.completed(packet_id)
+            quota = min(window, quota + 1)
+        elif action == 2 and given_up_ids:
+            inflight.acknowledge(given_up_ids.pop())
             quota = min(window, quota + 1)
         elif action == 3:
             again = inflight.next_resend(window)
@@ -171,6 +237,7 @@ def test_any_sequence_of_calls(seed: int) -> None:
             inflight.end_resend()
             inflight.begin_resend()
             sent_here.clear()
+            given_up_ids.clear()
             window = quota = rng.randrange(1, 6)
         assert packet_ids(inflight) == list(open_ids)
         assert quota >= 0

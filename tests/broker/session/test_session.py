@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.codec.packets import PubAck
+from broker.codec.packets import PubAck, PubComp, PubRec
 from broker.codec.writer import encode_publish
 from broker.message import Message
 
@@ -97,6 +97,63 @@ def test_in_flight_messages_at_the_bound_leave_no_room_in_the_queue(make_world: 
         world.publish(b"a", b"%d" % number, qos=1)
     assert client.take_payloads() == [b"0", b"1"]
     assert world.drops() == {"queue_full": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "inflight_expiry", "waits", "acknowledged", "reason"),
+    [
+        ("too young", 30.0, 30.0, False, "queue_full"),
+        ("old enough", 30.0, 31.0, False, "inflight_expired"),
+        ("never", 0.0, 1000.0, False, "queue_full"),
+        ("after PUBREC", 30.0, 31.0, True, "queue_full"),
+    ],
+)
+@pytest.mark.parametrize("connected", [True, False])
+def test_inflight_expiry(
+    make_world: Any,
+    name: str,
+    inflight_expiry: float,
+    waits: float,
+    acknowledged: bool,
+    reason: str,
+    connected: bool,
+) -> None:
+    """A full queue drops what was sent long ago and not acknowledged, whether the client is there or away."""
+    world = make_world(inflight_expiry=inflight_expiry, max_queued_messages=3, max_inflight=1, message_expiry=0.0)
+    client = world.connect("c", expiry=0xFFFFFFFF, auto=False)
+    client.subscribe(b"a")
+    for payload in (b"0", b"1", b"2"):
+        world.publish(b"a", payload, qos=2)
+    (first,) = client.take_publishes()
+    if acknowledged:
+        client.send(PubRec(first.packet_id))
+    if not connected:
+        client.cut()
+    world.advance(waits)
+    world.publish(b"a", b"3", qos=2)
+    assert world.drops() == {reason: 1}
+    assert world.broker.sessions["c"].messages_dropped == 1
+    assert client.take_publishes() == []  # the window has no room before the client answers
+    if connected:
+        if not acknowledged:
+            client.send(PubRec(first.packet_id))
+        client.auto = True
+        client.send(PubComp(first.packet_id))
+    else:
+        client = world.connect("c", clean_start=False)
+    kept = [] if connected or acknowledged or reason == "inflight_expired" else [b"0"]
+    queued = [b"1", b"2", b"3"] if reason == "inflight_expired" else [b"2", b"3"]
+    assert client.take_payloads() == kept + queued
+
+
+def test_inflight_expiry_counts_from_the_last_time_that_it_was_sent(make_world: Any) -> None:
+    world = make_world(max_queued_messages=1, max_inflight=1)
+    world.connect("c", expiry=1000, auto=False).subscribe(b"a")
+    world.publish(b"a", b"0", qos=1)
+    world.advance(31.0)
+    world.connect("c", clean_start=False, expiry=1000, auto=False)
+    world.publish(b"a", b"1", qos=1)
+    assert world.drops() == {"queue_full": 1}
 
 
 def test_bytes_are_bounded(make_world: Any) -> None:
