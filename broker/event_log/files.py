@@ -83,9 +83,16 @@ class Files:
         """Remove a file if it is there."""
         path.unlink(missing_ok=True)
 
-    def move(self, path: Path, folder: Path) -> None:
-        """Move a file into a folder, which is made; on disk when the call returns."""
+    def move(self, path: Path, folder: Path) -> Path:
+        """Move a file into a folder, which is made, beside others of its name; on disk when the call returns. Returns its
+        new path."""
         folder.mkdir(FOLDER_MODE, exist_ok=True)
-        path.rename(folder / path.name)
+        moved = folder / path.name
+        number = 1
+        while moved.exists():
+            number += 1
+            moved = folder / f"{path.name}.{number}"
+        path.rename(moved)
         self.sync_folder(folder)
         self.sync_folder(path.parent)
+        return moved

@@ -148,6 +148,14 @@ class EventLog:
         """Lock the folder, check the segments, go on behind the last record. Raises OSError, FolderInUse."""
         self._lock = lock_folder(self._folder)
         self._thread.start()
+        try:
+            return await self._recover()
+        except BaseException:
+            self._segments = []  # nothing is marked as stopped
+            await self.stop()
+            raise
+
+    async def _recover(self) -> Recovered:
         found: Recovered = await self._thread.result(recover, self._folder, self._files, self.node, self._settings.sync)
         self._identity = found.identity
         self._set_log_id(found.identity.log_id)
@@ -184,11 +192,14 @@ class EventLog:
             except OSError as error:
                 self._log.error("the event log was not stopped cleanly", error=str(error))
         self.writer.close()
-        self._readers.shutdown()
-        self._thread.stop()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        lock, self._lock = self._lock, -1
+        await self._thread.stop(self._close, lock)
+
+    def _close(self, lock: int) -> None:
+        """In the writer's thread, as its last work: a disk that hangs does not hold up the loop."""
         self._active.close()
-        os.close(self._lock)
-        self._lock = -1
+        os.close(lock)
 
     def _set_log_id(self, log_id: str) -> None:
         self.log_id = self.writer.log_id = log_id
@@ -379,7 +390,7 @@ class EventLog:
         except FileNotFoundError:
             raise OutOfRange(f"offset {segment.first_offset} is not in the log of node {self.node} any more") from None
         except DamagedBlock as fault:
-            if log_id == self.log_id and segment in self._segments:
+            if log_id == self.log_id and any(other is segment for other in self._segments):
                 await self._set_aside(segment, str(fault))
             raise WrongLogId(
                 f"segment {path.name} of node {self.node} is damaged ({fault}) and was set aside; "
@@ -391,18 +402,19 @@ class EventLog:
     async def _set_aside(self, segment: Segment, fault: str) -> None:
         """Take a damaged segment out of the log. What it had is lost for readers: the log gets another id."""
         self._log.error("a damaged segment was set aside", segment=segment.first_offset, fault=fault)
-        is_newest = segment is self._segments[-1]
         self._set_log_id(str(uuid4()))
         self._holds = Holds()
-        if is_newest:
-            size = await self._thread.result(self._active.begin_next, self.log_id)
-            if size:
-                self._begun(size)
-        self._segments.remove(segment)
-        self._damaged.append(
-            await self._thread.result(set_aside, self._folder, self._files, segment.first_offset, fault)
-        )
-        await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
+        try:
+            if segment is self._segments[-1]:
+                size = await self._thread.result(self._active.begin_next, self.log_id)
+                if size:
+                    self._begun(size)
+            self._segments = [other for other in self._segments if other is not segment]
+            damaged = await self._thread.result(set_aside, self._folder, self._files, segment.first_offset, fault)
+            self._damaged.append(damaged)
+            await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
+        except OSError as error:  # the next start finds the damage again
+            self._done(error)
         await self._save_holds()
 
     def _segment_of(self, offset: int) -> Segment:

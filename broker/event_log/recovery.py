@@ -155,9 +155,8 @@ def clean_identity(identity: LogIdentity, next_offset: int) -> LogIdentity:
 def set_aside(folder: Path, files: Files, first_offset: int, fault: str) -> Damaged:
     """Move a damaged segment out of the log. Raises OSError."""
     files.remove(folder / index_name(first_offset))
-    name = segment_name(first_offset)
-    files.move(folder / name, folder / DAMAGED_FOLDER)
-    return Damaged(f"{DAMAGED_FOLDER}/{name}", first_offset, fault)
+    moved = files.move(folder / segment_name(first_offset), folder / DAMAGED_FOLDER)
+    return Damaged(f"{DAMAGED_FOLDER}/{moved.name}", first_offset, fault)
 
 
 def _read(path: Path) -> bytes:

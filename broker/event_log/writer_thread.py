@@ -41,10 +41,12 @@ class WriterThread:
         self.submit(work, arguments, finish)
         return await done
 
-    def stop(self) -> None:
-        """End the thread after all work that was submitted. Waits for it."""
-        self._queue.put(None)
-        self._thread.join()
+    async def stop(self, last: Callable[..., None], *arguments: Any) -> None:
+        """End the thread after all that was submitted, with last(*arguments)."""
+        try:
+            await self.result(last, *arguments)
+        finally:
+            self._queue.put(None)
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:

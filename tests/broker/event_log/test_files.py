@@ -67,7 +67,9 @@ def test_a_write_in_parts(
 def test_a_file_that_is_not_there_is_removed_too(files: Files, tmp_path: Path) -> None:
     files.remove(tmp_path / "missing")
     files.replace(tmp_path / "file", b"x")
-    files.move(tmp_path / "file", tmp_path / "folder")
+    assert files.move(tmp_path / "file", tmp_path / "folder") == tmp_path / "folder" / "file"
+    files.replace(tmp_path / "file", b"y")
+    assert files.move(tmp_path / "file", tmp_path / "folder").name == "file.2", "nothing is overwritten"
     files.uncache(tmp_path / "folder" / "file")
     assert (tmp_path / "folder" / "file").read_bytes() == b"x"
     assert not (tmp_path / "file").exists()
