@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "replays"
 NODE_PATIENCE_SECONDS: Final = 60.0
+JOB: Final = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 MILLISECOND: Final = 1_000_000
 # Each partition of the sorted messages goes through the driver as a whole.
 PARTITIONS: Final = 64
@@ -83,6 +85,10 @@ def replay(wanted: Replay, stop: threading.Event, progress: Progress) -> ReplayS
     """Publish the messages, or the rest of them; the state when done or stopped. Raises PipelineError."""
     if not wanted.start_ns < wanted.end_ns:
         raise OptionError("--to", wanted.end_ns, "is not after --from")
+    if not JOB.fullmatch(wanted.job):
+        raise OptionError("--job", wanted.job, "is no name of letters, digits, dots, dashes and underscores")
+    if wanted.topics and wanted.source != "log":
+        raise OptionError("--topics", ", ".join(wanted.topics), "is of --source log only")
     topic_map = TopicMap(wanted.topic_map)
     options = read_batch_options({**wanted.connection, "topics": ",".join(wanted.topics)})
     place = wanted.folder / FOLDER
@@ -114,8 +120,6 @@ def sorted_rows(spark: SparkSession, wanted: Replay, state: ReplayState) -> Data
     start_ns = state.last.time if state.last else wanted.start_ns
     if wanted.source == "archive":
         rows = read_archive(spark, str(wanted.folder / ARCHIVE))
-        if wanted.topics:
-            raise OptionError("--topics", ", ".join(wanted.topics), "is of --source log only")
     else:
         options = {
             **wanted.connection,

@@ -1,0 +1,67 @@
+"""`gmqttctl pipeline` and `gmqttctl replay` as commands: what they print, and errors in one line. No Spark starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from event_log_node import event_log_nodes
+from pipeline.cli import main
+from pipeline.registry import JOBS
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_pipelines_are_listed() -> None:
+    shown = run("pipeline", "list")
+    assert [line.partition(":")[0] for line in shown.output.splitlines() if not line.startswith(" ")] == list(JOBS)
+    assert "    window=1m  length of a window" in shown.output.splitlines()
+    found = json.loads(run("pipeline", "list", "--json").output)
+    assert found["rollup"]["options"]["window"] == {"default": "1m", "meaning": "length of a window"}
+
+
+INSTANTS = ("--from", "2026-11-22T10:00:00Z", "--to", "2026-11-22T11:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("pipeline", "run", "archive", "--once", "--every", "5s"), 'option --every: "5s" is given beside --once'),
+        (("pipeline", "run", "archive", "--every", "5"), 'option --every: "5" is not right: "5" has no unit'),
+        (("pipeline", "run", "archive", "-o", "x"), 'option -o: "x" is not NAME=VALUE'),
+        (("pipeline", "run", "nothing"), 'option NAME: "nothing" is no pipeline'),
+        (("pipeline", "status"), "pipeline-data has no checkpoints"),
+        (("pipeline", "plot"), "pipeline-data has no rollup: run the pipeline `rollup` first"),
+        (("pipeline", "plot", "rollup-1-1m"), 'option TABLE: "rollup-1-1m" is no rollup in pipeline-data'),
+        (("replay", *INSTANTS[:3], "noon"), 'option --to: "noon" is not an instant'),
+        (("replay", *INSTANTS[:3], "2026-11-22T09:00:00Z"), "is not after --from"),
+        (("replay", *INSTANTS, "--topic-map", "a/#=b"), 'option --topic-map: "a/#=b" is not OLD=NEW'),
+        (("replay", *INSTANTS, "--job", "../x"), 'option --job: "../x" is no name'),
+        (("replay", *INSTANTS, "--topics", "a/#", "--source", "archive"), 'option --topics: "a/#" is of --source log'),
+    ],
+)
+def test_errors_are_one_line(
+    arguments: tuple[str, ...], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("gmqttctl: ")
+    assert text in lines[0]
+
+
+def test_the_status_is_shown(tmp_path: Path) -> None:
+    with event_log_nodes("n1") as (node,):
+        node.append_numbers(10)
+        (tmp_path / "checkpoints" / "archive" / "commits").mkdir(parents=True)
+        result = run("pipeline", "status", "--servers", node.address, "--dir", str(tmp_path), "--json")
+    found: dict[str, Any] = json.loads(result.output)
+    assert found["queries"][0]["nodes"][0]["messages"] == 10
