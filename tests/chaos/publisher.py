@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from typing import Final
@@ -16,6 +15,9 @@ from messages import message_of
 SEND_SECONDS: Final = 0.01  # between two looks at what may be sent
 RECONNECT_SECONDS: Final = 0.1
 ANSWER_SECONDS: Final = 10.0  # a node that acknowledges nothing for so long is left for another one
+CONNECTION_SECONDS: Final = (
+    10.0  # then a connection goes to the next node, so that a node that was away has publishers again
+)
 WINDOW: Final = 90  # messages on the way; below Receive Maximum of the nodes (100)
 FAILURE_CODE: Final = 0x80
 
@@ -98,11 +100,11 @@ class Publisher:
             port = self._ports[attempt % len(self._ports)]
             attempt += 1
             connection = Connection(self, self._seed, version, again)
-            with contextlib.suppress(OSError, TimeoutError, EOFError):
+            try:
                 await connection.serve(port, f"chaos-{index}")
-            again = connection.not_acknowledged()
-            if again or not self.ends:
+            except (OSError, TimeoutError, EOFError):
                 await asyncio.sleep(RECONNECT_SECONDS)
+            again = connection.not_acknowledged()
 
 
 class Connection:
@@ -116,12 +118,14 @@ class Connection:
         self._in_flight: dict[int, int] = {}  # packet identifier: number
         self._packet_id = 0
         self._answered_at = 0.0
+        self._ends_at = time.monotonic() + CONNECTION_SECONDS
 
     def not_acknowledged(self) -> deque[int]:
         return deque([*self._in_flight.values(), *self._again])
 
     async def serve(self, port: int, client_id: str) -> None:
-        """Publish until the connection ends, the node is silent for ANSWER_SECONDS, or all is acknowledged."""
+        """Publish until the connection ends, the node is silent for ANSWER_SECONDS, CONNECTION_SECONDS have passed, or all is
+        acknowledged."""
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
         packets = PacketReader(self._version)
@@ -136,7 +140,7 @@ class Connection:
             self._answered_at = time.monotonic()
             reading = asyncio.create_task(self._read(reader, packets))
             try:
-                while not reading.done() and self._has_work():
+                while not (reading.done() or writer.is_closing()) and self._has_work():
                     writer.write(self._next_packets())
                     await asyncio.wait([reading], timeout=SEND_SECONDS)
                     if self._in_flight and time.monotonic() - self._answered_at > ANSWER_SECONDS:
@@ -148,7 +152,9 @@ class Connection:
             writer.transport.abort()
 
     def _has_work(self) -> bool:
-        return bool(self._in_flight or self._again) or not self._publisher.ends
+        return bool(self._in_flight) or (
+            time.monotonic() < self._ends_at and (bool(self._again) or not self._publisher.ends)
+        )
 
     async def _read(self, reader: asyncio.StreamReader, packets: PacketReader) -> None:
         while True:
@@ -168,6 +174,8 @@ class Connection:
     def _next_packets(self) -> bytes:
         """PUBLISH packets as far as the window and the rate allow."""
         parts = []
+        if time.monotonic() >= self._ends_at:
+            return b""
         while len(self._in_flight) < WINDOW:
             number = self._publisher.take_again(self._again) if self._again else self._publisher.take_number()
             if number is None:

@@ -1,0 +1,60 @@
+"""Reads logs and archive after a run, and applies the rules of the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from oracle import Fault, Row, check_acknowledged, check_offsets, check_sink, compare_with_log, found
+from records import read_archive, read_log
+
+
+@dataclass
+class Judgement:
+    """source_rows  records of clients, in all logs
+    sink_rows    records that the sink published
+    """
+
+    source_rows: int = 0
+    sink_rows: int = 0
+    sink_batches: int = 0
+    archive_rows: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+
+def judge(seed: int, acknowledged: bytes, servers: Sequence[str], archive: Path, has_sink: bool = True) -> Judgement:
+    """`servers` are API addresses; the logs must not grow meanwhile."""
+    logged = [row for server in servers for row in read_log(server)]
+    source = [row for row in logged if row.marker is None]
+    sink = [row for row in logged if row.marker is not None]
+    archived = read_archive(archive)
+    result = Judgement(len(source), len(sink), len({batch_of(row) for row in sink}), len(archived))
+    result.faults += one_log_a_node(logged) + check_offsets(logged)
+    result.faults += compare_with_log(source, archived)
+    result.faults += check_acknowledged(seed, acknowledged, archived)
+    if has_sink:
+        result.faults += one_staging_node(sink) + check_sink(sink, source)
+    return result
+
+
+def batch_of(row: Row) -> str:
+    return (row.marker or "").rpartition("/")[0]
+
+
+def one_log_a_node(rows: Sequence[Row]) -> list[Fault]:
+    """A log keeps its id through every kill with sync `commit`, because nothing that may have been read is lost."""
+    fault = Fault("nodes with more than one log")
+    logs = {(row.node, row.log) for row in rows}
+    for node in {node for node, _ in logs}:
+        if sum(name == node for name, _ in logs) > 1:
+            fault.add(node)
+    return found(fault)
+
+
+def one_staging_node(sink_rows: Sequence[Row]) -> list[Fault]:
+    fault = Fault("rows of the sink in the log of another node than the first row")
+    for row in sink_rows:
+        if row.node != sink_rows[0].node:
+            fault.add(row.place)
+    return found(fault)

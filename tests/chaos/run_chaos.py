@@ -1,0 +1,89 @@
+"""The command scripts/chaos: see there."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from chaos_run import ChaosRun
+from clock_node import ClockNode
+from node_process import Node
+from other_schedules import clock_steps_back, node_away
+from report import Report
+from schedule import Plan
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/chaos", description="Shows that a pipeline loses and doubles nothing."
+    )
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    pipeline = kinds.add_parser("pipeline", help="kill -9 of drivers, workers and nodes at random moments")
+    away = kinds.add_parser("away", help="a node is stopped for a while")
+    clock = kinds.add_parser("clock", help="the clock of a node steps back by an hour")
+    for kind, messages, rate in ((pipeline, 500_000, 2_000.0), (away, 20_000, 500.0), (clock, 20_000, 500.0)):
+        kind.add_argument("--messages", type=int, default=messages, help=f"at least so many are published ({messages})")
+        kind.add_argument("--rate", type=float, default=rate, help=f"messages a second ({rate:.0f})")
+        kind.add_argument("--seed", type=int, default=1, help="of the messages, and of what is killed when (1)")
+        kind.add_argument("--nodes", type=int, default=3, help="2 or more (3)")
+        kind.add_argument("--dir", type=Path, help="a new folder for logs, archive and checkpoints, which is kept")
+    pipeline.add_argument("--kills", type=int, default=20, help="how many (20)")
+    away.add_argument("--seconds", type=float, default=600.0, help="how long the node is away (600)")
+    found = parser.parse_args(arguments)
+    if found.nodes < 2:
+        parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
+    if found.dir is not None and found.dir.exists():
+        parser.error(f"--dir {found.dir}: it exists; give a new folder")
+    return found
+
+
+async def run(options: argparse.Namespace, directory: Path) -> Report:
+    is_kill_run = options.kind == "pipeline"
+    kills = options.kills if is_kill_run else 0
+    plan = Plan(options.seed, kills, options.messages, options.rate, options.nodes, has_sink=is_kill_run)
+    chaos = ChaosRun(directory, plan, say, ClockNode if options.kind == "clock" else Node)
+    async with chaos.running():
+        if options.kind == "away":
+            await node_away(chaos, options.seconds)
+        elif options.kind == "clock":
+            await clock_steps_back(chaos)
+        else:
+            await chaos.kill()
+    return chaos.report
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    directory = options.dir or Path(tempfile.mkdtemp(prefix="gmqttd-chaos-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    say(f"logs, archive and checkpoints: {directory}")
+    try:
+        report = asyncio.run(run(options, directory.resolve()))
+    except AssertionError as fault:
+        say(f"FAULT: {fault}")
+        say(f"kept for a look: {directory}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+    say("")
+    for line in report.lines():
+        say(line)
+    if report.is_clean and options.dir is None:
+        shutil.rmtree(directory)
+    elif not report.is_clean:
+        say(f"kept for a look: {directory}")
+    say("" if report.is_clean else "NOT OK")
+    return 0 if report.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
