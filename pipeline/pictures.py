@@ -71,7 +71,8 @@ def draw_matrix(nodes: Iterable[str], links: pd.DataFrame, filters: pd.DataFrame
         right.barh(range(len(top)), top["bytes"])
         right.set_yticks(range(len(top)), bars)
         right.invert_yaxis()
-        right.set_xlabel("bytes")
+        right.xaxis.set_major_formatter(lambda count, _: shown_bytes(count))
+        right.set_xlim(left=0.0)
         right.set_title(
             "filters that carry most between nodes" if len(top) else "no filter carries anything between nodes"
         )
@@ -90,14 +91,16 @@ def draw_rollup(rows: pd.DataFrame) -> Figure:
         gaps = shown[shown["prefix"] != "other"].pivot_table(index="start", columns="prefix", values="gap_median_us")
         figure = Figure(figsize=(12, 7), layout="constrained")
         top, bottom = figure.subplots(2, 1, sharex=True)
-        for prefix in counts.columns:
-            top.plot(counts.index, counts[prefix], marker=".", label=label(prefix))
-        for prefix in gaps.columns:
-            bottom.plot(gaps.index, gaps[prefix].astype(float) / 1e6, marker=".", label=label(prefix))
+        for number, prefix in enumerate(counts.columns):
+            colour = f"C{number}"
+            top.plot(counts.index, counts[prefix], colour, marker=".", label=label(prefix))
+            if prefix in gaps:
+                bottom.plot(gaps.index, gaps[prefix].astype(float) / 1e6, colour, marker=".")
+        top.set_title("messages by topic prefix")
         top.set_ylabel("messages in a window")
         bottom.set_ylabel("median gap of a device, s")
         bottom.set_xlabel("start of the window, UTC")
         if len(counts.columns):
-            top.legend(loc="upper left", fontsize="small")
+            figure.legend(loc="outside right upper", fontsize="small")
         figure.autofmt_xdate()
     return figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -47,3 +48,30 @@ def test_prefixes_with_few_messages_are_one_line(tmp_path: Path) -> None:
     assert ">other<" in text
     assert f">p{LINES - 1}<" in text
     assert f">p{LINES}<" not in text
+
+
+def test_a_prefix_has_one_colour_in_both_parts_of_a_rollup() -> None:
+    rows = pd.DataFrame(
+        [
+            {"start": pd.Timestamp(minute, unit="m"), "prefix": prefix, "messages": 9, "gap_median_us": gap}
+            for minute in range(3)
+            for prefix, gap in (("a", None), ("b", 2e6), ("c", 1e6))
+        ]
+    )
+    figure = draw_rollup(rows)
+    top, bottom = figure.axes
+    colours = {str(line.get_label()): line.get_color() for line in top.lines}
+    assert list(colours) == ["a", "b", "c"]
+    assert len(set(colours.values())) == 3
+    assert [line.get_color() for line in bottom.lines if np.asarray(line.get_ydata()).max() == 2.0] == [colours["b"]]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
+
+
+def test_a_matrix_shows_bytes_with_units(tmp_path: Path) -> None:
+    links = pd.DataFrame([{"source": "n1", "target": "n2", "bytes": 12_345_678.0}])
+    filters = pd.DataFrame([{"filter": "a/#", "target": "n2", "bytes": 12_345_678.0}])
+    png, svg = save(draw_matrix(["n1", "n2", "n3"], links, filters), tmp_path / "matrix")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    text = svg.read_text()
+    for wanted in ("12.3 MB", "n1", "n3", "a/# at n2", "10 MB"):
+        assert wanted in text
