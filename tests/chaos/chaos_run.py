@@ -12,12 +12,12 @@ from typing import Final
 
 import psutil
 
+from chaos_report import Report
 from judgement import judge
 from node_process import Node, Nodes
 from publisher import Publisher
 from queries import archive_process, sink_process
 from records import log_end
-from report import Report
 from schedule import Kill, Plan, Victim, draw_kills
 from spark_process import COMMIT_SECONDS, SparkProcess
 from waiting import eventually

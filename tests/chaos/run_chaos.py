@@ -9,11 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from chaos_report import Report
 from chaos_run import ChaosRun
 from clock_node import ClockNode
 from node_process import Node
 from other_schedules import clock_steps_back, node_away
-from report import Report
 from schedule import Plan
 
 
