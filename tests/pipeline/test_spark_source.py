@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 
 from broker.codec.properties import encode_publish_properties
 from broker.event_log.block import encode_extra
-from event_log_node import TIME, EventLogNode, event_log_nodes
+from event_log_node import TIME, EventLogNode, become_members, event_log_nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,6 +112,21 @@ def test_a_stream_with_restarts_writes_each_record_once(spark: SparkSession, tmp
         assert found.where("cast(cast(payload as string) as bigint) != offset").count() == 0
         # The hold lags one batch: Spark calls commit for a batch when it plans the next one.
         assert 300 < a.held["g", "g"] < 400
+
+
+def test_a_node_that_is_added_is_read_from_its_first_record(spark: SparkSession, tmp_path: Path) -> None:
+    with event_log_nodes("n1") as (a,), event_log_nodes("n2") as (b,):
+        a.append_numbers(50)
+        b.append_numbers(70)
+        b.forget_before(20)
+        to_parquet(spark, a, tmp_path)
+        become_members(a, b)
+        to_parquet(spark, a, tmp_path)
+        found = spark.read.parquet(str(tmp_path / "out")).groupBy("node").agg({"offset": "min", "*": "count"})
+        assert sorted(map(tuple, found.select("node", "min(offset)", "count(1)").collect())) == [
+            ("n1", 0, 50),
+            ("n2", 20, 50),
+        ]
 
 
 def test_the_number_of_partitions(spark: SparkSession) -> None:
