@@ -42,13 +42,18 @@ class Option:
 
 @dataclass(frozen=True)
 class Context:
-    """folder  holds the tables, checkpoints and pictures of all pipelines; a path that driver and workers share
+    """start    gives the Spark session, which is started by the first call
+    folder  holds the tables, checkpoints and pictures of all pipelines; a path that driver and workers share
     source   options of data source `mqtt`
     """
 
-    spark: SparkSession
+    start: Callable[[], SparkSession]
     folder: Path
     source: Mapping[str, str]
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.start()
 
     def stream(self, query: str, defaults: Mapping[str, str] | None = None) -> DataFrame:
         """All messages as a stream, from the first one that is kept unless `defaults` or the user's options say otherwise."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import threading
@@ -10,14 +11,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.conf import SparkConf
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from broker.config.durations import DurationError, parse_duration
 from pipeline.errors import OptionError, PipelineError
+from pipeline.offsets import decode_offsets
 from pipeline.options import read_stream_options
 from pipeline.registry import Context, Pipeline, Query, find, stream_options
 from pipeline.session import spark_session
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 
 MASTER: Final = "local[2]"
 POLL_SECONDS: Final = 0.5  # between two looks for a batch that is done
-STOP_SECONDS: Final = 30.0  # for a batch that runs when the pipeline is stopped
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
 METADATA: Final = "_spark_metadata"
 _CAUSE: Final = re.compile(r"pipeline\.\w+\.\w+: (.+)")
@@ -80,10 +83,9 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
         raise OptionError("--once", wanted.name, "waits for time to pass, so it never ends; run it with --every 10s")
     make_folder(wanted.folder)
     with locked(wanted.folder / "checkpoints", wanted.name):
-        spark = spark_session(f"gmqttd {wanted.name}", master_of(wanted), wanted.configuration)
+        start_spark = cache(partial(spark_session, f"gmqttd {wanted.name}", master_of(wanted), settings(wanted)))
+        context = Context(start_spark, wanted.folder.resolve(), source)
         try:
-            spark.sparkContext.setLogLevel("ERROR")
-            context = Context(spark, wanted.folder.resolve(), source)
             if pipeline.work is not None:
                 run_work(pipeline, context, own, wanted.every, stop, say)
             else:
@@ -91,7 +93,14 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
         except PySparkException as error:
             raise PipelineError(cause_of(error)) from error
         finally:
-            spark.stop()
+            spark = SparkSession.getActiveSession()
+            if spark is not None:
+                spark.stop()
+
+
+def settings(wanted: Run) -> dict[str, str]:
+    """Of Spark: its warnings are for those who know it."""
+    return {"spark.log.level": "ERROR", **(wanted.configuration or {})}
 
 
 def master_of(wanted: Run) -> str:
@@ -188,6 +197,19 @@ def look(running: list[Running], say: Say) -> bool:
     return any(active)
 
 
+def messages_left(end: str | None, latest: str | None) -> int:
+    """Messages between two offsets of data source `mqtt`; 0 where one is not known."""
+    try:
+        ends, found = decode_offsets(json.loads(end or "{}")), decode_offsets(json.loads(latest or "{}"))
+    except (ValueError, PipelineError):
+        return 0
+    return sum(
+        max(0, position.offset - ends[node].offset)
+        for node, position in found.items()
+        if node in ends and ends[node].log == position.log
+    )
+
+
 class Running:
     """A query and what it has done so far."""
 
@@ -214,7 +236,9 @@ class Running:
             if progress.numInputRows:
                 seconds = progress.batchDuration / 1000
                 rate = progress.numInputRows / seconds if seconds else 0.0
-                say(f"{self._name}: batch {progress.batchId}, {progress.numInputRows} messages, {rate:,.0f} a second")
+                text = f"{self._name}: batch {progress.batchId}, {progress.numInputRows} messages, {rate:,.0f} a second"
+                left = sum(messages_left(each.endOffset, each.latestOffset) for each in progress.sources)
+                say(f"{text}; {left} to go" if left else text)
         error = self.query.exception()
         if error is not None:
             raise error

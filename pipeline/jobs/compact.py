@@ -14,7 +14,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import unquote
@@ -153,10 +153,11 @@ def compact(
 @works("compact", CompactOptions)
 def work(context: Context, options: CompactOptions) -> list[str]:
     """Few large files of the archive's closed dates, published by a manifest."""
-    added = compact(context.spark, context.folder / ARCHIVE, context.folder / FOLDER, options, datetime.now(UTC))
+    now = datetime.now(UTC)
+    added = compact(context.spark, context.folder / ARCHIVE, context.folder / FOLDER, options, now)
     lines = [
         f"{day}: {sum(each.rows for each in files)} messages in {len(files)} files, "
         f"{sum(each.bytes for each in files)} bytes"
         for day, files in added.items()
     ]
-    return lines or [f"no closed date is new (today is {date.today().isoformat()})"]
+    return lines or [f"no closed date is new (it is {now:%Y-%m-%d %H:%M} UTC)"]

@@ -21,6 +21,7 @@ from pipeline.runner import (
     locked,
     make_folder,
     master_of,
+    messages_left,
     read_assignments,
     read_every,
     run,
@@ -101,12 +102,19 @@ def test_an_error_of_this_package_is_told_without_those_of_spark() -> None:
     assert cause_of(PySparkException("[OTHER] first\nsecond")) == "[OTHER] first"
 
 
+def test_messages_that_are_left_are_counted() -> None:
+    end = '{"n1": {"log": "x", "offset": 5}, "n2": {"log": "y", "offset": 5}}'
+    latest = '{"n1": {"log": "x", "offset": 9}, "n2": {"log": "z", "offset": 9}, "n3": {"log": "w", "offset": 9}}'
+    assert messages_left(end, latest) == 4
+    assert messages_left(None, latest) == messages_left(end, "[]") == messages_left(end, "{") == 0
+
+
 def run_once(spark: SparkSession, folder: Path, node: EventLogNode, name: str, **options: str) -> list[str]:
     pipeline = find(name)
     own, source = pipeline.read_options({"servers": node.address, **options})
     lines: list[str] = []
     make_folder(folder)
-    run_queries(pipeline, Context(spark, folder, source), own, 0.0, NEVER, lines.append)
+    run_queries(pipeline, Context(lambda: spark, folder, source), own, 0.0, NEVER, lines.append)
     return lines
 
 
@@ -119,7 +127,10 @@ def test_runs_go_on_where_the_last_one_ended(spark: SparkSession, tmp_path: Path
         assert first[0].startswith("archive: batch 0, 30 messages, ")
         assert first[-1].startswith("archive: 30 messages in ")
         a.append_numbers(5)
-        assert run_once(spark, tmp_path, a, "archive")[0].startswith("archive: batch 1, 5 messages, ")
+        lines = run_once(spark, tmp_path, a, "archive", maxOffsetsPerTrigger="4")
+        assert lines[0].startswith("archive: batch 1, 4 messages, ")
+        assert lines[0].endswith(" a second; 1 to go")
+        assert lines[1].endswith(" a second")
         found = read_archive(spark, str(tmp_path / "archive"))
         assert found.count() == found.select("node", "log", "offset").distinct().count() == 35
         assert a.held[("pipeline", "archive")] > 0
