@@ -391,7 +391,12 @@ class EventLog:
             raise OutOfRange(f"offset {segment.first_offset} is not in the log of node {self.node} any more") from None
         except DamagedBlock as fault:
             if log_id == self.log_id and any(other is segment for other in self._segments):
-                await self._set_aside(segment, str(fault))
+                try:
+                    await self._set_aside(segment, str(fault))
+                except OSError as error:
+                    raise LogFault(
+                        f"segment {path.name} of node {self.node} is damaged ({fault}) and cannot be set aside: {error}"
+                    ) from error
             raise WrongLogId(
                 f"segment {path.name} of node {self.node} is damaged ({fault}) and was set aside; "
                 f"the log has the id {self.log_id} from now on"
@@ -404,17 +409,19 @@ class EventLog:
         self._log.error("a damaged segment was set aside", segment=segment.first_offset, fault=fault)
         self._set_log_id(str(uuid4()))
         self._holds = Holds()
-        try:
-            if segment is self._segments[-1]:
-                size = await self._thread.result(self._active.begin_next, self.log_id)
-                if size:
-                    self._begun(size)
-            self._segments = [other for other in self._segments if other is not segment]
-            damaged = await self._thread.result(set_aside, self._folder, self._files, segment.first_offset, fault)
-            self._damaged.append(damaged)
-            await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
-        except OSError as error:  # the next start finds the damage again
-            self._done(error)
+        if segment is self._segments[-1]:
+            self._thread.submit(self._active.begin_next, (self.log_id,), self._next_begun)
+        # First the id: a crash must not leave the former one beside fewer records.
+        await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
+        if all(other is not segment for other in self._segments):  # the retention has removed it
+            return
+        if segment is self._segments[-1]:
+            raise LogFault(f"node {self.node} cannot begin another segment, so the damaged one stays: see its log")
+        self._segments = [other for other in self._segments if other is not segment]
+        self._damaged.append(
+            await self._thread.result(set_aside, self._folder, self._files, segment.first_offset, fault)
+        )
+        await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
         await self._save_holds()
 
     def _segment_of(self, offset: int) -> Segment:

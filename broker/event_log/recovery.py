@@ -100,7 +100,7 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
         if offset is not None:
             offsets.append(offset)
     segments: list[Segment] = []
-    damaged: list[Damaged] = []
+    faults: dict[int, str] = {}  # first offset of a damaged segment -> what is wrong
     end_offset = time_ns = torn_bytes = 0
     is_open = False
     for offset in sorted(offsets):
@@ -121,14 +121,14 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
         time_ns = max(time_ns, segment.last_time_ns)
         is_open = not fault
         if fault:
-            damaged.append(set_aside(folder, files, offset, fault))
+            faults[offset] = fault
         else:
             segments.append(segment)
     lost = ""
     if before is not None:
         known_holds = decode_holds(_read(folder / HOLDS_FILE), before.log_id)
         holds = known_holds if known_holds is not None else Holds()
-        found = Found(segments, torn_bytes > 0, len(damaged), holds.highest())
+        found = Found(segments, torn_bytes > 0, len(faults), holds.highest())
         lost = what_is_lost(before, found, node, boot)
     elif offsets:
         lost = f"{IDENTITY_FILE} is missing or damaged"
@@ -140,6 +140,9 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
         log_id = before.log_id
     last_segment = segments[-1].first_offset if segments else 0
     identity = LogIdentity(log_id, node, sync, boot, last_segment=last_segment, gaps=gaps_between(segments))
+    if faults:  # first: a crash must not leave the former id beside fewer records
+        save_identity(folder, files, identity)
+    damaged = [set_aside(folder, files, offset, fault) for offset, fault in faults.items()]
     return Recovered(identity, segments, end_offset, is_open, holds, damaged, torn_bytes, lost)
 
 

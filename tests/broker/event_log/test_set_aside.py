@@ -1,0 +1,148 @@
+"""A damaged segment is set aside: a crash in between, writes meanwhile, a disk that does not do its part."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from broker.event_log.files import Files
+from broker.event_log.log import EventLog, LogFault, WrongLogId
+from broker.event_log.recovery import recover
+from event_log_reader import MakeLog, read_all
+from failing_files import FailingFiles
+from waiting import eventually
+
+SEGMENT_BYTES = 2**16
+RECORDS = 30  # of 5,000 bytes: 12 in each segment
+
+
+async def filled(make_log: MakeLog, files: Files | None = None) -> EventLog:
+    log = await make_log(segment_bytes=SEGMENT_BYTES, files=files)
+    for number in range(RECORDS):
+        log.append(b"t", b"%04d" % number * 1250)
+        await log.flush()
+    return log
+
+
+def damage(folder: Path, which: int) -> None:
+    path = sorted(folder.glob("*.log"))[which]
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    path.with_suffix(".index").unlink(missing_ok=True)
+
+
+class EndingFiles(Files):
+    """The process ends before step number `steps` that changes names of files."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def _step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise OSError("the process ends")
+
+    def create(self, path: Path, data: bytes) -> int:
+        self._step()
+        return super().create(path, data)
+
+    def remove(self, path: Path) -> None:
+        self._step()
+        super().remove(path)
+
+    def move(self, path: Path, folder: Path) -> Path:
+        self._step()
+        return super().move(path, folder)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_crash_in_a_start_does_not_keep_the_id_beside_fewer_records(
+    make_log: MakeLog, tmp_path: Path, which: int, steps: int
+) -> None:
+    log = await filled(make_log)
+    folder = tmp_path / "crashed"
+    shutil.copytree(tmp_path / "log", folder)
+    damage(folder, which)
+    with contextlib.suppress(OSError):  # the last number of steps is enough
+        recover(folder, EndingFiles(steps), "n1", "commit")
+    assert (await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)).log_id != log.log_id
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_crash_after_a_read_does_not_keep_the_id_beside_fewer_records(
+    make_log: MakeLog, tmp_path: Path, which: int, steps: int
+) -> None:
+    files = EndingFiles(1000)
+    log = await filled(make_log, files)
+    log_id = log.log_id
+    damage(tmp_path / "log", which)
+    files.steps = steps
+    with pytest.raises(LogFault):
+        await read_all(log)
+    folder = tmp_path / "crashed"
+    shutil.copytree(tmp_path / "log", folder)
+    again = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
+    assert again.log_id != log_id
+    try:
+        records = await read_all(again)
+    except WrongLogId:  # its index file says that the segment is sound
+        records = await read_all(again)
+    assert len(records) >= RECORDS - 12
+
+
+class SlowFiles(Files):
+    """`create` waits for `go`; `created` counts its calls."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.go.set()
+        self.created = 0
+
+    def create(self, path: Path, data: bytes) -> int:
+        self.created += 1
+        self.go.wait(10)
+        return super().create(path, data)
+
+
+async def test_writes_go_on_in_the_next_segment_meanwhile(make_log: MakeLog, tmp_path: Path) -> None:
+    files = SlowFiles()
+    log = await filled(make_log, files)
+    damage(tmp_path / "log", -1)
+    files.go.clear()
+    created = files.created
+    reading = asyncio.create_task(read_all(log))
+    await eventually(lambda: files.created > created, "the next segment is being begun")
+    log.append(b"t", b"meanwhile")
+    log.writer.write()
+    holding = asyncio.create_task(log.hold("g", "q", log.log_id, log.first_offset))
+    await asyncio.sleep(0)
+    files.go.set()
+    # The loop is not in its turn until the thread has done both: it hears of them at once.
+    while files.created < created + 3:
+        pass
+    with pytest.raises(WrongLogId):
+        await reading
+    await holding
+    await log.flush()
+    assert (await read_all(log))[-1].payload == b"meanwhile"
+
+
+async def test_a_disk_that_takes_nothing_is_named_to_the_reader(make_log: MakeLog, tmp_path: Path) -> None:
+    files = FailingFiles()
+    log = await filled(make_log, files)
+    damage(tmp_path / "log", 1)
+    files.fault = 28
+    with pytest.raises(LogFault, match=r"is damaged \(.*\) and cannot be set aside: .*No space left"):
+        await read_all(log)
+    files.fault = 0
+    with pytest.raises(WrongLogId, match="was set aside"):
+        await read_all(log)
+    assert len(await read_all(log)) == RECORDS - 12
