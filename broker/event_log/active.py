@@ -47,6 +47,7 @@ class ActiveSegment:
         self._syncs = syncs
         self._descriptor = -1
         self._is_empty = True
+        self._is_torn = False  # a write has failed, and may have left a part behind `size`
 
     def open(self, segment: Segment) -> None:
         """Go on in a segment of an earlier run. Raises OSError."""
@@ -56,7 +57,11 @@ class ActiveSegment:
         self._is_empty = segment.end_offset == segment.first_offset
 
     def begin(self, log_id: str, next_offset: int) -> int:
-        """Begin a segment. Returns the size of its header. Raises OSError."""
+        """Begin a segment, after what a failed write left in the present one was cut. Returns the size of its header. Raises
+        OSError."""
+        if self._is_torn:
+            self._files.truncate(self._descriptor, self.size)
+            self._is_torn = False
         header = SegmentHeader(next_offset, UUID(log_id).bytes, self._node).encode()
         descriptor = self._files.create(self._folder / segment_name(next_offset), header)
         self.close()
@@ -112,6 +117,7 @@ class ActiveSegment:
                     size += header.size
                 self._files.write(self._descriptor, parts, self.size, self._syncs)
             except OSError as error:
+                self._is_torn = True
                 return written, Failure(error, blocks[done:])
             self._is_empty = False
             self.size = size
@@ -123,9 +129,8 @@ class ActiveSegment:
         return written, None
 
     def begin_again(self, log_id: str) -> int:
-        """After a Failure: cut what was written of the last block and begin a segment, because what a failed sync left in
-        the present one is not known to be on disk. Returns the size of its header. Raises OSError."""
-        self._files.truncate(self._descriptor, self.size)
+        """Begin a segment after a Failure: what a failed sync left in the present one is not known to be on disk. Returns
+        the size of its header. Raises OSError."""
         return self.begin(log_id, self.next_offset)
 
     def seal(self, segment: Segment) -> None:

@@ -146,7 +146,7 @@ class EventLog:
 
     async def start(self) -> Recovered:
         """Lock the folder, check the segments, go on behind the last record. Raises OSError, FolderInUse."""
-        self._lock = lock_folder(self._folder)
+        self._lock = lock_folder(self._folder, self._files)
         self._thread.start()
         try:
             return await self._recover()

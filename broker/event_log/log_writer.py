@@ -46,6 +46,7 @@ class LogWriter:
         self._loop = asyncio.get_running_loop()
         self._log = get_logger("event_log")
         self._commit = 0  # of the records that are being written
+        self._records = 0  # number of them
         self._waiting: list[asyncio.Future[None]] = []  # for records in the appender
         self._writing: list[asyncio.Future[None]] = []  # for records that are being written
         self._failed: list[tuple[bytes, bytes]] = []  # blocks that the disk did not take
@@ -71,6 +72,7 @@ class LogWriter:
             self._timer.cancel()
             self._timer = None
         self._commit = appender.commit
+        self._records = appender.records
         self._writing, self._waiting = self._waiting, []
         self._thread.submit(self._active.write, (self.log_id, appender.take()), self._written)
         appender.is_busy = True
@@ -96,6 +98,8 @@ class LogWriter:
         if isinstance(result, Exception):  # a fault of this program: nobody knows what is in the file
             self._log.error("fault in writing the event log", exc_info=result)
             result = [], Failure(OSError(f"{type(result).__name__}: {result}"), [])
+            self.appender.lost += self._records
+            self._records = 0
         written, failure = result
         self._wrote(written)
         if failure is None:

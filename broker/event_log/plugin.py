@@ -58,6 +58,8 @@ class EventLogPlugin(Plugin):
             raise StartError(f"{KEY}.dir: {settings.dir} cannot be made; make the folder above it") from error
         except OSError as error:
             raise StartError(f"{KEY}.dir: {error.filename or settings.dir}: {error.strerror or error}") from error
+        except NotWritten as fault:
+            raise StartError(f"{KEY}.dir: {fault}") from fault
         self.log = log
         self._report(found)
         server = self.server

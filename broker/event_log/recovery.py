@@ -73,10 +73,11 @@ def boot_id() -> str:
         return ""
 
 
-def lock_folder(folder: Path) -> int:
+def lock_folder(folder: Path, files: Files) -> int:
     """Make the folder if its parent exists, and lock it for this process. Returns the descriptor of the lock. Raises
     OSError, FolderInUse."""
     folder.mkdir(FOLDER_MODE, exist_ok=True)
+    files.sync_folder(folder.parent)
     descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

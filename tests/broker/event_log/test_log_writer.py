@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from broker.event_log import log_writer
+from broker.event_log.active import ActiveSegment
+from broker.event_log.block import NOBODY, BlockBuilder
 from broker.event_log.log import EventLog, NotWritten
+from broker.event_log.segment import segment_name
 from event_log_reader import Clock, MakeLog, read_all
 from failing_files import FailingFiles
 from waiting import eventually
@@ -165,3 +171,48 @@ async def test_random_faults_lose_only_the_reported_records(make_log: MakeLog, c
             log = await make_log(files=files, segment_bytes=SEGMENT_BYTES)
     assert files.attempts > 5
     assert await payloads(log) == expected
+
+
+class BrokenFiles(FailingFiles):
+    """One write meets a fault of the program."""
+
+    def write(self, descriptor: int, parts: Sequence[bytes], position: int, synced: bool) -> None:
+        if self.fault and len(parts) > 1:
+            self.fault = 0
+            raise RuntimeError("broken")
+        super().write(descriptor, parts, position, synced)
+
+
+@pytest.mark.parametrize("on_full", ["stop_logging", "refuse_publishes"])
+async def test_a_fault_of_the_program_counts_the_records_that_it_cost(make_log: MakeLog, on_full: str) -> None:
+    files = BrokenFiles()
+    log = await make_log(files=files, on_full=on_full)
+    files.fault = 1
+    log.append(b"t", b"1")
+    log.append(b"t", b"2")
+    log.writer.write()
+    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    await going_on(log)
+    log.append(b"t", b"3")
+    await log.flush()
+    assert (await payloads(log), log.describe().records_lost) == ([b"3"], 2)
+
+
+def test_a_part_of_a_write_is_cut_before_the_next_segment(tmp_path: Path) -> None:
+    """The age of the records may have a segment begun between a failed write and the next attempt."""
+    files = FailingFiles()
+    active = ActiveSegment(tmp_path, files, "n1", SEGMENT_BYTES, True)
+    log_id = str(uuid.UUID(int=1))
+    active.begin(log_id, 0)
+    sizes = []
+    for room in (None, 100):
+        files.room = room
+        builder = BlockBuilder()
+        builder.add(b"t", bytes(1000), 0, NOBODY, b"", 0)
+        active.write(log_id, [builder])
+        sizes.append(active.size)
+    files.room = None
+    assert (tmp_path / segment_name(0)).stat().st_size == sizes[0] + 100
+    assert active.begin_next(log_id)
+    assert sizes[0] == sizes[1] == (tmp_path / segment_name(0)).stat().st_size
+    active.close()

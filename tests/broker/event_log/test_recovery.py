@@ -228,6 +228,19 @@ async def test_a_folder_has_one_user(make_log: MakeLog, tmp_path: Path) -> None:
     assert (await log.flush()) == 0
 
 
+async def test_the_folder_itself_is_on_disk(make_log: MakeLog, tmp_path: Path) -> None:
+    """Acknowledged records would go with a name that a crash of the machine takes back."""
+
+    class SyncedFolders(Files):
+        def sync_folder(self, folder: Path) -> None:
+            super().sync_folder(folder)
+            synced.append((folder, sorted(path.name for path in folder.iterdir())))
+
+    synced: list[tuple[Path, list[str]]] = []
+    await make_log(files=SyncedFolders())
+    assert (tmp_path, ["log"]) in synced
+
+
 async def test_the_files_belong_to_this_user_alone(make_log: MakeLog, tmp_path: Path) -> None:
     await filled(make_log, "commit")
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o700
