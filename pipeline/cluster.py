@@ -28,7 +28,7 @@ Answers = Mapping[str, pb.LogDescription | NodeError]  # by address
 @dataclass(slots=True)
 class Members:
     """nodes        that answer, by name
-    away         name -> reason, of members that keep a log and do not answer
+    away         name -> reason, of members that keep a log and do not answer; of `servers` that no member knows the address
     without_log  names of members that keep none
     """
 
@@ -51,6 +51,7 @@ class Members:
 def members_of(answers: Answers) -> Members:
     """The members that these answers tell of. Raises PipelineError."""
     found = Members()
+    away: dict[str, NodeAway] = {}
     for address, answer in answers.items():
         match answer:
             case pb.LogDescription():
@@ -60,13 +61,14 @@ def members_of(answers: Answers) -> Members:
                         f"two nodes are named {answer.node}: {other.address} and {address}; give each a name of its own"
                     )
             case NodeAway():
-                pass  # named below, when another node knows it
+                away[address] = answer
             case NoEventLog():
                 found.without_log.add(address)
             case NodeError():
                 raise answer
     for answer in answers.values():
         for member in answer.members if isinstance(answer, pb.LogDescription) else ():
+            away.pop(member.api_addr, None)
             if member.node in found.nodes or member.status == LEFT:
                 continue
             reason = answers.get(member.api_addr)
@@ -75,6 +77,8 @@ def members_of(answers: Answers) -> Members:
             else:
                 found.without_log.discard(member.api_addr)
                 found.without_log.add(member.node)
+    # Nobody knows these: they may be nodes with records of their own.
+    found.away.update((address, answer.text) for address, answer in away.items())
     return found
 
 
@@ -119,12 +123,16 @@ class Cluster:
         if time.monotonic() - self._asked_at < ASK_AGAIN_SECONDS:
             return self._members
         answers: dict[str, pb.LogDescription | NodeError] = {}
-        todo = {*self._connection.servers, *self._known.values()}
+        todo = dict.fromkeys((*self._connection.servers, *self._known.values()))  # in this order: the first one counts
         while todo:
             with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
                 answers.update(zip(todo, pool.map(self._describe, todo), strict=True))
-            todo = {address for answer in answers.values() for address in _addresses(answer)} - answers.keys()
+            named = (address for answer in answers.values() for address in _addresses(answer))
+            todo = dict.fromkeys(address for address in named if address not in answers)
         members = members_of(answers)
+        for node, address in self._known.items():  # a node by its name, though the others forgot it
+            if node not in members.nodes and address in members.away:
+                members.away[node] = members.away.pop(address)
         if not members.nodes:
             if not self._known:
                 faults = "; ".join(str(answer) for answer in answers.values())
@@ -186,6 +194,8 @@ def find_position(which: str, position: Position, cluster: Cluster, members: Mem
     found = {}
     if position.time_ns is not None:
         found = {
-            node: cluster.client(state).find(state.log_id, position.time_ns) for node, state in members.nodes.items()
+            # The log may have grown since; where nothing is so late, that is its end.
+            node: min(cluster.client(state).find(state.log_id, position.time_ns), state.next_offset)
+            for node, state in members.nodes.items()
         }
     return resolve(f"{which}Offsets", position, members.nodes, found)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from pipeline.client import NodeClient
 from pipeline.cluster import Cluster
 from pipeline.errors import OptionError, PipelineError
 from pipeline.options import SinkOptions
@@ -36,10 +37,12 @@ def kept_node(options: SinkOptions) -> tuple[str, str]:
                 f"is not {kept}, which published the earlier batches of this query ({file}); "
                 "to change the node give the query a checkpoint folder of its own",
             )
-        name = kept
-        if not name:
+        name = kept or options.node
+        if not name and options.job_id:
+            name = _first_server(options)
+        if not kept:
             members = cluster.ask()
-            name = options.node or next(iter(members.nodes))
+            name = name or next(iter(members.nodes))
             known = members.nodes.keys() | members.away.keys()
             if name not in known:
                 raise OptionError("node", name, f"is no member; there are {', '.join(sorted(known))}")
@@ -49,6 +52,13 @@ def kept_node(options: SinkOptions) -> tuple[str, str]:
         return name, members.nodes[name].address
     finally:
         cluster.close()
+
+
+def _first_server(options: SinkOptions) -> str:
+    """The node behind the first of `servers`: a batch write has no checkpoint, and its second run must find the same node.
+    Raises NodeAway."""
+    with NodeClient(options.connection.servers[0], options.connection, patience=NODE_PATIENCE_SECONDS) as client:
+        return client.describe().node
 
 
 def _node_file(options: SinkOptions) -> Path | None:

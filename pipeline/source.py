@@ -6,7 +6,7 @@ Planning runs in one Python process, reading in many. A reader that is sent to a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -209,16 +209,31 @@ class MqttStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offset that each node may reach: the first record that is maxNodeSkew later than the oldest unread one."""
         reach = {node: state.next_offset for node, state in members.nodes.items()} if caps is None else dict(caps)
         unread = {
-            node: self._time_of(members.nodes[node], position.offset)
+            node: position.offset
             for node, position in begin.items()
             if node in known and position.offset < min(reach[node], members.nodes[node].next_offset)
         }
-        if len(unread) > 1:
-            latest = min(unread.values()) + self._options.max_node_skew_ns
-            for node in unread:
-                state = members.nodes[node]
-                reach[node] = min(reach[node], self._cluster.client(state).find(state.log_id, latest))
+        oldest = self._ask_each(unread, reach, lambda state: self._time_of(state, unread[state.node]), members)
+        if len(oldest) > 1:
+            latest = min(oldest.values()) + self._options.max_node_skew_ns
+            found = self._ask_each(
+                oldest, reach, lambda state: self._cluster.client(state).find(state.log_id, latest), members
+            )
+            reach.update((node, min(reach[node], offset)) for node, offset in found.items())
         return reach
+
+    def _ask_each(
+        self, nodes: Iterable[str], reach: dict[str, int], ask: Callable[[NodeState], int], members: Members
+    ) -> dict[str, int]:
+        """The answers. A node that went away since it was described leaves `reach`, and keeps its place in this batch."""
+        found = {}
+        for node in nodes:
+            try:
+                found[node] = ask(members.nodes[node])
+            except NodeError as error:
+                _log.warning("a batch goes without node %s: %s", node, error)
+                del reach[node]
+        return found
 
     def _time_of(self, state: NodeState, offset: int) -> int:
         """Unix nanoseconds of a record."""

@@ -97,6 +97,25 @@ def test_a_member_that_is_away_matters_where_all_are_needed() -> None:
         members.check(allow_partial=False, needs_all=True)
 
 
+def test_a_server_of_no_known_member_counts_as_away() -> None:
+    """It may be a node of its own, whose records a batch would miss."""
+    members = members_of({"a:1": described("n1"), "b:1": NodeAway("b:1", "does not answer")})
+    assert members.away == {"b:1": "does not answer"}
+    with pytest.raises(PipelineError, match=r"b:1 is away \(does not answer\)"):
+        members.check(allow_partial=False, needs_all=True)
+    members.check(allow_partial=False, needs_all=False)
+
+
+def test_a_node_that_the_others_forgot_keeps_its_name() -> None:
+    with event_log_nodes("n1", "n2") as (a, b):
+        cluster = Cluster(Connection((a.address,)))
+        cluster.ask()
+        b.stop()
+        a.members.clear()
+        assert set(cluster.ask().away) == {"n2"}
+        cluster.close()
+
+
 def test_one_node_under_two_addresses_counts_once() -> None:
     members = members_of({"localhost:1": described("n1"), "10.0.0.1:1": described("n1")})
     assert members.nodes["n1"].address == "localhost:1"

@@ -73,6 +73,24 @@ def test_a_batch_write_takes_the_node_of_its_options() -> None:
         assert kept_node(sink_options({**options, "node": "n1"}, is_stream=False)) == ("n1", a.address)
 
 
+def test_a_batch_write_without_a_node_takes_the_first_server_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run of the same job must find the node that knows what the first one published."""
+    monkeypatch.setattr("pipeline.sink_node.NODE_PATIENCE_SECONDS", 0.0)
+    with event_log_nodes("n1", "n2", "n3", "n4", "n5", "n6") as nodes:
+        for first in (nodes, nodes[::-1]):
+            options = {"servers": ",".join(node.address for node in first), "jobId": "j"}
+            assert kept_node(sink_options(options, is_stream=False))[0] == first[0].node
+        nodes[-1].stop()
+        with pytest.raises(NodeAway, match=f"node {nodes[-1].address}: does not answer"):
+            kept_node(sink_options(options, is_stream=False))
+
+
+def test_a_stream_without_a_node_takes_the_first_server_that_answers(tmp_path: Path) -> None:
+    with event_log_nodes("n1", "n2", "n3", "n4", "n5", "n6") as nodes:
+        nodes[5].stop()
+        assert stream_node(tmp_path, *nodes[::-1]) == "n5"
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"node": 1}', '{"node": ""}'])
 def test_a_damaged_file_is_named(content: str, tmp_path: Path) -> None:
     file = tmp_path / NODE_FILE

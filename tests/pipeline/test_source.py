@@ -99,6 +99,23 @@ def test_offsets_and_timestamps_bound_a_batch() -> None:
             batch(a, startingOffsets='{"n1": 31, "n2": 0}')
 
 
+def test_a_log_that_grows_while_a_batch_is_planned_gives_no_rows_behind_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with event_log_nodes("n1") as (a,):
+        a.append_numbers(10)
+        find = a.FindOffset
+
+        def grows(request: Any, context: Any) -> Any:
+            a.append_numbers(5)
+            return find(request, context)
+
+        monkeypatch.setattr(a, "FindOffset", grows)
+        a.stop()
+        a.start()
+        assert batch(a, startingTimestamp=str(TIME // 1_000_000 + 60_000)) == {}
+
+
 def test_topics_are_filtered_by_node_and_reader() -> None:
     with event_log_nodes("n1") as (a,):
         a.append(("a/b", b"0"), ("c", b"1"))
@@ -405,3 +422,25 @@ def test_a_start_that_is_not_the_first_record_needs_all_nodes() -> None:
         with pytest.raises(PipelineError, match="n2 is away"):
             Query(a, startingOffsets="latest")
         assert Query(a, startingOffsets="latest", allowPartial="true").at.keys() == {"n1"}
+
+
+@pytest.mark.parametrize("call", ["Read", "FindOffset"])
+def test_a_node_that_goes_away_during_the_plan_keeps_its_place(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """maxNodeSkew asks nodes that were described a moment before."""
+    with event_log_nodes("n1", "n2", "n3") as (a, b, c):
+        query = Query(a, maxNodeSkew="10s")
+        for node in (a, b, c):
+            node.append_numbers(10)
+        answer, codes = getattr(c, call), [grpc.StatusCode.UNAVAILABLE]
+
+        def fails_once(request: Any, context: Any) -> Any:
+            if codes:
+                context.abort(codes.pop(), "as the test wants it")
+            return answer(request, context)
+
+        monkeypatch.setattr(c, call, fails_once)
+        c.stop()
+        c.start()
+        assert query.batch() == {"n1": numbers(10), "n2": numbers(10)}
+        assert not codes
+        assert query.batch() == {"n3": numbers(10)}
