@@ -145,7 +145,7 @@ class Sink:
         committed = await self._in_thread(self._staging.committed, query)
         if committed is not None and batch <= committed.batch:
             return committed.rows if batch == committed.batch else 0, True
-        commit = Commit(query, batch, tuple(sorted(partitions)), self._event_log.next_offset)
+        commit = Commit(query, batch, tuple(sorted(partitions)), self._event_log.next_offset, self._event_log.log_id)
         await self._in_thread(self._staging.begin, commit)
         await self._publish(commit, RowSet())
         return commit.rows, False
@@ -221,7 +221,8 @@ class Sink:
         end = await log.flush()
         prefix = marker_prefix(commit.query, commit.batch)
         logged = RowSet()
-        at = min(commit.log_offset, end)
+        # Another id may have begun with a lower offset.
+        at = commit.log_offset if commit.log_id == log.log_id else log.first_offset
         while (at := max(at, log.first_offset)) < end:
             blocks, at = await log.read(log.log_id, at, end, SCAN_BYTES, ())
             rows: list[int] = await self._in_thread(list, marked_rows(blocks, prefix))

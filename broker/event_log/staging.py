@@ -62,12 +62,13 @@ class Partition:
 @dataclass(frozen=True, slots=True)
 class Commit:
     """A commit that has begun. `partitions` are in the order of their publication; no row of them was logged before the
-    offset `log_offset`."""
+    offset `log_offset` of the log with the id `log_id`."""
 
     query: str
     batch: int
     partitions: tuple[Partition, ...]
     log_offset: int
+    log_id: str
 
     @property
     def rows(self) -> int:
@@ -95,6 +96,10 @@ class Staging:
         """Find what an earlier process left. Returns the commits that have begun and not ended."""
         self._folder.mkdir(FOLDER_MODE, exist_ok=True)
         self._files.sync_folder(self._folder.parent)
+        for path in self._batches():  # what a crash in `finish` left
+            committed = self.committed(path.parent.name)
+            if committed is not None and int(path.name) <= committed.batch:
+                self._remove(path)
         for path in sorted(self._folder.glob(f"*/*/*{ROWS_SUFFIX}")):
             self._staged[path] = self._whole_frames(path)
             self.bytes += self._staged[path].size

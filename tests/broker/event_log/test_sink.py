@@ -186,7 +186,7 @@ async def test_a_commit_that_was_begun_goes_on_at_the_next_start(
     log.append(b"before", b"")
     begun = Staging(tmp_path / "staged", Files())
     begun.open()
-    begun.begin(Commit("q", 1, tuple(partitions), await log.flush()))
+    begun.begin(Commit("q", 1, tuple(partitions), await log.flush(), log.log_id))
     for row in range(done):
         log.append(b"t", b"%d" % row, 1, properties=marked_properties(b"", marker_prefix("q", 1), row))
     log.append(b"t", b"", client_id="forger", properties=marked_properties(b"", marker_prefix("q", 1), 4))
@@ -198,12 +198,28 @@ async def test_a_commit_that_was_begun_goes_on_at_the_next_start(
     assert await sink.commit("q", 1, partitions) == (5, True)
 
 
+async def test_rows_are_found_in_a_log_that_began_anew(start: Start, log: EventLog, tmp_path: Path) -> None:
+    """The log lost its segments, but not the staged rows, and then rows of the commit were logged at lower offsets."""
+    sink = await start()
+    partitions = await stage(sink, 1, 4)
+    await sink.stop()
+    begun = Staging(tmp_path / "staged", Files())
+    begun.open()
+    begun.begin(Commit("q", 1, tuple(partitions), 1000, "the id before"))
+    for row in range(2):
+        log.append(b"t", b"%d" % row, 1, properties=marked_properties(b"", marker_prefix("q", 1), row))
+    await log.flush()
+    await start()
+    await eventually(lambda: begun.committed("q"), "the commit ends")
+    assert rows_of_batch(await logged(log), 1) == [0, 1, 2, 3]
+
+
 async def test_an_earlier_batch_that_was_begun_is_published_first(start: Start, log: EventLog, tmp_path: Path) -> None:
     sink = await start()
     earlier, later = await stage(sink, 1, 2), await stage(sink, 2, 2)
     begun = Staging(tmp_path / "staged", Files())
     begun.open()
-    begun.begin(Commit("q", 1, tuple(earlier), 0))
+    begun.begin(Commit("q", 1, tuple(earlier), 0, log.log_id))
     assert await sink.commit("q", 2, later) == (2, False)
     found = await logged(log)
     assert (rows_of_batch(found[:2], 1), rows_of_batch(found[2:], 2)) == ([0, 1], [0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_batch_is_committed_and_its_rows_go(folder: Path) -> None:
     staging.stage("q", 3, Partition(0, 5, 1), 0, frame_of(b"next"))
     staging.stage("other", 1, Partition(0, 5, 1), 0, frame_of(b"x"))
     wanted = (Partition(0, 6, 1), Partition(1, 9, 0))
-    commit = Commit("q", 2, wanted, 40)
+    commit = Commit("q", 2, wanted, 40, "L")
     assert staging.commit_of("q", 2) is None
     staging.begin(commit)
     with pytest.raises(StagingFault, match="the commit of batch 2 of query q has begun"):
@@ -99,9 +100,24 @@ def test_a_batch_is_committed_and_its_rows_go(folder: Path) -> None:
     staging.finish(commit)
 
 
+def test_a_batch_that_was_published_is_not_begun_again_after_a_crash(folder: Path, tmp_path: Path) -> None:
+    """The crash comes between the record of the commit and the removal of its rows; the log may have lost them since."""
+    staging = opened(folder)
+    staging.stage("q", 1, Partition(0, 5, 1), 0, frame_of(b"1"))
+    staging.stage("q", 2, Partition(0, 5, 1), 0, frame_of(b"next"))
+    commit = Commit("q", 1, (Partition(0, 5, 1),), 0, "L")
+    staging.begin(commit)
+    shutil.copytree(folder / "q" / "1", tmp_path / "kept")
+    staging.finish(commit)
+    shutil.copytree(tmp_path / "kept", folder / "q" / "1")
+    again = opened(folder)
+    assert again.unfinished() == []
+    assert again.bytes == len(frame_of(b"next"))
+
+
 def test_a_batch_without_rows_can_be_committed(folder: Path) -> None:
     staging = opened(folder)
-    commit = Commit("q", 7, (), 0)
+    commit = Commit("q", 7, (), 0, "L")
     staging.begin(commit)
     assert opened(folder).unfinished() == [commit]
     staging.finish(commit)
@@ -113,7 +129,7 @@ def test_a_commit_of_other_rows_than_the_staged_ones_is_refused(folder: Path, wa
     staging = opened(folder)
     staging.stage("q", 1, Partition(0, 5, 2), 0, frame_of(b"1", b"2"))
     with pytest.raises(StagingFault, match=r"batch 1: \d rows of partition .* stage the batch again"):
-        staging.begin(Commit("q", 1, (wanted,), 0))
+        staging.begin(Commit("q", 1, (wanted,), 0, "L"))
     assert staging.unfinished() == []
 
 
@@ -131,7 +147,7 @@ def test_old_batches_expire_unless_their_commit_has_begun(folder: Path) -> None:
     staging = opened(folder)
     staging.stage("q", 1, Partition(0, 5, 1), 0, frame_of(b"old"))
     staging.stage("begun", 1, Partition(0, 5, 1), 0, frame_of(b"1"))
-    staging.begin(Commit("begun", 1, (Partition(0, 5, 1),), 0))
+    staging.begin(Commit("begun", 1, (Partition(0, 5, 1),), 0, "L"))
     at = (folder / "q" / "1").stat().st_mtime
     assert staging.expire(at + STAGED_SECONDS_MAX - 1.0) == 0
     assert staging.expire(at + STAGED_SECONDS_MAX + 60.0) == 1
@@ -161,7 +177,7 @@ def test_the_query_that_committed_least_recently_is_forgotten(folder: Path, monk
     monkeypatch.setattr(module, "QUERIES_MAX", 2)
     staging = opened(folder)
     for number, query in enumerate(("a", "b", "c")):
-        commit = Commit(query, 1, (), 0)
+        commit = Commit(query, 1, (), 0, "L")
         staging.begin(commit)
         staging.finish(commit)
         for path in (folder / query, folder / query / "committed.json"):
@@ -179,7 +195,7 @@ def test_the_query_that_committed_least_recently_is_forgotten(folder: Path, monk
 def test_a_damaged_file_is_named(folder: Path) -> None:
     staging = opened(folder)
     staging.stage("q", 1, Partition(0, 5, 1), 0, frame_of(b"1"))
-    staging.begin(Commit("q", 1, (Partition(0, 5, 1),), 0))
+    staging.begin(Commit("q", 1, (Partition(0, 5, 1),), 0, "L"))
     (rows,) = folder.glob("q/1/*.rows")
     rows.write_bytes(rows.read_bytes()[:-1] + b"x")
     with pytest.raises(StagingFault, match=r"0-5\.rows is damaged at byte 0"):
