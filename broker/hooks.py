@@ -1,7 +1,7 @@
 """The interfaces of the broker to other nodes, logs and stores.
 
 The router knows other nodes as `Forwarder` and `Peer`. The base class `Forwarder` is a node without others. Plugins know them
-as `Members`. A `Tap` sees published messages. A `ConnectDecider` accepts or refuses clients; a `ClientObserver` sees them.
+as `Members`. A `Tap` sees published messages. A `ConnectDecider` authenticates clients; a `ClientObserver` sees them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from mypy_extensions import mypyc_attr
 
 from broker.codec.packets import Connect
-from broker.codec.reason_codes import SUCCESS
+from broker.codec.reason_codes import CONTINUE_AUTHENTICATION, SUCCESS
 from broker.codec.runs import Run
 from broker.message import Message
 from broker.publisher import Publisher
@@ -153,39 +153,59 @@ class Tap:
         """A run of QoS 0 messages of one topic."""
 
 
-class ConnectRequest(Work):
-    """A client that asks to connect. The `ConnectDecider` calls `accept` or `refuse`, once: in the turn of CONNECT, or in a
-    later one, in which it has the shell flush afterwards (`Host.flush_soon`).
+class AuthenticationRequest(Work):
+    """A client that asks to connect (`ConnectRequest`), or that authenticates again [MQTT5 4.12].
 
-    connect      the packet: user name, password, will, properties
-    client_id    as in the packet, or the one that the server assigns
+    The `ConnectDecider` calls `accept` or `refuse`, once: in the turn of the client's packet, or in a later one, in which it
+    has the shell flush afterwards (`Host.flush_soon`). With an Authentication Method it may call `challenge` before that, and
+    is asked again when the client has answered.
+
+    client_id    of the session; of a CONNECT as in the packet, or the one that the server assigns
+    username     of CONNECT, "" for none. The decider may set it: an Authentication Method or a certificate names the user
     remote_addr  HOST:PORT of the client
     local_addr   HOST:PORT of the listener
-    reason_code  of CONNACK; UNDECIDED before the answer
+    method       Authentication Method, one of `ConnectDecider.methods`; "" for a client without one
+    data         Authentication Data of the client's last packet, b"" for none
+    exchange     kept for the decider between two steps, opaque here
+    reason_code  of the answer; UNDECIDED before it
     reason       of a refusal, for the log and the Reason String
+    answer_data  Authentication Data of the answer
     """
 
-    def __init__(self, connect: Connect, client_id: str, remote_addr: str, local_addr: str) -> None:
-        self.connect = connect
+    def __init__(
+        self, client_id: str, username: str, remote_addr: str, local_addr: str, method: str, data: bytes
+    ) -> None:
         self.client_id = client_id
+        self.username = username
         self.remote_addr = remote_addr
         self.local_addr = local_addr
+        self.method = method
+        self.data = data
+        self.exchange: object = None
         self.reason_code = UNDECIDED
         self.reason = ""
+        self.answer_data = b""
 
-    def accept(self) -> None:
-        """Open or take over the session, and answer with CONNACK."""
-        self._decide(SUCCESS, "")
+    def accept(self, data: bytes = b"") -> None:
+        """Let the client in. CONNACK, or AUTH with Success, has this Authentication Data."""
+        self._decide(SUCCESS, "", data)
 
     def refuse(self, reason_code: int, reason: str) -> None:
-        """Answer with this reason code of CONNACK, 0x80 or above [MQTT5 3.2.2.2], and close the connection."""
+        """Close the connection with this reason code, 0x80 or above: of CONNACK [MQTT5 3.2.2.2], or of DISCONNECT for a client
+        that is connected [MQTT5 3.14.2.1]."""
         assert reason_code >= 0x80, f"0x{reason_code:02x} is no reason code of a refusal, which is 0x80 or above"
-        self._decide(reason_code, reason)
+        self._decide(reason_code, reason, b"")
 
-    def _decide(self, reason_code: int, reason: str) -> None:
-        assert self.reason_code == UNDECIDED, "a CONNECT is answered once"
+    def challenge(self, data: bytes) -> None:
+        """Send AUTH with Continue authentication and this Authentication Data [MQTT-4.12.0-2]."""
+        assert self.method, "a client without an Authentication Method is sent no AUTH [MQTT-4.12.0-6]"
+        self._decide(CONTINUE_AUTHENTICATION, "", data)
+
+    def _decide(self, reason_code: int, reason: str, data: bytes) -> None:
+        assert self.reason_code == UNDECIDED, "each packet of a client is answered once"
         self.reason_code = reason_code
         self.reason = reason
+        self.answer_data = data
         self.decided()
 
     # --- implemented by the session core ---
@@ -199,18 +219,45 @@ class ConnectRequest(Work):
         raise AssertionError("a subclass implements this")
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class ConnectDecider:
-    """Accepts or refuses each client that sends CONNECT (`Broker.connect_decider`). None accepts all.
+class ConnectRequest(AuthenticationRequest):
+    """A client that asks to connect. When it is accepted its session is opened or taken over.
 
-    The client's input behind CONNECT waits for the answer. A client whose answer is not there within connect_timeout is
-    refused. A session of the same client id is taken over when the new client is accepted, not before.
+    connect  the packet: user name, password, will, properties
     """
 
+    def __init__(
+        self, connect: Connect, client_id: str, remote_addr: str, local_addr: str, method: str, data: bytes
+    ) -> None:
+        super().__init__(client_id, connect.username or "", remote_addr, local_addr, method, data)
+        self.connect = connect
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConnectDecider:
+    """Accepts or refuses each client that sends CONNECT (`Broker.connect_decider`). None accepts all that have no
+    Authentication Method.
+
+    The client's input behind CONNECT waits for the answer; after a challenge only AUTH and DISCONNECT are read. A client that
+    is not accepted within connect_timeout is refused. A session of the same client id is taken over when the new client is
+    accepted, not before. Calls never wait. A decider that keeps requests bounds their number.
+
+    methods  Authentication Methods that the decider has. A CONNECT with another one is refused with 0x8C
+    """
+
+    methods: tuple[str, ...] = ()
+
     def decide(self, request: ConnectRequest, now: float) -> None:
-        """Accept or refuse the request, or keep it and do so in a later turn. The call never waits. A decider that keeps
-        requests bounds their number."""
+        """Accept, refuse or challenge the client, or keep the request and do so in a later turn."""
         raise AssertionError("a subclass implements this")
+
+    def continue_authentication(self, request: AuthenticationRequest, now: float) -> None:
+        """The client has answered a challenge with `request.data`. Answer as in `decide`."""
+        raise AssertionError("a subclass with methods implements this")
+
+    def reauthenticate(self, request: AuthenticationRequest, now: float) -> None:
+        """A connected client authenticates again with its first method [MQTT5 4.12.1]. Answer as in `decide`. Meanwhile its
+        other packets are handled. `request.username` is the name that it has."""
+        raise AssertionError("a subclass with methods implements this")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -17,6 +17,7 @@ LINES_MAX: Final = 500
 CORES: Final = (
     "broker/errors.py",
     "broker/message.py",
+    "broker/auth",
     "broker/codec",
     "broker/routing",
     "broker/session",

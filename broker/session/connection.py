@@ -31,6 +31,7 @@ from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.hooks import Tap
 from broker.message import NEVER, Message
 from broker.session.aliases import resolve_alias
+from broker.session.authentication import check_first_type, handle_before_connack
 from broker.session.control import handle_connect, handle_control_packet
 from broker.session.limits import check_packet_size
 from broker.session.outgoing import PACKET_ID_BYTES
@@ -103,6 +104,7 @@ class Connection(Output):
         super().close(text)
         self.session = None
         self.answer = None
+        self.reauthentication = None
         self.topic_aliases = None
         self._pending = None
         self._pending_size = 0
@@ -219,18 +221,20 @@ class Connection(Output):
             self.broker.now = now
             self.broker.slices.begin()
             try:
-                if not answer.go_on(now):
-                    self.broker.rest(self)
-                    return
+                is_over = answer.go_on(now)
             except MqttError as error:
                 self._close_faulty(error, now)
                 return
-            self.answer = None
-            if self.closed:
+            if not is_over and self.phase is not CONNECTING:
+                self.broker.rest(self)
                 return
-            self.phase = CONNECTED
-            if self.session is None:
-                self._begin_session(now)
+            if is_over:
+                self.answer = None
+                if self.closed:
+                    return
+                self.phase = CONNECTED
+                if self.session is None:
+                    self._begin_session(now)
         if self._pending is not None and not self.closed:
             self._pending_needed = 0
             self.receive_data(b"", now)
@@ -251,9 +255,9 @@ class Connection(Output):
                 return pos
             slices.steps += 1
             first = data[pos]
-            version = self.version
-            if version == 0 and first >> 4 != CONNECT:
-                raise ProtocolViolation(f"first packet is of type {first >> 4}, not CONNECT [MQTT-3.1.0-1]")
+            version = self.version if self.session is not None else 0
+            if version == 0:
+                check_first_type(self, first >> 4)
             remaining = data[pos + 1]
             body = pos + 2
             if remaining > 127:
@@ -319,8 +323,8 @@ class Connection(Output):
 
     def _receive_other(self, kind: int, first: int, data: bytes, body: int, end: int, now: float) -> None:
         """Handle any packet but a bare PUBLISH and a PUBACK of two bytes."""
-        if self.version == 0:
-            self._receive_connect(first, data, body, end, now)
+        if self.session is None:
+            self._receive_opening(first, data, body, end, now)
         elif kind == PUBLISH:
             self._receive_publish(first, data, body, end, now)
         elif PUBACK <= kind <= PUBCOMP:
@@ -333,18 +337,22 @@ class Connection(Output):
             packet = decode_packet(first, data, body, end, self.version)
             handle_control_packet(self.broker, self, session, packet, now)
 
-    def _receive_connect(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
-        """Handle the first packet. A CONNECT that cannot be decoded gets a CONNACK of the version in its header
+    def _receive_opening(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
+        """Handle CONNECT, or AUTH before CONNACK. A CONNECT that cannot be decoded gets a CONNACK of the version in its header
         [MQTT-3.1.4-1]."""
-        self.phase = CONNECTING
-        if first == TLS_HANDSHAKE:
-            raise ProtocolViolation("the client speaks TLS, this listener does not")
-        try:
-            packet = decode_packet(first, data, body, end, 4)
-        except MqttError:
-            self.version = peek_protocol_version(data, body, end)
-            raise
-        handle_connect(self.broker, self, packet, now)
+        if self.phase is CONNECTING:
+            packet = decode_packet(first, data, body, end, self.version)
+            handle_before_connack(self.broker, self, packet, now)
+        else:
+            self.phase = CONNECTING
+            if first == TLS_HANDSHAKE:
+                raise ProtocolViolation("the client speaks TLS, this listener does not")
+            try:
+                packet = decode_packet(first, data, body, end, 4)
+            except MqttError:
+                self.version = peek_protocol_version(data, body, end)
+                raise
+            handle_connect(self.broker, self, packet, now)
         if self.phase is CONNECTED:
             self._begin_session(now)
 
@@ -355,7 +363,8 @@ class Connection(Output):
         self.broker.timers.schedule(self)  # from now on the deadline is that of its Keep Alive
 
     def _check_size(self, first: int, packet_size: int) -> None:
-        check_packet_size(first, packet_size, self.version, self.broker.max_packet_size)
+        version = self.version if self.session is not None else 0
+        check_packet_size(first, packet_size, version, self.broker.max_packet_size)
 
     # --- PUBLISH ---
 

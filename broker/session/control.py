@@ -23,18 +23,17 @@ from broker.codec.reason_codes import (
     BAD_AUTHENTICATION_METHOD,
     CLIENT_IDENTIFIER_NOT_VALID,
     NORMAL_DISCONNECTION,
-    PACKET_TOO_LARGE,
     QOS_NOT_SUPPORTED,
     RETAIN_NOT_SUPPORTED,
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
     SUCCESS,
     TOPIC_NAME_INVALID,
 )
-from broker.codec.writer import encode_packet
 from broker.errors import MqttError, ProtocolViolation
-from broker.hooks import UNDECIDED, ConnectRequest
 from broker.session.aliases import SentAliases
-from broker.session.output import ANSWERING, CONNECTED, CONNECTING, Output
+from broker.session.answers import check_answer, write_answer
+from broker.session.authentication import ConnectAnswer, handle_auth
+from broker.session.output import ANSWERING, Output
 from broker.session.session import EXPIRY_NEVER, Session
 from broker.slices import Work
 
@@ -53,7 +52,7 @@ def handle_control_packet(broker: Broker, connection: Output, session: Session, 
     elif isinstance(packet, Disconnect):
         handle_disconnect(broker, connection, session, packet, now)
     elif isinstance(packet, Auth):
-        raise ProtocolViolation("AUTH, but CONNECT had no authentication method [MQTT-4.12.0-6]")
+        handle_auth(broker, connection, session, packet, now)
     else:
         raise ProtocolViolation(f"{type(packet).__name__} is a packet that only servers send")
 
@@ -74,11 +73,10 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
     alias_maximum = props.get_int(properties, props.TOPIC_ALIAS_MAXIMUM, 0)
     if alias_maximum:
         connection.aliases = SentAliases(alias_maximum)
-    if props.get_str(properties, props.AUTHENTICATION_METHOD) is not None:
-        raise MqttError(
-            BAD_AUTHENTICATION_METHOD,
-            "this server has no enhanced authentication",
-        )
+    decider = broker.connect_decider
+    method = props.get_str(properties, props.AUTHENTICATION_METHOD)
+    if method is not None and (decider is None or method not in decider.methods):
+        raise MqttError(BAD_AUTHENTICATION_METHOD, f"this server has no authentication method {method[:32]!a}")
     if packet.will is not None:
         if packet.will.qos > settings.maximum_qos:
             raise MqttError(QOS_NOT_SUPPORTED, f"will with QoS {packet.will.qos}, at most {settings.maximum_qos}")
@@ -106,76 +104,16 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
             answer[props.SERVER_KEEP_ALIVE] = settings.max_keepalive
     if packet.protocol_version == 5:
         _announce_limits(broker, answer)
+    if method is not None:
+        answer[props.AUTHENTICATION_METHOD] = method  # [MQTT-4.12.0-5]
     # A client that takes this CONNACK takes every acknowledgement as well, which are shorter.
-    _check_answer(connection, ConnAck(False, SUCCESS, answer))
-    work = ConnectAnswer(broker, connection, packet, client_id, expiry_interval, answer)
-    decider = broker.connect_decider
+    check_answer(connection, ConnAck(False, SUCCESS, answer))
+    work = ConnectAnswer(broker, connection, packet, client_id, expiry_interval, answer, method or "")
     if decider is None:
         work.accept()
     else:
         decider.decide(work, now)
-    if not work.go_on(now):
-        connection.answer = work
-        broker.connecting[connection] = None
-        broker.pause(connection)
-
-
-class ConnectAnswer(ConnectRequest):
-    """Open the session of an accepted client and write CONNACK, or refuse the client."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        connection: Output,
-        packet: Connect,
-        client_id: str,
-        expiry_interval: int,
-        properties: Properties,
-    ) -> None:
-        super().__init__(packet, client_id, connection.remote_addr, connection.local_addr)
-        self._broker = broker
-        self._connection = connection
-        self._expiry_interval = expiry_interval
-        self._properties = properties
-
-    def is_open(self) -> bool:
-        return self._connection.phase is CONNECTING
-
-    def decided(self) -> None:
-        if self._connection.answer is self:
-            self._broker.release(self._connection)
-
-    def go_on(self, now: float) -> bool:
-        """Returns False while nothing is decided. Raises MqttError when the session cannot be opened."""
-        broker = self._broker
-        connection = self._connection
-        if self.reason_code == UNDECIDED:
-            return False
-        if self.reason_code != SUCCESS:
-            broker.close_connection(connection, self.reason_code, self.reason, now)
-            return True
-        packet = self.connect
-        session, present = broker.open_session(
-            connection, self.client_id, packet.clean_start, self._expiry_interval, now
-        )
-        broker.connecting.pop(connection, None)
-        connection.phase = CONNECTED
-        connection.will = packet.will
-        if packet.protocol_version == 3:
-            present = False  # the bit is reserved in MQTT 3.1 [MQTT3.1 3.2]
-        _write(connection, ConnAck(present, SUCCESS, self._properties))
-        session.resume(now)
-        return True
-
-
-def _check_answer(connection: Output, answer: Packet) -> None:
-    """Raise MqttError for an answer above the client's Maximum Packet Size, which may not be sent [MQTT-3.1.2-24]. Without
-    the error the client would wait for ever. Called before the packet has any effect."""
-    maximum = connection.maximum_packet_size
-    if maximum and not encode_packet(answer, connection.version, maximum):
-        raise MqttError(
-            PACKET_TOO_LARGE, f"{type(answer).__name__} does not fit in the client's Maximum Packet Size of {maximum}"
-        )
+    work.go_on_or_wait(now)
 
 
 def _session_expiry(broker: Broker, packet: Connect, answer: Properties) -> int:
@@ -218,14 +156,14 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
             SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
             "this server has no Subscription Identifiers",
         )
-    _check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
+    check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
     work = Subscribing(broker, session, packet.filters, identifier)
     _answer(broker, connection, SubscribeAnswer(connection, session, packet.packet_id, work), now)
 
 
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
     """Handle UNSUBSCRIBE [MQTT5 3.10]."""
-    _check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
+    check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
     work = Unsubscribing(broker, session, packet.topic_filters)
     _answer(broker, connection, UnsubscribeAnswer(connection, packet.packet_id, work), now)
 
@@ -251,7 +189,7 @@ class SubscribeAnswer(Work):
     def go_on(self, now: float) -> bool:
         if not self._work.go_on(now):
             return False
-        _write(self._connection, SubAck(self._packet_id, self._work.codes))
+        write_answer(self._connection, SubAck(self._packet_id, self._work.codes))
         self._session.pump(now)
         return True
 
@@ -267,12 +205,8 @@ class UnsubscribeAnswer(Work):
     def go_on(self, now: float) -> bool:
         if not self._work.go_on(now):
             return False
-        _write(self._connection, UnsubAck(self._packet_id, self._work.codes))
+        write_answer(self._connection, UnsubAck(self._packet_id, self._work.codes))
         return True
-
-
-def _write(connection: Output, answer: Packet) -> None:
-    connection.write_packets(encode_packet(answer, connection.version, connection.maximum_packet_size), 1)
 
 
 def handle_disconnect(broker: Broker, connection: Output, session: Session, packet: Disconnect, now: float) -> None:

@@ -17,7 +17,7 @@ def check_packet_size(first: int, packet_size: int, version: int, limit: int) ->
     """Raise MqttError for a packet that is too large for its type. Sizes are in bytes, with the fixed header.
 
     first    the first byte of the packet
-    version  of the client, 0 before CONNECT
+    version  of the client, 0 before CONNACK
     limit    the server's Maximum Packet Size [MQTT5 3.2.2.3.6]
     """
     if version == 0 and limit > CONNECT_BYTES_MAX:

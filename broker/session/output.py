@@ -20,8 +20,8 @@ RECEIVE_MAXIMUM_DEFAULT: Final = 65535  # [MQTT5 3.1.2.11.3]
 class Phase(Enum):
     """Of a connection. While it is CONNECTING or ANSWERING its input waits, in order.
 
-    CONNECTING is from CONNECT to CONNACK, ANSWERING while a SUBSCRIBE or UNSUBSCRIBE takes more than a slice. CONNECTED
-    begins after CONNACK, CLOSED when either side has ended the connection.
+    CONNECTING is from CONNECT to CONNACK; AUTH is read there after a challenge. ANSWERING is while a SUBSCRIBE
+    or UNSUBSCRIBE takes more than a slice. CONNECTED begins after CONNACK, CLOSED when either side has ended the connection.
     """
 
     WAITING_FOR_CONNECT = "waiting for CONNECT"
@@ -45,6 +45,8 @@ class Output(Publisher):
     phase            of the connection
     answer           work that goes on in a later turn: on a CONNECT that is not decided yet (CONNECTING), or on a packet that
                      takes more than a slice (ANSWERING)
+    authentication_method  of CONNECT, "" for none
+    reauthentication       work on an AUTH of a connected client, None for none
     client_id        as sent in CONNECT, then as accepted; "" before CONNECT
     version          3, 4 or 5; 0 before CONNECT
     maximum_packet_size, receive_maximum  of the client; maximum_packet_size is 0 for no limit
@@ -64,6 +66,8 @@ class Output(Publisher):
         self.context = context
         self.phase = WAITING_FOR_CONNECT
         self.answer: Work | None = None
+        self.authentication_method = ""
+        self.reauthentication: Work | None = None
         self.writable = True
         self.dirty = False
         self.output_held = False

@@ -1,0 +1,1 @@
+"""Who may connect: the rules of authentication."""

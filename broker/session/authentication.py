@@ -1,0 +1,208 @@
+"""From CONNECT to CONNACK, with AUTH in between, and re-authentication [MQTT5 4.12]."""
+
+from __future__ import annotations
+
+from broker.broker import NO_REASON, Broker
+from broker.codec import properties as props
+from broker.codec.packets import AUTH, CONNECT, DISCONNECT, Auth, ConnAck, Connect, Disconnect, Packet, Properties
+from broker.codec.reason_codes import BAD_AUTHENTICATION_METHOD, CONTINUE_AUTHENTICATION, RE_AUTHENTICATE, SUCCESS
+from broker.errors import MqttError, ProtocolViolation
+from broker.hooks import UNDECIDED, AuthenticationRequest, ConnectRequest
+from broker.session.answers import check_answer, write_answer
+from broker.session.output import CONNECTED, CONNECTING, Output
+from broker.session.session import Session
+
+
+class ConnectAnswer(ConnectRequest):
+    """Open the session of an accepted client and write CONNACK, challenge the client, or refuse it.
+
+    is_challenged  an AUTH was sent, and the client has not answered it
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Output,
+        packet: Connect,
+        client_id: str,
+        expiry_interval: int,
+        properties: Properties,
+        method: str,
+    ) -> None:
+        data = props.get_bytes(packet.properties, props.AUTHENTICATION_DATA)
+        super().__init__(packet, client_id, connection.remote_addr, connection.local_addr, method, data or b"")
+        self.is_challenged = False
+        self._broker = broker
+        self._connection = connection
+        self._expiry_interval = expiry_interval
+        self._properties = properties
+
+    def is_open(self) -> bool:
+        return self._connection.phase is CONNECTING
+
+    def decided(self) -> None:
+        if self._connection.answer is self:
+            self._broker.release(self._connection)
+
+    def go_on_or_wait(self, now: float) -> None:
+        """Go on in the turn in which the decider was asked. Without an answer of the decider the client is not read."""
+        if self.go_on(now):
+            return
+        connection = self._connection
+        connection.answer = self
+        self._broker.connecting[connection] = None
+        if not self.is_challenged:
+            self._broker.pause(connection)
+
+    def go_on(self, now: float) -> bool:
+        """Returns False while the client is neither accepted nor refused. Raises MqttError when it cannot be accepted."""
+        broker = self._broker
+        connection = self._connection
+        if self.reason_code == UNDECIDED:
+            return False
+        if self.reason_code == CONTINUE_AUTHENTICATION:
+            self.reason_code = UNDECIDED
+            answer_with_auth(connection, CONTINUE_AUTHENTICATION, self)
+            self.is_challenged = True
+            return False
+        if self.reason_code != SUCCESS:
+            broker.close_connection(connection, self.reason_code, self.reason, now)
+            return True
+        if self.answer_data:
+            self._properties[props.AUTHENTICATION_DATA] = self.answer_data
+            check_answer(connection, ConnAck(False, SUCCESS, self._properties))
+        packet = self.connect
+        connection.username = self.username
+        session, present = broker.open_session(
+            connection, self.client_id, packet.clean_start, self._expiry_interval, now
+        )
+        broker.connecting.pop(connection, None)
+        connection.phase = CONNECTED
+        connection.will = packet.will
+        connection.authentication_method = self.method
+        if packet.protocol_version == 3:
+            present = False  # the bit is reserved in MQTT 3.1 [MQTT3.1 3.2]
+        write_answer(connection, ConnAck(present, SUCCESS, self._properties))
+        session.resume(now)
+        return True
+
+
+def check_first_type(connection: Output, kind: int) -> None:
+    """Raise ProtocolViolation for a packet type that may not come before CONNACK."""
+    if connection.phase is CONNECTING:
+        if kind not in (AUTH, DISCONNECT):
+            raise ProtocolViolation(f"packet of type {kind} before CONNACK, may be AUTH or DISCONNECT [MQTT-3.1.2-30]")
+    elif kind != CONNECT:
+        raise ProtocolViolation(f"first packet is of type {kind}, not CONNECT [MQTT-3.1.0-1]")
+
+
+def handle_before_connack(broker: Broker, connection: Output, packet: Packet, now: float) -> None:
+    """Handle a packet of a client that was challenged: AUTH or DISCONNECT [MQTT-3.1.2-30]. Raises MqttError to refuse the
+    client."""
+    if isinstance(packet, Disconnect):
+        broker.close_connection(connection, NO_REASON, "client disconnected", now)
+        return
+    work = connection.answer
+    assert isinstance(work, ConnectAnswer)
+    assert isinstance(packet, Auth)
+    if packet.reason_code != CONTINUE_AUTHENTICATION:
+        raise ProtocolViolation(f"AUTH with reason code 0x{packet.reason_code:02x} before CONNACK [MQTT-4.12.0-3]")
+    work.data = _data_of(packet, work.method)
+    work.is_challenged = False
+    connection.answer = None
+    decider = broker.connect_decider
+    if decider is None:
+        work.refuse(BAD_AUTHENTICATION_METHOD, "this server has no enhanced authentication any more")
+    else:
+        decider.continue_authentication(work, now)
+    work.go_on_or_wait(now)
+
+
+class Reauthentication(AuthenticationRequest):
+    """A connected client authenticates again. Its other packets are handled meanwhile.
+
+    is_challenged  as in ConnectAnswer
+    """
+
+    def __init__(self, broker: Broker, connection: Output, session: Session, data: bytes) -> None:
+        super().__init__(
+            session.client_id,
+            session.username,
+            connection.remote_addr,
+            connection.local_addr,
+            connection.authentication_method,
+            data,
+        )
+        self.is_challenged = False
+        self._broker = broker
+        self._connection = connection
+        self._session = session
+
+    def is_open(self) -> bool:
+        return self._connection.reauthentication is self
+
+    def decided(self) -> None:
+        if not self.is_open():
+            return
+        connection = self._connection
+        reason_code = self.reason_code
+        if reason_code >= 0x80:
+            self._broker.close_connection(connection, reason_code, self.reason, self._broker.now)  # [MQTT-4.12.1-2]
+            return
+        try:
+            answer_with_auth(connection, reason_code, self)
+        except MqttError as error:
+            self._broker.close_connection(connection, error.reason_code, error.text, self._broker.now)
+            return
+        if reason_code == SUCCESS:
+            self._session.username = connection.username = self.username
+            connection.reauthentication = None
+        else:
+            self.reason_code = UNDECIDED
+            self.is_challenged = True
+
+
+def handle_auth(broker: Broker, connection: Output, session: Session, packet: Auth, now: float) -> None:
+    """Handle AUTH of a connected client [MQTT5 4.12.1]."""
+    method = connection.authentication_method
+    decider = broker.connect_decider
+    if not method:
+        raise ProtocolViolation("AUTH, but CONNECT had no authentication method [MQTT-4.12.0-7]")
+    data = _data_of(packet, method)
+    request = connection.reauthentication
+    if decider is None:
+        raise MqttError(BAD_AUTHENTICATION_METHOD, "this server has no enhanced authentication any more")
+    if packet.reason_code == RE_AUTHENTICATE and request is None:
+        request = connection.reauthentication = Reauthentication(broker, connection, session, data)
+        decider.reauthenticate(request, now)
+    elif (
+        packet.reason_code == CONTINUE_AUTHENTICATION
+        and isinstance(request, Reauthentication)
+        and request.is_challenged
+    ):
+        request.data = data
+        request.is_challenged = False
+        decider.continue_authentication(request, now)
+    else:
+        raise ProtocolViolation(
+            f"AUTH with reason code 0x{packet.reason_code:02x}, "
+            + ("but no re-authentication has begun" if request is None else "while a re-authentication goes on")
+            + " [MQTT5 4.12.1]"
+        )
+
+
+def _data_of(packet: Auth, method: str) -> bytes:
+    """Authentication Data of an AUTH, which must have the method of CONNECT [MQTT-4.12.0-5] [MQTT-4.12.1-1]."""
+    if props.get_str(packet.properties, props.AUTHENTICATION_METHOD) != method:
+        raise ProtocolViolation("AUTH without the authentication method of CONNECT [MQTT-4.12.0-5]")
+    return props.get_bytes(packet.properties, props.AUTHENTICATION_DATA) or b""
+
+
+def answer_with_auth(connection: Output, reason_code: int, request: AuthenticationRequest) -> None:
+    """Write AUTH [MQTT5 3.15]. Raises MqttError for one that is too large for the client."""
+    properties: Properties = {props.AUTHENTICATION_METHOD: request.method}
+    if request.answer_data:
+        properties[props.AUTHENTICATION_DATA] = request.answer_data
+    packet = Auth(reason_code, properties)
+    check_answer(connection, packet)
+    write_answer(connection, packet)
