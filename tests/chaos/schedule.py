@@ -47,7 +47,8 @@ class Kill:
 class Plan:
     """rate          messages a second
     has_sink       whether a query writes through the sink, beside the archive
-    kill_wait_max  seconds between the recovery from one kill and the next kill, at most
+    waits          whether a kill waits until all works again after the one before
+    kill_wait_max  seconds to the next kill, at most
     """
 
     seed: int
@@ -56,6 +57,7 @@ class Plan:
     rate: float
     nodes: int = 3
     has_sink: bool = True
+    waits: bool = True
     kill_wait_max: float = 4.0
     victims: tuple[Victim, ...] = tuple(Victim)
 

@@ -16,7 +16,7 @@ KILLED = (Victim.NODE, Victim.SINK_NODE, Victim.WORKER, Victim.ARCHIVE_DRIVER, V
 
 
 async def test_nothing_is_lost_or_doubled_when_each_process_is_killed(tmp_path: Path) -> None:
-    plan = Plan(seed=1, kills=len(KILLED), messages=10_000, rate=500.0, nodes=2, kill_wait_max=1.0, victims=KILLED)
+    plan = Plan(1, len(KILLED), 10_000, 500.0, nodes=2, waits=False, kill_wait_max=2.0, victims=KILLED)
     run = ChaosRun(tmp_path, plan, print)
     async with run.running():
         await run.kill()
