@@ -173,7 +173,8 @@ class NodeClient:
 
     def _fault(self, code: grpc.StatusCode, text: str) -> NodeError:
         if code in _AWAY:
-            return NodeAway(self.node, f"does not answer at {self.address} within {self._patience:g} s: {text}")
+            tried = f", asked again for {self._patience:g} s" if self._patience else ""
+            return NodeAway(self.node, f"does not answer at {self.address}{tried}: {text}")
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return NoEventLog(self.node, f"has no event log at {self.address}; turn its plugin event_log on")
         return _ERRORS.get(code, NodeError)(self.node, f"{text} ({code.name} at {self.address})")
