@@ -88,14 +88,14 @@ class ActiveSegment:
         blocks: list[tuple[bytes, bytes]] = []
         for builder in builders:
             records = builder.records
-            start, body = builder.take_parts(offset, size)
-            blocks.append((start, body))
+            start, heap = builder.take_parts(offset, size)
+            blocks.append((start, heap))
             offset += records
-            size += len(start) + len(body)
+            size += len(start) + len(heap)
         return self.write_blocks(log_id, blocks)
 
     def write_blocks(self, log_id: str, blocks: list[tuple[bytes, bytes]]) -> tuple[list[Written], Failure | None]:
-        """As `write`, for blocks that failed before: the header of each, and what follows it."""
+        """As `write`, for blocks that failed before: the heap of each, and what stands before it."""
         written: list[Written] = []
         done = 0
         while done < len(blocks):
@@ -104,7 +104,7 @@ class ActiveSegment:
             size = self.size
             new_segment = 0
             try:
-                for start, body in blocks[done:]:
+                for start, heap in blocks[done:]:
                     header = read_header(start)
                     assert header is not None
                     if size + header.size > self._segment_bytes and (headers or not self._is_empty):
@@ -113,7 +113,7 @@ class ActiveSegment:
                         new_segment = self.begin(log_id, self.next_offset)
                         size = self.size
                     headers.append(header)
-                    parts += (start, body)
+                    parts += (start, heap)
                     size += header.size
                 self._files.write(self._descriptor, parts, self.size, self._syncs)
             except OSError as error:

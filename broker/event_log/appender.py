@@ -75,6 +75,7 @@ class Appender:
             self.is_urgent = True
 
     def _close(self) -> None:
+        self._open.close()
         self._closed.append(self._open)
         self._open = BlockBuilder()
 

@@ -214,13 +214,20 @@ class BlockBuilder:
                 )
             )
 
+    def close(self) -> None:
+        """Join the heap: now, while its parts are in the processor's cache. No record comes any more."""
+        if len(self._heap) > 1:
+            self._heap = [b"".join(self._heap)]
+
     def take(self, offset: int) -> bytes:
-        """The block of all records that were added, the first of which gets `offset`. The builder is empty afterwards."""
+        """The block of all records that were added, the first of which gets `offset`; the builder is empty afterwards."""
         return b"".join(self.take_parts(offset))
 
     def take_parts(self, offset: int, earlier: int = 0) -> tuple[bytes, bytes]:
-        """As `take`: the header, and what follows it. `earlier` as in BlockHeader."""
+        """As `take`: what stands before the heap, and the heap. `earlier` as in BlockHeader."""
+        self.close()
         self._end_section()
+        heap = self._heap[0] if self._heap else b""
         texts = list(self._topics)
         sizes = [len(topic) for topic in texts]
         for names in self._publishers:
@@ -231,11 +238,11 @@ class BlockBuilder:
         for extra in self._extras:
             sizes.append(len(extra))
             texts.append(extra)
-        body = b"".join([_u32(self._sections), _u32(sizes), *texts, *self._heap])
+        tables = b"".join([_u32(self._sections), _u32(sizes), *texts])
         header = HEADER.pack(
             MAGIC,
             0,
-            HEADER_BYTES + len(body),
+            HEADER_BYTES + len(tables) + len(heap),
             self.records,
             offset,
             self._time_ns,
@@ -247,8 +254,9 @@ class BlockBuilder:
             earlier,
         )
         self._clear()
-        checksum = zlib.crc32(body, zlib.crc32(header[CHECKED_FROM:]))
-        return header[:4] + checksum.to_bytes(4, "little") + header[CHECKED_FROM:], body
+        checked = header[CHECKED_FROM:] + tables
+        checksum = zlib.crc32(heap, zlib.crc32(checked))
+        return header[:4] + checksum.to_bytes(4, "little") + checked, heap
 
 
 def _u32(numbers: list[int]) -> bytes:
