@@ -11,6 +11,7 @@ from broker.api.errors import ApiError, invalid_argument
 from broker.api.pb.admin_pb2 import PublishRequest
 from broker.api.pb.admin_pb2_grpc import PublishServiceServicer
 from broker.codec.properties import encode_publish_properties
+from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.errors import MqttError
 from broker.message import NEVER, Message
 from broker.routing.names import check_topic_name
@@ -32,7 +33,13 @@ class PublishService(PublishServiceServicer):
             text = "retained must be false: mqtt.retain_available is false"
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, text)
         now = server.now()
-        server.broker.publish(message_of(request, now), now)
+        message = message_of(request, now)
+        try:
+            server.broker.publish(message, now)
+        except MqttError as error:
+            if error.reason_code == QUOTA_EXCEEDED:
+                raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from None
+            raise invalid_argument(f"topic_name: {error.text}") from None
         server.flush_soon()
         return Empty()
 

@@ -11,7 +11,7 @@ import pytest
 from api_calls import ErrorCase
 from broker.api.publishing import USER_PROPERTIES_MAX
 from broker.codec.properties import publish_properties_to_dict
-from broker.hooks import Forwarder, Peer, RemoteRoute
+from broker.hooks import Forwarder, Peer, RemoteRoute, Tap
 from broker.message import Message
 
 
@@ -173,3 +173,16 @@ ERRORS: list[ErrorCase] = [
 @pytest.mark.parametrize("case", ERRORS, ids=[f"{case[0]} {case[1]} {case[5]}"[:70] for case in ERRORS])
 async def test_errors(node: Any, rest: Any, case: ErrorCase) -> None:
     await rest.fails(case)
+
+
+async def test_a_topic_with_more_levels_than_the_broker_allows(node: Any, rest: Any) -> None:
+    levels = node.broker.settings.max_topic_levels + 1
+    await rest.fails(("POST", "/v1/publish", body(topic_name="/".join("a" * levels)), 400, 3, "topic_name: "))
+
+
+async def test_a_full_event_log_refuses(node: Any, rest: Any) -> None:
+    node.broker.tap = Tap()
+    node.broker.tap.is_full = True
+    await rest.fails(("POST", "/v1/publish", body(topic_name="a"), 429, 8, "the event log has no room"))
+    node.broker.tap.is_full = False
+    assert await rest.post("/v1/publish", {"topic_name": "a"}) == {}
