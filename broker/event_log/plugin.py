@@ -123,7 +123,7 @@ class EventLogPlugin(Plugin):
         """Write what the clients have published, while they take their last bytes."""
         if self._sink is not None:
             await self._sink.stop()
-        if self.log is not None:
+        if self.log is not None and not self.log.writer.stopped:
             try:
                 await self.log.flush()
             except NotWritten as fault:

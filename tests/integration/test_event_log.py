@@ -172,9 +172,26 @@ async def test_a_full_disk_refuses_and_is_found_to_have_room_again(
     other = await clients.connect(node.port, "other")
     other.send(Publish(b"t", b"refused", 1, packet_id=7))
     assert (await other.answer(PubAck)).reason_code == QUOTA_EXCEEDED
+    old = await clients.connect(node.port, "old", MQTT_311)
+    old.send(Publish(b"t", b"waits", 1, packet_id=8))
     resource.prlimit(node.pid, resource.RLIMIT_FSIZE, limits)
     assert (await client.answer(PubAck)).packet_id == 100
+    assert (await old.answer(PubAck)).packet_id == 8
     await other.publish("t", b"after", 1)
     await node.stop()
     _, records = await records_of(folder)
-    assert [record.payload for record in records] == [b"before", accepted, b"after"]
+    assert [record.payload for record in records] == [b"before", accepted, b"waits", b"after"]
+
+
+async def test_a_stop_with_a_full_disk_is_graceful(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    node = await nodes.start(with_log(folder, on_full="refuse_publishes"))
+    client = await clients.connect(node.port, "c")
+    await client.publish("t", b"before", 1)
+    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+    client.send(Publish(b"t", bytes(100_000), 1, packet_id=100))
+    await node.logged("the disk takes no records")
+    await node.stop()
+    found, records = await records_of(folder)
+    assert found.lost == ""
+    assert [record.payload for record in records] == [b"before"]
