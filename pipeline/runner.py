@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 MASTER: Final = "local[2]"
 POLL_SECONDS: Final = 0.5  # between two looks for a batch that is done
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
+NO_SPACE: Final = "No space left on device"
+FULL_BYTES: Final = 16 << 20  # a disk with less is full: Spark has removed what it could not finish
 METADATA: Final = "_spark_metadata"
 _CAUSE: Final = re.compile(r"pipeline\.\w+\.\w+: (.+)")
 
@@ -91,6 +94,7 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
             else:
                 run_queries(pipeline, context, own, wanted.every, stop, say)
         except PySparkException as error:
+            check_space(str(error), wanted.folder, shutil.disk_usage(wanted.folder).free)
             raise PipelineError(cause_of(error)) from error
         finally:
             spark = SparkSession.getActiveSession()
@@ -129,6 +133,17 @@ def locked(folder: Path, name: str) -> Iterator[None]:
         except OSError:
             raise PipelineError(f"another process runs pipeline {name} in {folder.parent}") from None
         yield
+
+
+def check_space(text: str, folder: Path, free_bytes: int) -> None:
+    """Raise OptionError for an error of Spark that tells of a full disk."""
+    if NO_SPACE not in text:
+        return
+    if free_bytes < FULL_BYTES:
+        raise OptionError("--dir", folder, "has no space left. Make room and run the same command again: it goes on")
+    raise OptionError(
+        "--conf", "spark.local.dir", f"names a folder without space; {folder} has {free_bytes} bytes free"
+    )
 
 
 def cause_of(error: Exception) -> str:

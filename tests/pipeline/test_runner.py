@@ -18,6 +18,7 @@ from pipeline.runner import (
     MASTER,
     Run,
     cause_of,
+    check_space,
     locked,
     make_folder,
     master_of,
@@ -100,6 +101,15 @@ def test_an_error_of_this_package_is_told_without_those_of_spark() -> None:
     text = "[STREAM_FAILED] Query terminated\n at x\npipeline.errors.DataLoss: node a lost records. Set it\n at y"
     assert cause_of(PySparkException(text)) == "node a lost records. Set it"
     assert cause_of(PySparkException("[OTHER] first\nsecond")) == "[OTHER] first"
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    text = "[STREAM_FAILED] Query terminated with exception: java.io.IOException: No space left on device"
+    with pytest.raises(OptionError, match=r"option --dir: .* has no space left"):
+        check_space(text, tmp_path, 4096)
+    with pytest.raises(OptionError, match=r'option --conf: "spark\.local\.dir" names a folder without space'):
+        check_space(text, tmp_path, 10**9)
+    check_space("[STREAM_FAILED] other", tmp_path, 4096)
 
 
 def test_messages_that_are_left_are_counted() -> None:
