@@ -30,7 +30,7 @@ class Line:
     """One line of the table.
 
     beside, theirs  what is measured alternately, and its values; "" and none for a figure by itself
-    mark            smallest ratio, or largest value of a figure by itself
+    mark            smallest ratio, 0 for none; or largest value of a figure by itself
     fault           why there is no figure; "" for none
     """
 
@@ -63,8 +63,8 @@ class Line:
         if found is not None:
             theirs = number(statistics.median(self.theirs))
             ratio = f"{found.ratio:.2f} ({found.low:.2f} to {found.high:.2f})"
-        mark = f"{'≥' if self.beside else '≤'} {number(self.mark)}"
-        verdict = "met" if self.is_met else f"**MISSED** {self.fault}".rstrip()
+        mark = f"{'≥' if self.beside else '≤'} {number(self.mark)}" if self.mark else ""
+        verdict = ("met" if mark else "") if self.is_met else f"**MISSED** {self.fault}".rstrip()
         cells = [self.work, self.data, self.unit, ours, self.beside, theirs, ratio, mark, verdict]
         return f"| {' | '.join(cells)} |"
 

@@ -8,6 +8,7 @@ first round of each. Measure on a quiet machine.
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 import signal
 import sys
@@ -62,7 +63,8 @@ LOG_GB: Final = 10.0
 SINK_ROWS_MAX: Final = 200_000
 PUBLISH_SECONDS: Final = 3.0
 MESSAGES_A_SECOND_MAX: Final = 1_000_000  # more than a publisher reaches
-GENERATOR: Final = "load generator"
+GENERATOR: Final = "load generator"  # mqtt_load.py, whose messages have subscribers
+PUBLISHERS: Final = "publishers alone"  # mqtt_publish.py
 NO_READER: Final = "no reader"
 GENERATOR_CLIENTS: Final = DataSet("10 clients", 1, 10, 1000, 50)
 # Messages that fill a log fast; a reader's memory goes with bytes, not with messages.
@@ -91,7 +93,7 @@ SPARK_ROWS: Final = (
 )
 SINK: Final = "sink publishes"
 PUBLISHER: Final = "publisher while a reader reads at full speed"
-MEMORY: Final = "node serves a large log to two readers"
+MEMORY: Final = "memory of a node that serves a large log to two readers"
 SINK_MARK: Final = 0.3
 PUBLISHER_MARK: Final = 0.75
 ROW_NAMES: Final = (*(row.name for row in SPARK_ROWS), SINK, PUBLISHER, MEMORY)
@@ -155,14 +157,20 @@ class Bench:
 
     def measure_sink(self, place: Place, nodes: LoggingNodes) -> None:
         rows = min(place.rows, SINK_ROWS_MAX)
-        jobs = iter(range(self.rounds + 1))
+        jobs = itertools.count()
 
         def measure(participant: str) -> float:
             if participant == THIS:
                 return publish_by_sink(place, f"bench-{next(jobs)}", rows)
-            return float(publish(nodes, GENERATOR_CLIENTS, "--messages", rows)["seconds"])
+            if participant == PUBLISHERS:
+                return publish(nodes, GENERATOR_CLIENTS, "--messages", rows)["seconds"]
+            before = nodes.extents()
+            result = result_of(start_program("mqtt_load.py", "--pub", nodes.mqtt[0], "--qos", 1, "--messages", rows))
+            nodes.wait_until_logged(before, rows)
+            return float(result["seconds"])
 
         self.alternate(SINK, "QoS 1", "messages/s", rows, GENERATOR, SINK_MARK, measure)
+        self.alternate(SINK, "QoS 1", "messages/s", rows, PUBLISHERS, 0.0, measure)
 
     def measure_publisher(self, nodes: LoggingNodes) -> None:
         for data in (QOS_0, GENERATOR_CLIENTS):
