@@ -186,38 +186,42 @@ class Bench:
             self.alternate(PUBLISHER, f"QoS {data.qos}", "messages/s", 1, NO_READER, PUBLISHER_MARK, measure)
 
     def measure_memory(self) -> None:
-        """Add the lines of the most anonymous memory above that of the node with an empty log."""
+        """Add the lines of the most anonymous memory above that of the node with an empty log: in the process that was filled
+        at full speed, whose heap keeps room for that, and after a restart."""
         if MEMORY not in self.rows:
             return
         folder = self.folder / "memory"
         messages = round(self.log_gb * 1e9 / LARGE_BYTES)
+        found: dict[str, list[float]] = {"just filled": [], "started again": []}
         fault = ""
-        above = []
         try:
-            with LoggingNodes(self.command, folder, self.ports, nodes=1) as nodes:
-                pids = nodes.cluster.pids
-                idle = anonymous_bytes(pids)
-                with peak(pids) as filling:
-                    publish(nodes, LARGE, "--messages", messages, "--size", LARGE_BYTES)
-                with peak(pids) as serving:
-                    programs = [start_program("log_read.py", "--api", nodes.api[0], "--once") for _ in range(READERS)]
-                    results = [result_of(program) for program in programs]
-                nodes.cluster.check_alive()
-                least = messages * LARGE_BYTES
-                if any(result["bytes"] < least for result in results):
-                    raise WrongRows(f"the readers got {[result['bytes'] for result in results]} of {least} bytes")
-            above.append((serving[0] - idle) / 1e6)
-            rate = sum(result["bytes_per_s"] for result in results) / 1e6
-            progress(
-                f"{MEMORY}: idle {idle / 1e6:.0f} MB, at most {filling[0] / 1e6:.0f} MB while it was filled and "
-                f"{serving[0] / 1e6:.0f} MB while it was read, at {rate:,.0f} MB/s"
-            )
+            nodes = LoggingNodes(self.command, folder, self.ports, nodes=1)
+            for state, above in found.items():
+                with nodes:
+                    if state == "just filled":
+                        idle = anonymous_bytes(nodes.cluster.pids)
+                        publish(nodes, LARGE, "--messages", messages, "--size", LARGE_BYTES)
+                    above.append((serve(nodes, messages * LARGE_BYTES) - idle) / 1e6)
+                progress(f"{MEMORY}, {state}: {above[0]:.0f} MB above {idle / 1e6:.0f} MB")
         except (WrongRows, BenchFailed) as error:
             fault = str(error).splitlines()[0]
             progress(f"{MEMORY}: {error}")
-        data = f"{self.log_gb:g} GB"
-        self.lines.append(Line(MEMORY, data, "MB anonymous memory above idle", above, "", (), MEMORY_MB, fault))
+        for state, above in found.items():
+            data = f"{self.log_gb:g} GB, {state}"
+            self.lines.append(Line(MEMORY, data, "MB anonymous memory above idle", above, "", (), MEMORY_MB, fault))
         shutil.rmtree(folder)
+
+
+def serve(nodes: LoggingNodes, least: int) -> int:
+    """Read all of the first node's log, `least` bytes or more, by READERS at once. Returns the most anonymous memory of the
+    node meanwhile, in bytes."""
+    with peak(nodes.cluster.pids) as found:
+        programs = [start_program("log_read.py", "--api", nodes.api[0], "--once") for _ in range(READERS)]
+        results = [result_of(program) for program in programs]
+    nodes.cluster.check_alive()
+    if any(result["bytes"] < least for result in results):
+        raise WrongRows(f"the readers got {[result['bytes'] for result in results]} of {least} bytes")
+    return found[0]
 
 
 def publish(nodes: LoggingNodes, data: DataSet, *arguments: object) -> dict[str, float]:

@@ -68,6 +68,4 @@ def test_full_speed_reader(nodes: LoggingNodes) -> None:
 def test_memory(tmp_path: Path) -> None:
     bench = Bench(GMQTTD, tmp_path, MESSAGES, rounds=1, log_gb=0.01, rows=[MEMORY])
     bench.measure_memory()
-    (line,) = bench.lines
-    assert not line.fault
-    assert len(line.ours) == 1
+    assert [(line.fault, len(line.ours)) for line in bench.lines] == [("", 1), ("", 1)]
