@@ -44,6 +44,7 @@ def _node_fields(address: str, found: pb.LogDescription) -> dict[str, Any]:
         "bytes": found.bytes,
         "segments": found.segments,
         "stopped": found.stopped,
+        "records_lost": found.records_lost,
         "holds_released": found.holds_released,
         "holds": [
             {
@@ -99,6 +100,11 @@ def description_lines(found: Mapping[str, Any]) -> list[str]:
     if len(holds) > 1:
         lines += ["", *aligned(holds)]
     for node in nodes:
+        if node["records_lost"]:
+            lines += [
+                "",
+                f"{node['node']}: {node['records_lost']:,} records were not logged since its start (`on_full`)",
+            ]
         if node["holds_released"]:
             lines += [
                 "",

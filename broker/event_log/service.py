@@ -76,6 +76,7 @@ class EventLogService(EventLogServicer):
                 for other in self._members.others()
             ],
             now_ns=time.time_ns(),
+            records_lost=state.records_lost,
         )
 
     async def Read(  # type: ignore[override]  # an answer of broker.api.method

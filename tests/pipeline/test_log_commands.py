@@ -71,6 +71,16 @@ def test_describe_shows_all_nodes_that_one_knows() -> None:
         ]
 
 
+def test_describe_shows_records_that_were_not_logged() -> None:
+    with event_log_nodes("n1") as (node,):
+        assert "not logged" not in succeeded("describe", "--servers", node.address)
+        node.records_lost = 1_234
+        text = succeeded("describe", "--servers", node.address)
+        assert "n1: 1,234 records were not logged since its start (`on_full`)" in text
+        (found,) = json.loads(succeeded("describe", "--servers", node.address, "--json"))["nodes"]
+        assert found["records_lost"] == 1_234
+
+
 def test_describe_shows_the_missing_nodes() -> None:
     with event_log_nodes("n1", "n2") as (first, second):
         first.members.append(pb.LogMember(node="go", status="ALIVE"))

@@ -42,6 +42,7 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
         self.log_id = str(uuid.uuid4())
         self.members: list[pb.LogMember] = []
         self.held: dict[tuple[str, str], int] = {}
+        self.records_lost = 0
         self.reads: list[pb.ReadLogRequest] = []
         self.second_read = Event()
         self.metadata: list[dict[str, str]] = []
@@ -135,6 +136,7 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
             ],
             members=self.members,
             now_ns=TIME + 61 * SECOND,
+            records_lost=self.records_lost,
         )
 
     def Read(self, request: pb.ReadLogRequest, context: Any) -> pb.ReadLogResponse:

@@ -24,6 +24,7 @@ COMMENTS: dict[str, str] = {
     "gmqttd.eventlog.LogDescription.log_id": "UUID. Offsets mean nothing beside another log id.",
     "gmqttd.eventlog.LogDescription.members": "All members of the federation but this node, as this node sees them.",
     "gmqttd.eventlog.LogDescription.now_ns": "Wall time of the node in Unix nanoseconds.",
+    "gmqttd.eventlog.LogDescription.records_lost": "Records that were to be logged while the disk took none, since the start. They never had offsets.",
     "gmqttd.eventlog.LogDescription.stopped": "Empty while the log is written; else why not.",
     "gmqttd.eventlog.LogHold": "What a group of readers still needs.",
     "gmqttd.eventlog.LogHold.held_at_ns": "Unix nanoseconds of the last call of Hold.",

@@ -139,6 +139,7 @@ class LogDescription(_message.Message):
     DAMAGED_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     NOW_NS_FIELD_NUMBER: _builtins.int
+    RECORDS_LOST_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     log_id: _builtins.str
     """UUID. Offsets mean nothing beside another log id."""
@@ -157,6 +158,8 @@ class LogDescription(_message.Message):
     """Holds that were released because they were too old or held too many bytes, since the start."""
     now_ns: _builtins.int
     """Wall time of the node in Unix nanoseconds."""
+    records_lost: _builtins.int
+    """Records that were to be logged while the disk took none, since the start. They never had offsets."""
     @_builtins.property
     def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogHold]: ...
     @_builtins.property
@@ -182,10 +185,11 @@ class LogDescription(_message.Message):
         damaged: _abc.Iterable[Global___DamagedSegment] | None = ...,
         members: _abc.Iterable[Global___LogMember] | None = ...,
         now_ns: _builtins.int = ...,
+        records_lost: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "damaged", b"damaged", "first_offset", b"first_offset", "first_time_ns", b"first_time_ns", "holds", b"holds", "holds_released", b"holds_released", "last_time_ns", b"last_time_ns", "log_id", b"log_id", "members", b"members", "next_offset", b"next_offset", "node", b"node", "now_ns", b"now_ns", "segments", b"segments", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "damaged", b"damaged", "first_offset", b"first_offset", "first_time_ns", b"first_time_ns", "holds", b"holds", "holds_released", b"holds_released", "last_time_ns", b"last_time_ns", "log_id", b"log_id", "members", b"members", "next_offset", b"next_offset", "node", b"node", "now_ns", b"now_ns", "records_lost", b"records_lost", "segments", b"segments", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

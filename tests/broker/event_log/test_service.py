@@ -87,11 +87,12 @@ async def test_describe_tells_the_log_and_the_other_members(stub: Any, rest: Res
     clock.advance(1.0)
     await fill(log, 1)
     await log.hold("reports", "q1", log.log_id, 1)
+    log.appender.lost = 5
     shown = await stub.Describe(pb.DescribeLogRequest())
     assert (shown.node, shown.log_id, shown.first_offset, shown.next_offset) == ("a", log.log_id, 0, 3)
     assert (shown.first_time_ns, shown.last_time_ns) == (clock.now_ns - 10**9, clock.now_ns)
     assert shown.bytes == log.describe().bytes > 0
-    assert (shown.segments, shown.stopped, shown.holds_released) == (1, "", 0)
+    assert (shown.segments, shown.stopped, shown.holds_released, shown.records_lost) == (1, "", 0, 5)
     (hold,) = shown.holds
     assert (hold.group, hold.query, hold.offset, hold.held_at_ns) == ("reports", "q1", 1, clock.now_ns)
     assert [(member.node, member.status, member.api_addr) for member in shown.members] == [
