@@ -28,6 +28,15 @@ class WriterThread:
 
     async def result(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run work(*arguments) after all that was submitted before. Returns its result, raises its error."""
+        return await self._future(work, arguments)
+
+    async def stop(self, last: Callable[..., None], *arguments: Any) -> None:
+        """End the thread after all that was submitted before, with last(*arguments). What is submitted later never runs."""
+        done = self._future(last, arguments)
+        self._queue.put(None)
+        await done
+
+    def _future(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
         done: asyncio.Future[Any] = self._loop.create_future()
 
         def finish(result: Any) -> None:
@@ -39,14 +48,7 @@ class WriterThread:
                 done.set_result(result)
 
         self.submit(work, arguments, finish)
-        return await done
-
-    async def stop(self, last: Callable[..., None], *arguments: Any) -> None:
-        """End the thread after all that was submitted, with last(*arguments)."""
-        try:
-            await self.result(last, *arguments)
-        finally:
-            self._queue.put(None)
+        return done
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
