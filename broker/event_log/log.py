@@ -183,6 +183,7 @@ class EventLog:
             self._retention_timer.cancel()
         if self._segments:
             try:
+                self.writer.ends = True
                 if not self.writer.stopped:
                     await self.writer.flush()
                 newest = self._segments[-1]

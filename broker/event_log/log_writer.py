@@ -20,6 +20,7 @@ RETRY_SECONDS: Final = 2.0  # between two attempts while the disk takes no recor
 class LogWriter:
     """stopped  why records are not written now; "" while they are
     tap      where acknowledgements and publishers wait; None without a broker
+    ends     the log is being stopped: whoever waits for a record hears of the first fault
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class LogWriter:
         """`wrote` is told what was written, `begun` the size of the header when a segment was begun without a record."""
         self.stopped = ""
         self.tap: LogTap | None = None
+        self.ends = False
         self.log_id = ""
         self.appender = appender
         self._thread = thread
@@ -143,6 +145,8 @@ class LogWriter:
         if self._refuses:
             if self.tap is not None:
                 self.tap.is_full = True
+            if self.ends:
+                self._answer(self._waiting + self._writing, failure.error)
         else:
             appender.is_stopped = True
             appender.lost += sum(header.records for start, _ in failure.blocks if (header := read_header(start)))

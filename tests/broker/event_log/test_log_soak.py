@@ -10,7 +10,6 @@ import asyncio
 import errno
 import os
 import random
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,22 +28,24 @@ STEPS = 60
 
 class RandomDisk(Files):
     """faulty     share of writes that fail, with any part of them done
-    steps_left  until the machine ends within a step; then nothing changes the files any more. None: it does not end
+    steps_left  until the machine ends within a step; None: it does not end
+    has_ended   nothing changes the files any more
     """
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.faulty = 0.0
         self.steps_left: int | None = None
+        self.has_ended = False
 
     def _ends(self) -> bool:
         """Whether the machine ends in this step. Raises OSError when it has ended."""
-        if self.steps_left is None:
-            return False
-        self.steps_left -= 1
-        if self.steps_left < 0:
+        if self.has_ended:
             raise OSError(errno.EIO, "the machine has ended")
-        return self.steps_left == 0
+        if self.steps_left is not None:
+            self.steps_left -= 1
+            self.has_ended = self.steps_left == 0
+        return self.has_ended
 
     def write(self, descriptor: int, parts: Sequence[bytes], position: int, synced: bool) -> None:
         data = b"".join(parts)
@@ -83,7 +84,6 @@ class Soak:
         self._make_log = make_log
         self._on_full = self.chance.choice(["stop_logging", "refuse_publishes"])
         self._count = 0
-        self._folders = 0
 
     async def start(self) -> None:
         self.disk = RandomDisk(self.chance)
@@ -145,10 +145,7 @@ class Soak:
         self.log.writer.write()
         ended = asyncio.ensure_future(self.log.flush())
         await asyncio.wait([ended], timeout=0.05)
-        self.disk.steps_left = 0
-        self._folders += 1
-        shutil.copytree(self.folder, self.folder.with_name(f"log{self._folders}"))
-        self.folder = self.folder.with_name(f"log{self._folders}")
+        self.disk.has_ended = True
         await self.log.stop()
         await asyncio.gather(ended, return_exceptions=True)
         await self.start()
@@ -177,7 +174,7 @@ async def test_random_work_loses_doubles_and_changes_nothing(
 ) -> None:
     monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.003)
     monkeypatch.setattr(appender, "BLOCK_BYTES", 4000)  # several blocks in a write
-    soak = Soak(make_log, clock, tmp_path / "log0", seed)
+    soak = Soak(make_log, clock, tmp_path / "log", seed)
     await soak.start()
     work = [soak.append_and_flush] * 8 + [soak.write] * 3 + [soak.check, soak.fault, soak.mend, soak.restart]
     for _ in range(STEPS):

@@ -132,6 +132,16 @@ async def test_a_refusing_log_keeps_its_accepted_records(make_log: MakeLog) -> N
     assert log.describe().records_lost == 0
 
 
+@pytest.mark.parametrize("on_full", ["stop_logging", "refuse_publishes"])
+async def test_a_stop_ends_when_its_last_records_find_no_room(make_log: MakeLog, on_full: str) -> None:
+    files = FailingFiles()
+    log = await make_log(files=files, on_full=on_full)
+    files.fault = errno.ENOSPC
+    log.append(b"t", b"1")
+    await log.stop()
+    assert await payloads(await make_log()) == []
+
+
 async def test_a_stop_with_a_full_disk_ends(make_log: MakeLog) -> None:
     files = FailingFiles()
     log = await make_log(files=files, on_full="refuse_publishes")
