@@ -104,7 +104,7 @@ def test_in_flight_messages_at_the_bound_leave_no_room_in_the_queue(make_world: 
     [
         ("too young", 30.0, 30.0, False, "queue_full"),
         ("old enough", 30.0, 31.0, False, "inflight_expired"),
-        ("never", 0.0, 1000.0, False, "queue_full"),
+        ("never", 0.0, 100.0, False, "queue_full"),
         ("after PUBREC", 30.0, 31.0, True, "queue_full"),
     ],
 )
