@@ -173,21 +173,38 @@ def test_topics_are_not_normalized(world: Any, topic_filter: bytes, topic: bytes
 
 
 @pytest.mark.parametrize(
-    ("name", "data"),
+    ("name", "version", "data"),
     [
-        ("will topic", b"\x10\x13\0\x04MQTT\x05\x06\0\0\0\0\x01c\0\0\x01\xff\0\x00"),
-        ("response topic", b"\x30\x08\0\x01a\x04\x08\0\x01\xff"),
-        ("user property", b"\x30\x0b\0\x01a\x07\x26\0\x01k\0\x01\xff"),
-        ("filter of UNSUBSCRIBE", b"\xa2\x06\0\x01\0\0\x01\xff"),
-        ("filter of SUBSCRIBE", b"\x82\x07\0\x01\0\0\x01\xff\0"),
+        ("will topic", 5, b"\x10\x14\0\x04MQTT\x05\x06\0\0\0\0\x01c\0\0\x01\xff\0\x00"),
+        ("response topic", 5, b"\x30\x08\0\x01a\x04\x08\0\x01\xff"),
+        ("user property", 5, b"\x30\x0b\0\x01a\x07\x26\0\x01k\0\x01\xff"),
+        ("filter of UNSUBSCRIBE", 5, b"\xa2\x06\0\x01\0\0\x01\xff"),
+        ("filter of SUBSCRIBE", 5, b"\x82\x07\0\x01\0\0\x01\xff\0"),
+        ("will topic", 4, b"\x10\x12\0\x04MQTT\x04\x06\0\0\0\x01c\0\x01\xff\0\x00"),
+        ("topic", 4, b"\x30\x03\0\x01\xff"),
+        ("filter of UNSUBSCRIBE", 4, b"\xa2\x05\0\x01\0\x01\xff"),
+        ("filter of SUBSCRIBE", 4, b"\x82\x06\0\x01\0\x01\xff\0"),
     ],
 )
-def test_strings_of_ill_formed_utf8(world: Any, name: str, data: bytes) -> None:
-    """[MQTT-1.5.4-1] [MQTT-1.5.7-1]: Malformed Packet, in each packet that has a string."""
-    client = world.open() if data[0] == 0x10 else world.connect("c")
-    client.send_bytes(data)
-    assert client.closed
-    assert [packet.reason_code for packet in client.packets] == [0x81], name
+def test_strings_of_ill_formed_utf8(world: Any, name: str, version: int, data: bytes) -> None:
+    """[MQTT-1.5.4-1] [MQTT-1.5.7-1] [MQTT-1.5.3-1]: Malformed Packet, in each packet that has a string. The same packet with
+    a good string is accepted."""
+    for damaged in (True, False):
+        client = world.open(version) if data[0] == 0x10 else world.connect("c", version)
+        client.send_bytes(data if damaged else data.replace(b"\xff", b"x"))
+        assert client.closed is damaged, name
+        codes = [packet.reason_code for packet in client.packets if isinstance(packet, ConnAck | Disconnect)]
+        expected = [0x81] if version == 5 else []
+        assert codes == (expected if damaged else [0] * (data[0] == 0x10)), name
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_will_is_retained_when_it_says_so(world: Any, version: int, retain: bool) -> None:
+    """Will Retain [MQTT-3.1.2-14] [MQTT-3.1.2-15], in MQTT 3.1.1 [MQTT-3.1.2-16] [MQTT-3.1.2-17]."""
+    world.connect("c", version, will=Will(b"w", b"gone", retain=retain)).cut()
+    assert world.broker.counters.wills_published == 1
+    assert len(world.broker.retained) == int(retain)
 
 
 def test_user_properties_of_a_will_keep_their_order(world: Any) -> None:
