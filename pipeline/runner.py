@@ -16,7 +16,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.conf import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -103,14 +102,15 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
 
 
 def settings(wanted: Run) -> dict[str, str]:
-    """Of Spark: its warnings are for those who know it."""
-    return {"spark.log.level": "ERROR", **(wanted.configuration or {})}
+    """Of Spark: no log lines, as errors are told once; errors with their causes, which `check_space` looks for."""
+    quiet = {"spark.log.level": "OFF", "spark.sql.pyspark.jvmStacktrace.enabled": "true"}
+    return {**quiet, **(wanted.configuration or {})}
 
 
-def master_of(wanted: Run) -> str:
-    """Under spark-submit the master is chosen there."""
+def master_of(wanted: Run) -> str | None:
+    """None under spark-submit, where the master is chosen there."""
     if wanted.master is None and SUBMITTED in os.environ:
-        return str(SparkConf().get("spark.master", MASTER))
+        return None
     return wanted.master or MASTER
 
 

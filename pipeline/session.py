@@ -42,13 +42,16 @@ def prepare_environment() -> None:
 
 
 def spark_session(
-    name: str = "gmqttd", master: str = "local[2]", configuration: Mapping[str, str] | None = None
+    name: str = "gmqttd", master: str | None = "local[2]", configuration: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session of this process; it is started when there is none. Raises PipelineError for what is missing."""
+    """The session of this process; it is started when there is none. `master` None leaves the choice to spark-submit.
+    Raises PipelineError for what is missing."""
     prepare_environment()
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name).master(master)
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
     for key, value in {**CONFIGURATION, **(configuration or {})}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -16,6 +16,7 @@ from pipeline.jobs.archive import read_archive
 from pipeline.registry import Context, find
 from pipeline.runner import (
     MASTER,
+    SUBMITTED,
     Run,
     cause_of,
     check_space,
@@ -91,10 +92,14 @@ def test_a_pipeline_runs_once_in_a_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_master_that_is_given_counts(tmp_path: Path) -> None:
+def test_a_master_that_is_given_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SUBMITTED, raising=False)
     wanted = Run("archive", tmp_path, {}, 0.0)
     assert master_of(wanted) == MASTER
-    assert master_of(Run("archive", tmp_path, {}, 0.0, "spark://host:7077")) == "spark://host:7077"
+    given = Run("archive", tmp_path, {}, 0.0, "spark://host:7077")
+    assert master_of(given) == "spark://host:7077"
+    monkeypatch.setenv(SUBMITTED, "1234")
+    assert (master_of(wanted), master_of(given)) == (None, "spark://host:7077")
 
 
 def test_an_error_of_this_package_is_told_without_those_of_spark() -> None:
