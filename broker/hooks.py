@@ -167,6 +167,7 @@ class AuthenticationRequest(Work):
     method       Authentication Method, one of `ConnectDecider.methods`; "" for a client without one
     data         Authentication Data of the client's last packet, b"" for none
     exchange     kept for the decider between two steps, opaque here
+    is_challenged  an AUTH was sent, and the client has not answered it
     reason_code  of the answer; UNDECIDED before it
     reason       of a refusal, for the log and the Reason String
     answer_data  Authentication Data of the answer
@@ -182,6 +183,7 @@ class AuthenticationRequest(Work):
         self.method = method
         self.data = data
         self.exchange: object = None
+        self.is_challenged = False
         self.reason_code = UNDECIDED
         self.reason = ""
         self.answer_data = b""
@@ -203,6 +205,7 @@ class AuthenticationRequest(Work):
 
     def _decide(self, reason_code: int, reason: str, data: bytes) -> None:
         assert self.reason_code == UNDECIDED, "each packet of a client is answered once"
+        assert not self.is_challenged, "a challenge is answered once, and the client has the next turn"
         self.reason_code = reason_code
         self.reason = reason
         self.answer_data = data

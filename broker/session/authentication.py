@@ -14,10 +14,7 @@ from broker.session.session import Session
 
 
 class ConnectAnswer(ConnectRequest):
-    """Open the session of an accepted client and write CONNACK, challenge the client, or refuse it.
-
-    is_challenged  an AUTH was sent, and the client has not answered it
-    """
+    """Open the session of an accepted client and write CONNACK, challenge the client, or refuse it."""
 
     def __init__(
         self,
@@ -31,7 +28,6 @@ class ConnectAnswer(ConnectRequest):
     ) -> None:
         data = props.get_bytes(packet.properties, props.AUTHENTICATION_DATA)
         super().__init__(packet, client_id, connection.remote_addr, connection.local_addr, method, data or b"")
-        self.is_challenged = False
         self._broker = broker
         self._connection = connection
         self._expiry_interval = expiry_interval
@@ -119,10 +115,7 @@ def handle_before_connack(broker: Broker, connection: Output, packet: Packet, no
 
 
 class Reauthentication(AuthenticationRequest):
-    """A connected client authenticates again. Its other packets are handled meanwhile.
-
-    is_challenged  as in ConnectAnswer
-    """
+    """A connected client authenticates again. Its other packets are handled meanwhile."""
 
     def __init__(self, broker: Broker, connection: Output, session: Session, data: bytes) -> None:
         super().__init__(
@@ -133,7 +126,6 @@ class Reauthentication(AuthenticationRequest):
             connection.authentication_method,
             data,
         )
-        self.is_challenged = False
         self._broker = broker
         self._connection = connection
         self._session = session

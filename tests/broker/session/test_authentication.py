@@ -225,6 +225,16 @@ def test_a_challenge_that_is_too_large_for_the_client(world: Any) -> None:
     assert client.closed
 
 
+def test_a_challenge_is_the_only_answer_to_its_packet(world: Any) -> None:
+    """The decider goes on when the client has answered."""
+    decider = CountingDecider(world.broker)
+    opened(world)
+    (_, request) = decider.asked[0]
+    assert request.is_challenged
+    with pytest.raises(AssertionError, match="answered once"):
+        request.accept()
+
+
 # --- re-authentication
 
 
