@@ -164,7 +164,7 @@ class AuthenticationRequest(Work):
     username     of CONNECT, "" for none. The decider may set it: an Authentication Method or a certificate names the user
     remote_addr  HOST:PORT of the client
     local_addr   HOST:PORT of the listener
-    method       Authentication Method, one of `ConnectDecider.methods`; "" for a client without one
+    method       Authentication Method, one of those of the decider; "" for a client without one
     data         Authentication Data of the client's last packet, b"" for none
     exchange     kept for the decider between two steps, opaque here
     is_challenged  an AUTH was sent, and the client has not answered it
@@ -243,11 +243,11 @@ class ConnectDecider:
     The client's input behind CONNECT waits for the answer; after a challenge only AUTH and DISCONNECT are read. A client that
     is not accepted within connect_timeout is refused. A session of the same client id is taken over when the new client is
     accepted, not before. Calls never wait. A decider that keeps requests bounds their number.
-
-    methods  Authentication Methods that the decider has. A CONNECT with another one is refused with 0x8C
     """
 
-    methods: tuple[str, ...] = ()
+    def methods(self) -> tuple[str, ...]:
+        """Authentication Methods that the decider has. A CONNECT with another one is refused with 0x8C."""
+        return ()
 
     def decide(self, request: ConnectRequest, now: float) -> None:
         """Accept, refuse or challenge the client, or keep the request and do so in a later turn."""

@@ -75,7 +75,7 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
         connection.aliases = SentAliases(alias_maximum)
     decider = broker.connect_decider
     method = props.get_str(properties, props.AUTHENTICATION_METHOD)
-    if method is not None and (decider is None or method not in decider.methods):
+    if method is not None and (decider is None or method not in decider.methods()):
         raise MqttError(BAD_AUTHENTICATION_METHOD, f"this server has no authentication method {method[:32]!a}")
     if packet.will is not None:
         if packet.will.qos > settings.maximum_qos:

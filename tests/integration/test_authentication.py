@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 class ScramDecider(ConnectDecider):
     """Users with passwords, which a task looks up."""
 
-    methods = (METHOD,)
-
     def __init__(self, server: Server, users: dict[str, Credentials]) -> None:
         self._server = server
         self._users = users
         self._tasks: set[asyncio.Task[None]] = set()
         server.broker.connect_decider = self
+
+    def methods(self) -> tuple[str, ...]:
+        return (METHOD,)
 
     def decide(self, request: ConnectRequest, now: float) -> None:
         self._begin(request)

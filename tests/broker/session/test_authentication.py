@@ -34,14 +34,15 @@ class CountingDecider(ConnectDecider):
     later  answers are given by `go_on`, as those of a task
     """
 
-    methods = ("COUNT",)
-
     def __init__(self, broker: Broker, steps: int = 2, later: bool = False) -> None:
         broker.connect_decider = self
         self.steps = steps
         self.later = later
         self.asked: list[tuple[str, AuthenticationRequest]] = []
         self.waiting: list[AuthenticationRequest] = []
+
+    def methods(self) -> tuple[str, ...]:
+        return ("COUNT",)
 
     def decide(self, request: ConnectRequest, now: float) -> None:
         self.ask("decide", request)
