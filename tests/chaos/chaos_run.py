@@ -29,7 +29,7 @@ BATCH_SECONDS: Final = (
 )
 FINISH_SECONDS: Final = 120.0
 READ_SECONDS: Final = 600.0  # until the queries have read the logs to their ends
-PART_SECONDS: Final = 5.0
+PART_SECONDS: Final = 3.0
 
 
 def event_log_settings(directory: Path, name: str) -> dict[str, object]:

@@ -81,7 +81,7 @@ def main() -> int:
         shutil.rmtree(directory)
     elif not report.is_clean:
         say(f"kept for a look: {directory}")
-    say("" if report.is_clean else "NOT OK")
+    say("OK: nothing was lost or doubled" if report.is_clean else "NOT OK")
     return 0 if report.is_clean else 1
 
 

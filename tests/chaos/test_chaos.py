@@ -31,7 +31,7 @@ async def test_nothing_is_lost_when_a_node_is_away_and_its_clock_steps_back(tmp_
     plan = Plan(seed=2, kills=0, messages=5_000, rate=500.0, nodes=2, has_sink=False)
     run = ChaosRun(tmp_path, plan, print, ClockNode)
     async with run.running():
-        await node_away(run, 5.0)
+        await node_away(run, 3.0)
         await clock_steps_back(run)
     assert run.report.is_clean, run.report.lines()
     assert run.report.judgement.archive_rows >= plan.messages
