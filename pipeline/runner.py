@@ -254,9 +254,9 @@ class Running:
                 text = f"{self._name}: batch {progress.batchId}, {progress.numInputRows} messages, {rate:,.0f} a second"
                 left = sum(messages_left(each.endOffset, each.latestOffset) for each in progress.sources)
                 say(f"{text}; {left} to go" if left else text)
-        error = self.query.exception()
-        if error is not None:
-            raise error
+        if not is_active:
+            # Raises the error of the query with all its causes; `exception()` leaves them out.
+            self.query.awaitTermination()
         return is_active
 
     def summary(self, is_over: bool) -> str:
