@@ -79,21 +79,22 @@ def publish(folder: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(folder / FILE)
-    _sync(folder)
+    sync(folder)
 
 
 def sync_files(folder: Path, top: Path) -> None:
     """Put the files of a folder, and the folders from there up to `top`, on disk."""
     for path in folder.iterdir():
-        _sync(path)
+        sync(path)
     while True:
-        _sync(folder)
+        sync(folder)
         if folder == top:
             return
         folder = folder.parent
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Put a file, or the names in a folder, on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

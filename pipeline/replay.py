@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from broker.errors import MqttError
 from broker.routing.names import check_topic_name
 from pipeline.errors import OptionError, PipelineError
+from pipeline.manifest import sync
 
 SLICE_SECONDS: Final = 0.25  # of real time, published with one commit
 BATCH_ROWS_MAX: Final = 5_000
@@ -147,6 +148,7 @@ class ReplayState:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        sync(path.parent)
 
 
 def read_state(path: Path, parameters: dict[str, Any]) -> ReplayState | None:

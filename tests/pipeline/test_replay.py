@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,20 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(PipelineError, match=r"job\.json cannot be read"):
         read_state(path, PARAMETERS)
+
+
+def test_a_state_and_its_name_are_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older state would divide the messages into other batches than those that were published."""
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    ReplayState({}, "n1").write(tmp_path / "j.json")
+    assert synced == [tmp_path / ".j.json", tmp_path]
 
 
 def test_requests_are_bounded() -> None:
