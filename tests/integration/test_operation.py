@@ -105,7 +105,7 @@ async def test_connects_disconnects_and_refusals_are_logged(nodes: Nodes, client
     assert {connected["level"], gone["level"], refused["level"]} == {"info"}
     assert (connected["client_id"], connected["version"], connected["keep_alive"]) == ("guest", 4, 60)
     assert (gone["client_id"], gone["reason"]) == ("guest", "client disconnected")
-    assert (refused["client_id"], refused["reason"]) == ("x", "this server has no enhanced authentication")
+    assert (refused["client_id"], refused["reason"]) == ("x", "this server has no authentication method 'm'")
     assert refused["addr"].startswith("127.0.0.1:")
 
 
