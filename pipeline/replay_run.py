@@ -20,6 +20,7 @@ from pipeline.client import NodeClient
 from pipeline.errors import OptionError, PipelineError
 from pipeline.jobs.archive import FOLDER as ARCHIVE
 from pipeline.jobs.archive import read_archive
+from pipeline.log_text import instant
 from pipeline.options import SinkOptions, read_batch_options
 from pipeline.replay import (
     NANOSECONDS,
@@ -84,7 +85,7 @@ class Replay:
 def replay(wanted: Replay, stop: threading.Event, progress: Progress) -> ReplayState:
     """Publish the messages, or the rest of them; the state when done or stopped. Raises PipelineError."""
     if not wanted.start_ns < wanted.end_ns:
-        raise OptionError("--to", wanted.end_ns, "is not after --from")
+        raise OptionError("--to", instant(wanted.end_ns), f"is not after --from, which is {instant(wanted.start_ns)}")
     if not JOB.fullmatch(wanted.job):
         raise OptionError("--job", wanted.job, "is no name of letters, digits, dots, dashes and underscores")
     if wanted.topics and wanted.source != "log":
