@@ -1,4 +1,4 @@
-"""Two live nodes that keep an event log, what they have, and a data set that the load generator publishes on them."""
+"""Live nodes that keep an event log, what they have, and a data set that the load generator publishes on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -117,14 +116,16 @@ class LoggingNodes:
             found[name] = Extent(log.log_id, log.first_offset, log.next_offset)
         return found
 
-    def publish(self, data: DataSet, messages: int) -> dict[str, Extent]:
-        """Publish the messages, an equal part on each node, all nodes at once. Returns where they are in the logs."""
+    def publish(self, data: DataSet, messages: int, *arguments: object) -> dict[str, Extent]:
+        """Publish the messages, an equal part on each node, all nodes at once. Returns where they are in the logs.
+
+        arguments  more of mqtt_publish.py
+        """
         before = self.extents()
         bounds = [messages * number // len(self.names) for number in range(len(self.names) + 1)]
+        options = (*data.arguments(), *arguments)
         programs = [
-            start_program(
-                "mqtt_publish.py", "--to", address, "--first", first, "--messages", end - first, *data.arguments()
-            )
+            start_program("mqtt_publish.py", "--to", address, "--first", first, "--messages", end - first, *options)
             for address, first, end in zip(self.mqtt, bounds, bounds[1:], strict=False)
         ]
         published = sum(result_of(program)["messages"] for program in programs)
@@ -162,13 +163,3 @@ def result_of(program: subprocess.Popen[str]) -> dict[str, Any]:
         raise BenchFailed(f"{program.args!r}: {errors.strip()}")
     found: dict[str, Any] = json.loads(output)
     return found
-
-
-def anonymous_bytes(pids: Sequence[int]) -> int:
-    """Anonymous memory of the processes: what the page cache does not share."""
-    total = 0
-    for pid in pids:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                total += int(line.split()[1]) * 1024
-    return total

@@ -13,7 +13,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,14 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from brokers import ROOT, BenchFailed, Ports
+from brokers import LOOPBACK, ROOT, BenchFailed, Ports
+from memory import anonymous_bytes, peaks
 from pipeline_nodes import (
     QOS_0,
     QOS_1,
     SETTINGS,
     DataSet,
     LoggingNodes,
-    anonymous_bytes,
     result_of,
     start_program,
 )
@@ -215,13 +214,14 @@ class Bench:
 def serve(nodes: LoggingNodes, least: int) -> int:
     """Read all of the first node's log, `least` bytes or more, by READERS at once. Returns the most anonymous memory of the
     node meanwhile, in bytes."""
-    with peak(nodes.cluster.pids) as found:
+    pids = nodes.cluster.pids
+    with peaks({"node": lambda: anonymous_bytes(pids)}, SAMPLE_SECONDS) as found:
         programs = [start_program("log_read.py", "--api", nodes.api[0], "--once") for _ in range(READERS)]
         results = [result_of(program) for program in programs]
     nodes.cluster.check_alive()
     if any(result["bytes"] < least for result in results):
         raise WrongRows(f"the readers got {[result['bytes'] for result in results]} of {least} bytes")
-    return found[0]
+    return found["node"]
 
 
 def publish(nodes: LoggingNodes, data: DataSet, *arguments: object) -> dict[str, float]:
@@ -245,25 +245,6 @@ def reader(api: str) -> Iterator[None]:
     finally:
         result = result_of(program)  # closes its standard input, which ends it
         progress(f"the reader got {result['bytes_per_s'] / 1e6:,.0f} MB/s")
-
-
-@contextmanager
-def peak(pids: Sequence[int]) -> Iterator[list[int]]:
-    """The most anonymous memory of the processes meanwhile, in bytes, as the one entry of the list."""
-    found = [anonymous_bytes(pids)]
-    ended = threading.Event()
-
-    def sample() -> None:
-        while not ended.wait(SAMPLE_SECONDS):
-            found[0] = max(found[0], anonymous_bytes(pids))
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    try:
-        yield found
-    finally:
-        ended.set()
-        thread.join()
 
 
 # --- the whole
@@ -325,14 +306,15 @@ def spark_version() -> str:
 
 
 @contextmanager
-def session(folder: Path) -> Iterator[SparkSession]:
+def session(folder: Path, master: str = MASTER) -> Iterator[SparkSession]:
     configuration: Mapping[str, str] = {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "spark"),
+        "spark.driver.host": LOOPBACK,
         "spark.driver.memory": "2g",
         "spark.log.level": "ERROR",
     }
-    spark = spark_session("bench", MASTER, configuration)
+    spark = spark_session("bench", master, configuration)
     try:
         yield spark
     finally:

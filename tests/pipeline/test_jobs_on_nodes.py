@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from brokers import Ports
+from spark_cluster import LOG as CLUSTER_LOG
+from spark_cluster import SPARK_SUBMIT, spark_cluster
 
 from broker.codec.packets import Publish
 from event_log_node import SECOND, TIME, event_log_nodes
@@ -19,8 +22,6 @@ from mqtt_client import Clients, MqttClient
 from node_process import Node, Nodes
 from pipeline.registry import Context, find
 from pipeline.runner import make_folder, start
-from spark_cluster import LOG as CLUSTER_LOG
-from spark_cluster import SPARK_SUBMIT, spark_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,12 +162,11 @@ async def test_archive_and_rollup_on_a_cluster(tmp_path: Path) -> None:
     """A master and two workers; what reaches them is the environment of this Python and the folder."""
     (tmp_path / "program.py").write_text(PROGRAM)
     data = tmp_path / "data"
-    async with spark_cluster(tmp_path / "cluster") as master:
-        with event_log_nodes("n1", "n2") as (a, b):
-            for node in (a, b):
-                for number in range(20):
-                    node.append(*((f"house/{room}", b"1") for room in "xyz"), time_ns=TIME + number * 10 * SECOND)
-            said = await submit(master, "program.py", a.address, str(data), folder=tmp_path)
+    with spark_cluster(tmp_path / "cluster", Ports()) as cluster, event_log_nodes("n1", "n2") as (a, b):
+        for node in (a, b):
+            for number in range(20):
+                node.append(*((f"house/{room}", b"1") for room in "xyz"), time_ns=TIME + number * 10 * SECOND)
+        said = await submit(cluster.master, "program.py", a.address, str(data), folder=tmp_path)
     assert said.count(": 120 messages in ") == 2
     log = (tmp_path / "cluster" / CLUSTER_LOG).read_text()
     assert len(set(re.findall(r"Launching executor \S+ on worker (\S+)", log))) == 2

@@ -5,45 +5,55 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 import pyspark
+from brokers import LOOPBACK, BenchFailed, Ports
 
-from node_process import free_port
 from pipeline.session import prepare_environment
-from waiting import eventually
 
 SPARK_CLASS: Final = Path(pyspark.__file__).parent / "bin" / "spark-class"
 SPARK_SUBMIT: Final = SPARK_CLASS.with_name("spark-submit")
 PACKAGE: Final = "org.apache.spark.deploy"
+REGISTERED: Final = "Successfully registered with master"
 ENDS_SECONDS: Final = 30
 STARTS_SECONDS: Final = 120.0  # of three JVMs on a busy machine
 LOG: Final = "cluster.log"
 
 
-@asynccontextmanager
-async def spark_cluster(folder: Path, workers: int = 2) -> AsyncIterator[str]:
-    """The URL of the master, once all workers are registered. All processes end with the block."""
+@dataclass(frozen=True)
+class SparkCluster:
+    """master: its URL. workers: process ids, whose children are the executors."""
+
+    master: str
+    workers: list[int]
+
+
+@contextmanager
+def spark_cluster(folder: Path, ports: Ports, workers: int = 2) -> Iterator[SparkCluster]:
+    """A cluster whose workers, with one core and 1 GB each, are registered. All processes end with the block."""
     prepare_environment()
-    folder.mkdir()  # noqa: ASYNC240
-    port, page = free_port(), free_port()
-    url = f"spark://127.0.0.1:{port}"
+    folder.mkdir()
+    port = ports.take()
+    url = f"spark://{LOOPBACK}:{port}"
     started: list[subprocess.Popen[bytes]] = []
     log = (folder / LOG).open("wb")
     try:
-        master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page)]
+        master = ["--host", LOOPBACK, "--port", str(port), "--webui-port", str(ports.take())]
         started.append(_start(f"{PACKAGE}.master.Master", master, folder, log))
         # Workers try again until the master is there.
         for number in range(workers):
             place = folder / f"worker{number}"
-            worker = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--work-dir", str(place)]
-            worker += ["--webui-port", str(free_port()), url]
+            worker = ["--host", LOOPBACK, "--cores", "1", "--memory", "1g", "--work-dir", str(place)]
+            worker += ["--webui-port", str(ports.take()), url]
             started.append(_start(f"{PACKAGE}.worker.Worker", worker, folder, log))
-        await _until(folder / LOG, "Successfully registered with master", workers, started)
-        yield url
+        _wait_until_registered(folder / LOG, workers, started)
+        yield SparkCluster(url, [process.pid for process in started[1:]])
     finally:
         for process in reversed(started):
             # spark-class replaces itself by the JVM; executors end with their worker.
@@ -57,7 +67,7 @@ def _start(name: str, arguments: list[str], folder: Path, log: IO[bytes]) -> sub
     environment = {
         **os.environ,
         "SPARK_NO_DAEMONIZE": "1",
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": LOOPBACK,
         "SPARK_DAEMON_MEMORY": "256m",
     }
     return subprocess.Popen(
@@ -70,11 +80,9 @@ def _start(name: str, arguments: list[str], folder: Path, log: IO[bytes]) -> sub
     )
 
 
-async def _until(log: Path, text: str, count: int, processes: list[subprocess.Popen[bytes]]) -> None:
-    """Wait until the cluster's log has this text so often."""
-
-    def is_there() -> bool:
-        assert all(process.poll() is None for process in processes), log.read_text()
-        return log.read_text().count(text) >= count
-
-    await eventually(is_there, f"the cluster says {text!r} {count} times", STARTS_SECONDS)
+def _wait_until_registered(log: Path, workers: int, processes: list[subprocess.Popen[bytes]]) -> None:
+    until = time.monotonic() + STARTS_SECONDS
+    while log.read_text().count(REGISTERED) < workers:
+        if any(process.poll() is not None for process in processes) or time.monotonic() > until:
+            raise BenchFailed(f"the Spark cluster is not ready\n{log.read_text()}")
+        time.sleep(0.1)
