@@ -7,7 +7,6 @@ behind the last part. Records stand in the order of nodes and offsets.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from broker.event_log.records import records
 from broker.event_log.selection import Selection
 from pipeline.client import NodeClient
 from pipeline.cluster import Cluster, Members, find_position
+from pipeline.durable import publish_file, replace_text
 from pipeline.errors import OptionError, PipelineError
 from pipeline.log_text import record_fields
 from pipeline.options import ReadOptions
@@ -146,8 +146,7 @@ class Export:
         partial = self._file.with_name(self._file.name + ".partial")
         merge = merge_parquet if self._format == PARQUET else merge_json_lines
         merge([path for index in range(len(self.plan.ranges)) for path, _ in self._parts_of(index)], partial)
-        _sync(partial)
-        partial.rename(self._file)
+        publish_file(partial, self._file)
         shutil.rmtree(self._parts)
 
     # --- the plan ---
@@ -158,10 +157,7 @@ class Export:
             plan = self._make_plan(request, members)
             self._parts.mkdir(parents=True, exist_ok=True)
             content = {"version": PLAN_VERSION, "request": request, "ranges": [asdict(one) for one in plan.ranges]}
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(content, indent=1))
-            _sync(partial)
-            partial.rename(path)
+            replace_text(path, json.dumps(content, indent=1))
             return plan
         content = json.loads(path.read_text())
         if content["version"] != PLAN_VERSION or content["request"] != request:
@@ -225,8 +221,7 @@ class Export:
                     break
         finally:
             writer.close()
-        _sync(partial)
-        partial.rename(self._parts / f"{index:06d}-{start:020d}-{end:020d}.{self._format}")
+        publish_file(partial, self._parts / f"{index:06d}-{start:020d}-{end:020d}.{self._format}")
 
 
 def _check_parquet() -> None:
@@ -234,11 +229,3 @@ def _check_parquet() -> None:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
         raise PipelineError("Parquet needs pyarrow, which is not installed: pip install 'gmqttd[pipeline]'") from None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

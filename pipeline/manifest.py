@@ -7,12 +7,12 @@ so a reader may keep the list that it read.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.durable import replace_text, sync
 from pipeline.errors import PipelineError
 
 FILE: Final = "manifest.json"
@@ -73,13 +73,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def publish(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest in one step. Its files must be on disk: see `sync_files`."""
-    part = folder / f".{FILE}"
-    with part.open("w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, **asdict(manifest)}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(folder / FILE)
-    sync(folder)
+    replace_text(folder / FILE, json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1))
 
 
 def sync_files(folder: Path, top: Path) -> None:
@@ -91,15 +85,6 @@ def sync_files(folder: Path, top: Path) -> None:
         if folder == top:
             return
         folder = folder.parent
-
-
-def sync(path: Path) -> None:
-    """Put a file, or the names in a folder, on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def compacted_files(folder: str | Path) -> list[str]:

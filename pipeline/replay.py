@@ -8,7 +8,6 @@ publishes nothing twice, and goes on behind it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from broker.errors import MqttError
 from broker.routing.names import check_topic_name
+from pipeline.durable import replace_text
 from pipeline.errors import OptionError, PipelineError
-from pipeline.manifest import sync
 
 SLICE_SECONDS: Final = 0.25  # of real time, published with one commit
 BATCH_ROWS_MAX: Final = 5_000
@@ -142,13 +141,7 @@ class ReplayState:
 
     def write(self, path: Path) -> None:
         """Replace the file in one step, on disk."""
-        part = path.with_name(f".{path.name}")
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(asdict(self), file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        sync(path.parent)
+        replace_text(path, json.dumps(asdict(self)))
 
 
 def read_state(path: Path, parameters: dict[str, Any]) -> ReplayState | None:

@@ -7,13 +7,13 @@ options say then.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from pipeline.client import NodeClient
 from pipeline.cluster import Cluster
+from pipeline.durable import replace_text
 from pipeline.errors import OptionError, PipelineError
 from pipeline.options import SinkOptions
 
@@ -90,18 +90,8 @@ def read_node(file: Path) -> str:
 
 def write_node(file: Path, node: str) -> None:
     """On disk when the call returns. Raises PipelineError."""
-    part = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as out:
-            json.dump({"node": node}, out)
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(file)
-        folder = os.open(file.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_text(file, json.dumps({"node": node}))
     except OSError as error:
         raise PipelineError(f"the checkpoint folder {file.parent} cannot be written: {error}") from None
