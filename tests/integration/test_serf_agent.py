@@ -31,7 +31,7 @@ from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import bind_gossip
 from gossip_node import user_events
 from mqtt_client import reached
-from node_process import gossip_address, status_becomes
+from node_process import free_port, gossip_address, status_becomes
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -46,13 +46,6 @@ pytestmark = [
 ]
 
 TAGS = {"fed_addr": "127.0.0.1:8901", "zone": "west"}
-
-
-def free_port() -> int:
-    """A port that is free for UDP and TCP now."""
-    sockets = bind_gossip("127.0.0.1", 0)
-    sockets.close()
-    return sockets.port
 
 
 class Agent:

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from federation.shell.gossip_sockets import bind_gossip
+from node_process import free_port
 
 pytestmark = pytest.mark.uncompiled
 
@@ -27,10 +28,12 @@ def test_both_sockets_have_one_free_port(host: str) -> None:
 def test_a_port_in_use_is_named(kind: socket.SocketKind) -> None:
     """The other socket of the port is closed again."""
     with socket.socket(socket.AF_INET, kind) as used:
-        used.bind(("127.0.0.1", 0))
+        port = (
+            free_port()
+        )  # of both kinds; an outgoing connection could have the other kind of a port that the kernel chooses
+        used.bind(("127.0.0.1", port))
         if kind == socket.SOCK_STREAM:
             used.listen()
-        port = used.getsockname()[1]
         with pytest.raises(OSError, match=rf"gossip cannot listen on 127\.0\.0\.1:{port}: Address already in use"):
             bind_gossip("127.0.0.1", port)
     bind_gossip("127.0.0.1", port).close()
