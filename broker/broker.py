@@ -254,7 +254,7 @@ class Broker(Context):
             data = encode_packet(Disconnect(reason_code, properties), 5, connection.maximum_packet_size)
         else:
             return
-        connection.write_packets(data, 1)
+        connection.write_answer(data)
 
     def end_session(self, session: Session, now: float) -> None:
         """Delete the session state. The will is published [MQTT-3.1.2-8], the subscriptions are removed, and queued messages
@@ -323,7 +323,7 @@ class Broker(Context):
         try:
             self.publish(will_message(will, client_id, now), now)
         except MqttError:
-            self.counters.drop_for_client(DROP_WILL_REFUSED, 1, client_id)
+            self.counters.drop_for_client(DROP_WILL_REFUSED, 1, will.qos, client_id)
         else:
             self.counters.wills_published += 1
 

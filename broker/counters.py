@@ -14,10 +14,12 @@ DROP_PACKET_TOO_LARGE: Final = "packet_too_large"
 DROP_SESSION_ENDED: Final = "session_ended"
 DROP_RETAINED_FULL: Final = "retained_full"
 DROP_FROM_PEER_INVALID: Final = "from_peer_invalid"
+DROP_FROM_PEER_EXPIRED: Final = "from_peer_expired"
 DROP_GROUP_GONE: Final = "group_gone"
 DROP_WILL_REFUSED: Final = "will_refused"
 DROP_LOG_FULL: Final = "log_full"
-DROP_REASONS: Final = (
+# Of copies, which are messages for one client each.
+COPY_DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
     DROP_QUEUE_BYTES,
     DROP_EXPIRED,
@@ -25,8 +27,12 @@ DROP_REASONS: Final = (
     DROP_QOS0_OFFLINE,
     DROP_PACKET_TOO_LARGE,
     DROP_SESSION_ENDED,
+)
+DROP_REASONS: Final = (
+    *COPY_DROP_REASONS,
     DROP_RETAINED_FULL,
     DROP_FROM_PEER_INVALID,
+    DROP_FROM_PEER_EXPIRED,
     DROP_GROUP_GONE,
     DROP_WILL_REFUSED,
     DROP_LOG_FULL,
@@ -68,11 +74,35 @@ class Losers:
         return {name: counts[name] for name in sorted(counts, key=counts.__getitem__, reverse=True)[:names_max]}
 
 
+PACKET_TYPES: Final = 16  # numbers of packet types [MQTT5 2.1.2]
+
+
 class Counters:
     """Totals since the start of the process. QoS 0 has counters of its own: compiled, a native integer costs less than an
-    item of a list."""
+    item of a list.
+
+    copies             messages for one session each, with those of a run: every delivery to a session is one. Each is written
+                       (QoS 0), acknowledged, dropped for the client, queued or in flight, or was handed over to another member
+                       of its shared group, which makes another copy
+    acknowledged       copies of QoS 1 and 2 whose exchange the client has ended
+    without_receivers  messages that were published here and had no receiver on any node
+    answers_received   packets by type, without PUBLISH; answer_bytes_received are their bytes. `sent` likewise
+    packets_received   of all types; bytes_received have packets that are not whole yet. `sent` likewise
+    """
 
     def __init__(self) -> None:
+        self.packets_received = 0
+        self.bytes_received = 0
+        self.packets_sent = 0
+        self.bytes_sent = 0
+        self.answers_received = [0] * PACKET_TYPES
+        self.answer_bytes_received = [0] * PACKET_TYPES
+        self.answers_sent = [0] * PACKET_TYPES
+        self.answer_bytes_sent = [0] * PACKET_TYPES
+        self.copies = 0
+        self.acknowledged = 0
+        self.handed_over = 0
+        self.without_receivers = 0
         self.qos0_received = 0
         self.qos0_sent = 0
         self.messages_from_peers = 0
@@ -88,7 +118,7 @@ class Counters:
         self.sessions_terminated = 0
         self._acked_received = [0, 0, 0]  # by QoS; [0] stays 0
         self._acked_sent = [0, 0, 0]
-        self.messages_dropped: dict[str, int] = dict.fromkeys(DROP_REASONS, 0)
+        self.drops: dict[str, list[int]] = {reason: [0, 0, 0] for reason in DROP_REASONS}  # by reason and QoS
         self.clients_that_lost = Losers()
         self.topics_that_lost = Losers()
         self.wills_published = 0
@@ -119,13 +149,30 @@ class Counters:
         else:
             self._acked_sent[qos] += 1
 
-    def drop(self, reason: str, count: int) -> None:
-        self.messages_dropped[reason] += count
+    def count_answer_received(self, packet_type: int, size: int) -> None:
+        """One packet other than PUBLISH."""
+        self.answers_received[packet_type] += 1
+        self.answer_bytes_received[packet_type] += size
 
-    def drop_for_client(self, reason: str, count: int, client_id: str) -> None:
-        self.messages_dropped[reason] += count
+    def count_answer_sent(self, packet_type: int, size: int) -> None:
+        """One packet other than PUBLISH."""
+        self.answers_sent[packet_type] += 1
+        self.answer_bytes_sent[packet_type] += size
+
+    @property
+    def messages_dropped(self) -> dict[str, int]:
+        """By reason."""
+        return {reason: sum(by_qos) for reason, by_qos in self.drops.items()}
+
+    def drop(self, reason: str, count: int, qos: int) -> None:
+        self.drops[reason][qos] += count
+
+    def drop_for_client(self, reason: str, count: int, qos: int, client_id: str) -> None:
+        """Copies for one client."""
+        self.drops[reason][qos] += count
         self.clients_that_lost.add(client_id, count)
 
-    def drop_of_topic(self, reason: str, count: int, topic: bytes) -> None:
-        self.messages_dropped[reason] += count
+    def drop_of_topic(self, reason: str, count: int, qos: int, topic: bytes) -> None:
+        """Messages before they are copied for receivers."""
+        self.drops[reason][qos] += count
         self.topics_that_lost.add(topic.decode("utf-8", "replace"), count)

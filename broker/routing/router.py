@@ -13,7 +13,13 @@ from broker.codec.reason_codes import TOPIC_NAME_INVALID
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import decode_varint
 from broker.context import Context
-from broker.counters import DROP_EXPIRED, DROP_FROM_PEER_INVALID, DROP_GROUP_GONE, DROP_LOG_FULL, DROP_RETAINED_FULL
+from broker.counters import (
+    DROP_FROM_PEER_EXPIRED,
+    DROP_FROM_PEER_INVALID,
+    DROP_GROUP_GONE,
+    DROP_LOG_FULL,
+    DROP_RETAINED_FULL,
+)
 from broker.errors import MalformedPacket, MqttError
 from broker.hooks import NO_GROUPS, Peer
 from broker.message import NEVER, Message
@@ -129,9 +135,12 @@ class Router:
             self.store_retained(message, now)
             self.context.forwarder.retained_published(message.topic, now)
         self._deliver(route, message, publisher, now)
-        if not route.groups and not route.peers and not message.retain:
-            return len(route.receivers) > 0
-        return self._deliver_beyond(route, message, publisher, now) or len(route.receivers) > 0
+        matched = len(route.receivers) > 0
+        if route.groups or route.peers or message.retain:
+            matched = self._deliver_beyond(route, message, publisher, now) or matched
+        if not matched:
+            self.context.counters.without_receivers += 1
+        return matched
 
     def _deliver(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> None:
         """Deliver to the ordinary subscribers on this node."""
@@ -235,15 +244,18 @@ class Router:
         tap = self.context.tap
         if tap is not None:
             if tap.is_full and tap.keeps(run.topic):
-                self.context.counters.drop_of_topic(DROP_LOG_FULL, run.count, run.topic)
+                self.context.counters.drop_of_topic(DROP_LOG_FULL, run.count, 0, run.topic)
                 return
             tap.published_run(run, publisher, now)
+        context = self.context
+        if not route.receivers and not route.groups and not route.peers:
+            context.counters.without_receivers += run.count
+            return
         if not route.whole_runs:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
                 self._deliver_beyond(route, message, publisher, now)
             return
-        context = self.context
         context.slices.steps += len(route.receivers)
         for receiver in route.receivers:
             receiver.session.deliver_run(run, publisher, now)
@@ -286,7 +298,7 @@ class Router:
                     gone -= 1
                     self.deliver_group(group.local, message, publisher, now)
             if gone > 0:  # the last local member unsubscribed while the message was on its way
-                context.counters.drop_of_topic(DROP_GROUP_GONE, gone, message.topic)
+                context.counters.drop_of_topic(DROP_GROUP_GONE, gone, message.qos, message.topic)
 
     def publish_block(
         self, data: bytes, version: int, publisher: Publisher | None, now: float, pos: int = 0, size: int = -1
@@ -329,7 +341,7 @@ class Router:
                     publish = decode_publish(first, data, body, end, version)
                     expiry = publish.message_expiry_interval
                     if expiry == 0:
-                        counters.drop_of_topic(DROP_EXPIRED, 1, publish.topic)
+                        counters.drop_of_topic(DROP_FROM_PEER_EXPIRED, 1, publish.qos, publish.topic)
                     else:
                         message = Message(
                             publish.topic,
@@ -342,7 +354,7 @@ class Router:
                         self.publish_remote(message, NO_GROUPS, publisher, now)
             except MqttError:
                 # A refused packet (a topic with more levels than this node allows) does not affect the others.
-                counters.drop(DROP_FROM_PEER_INVALID, 1)
+                counters.drop(DROP_FROM_PEER_INVALID, 1, 0)
             pos = end
         return size
 
@@ -364,7 +376,7 @@ class Router:
         if message.payload and not retained.has_room(message):
             retained.expire(now)
             if not retained.has_room(message):
-                self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.topic)
+                self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.qos, message.topic)
         # A copy without the encodings that the router caches in the message.
         retained.put(
             Message(

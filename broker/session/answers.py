@@ -21,4 +21,4 @@ def check_answer(connection: Output, answer: Packet) -> None:
 
 def write_answer(connection: Output, answer: Packet) -> None:
     """Write an answer that `check_answer` has let pass."""
-    connection.write_packets(encode_packet(answer, connection.version, connection.maximum_packet_size), 1)
+    connection.write_answer(encode_packet(answer, connection.version, connection.maximum_packet_size))

@@ -47,7 +47,7 @@ class Commits:
     def acknowledge(self, connection: Output, data: bytes) -> None:
         """Write the acknowledgement of a PUBLISH that was routed: now, or after all commits that have begun."""
         if self._finished == self._begun:
-            connection.write_packets(data, 1)
+            connection.write_answer(data)
             return
         last = self._last
         if last is not None and last.connection is connection:
@@ -74,7 +74,7 @@ class Commits:
             connection.acks_waiting -= len(acks)
             if connection.closed:
                 continue
-            connection.write_packets(b"".join(acks), len(acks))
+            connection.write_answers(acks)
             if connection.acks_held and connection.acks_waiting * 2 <= ACKS_WAITING_MAX:
                 connection.acks_held = False
                 connection.context.release(connection)

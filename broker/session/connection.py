@@ -93,6 +93,7 @@ class Connection(Output):
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         self.sent_bytes += self.out_size
+        self.broker.counters.bytes_sent += self.out_size
         if not self.writable:
             self.stalled_bytes += self.out_size
         self.out_size = 0
@@ -157,6 +158,7 @@ class Connection(Output):
         broker.now = now
         broker.slices.begin()
         self.received_bytes += len(data)
+        broker.counters.bytes_received += len(data)
         pending = self._pending
         start = 0
         if pending is None and self.held:
@@ -304,13 +306,13 @@ class Connection(Output):
                 else:
                     self._receive_qos1(data, pos, body, end, payload_at, now)
             elif first == 0x40 and remaining == 2 and version and data[body] | data[body + 1]:
-                self.packets_received += 1
+                self.count_packet(PUBACK, 4)
                 session = self.session
                 assert session is not None
                 session.acknowledge(data[body] << 8 | data[body + 1])
             else:
                 self._check_size(first, end - pos)
-                self.packets_received += 1
+                self.count_packet(kind, end - pos)
                 self._receive_other(kind, first, data, body, end, now)
             pos = end
             if self.closed:
@@ -376,7 +378,7 @@ class Connection(Output):
         version = self.version
         route = router.lookup(data[body + 2 : payload_at - 1 if version == 5 else payload_at])
         run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
-        self.packets_received += run.count
+        self.count_packets(run.count)
         broker.counters.qos0_received += run.count
         router.route_run(route, run, self, now)
         return run.stop
@@ -388,7 +390,7 @@ class Connection(Output):
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         if packet_id == 0:
             raise ProtocolViolation("PUBLISH with packet identifier 0 [MQTT-2.2.1-3]")
-        self.packets_received += 1
+        self.count_packets(1)
         broker = self.broker
         if broker.maximum_qos < 1:
             raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")
@@ -462,14 +464,14 @@ class Connection(Output):
         if not tap.keeps(topic) or (qos and self.version < 5):
             return False
         if qos == 0:
-            broker.counters.drop_of_topic(DROP_LOG_FULL, 1, topic)
+            broker.counters.drop_of_topic(DROP_LOG_FULL, 1, 0, topic)
             return True
         encode = encode_puback if qos == 1 else encode_pubrec
         answer = encode(packet_id, QUOTA_EXCEEDED, self.version)
         if self.acks_waiting:
             broker.commits.acknowledge(self, answer)  # in order [MQTT-4.6.0-2]
         else:
-            self.write_packets(answer, 1)
+            self.write_answer(answer)
         return True
 
     def _receive_ack(self, kind: int, first: int, data: bytes, body: int, end: int) -> None:
@@ -485,10 +487,10 @@ class Connection(Output):
             known = session.received(packet_id, failed)
             if not failed:
                 reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
-                self.write_packets(encode_pubrel(packet_id, reason_code, self.version), 1)
+                self.write_answer(encode_pubrel(packet_id, reason_code, self.version))
         elif kind == PUBREL:
             known = session.release(packet_id)
             reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
-            self.write_packets(encode_pubcomp(packet_id, reason_code, self.version), 1)
+            self.write_answer(encode_pubcomp(packet_id, reason_code, self.version))
         else:
             session.completed(packet_id)

@@ -44,7 +44,7 @@ MAXIMUM_PACKET_SIZE: Final = 268_435_460  # of the protocol, in bytes; CONNACK a
 def handle_control_packet(broker: Broker, connection: Output, session: Session, packet: Packet, now: float) -> None:
     """Handle one packet of an open connection. Raises MqttError for an error of the client."""
     if isinstance(packet, PingReq):
-        connection.write_packets(PINGRESP_BYTES, 1)
+        connection.write_answer(PINGRESP_BYTES)
     elif isinstance(packet, Subscribe):
         handle_subscribe(broker, connection, session, packet, now)
     elif isinstance(packet, Unsubscribe):

@@ -29,14 +29,15 @@ def take_left_behind(tree: Trie, session: Session, now: float) -> list[tuple[Sha
         return []
     if session.inflight is not None:
         for outgoing in session.inflight.messages():
-            if outgoing.state == AWAIT_PUBACK:
-                handover.take(outgoing)
+            if outgoing.state == AWAIT_PUBACK and handover.take(outgoing):
+                session.inflight.discard(outgoing.packet_id)
     taken: set[int] = set()
     for outgoing in session.queued():
         if outgoing.qos and outgoing.expires_at > now and handover.take(outgoing):
             taken.add(outgoing.number)
     if session.queue is not None:
         session.queue.remove(taken)
+    session.context.counters.handed_over += len(handover.taken)
     return handover.taken
 
 

@@ -72,25 +72,25 @@ class Inflight:
         self.next_packet_id = next_packet_id
 
     def discard(self, packet_id: int) -> None:
-        """Remove a message that is larger than the client's new Maximum Packet Size."""
+        """Remove a message that the client does not get: it is larger than its new Maximum Packet Size, or handed over."""
         self._remove(packet_id)
 
-    def give_up_one(self, sent_before: float) -> bool:
-        """Drop one of the oldest messages if it was sent before that time. False when there is none; so it is after PUBREC,
+    def give_up_one(self, sent_before: float) -> Outgoing | None:
+        """Drop one of the oldest messages if it was sent before that time. None when there is none; so it is after PUBREC,
         and while messages are still to be sent again.
 
         Its packet identifier and its place in the window stay in use until the client acknowledges it or disconnects
         [MQTT-2.2.1-4] [MQTT-3.3.4-9]."""
         if self._resend:
-            return False
+            return None
         for packet_id, outgoing in islice(self._by_id.items(), OLD_LOOK_MAX):
             if outgoing.message is not None and outgoing.sent_at < sent_before:
                 del self._by_id[packet_id]
                 if self._given_up is None:
                     self._given_up = {}
                 self._given_up[packet_id] = None
-                return True
-        return False
+                return outgoing
+        return None
 
     # --- acknowledgements: False when no message has the packet identifier ---
 

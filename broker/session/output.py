@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from broker.codec.packets import Will
+from broker.codec.packets import PUBLISH, Will
 from broker.context import Context
 from broker.publisher import Publisher
 from broker.session.aliases import SentAliases
@@ -106,14 +106,39 @@ class Output(Publisher):
         """Whether a packet is within the client's Maximum Packet Size [MQTT-3.1.2-24]."""
         return self.maximum_packet_size == 0 or packet_size <= self.maximum_packet_size
 
+    def count_packets(self, count: int) -> None:
+        """Count packets that came in."""
+        self.packets_received += count
+        self.context.counters.packets_received += count
+
+    def count_packet(self, packet_type: int, size: int) -> None:
+        """Count one packet that came in, by its type."""
+        self.count_packets(1)
+        if packet_type != PUBLISH:
+            self.context.counters.count_answer_received(packet_type, size)
+
     def write_packets(self, data: bytes, count: int) -> None:
         """Add `count` whole packets to the output of this turn, which is sent in one write."""
         self.out.append(data)
         self.out_size += len(data)
         self.packets_sent += count
+        self.context.counters.packets_sent += count
         if not self.dirty:
             self.dirty = True
             self.context.dirty.append(self)
+
+    def write_answer(self, data: bytes) -> None:
+        """Write one packet that is no PUBLISH. An empty one is a packet that the client does not take."""
+        if data:
+            self.context.counters.count_answer_sent(data[0] >> 4, len(data))
+            self.write_packets(data, 1)
+
+    def write_answers(self, answers: list[bytes]) -> None:
+        """Write packets that are no PUBLISH."""
+        counters = self.context.counters
+        for answer in answers:
+            counters.count_answer_sent(answer[0] >> 4, len(answer))
+        self.write_packets(b"".join(answers), len(answers))
 
     def call_again(self) -> None:
         """Have the shell take output once more, even if there is none yet."""

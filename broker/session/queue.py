@@ -46,23 +46,24 @@ class MessageQueue:
         """Whether the messages take no more than a quarter of each bound."""
         return self.count == 0 or (self.count * 4 <= count_max and self.bytes * 4 <= bytes_max)
 
-    def put(self, outgoing: Outgoing, count_max: int, bytes_max: int, now: float) -> list[str] | None:
+    def put(self, outgoing: Outgoing, count_max: int, bytes_max: int, now: float) -> list[tuple[str, int]] | None:
         """Queue a message. Older ones are dropped until it fits in the bounds; it is dropped itself when it never fits.
 
-        Returns one reason for each dropped message, None when there is none."""
+        Returns (reason, QoS) of each dropped message, None when there is none."""
         assert outgoing.message is not None
         size = message_bytes(outgoing.message)
         if size > bytes_max:
-            return [DROP_QUEUE_BYTES]
-        dropped: list[str] | None = None
+            return [(DROP_QUEUE_BYTES, outgoing.qos)]
+        dropped: list[tuple[str, int]] | None = None
         while self.count and (self.count >= count_max or self.bytes + size > bytes_max):
-            reason = self._drop(DROP_QUEUE_FULL if self.count >= count_max else DROP_QUEUE_BYTES, now)
+            found = self._drop(DROP_QUEUE_FULL if self.count >= count_max else DROP_QUEUE_BYTES, now)
             if dropped is None:
-                dropped = [reason]
+                dropped = [found]
             else:
-                dropped.append(reason)
+                dropped.append(found)
         if count_max <= 0:
-            return [*dropped, DROP_QUEUE_FULL] if dropped is not None else [DROP_QUEUE_FULL]
+            own = (DROP_QUEUE_FULL, outgoing.qos)
+            return [*dropped, own] if dropped is not None else [own]
         self.append(outgoing)
         return dropped
 
@@ -114,18 +115,20 @@ class MessageQueue:
         self._qos0 = None
         self._qos1_2 = None
 
-    def _drop(self, reason: str, now: float) -> str:
-        """Drop an expired message among the oldest, else the oldest of QoS 0, else the oldest."""
+    def _drop(self, reason: str, now: float) -> tuple[str, int]:
+        """Drop an expired message among the oldest, else the oldest of QoS 0, else the oldest. Returns its reason and QoS."""
         for lane in (self._qos0, self._qos1_2):
             if lane:
                 for index in range(min(len(lane), EXPIRED_LOOK_MAX)):
                     if lane[index].expires_at <= now:
+                        qos = lane[index].qos
                         self._remove(lane, index)
-                        return DROP_EXPIRED
+                        return DROP_EXPIRED, qos
         lane = self._qos0 or self._qos1_2
-        if lane:
-            self._remove(lane, 0)
-        return reason
+        assert lane
+        qos = lane[0].qos
+        self._remove(lane, 0)
+        return reason, qos
 
     def _remove(self, lane: deque[Outgoing], index: int) -> None:
         message = lane[index].message

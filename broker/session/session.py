@@ -103,6 +103,7 @@ class Session(Subscriber):
 
     def restore(self, queued: list[Outgoing], inflight: list[Outgoing], next_packet_id: int) -> None:
         """Add messages of an earlier process, without a look at the bounds of the queue."""
+        self.context.counters.copies += len(queued) + len(inflight)
         if queued:
             queue = self._made_queue()
             for outgoing in queued:
@@ -171,6 +172,7 @@ class Session(Subscriber):
         now: float,
     ) -> None:
         """Send one message now, or queue it behind the messages that wait [MQTT-4.6.0-6]."""
+        self.context.counters.copies += 1
         connection = self._open_connection()
         if connection is not None:
             if qos == 0:
@@ -189,7 +191,9 @@ class Session(Subscriber):
             alias = 0 if aliases is None else aliases.find(run.topic)
             if aliases is None or alias:
                 connection.write_packets(run.aliased(alias) if alias else run.encoded(connection.version), run.count)
-                self.context.counters.qos0_sent += run.count
+                counters = self.context.counters
+                counters.copies += run.count
+                counters.qos0_sent += run.count
                 return
         self.context.slices.steps += run.count  # the queue takes messages one by one
         for message in run.messages():
@@ -219,9 +223,12 @@ class Session(Subscriber):
                 else:
                     self.backlog = None
                 return
+            counters = self.context.counters
             if message.qos == 0 or portion.qos == 0:
+                counters.copies += 1
                 self._send_qos0(connection, message, True, portion.identifiers, now)
             elif inflight.has_room(self.inflight_max):
+                counters.copies += 1
                 qos = min(portion.qos, message.qos)
                 self._send(connection, inflight, Outgoing(message, qos, True, portion.identifiers), now)
             else:
@@ -234,7 +241,7 @@ class Session(Subscriber):
     ) -> None:
         data = encode_to(connection, message, 0, retain, False, 0, identifiers, now)
         if not data:
-            self._drop(DROP_PACKET_TOO_LARGE)
+            self._drop(DROP_PACKET_TOO_LARGE, 0)
             return
         connection.write_packets(data, 1)
         self.context.counters.qos0_sent += 1
@@ -248,7 +255,7 @@ class Session(Subscriber):
             connection, message, outgoing.qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
         )
         if not data:
-            self._drop(DROP_PACKET_TOO_LARGE)
+            self._drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
             return
         inflight.add(outgoing, packet_id, now)
         connection.write_packets(data, 1)
@@ -264,10 +271,10 @@ class Session(Subscriber):
         now: float,
     ) -> None:
         if self.ended:
-            self._drop(DROP_SESSION_ENDED)
+            self._drop(DROP_SESSION_ENDED, qos)
             return
         if self.connection is None and qos == 0 and not self.context.settings.queue_qos0_messages:
-            self._drop(DROP_QOS0_OFFLINE)
+            self._drop(DROP_QOS0_OFFLINE, 0)
             return
         settings = self.context.settings
         expires_at = message.expires_at
@@ -277,15 +284,16 @@ class Session(Subscriber):
         queue = self._made_queue()
         inflight = self.inflight
         if queue.count >= room and inflight is not None and settings.inflight_expiry > 0:
-            if inflight.give_up_one(now - settings.inflight_expiry):
-                self._drop(DROP_INFLIGHT_EXPIRED)
+            given_up = inflight.give_up_one(now - settings.inflight_expiry)
+            if given_up is not None:
+                self._drop(DROP_INFLIGHT_EXPIRED, given_up.qos)
                 room += 1
         dropped = queue.put(
             Outgoing(message, qos, retain, identifiers, expires_at), room, settings.max_queued_bytes, now
         )
         if dropped is not None:
-            for reason in dropped:
-                self._drop(reason)
+            for reason, dropped_qos in dropped:
+                self._drop(reason, dropped_qos)
         if (
             publisher is not None
             and self.connection is not None
@@ -293,9 +301,9 @@ class Session(Subscriber):
         ):
             self._hold_publisher(publisher, now)
 
-    def _drop(self, reason: str) -> None:
+    def _drop(self, reason: str, qos: int) -> None:
         self.messages_dropped += 1
-        self.context.counters.drop_for_client(reason, 1, self.client_id)
+        self.context.counters.drop_for_client(reason, 1, qos, self.client_id)
 
     def pump(self, now: float) -> None:
         """Send what waits, as far as the connection and the in-flight window take it. Called after acknowledgements and
@@ -321,7 +329,7 @@ class Session(Subscriber):
             message = outgoing.message
             assert message is not None
             if outgoing.expires_at <= now:
-                self._drop(DROP_EXPIRED)
+                self._drop(DROP_EXPIRED, outgoing.qos)
             elif outgoing.qos == 0:
                 self._send_qos0(connection, message, outgoing.retain, outgoing.identifiers, now)
             elif inflight.has_room(self.inflight_max):
@@ -338,14 +346,14 @@ class Session(Subscriber):
         """Send PUBLISH with DUP, or PUBREL, with its first packet identifier after a reconnect [MQTT-4.4.0-1]."""
         message = outgoing.message
         if outgoing.state == AWAIT_PUBCOMP or message is None:
-            connection.write_packets(encode_pubrel(outgoing.packet_id, 0, connection.version), 1)
+            connection.write_answer(encode_pubrel(outgoing.packet_id, 0, connection.version))
             return
         outgoing.sent_at = now
         data = encode_to(
             connection, message, outgoing.qos, outgoing.retain, True, outgoing.packet_id, outgoing.identifiers, now
         )
         if not data:
-            self._drop(DROP_PACKET_TOO_LARGE)
+            self._drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
             inflight.discard(outgoing.packet_id)
             return
         connection.write_packets(data, 1)
@@ -355,15 +363,22 @@ class Session(Subscriber):
 
     def acknowledge(self, packet_id: int) -> bool:
         """Handle PUBACK."""
-        return self.inflight is not None and self.inflight.acknowledge(packet_id)
+        return self._is_acknowledged(self.inflight is not None and self.inflight.acknowledge(packet_id))
 
     def received(self, packet_id: int, failed: bool) -> bool:
         """Handle PUBREC; `failed` with a reason code of 0x80 or more."""
-        return self.inflight is not None and self.inflight.received(packet_id, failed)
+        known = self.inflight is not None and self.inflight.received(packet_id, failed)
+        return self._is_acknowledged(known) if failed else known
 
     def completed(self, packet_id: int) -> bool:
         """Handle PUBCOMP."""
-        return self.inflight is not None and self.inflight.completed(packet_id)
+        return self._is_acknowledged(self.inflight is not None and self.inflight.completed(packet_id))
+
+    def _is_acknowledged(self, known: bool) -> bool:
+        """Count the end of an exchange with the client, if there was one."""
+        if known:
+            self.context.counters.acknowledged += 1
+        return known
 
     # --- publishers that are too fast for this session ---
 
@@ -448,12 +463,16 @@ class Session(Subscriber):
         self.context.timers.schedule(self)
 
     def end(self) -> None:
-        """Discard the session state. Queued messages are dropped and counted."""
+        """Discard the session state. Messages that are queued or in flight are dropped and counted."""
         self.ended = True
-        queued = self.queue_length()
-        if queued:
-            self.context.counters.drop_for_client(DROP_SESSION_ENDED, queued, self.client_id)
-            self.messages_dropped += queued
+        for outgoing in self.queued():
+            self._drop(DROP_SESSION_ENDED, outgoing.qos)
+        if self.inflight is not None:
+            for outgoing in self.inflight.messages():
+                if outgoing.message is None:  # the client has it: only the end of the exchange is missing
+                    self.context.counters.acknowledged += 1
+                else:
+                    self._drop(DROP_SESSION_ENDED, outgoing.qos)
         self.queue = None
         self.backlog = None
         self.inflight = None

@@ -31,7 +31,7 @@ from broker.codec.packets import (
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
-from broker.counters import DROP_REASONS
+from broker.counters import COPY_DROP_REASONS, DROP_REASONS
 from broker.message import message_bytes
 from broker.routing.router import ROUTES_MAX
 from broker.routing.subscription import FilterEntry
@@ -136,6 +136,16 @@ class World:
         assert len(broker.router.routes) <= ROUTES_MAX
         for route in broker.router.routes.values():
             assert all(not receiver.session.ended for receiver in route.receivers)
+        self.check_copies()
+
+    def check_copies(self) -> None:
+        """Each copy of a message for a client is in one place."""
+        counters = self.broker.counters
+        sessions = self.broker.sessions.values()
+        waiting = sum(session.queue_length() + session.inflight_length() for session in sessions)
+        dropped = sum(counters.messages_dropped[reason] for reason in COPY_DROP_REASONS)
+        ended = counters.qos0_sent + counters.acknowledged + counters.handed_over
+        assert counters.copies == ended + dropped + waiting
 
     def drops(self) -> dict[str, int]:
         """Counters of drops by reason, without zeros."""

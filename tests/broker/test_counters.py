@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.codec.packets import CONNACK, CONNECT, PUBACK, PUBLISH, SUBACK, SUBSCRIBE
 from broker.counters import DROP_QUEUE_FULL, DROP_RETAINED_FULL, LOSERS_MAX, Counters, Losers
 
 
@@ -37,7 +39,28 @@ def test_a_name_with_a_large_part_is_found_among_any_others(others: list[tuple[i
 
 def test_a_drop_counts_for_its_reason_and_its_loser() -> None:
     counters = Counters()
-    counters.drop_for_client(DROP_QUEUE_FULL, 2, "c")
-    counters.drop_of_topic(DROP_RETAINED_FULL, 1, b"a/b")
+    counters.drop_for_client(DROP_QUEUE_FULL, 2, 1, "c")
+    counters.drop_of_topic(DROP_RETAINED_FULL, 1, 0, b"a/b")
     assert (counters.messages_dropped[DROP_QUEUE_FULL], counters.messages_dropped[DROP_RETAINED_FULL]) == (2, 1)
+    assert (counters.drops[DROP_QUEUE_FULL], counters.drops[DROP_RETAINED_FULL]) == ([0, 2, 0], [1, 0, 0])
     assert (counters.clients_that_lost.take(3), counters.topics_that_lost.take(3)) == ({"c": 2}, {"a/b": 1})
+
+
+def test_packets_are_counted_by_type_and_size(make_world: Any) -> None:
+    world = make_world()
+    client = world.connect("c")
+    client.subscribe(b"t")
+    client.publish(b"t", b"x", qos=1)
+    client.publish(b"other", b"x")
+    counters = world.broker.counters
+    received = counters.answers_received
+    assert (received[CONNECT], received[SUBSCRIBE], received[PUBLISH], received[PUBACK]) == (1, 1, 0, 1)
+    sent = counters.answers_sent
+    assert (sent[CONNACK], sent[SUBACK], sent[PUBLISH], sent[PUBACK]) == (1, 1, 0, 1)
+    assert (counters.packets_received, counters.packets_sent) == (sum(received) + 2, sum(sent) + 1)
+    assert (counters.bytes_received, counters.bytes_sent) == (
+        client.connection.received_bytes,
+        client.connection.sent_bytes,
+    )
+    assert counters.answer_bytes_received[PUBACK] == 4
+    assert counters.without_receivers == 1

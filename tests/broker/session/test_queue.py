@@ -46,18 +46,18 @@ def test_messages_of_each_qos_leave_in_the_order_of_arrival() -> None:
 @pytest.mark.parametrize(
     ("words", "left", "reasons"),
     [
-        ("1a 1b", "b n", ["queue_full"]),
-        ("1a 0b", "a n", ["queue_full"]),
-        ("0a 0b", "b n", ["queue_full"]),
-        ("0a 1b!", "a n", ["expired"]),
-        ("0a! 1b!", "b n", ["expired"]),
-        ("1a 0b!", "a n", ["expired"]),
-        ("1a 1b! 0c", "a n", ["expired", "queue_full"]),
-        ("1a 1b 0c 0d! 1e!", "b n", ["expired", "expired", "queue_full", "queue_full"]),
+        ("1a 1b", "b n", [("queue_full", 1)]),
+        ("1a 0b", "a n", [("queue_full", 0)]),
+        ("0a 0b", "b n", [("queue_full", 0)]),
+        ("0a 1b!", "a n", [("expired", 1)]),
+        ("0a! 1b!", "b n", [("expired", 0)]),
+        ("1a 0b!", "a n", [("expired", 0)]),
+        ("1a 2b! 0c", "a n", [("expired", 2), ("queue_full", 0)]),
+        ("1a 1b 0c 0d! 1e!", "b n", [("expired", 0), ("expired", 1), ("queue_full", 0), ("queue_full", 1)]),
     ],
 )
 def test_a_full_queue_drops_expired_messages_then_qos_0_then_the_oldest(
-    words: str, left: str, reasons: list[str]
+    words: str, left: str, reasons: list[tuple[str, int]]
 ) -> None:
     queue = filled(words)
     assert queue.put(outgoing(b"n"), 2, PLENTY, 2.0) == reasons
@@ -68,24 +68,24 @@ def test_bytes_are_bounded_by_the_same_rule() -> None:
     one = ENTRY_BYTES + 2
     queue = filled("1a 0b 1c 1d")
     assert queue.bytes == 4 * one
-    assert queue.put(outgoing(b"n"), 100, 4 * one, 0.0) == ["queue_bytes"]
+    assert queue.put(outgoing(b"n"), 100, 4 * one, 0.0) == [("queue_bytes", 0)]
     assert payloads(queue) == [b"a", b"c", b"d", b"n"]
-    assert queue.put(outgoing(bytes(one + 1)), 100, 4 * one, 0.0) == ["queue_bytes"] * 2
+    assert queue.put(outgoing(bytes(one + 1)), 100, 4 * one, 0.0) == [("queue_bytes", 1)] * 2
     assert payloads(queue)[:2] == [b"d", b"n"]
 
 
 def test_a_message_above_the_bound_costs_no_other() -> None:
     queue = filled("1a")
-    assert queue.put(outgoing(bytes(1000)), 100, 1000, 0.0) == ["queue_bytes"]
+    assert queue.put(outgoing(bytes(1000)), 100, 1000, 0.0) == [("queue_bytes", 1)]
     assert payloads(queue) == [b"a"]
 
 
 @pytest.mark.parametrize("room", [0, -3])
 def test_a_bound_that_in_flight_messages_take_leaves_no_room(room: int) -> None:
     """In-flight messages take the whole bound, which new settings can lower below their number."""
-    assert filled("").put(outgoing(b"n"), room, PLENTY, 0.0) == ["queue_full"]
+    assert filled("").put(outgoing(b"n"), room, PLENTY, 0.0) == [("queue_full", 1)]
     queue = filled("1a 0b")
-    assert queue.put(outgoing(b"n"), room, PLENTY, 0.0) == ["queue_full"] * 3
+    assert queue.put(outgoing(b"n"), room, PLENTY, 0.0) == [("queue_full", qos) for qos in (0, 1, 1)]
     assert queue.count == 0
 
 
@@ -135,8 +135,8 @@ def test_any_sequence_of_calls(seed: int) -> None:
             while len(expected) >= count_max:
                 by_qos = sorted(expected, key=lambda entry: entry.qos > 0)
                 expired = next((entry for entry in by_qos if entry.expires_at <= now), None)
-                wanted.append("queue_full" if expired is None else "expired")
                 victim = expired or (by_qos[0] if by_qos[0].qos == 0 else expected[0])
+                wanted.append(("queue_full" if expired is None else "expired", victim.qos))
                 expected.remove(victim)
             expected.append(new)
             assert reasons == wanted
@@ -160,7 +160,7 @@ def lines_of_a_put(length: int) -> int:
 def test_the_search_for_an_expired_message_is_bounded() -> None:
     for ahead, reason in ((EXPIRED_LOOK_MAX - 1, "expired"), (EXPIRED_LOOK_MAX, "queue_full")):
         queue = filled("1a " * ahead + "1b! 1c")
-        assert queue.put(outgoing(b"n"), queue.count, PLENTY, 2.0) == [reason]
+        assert queue.put(outgoing(b"n"), queue.count, PLENTY, 2.0) == [(reason, 1)]
 
 
 @pytest.mark.interpreted
