@@ -176,6 +176,7 @@ class Broker(Context):
             session = None
         present = False
         if session is not None and clean_start:
+            self.counters.sessions_replaced += 1
             self.end_session(session, now)
             session = None
         if session is None:
@@ -198,6 +199,7 @@ class Broker(Context):
         session.username = connection.username
         session.expiry_interval = expiry_interval
         session.attach(connection, now)
+        self.counters.clients_connected += 1
         if self.observer is not None:
             self.observer.client_connected(
                 client_id, connection.remote_addr, connection.version, connection.username, connection.keep_alive
@@ -220,6 +222,7 @@ class Broker(Context):
                 if observer is not None:
                     observer.client_refused(connection.client_id, connection.remote_addr, text)
             return
+        self.counters.clients_disconnected += 1
         if observer is not None:
             observer.client_disconnected(connection.client_id, connection.remote_addr, text)
         will = connection.will
@@ -401,6 +404,7 @@ class Broker(Context):
         session.subscriptions[full] = subscription
         session.subscriptions_total += 1
         self.counters.subscriptions_total += 1
+        self.counters.subscriptions += 1
         topic_filter = subscription.topic_filter
         first = add_subscription(self.router.tree, subscription)
         self._forget(topic_filter, has_wildcard(topic_filter))
@@ -436,6 +440,7 @@ class Broker(Context):
         subscription = session.subscriptions.pop(full, None)
         if subscription is None:
             return NO_SUBSCRIPTION_EXISTED
+        self.counters.subscriptions -= 1
         self.slices.steps += SUBSCRIPTION_STEPS
         if session.backlog is not None:
             session.backlog.remove(full)

@@ -111,10 +111,13 @@ class Counters:
         self.connections_closed = 0
         self.connections_refused = 0
         self.protocol_errors = 0
+        self.clients_connected = 0
+        self.clients_disconnected = 0
         self.sessions_created = 0
         self.sessions_resumed = 0
         self.sessions_expired = 0
         self.sessions_taken_over = 0
+        self.sessions_replaced = 0  # ended because their client asked for a new session
         self.sessions_terminated = 0
         self._acked_received = [0, 0, 0]  # by QoS; [0] stays 0
         self._acked_sent = [0, 0, 0]
@@ -125,6 +128,7 @@ class Counters:
         self.publishers_held = 0
         self.routes_forgotten = 0
         self.subscriptions_total = 0
+        self.subscriptions = 0  # now
         self.subscriptions_refused = 0
 
     @property

@@ -8,6 +8,7 @@ stop (all, in reverse).
 from __future__ import annotations
 
 from broker.config.installed import PluginFault, installed_plugins, load
+from broker.metrics.metric import Metric
 from broker.server.host import Host
 from broker.server.start_error import StartError
 
@@ -38,6 +39,14 @@ class Plugin:
     def lost_messages(self) -> dict[str, int]:
         """Totals of messages that the plugin dropped, by reason: for the log."""
         return {}
+
+    def metrics(self) -> list[Metric]:
+        """Metrics of the plugin. No metric may take time for each client or message."""
+        return []
+
+    def not_ready(self) -> list[str]:
+        """Why clients should be sent to other nodes, as sentences without a full stop; none when the plugin is ready."""
+        return []
 
     def refused_input(self) -> dict[str, int]:
         """Totals of input that was refused, by reason: for the log."""

@@ -12,6 +12,7 @@ import ipaddress
 import json
 import logging
 import socket
+from collections.abc import Mapping
 from typing import Any, Final
 
 import grpc
@@ -19,8 +20,9 @@ from aiohttp import hdrs, web
 
 from broker.api.browser_guard import BrowserGuard
 from broker.api.docs_page import OPENAPI_PATH, docs_response
-from broker.api.errors import ApiError, invalid_argument
+from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.gateway import REQUEST_BYTES_MAX, Gateway, MethodNotAllowed
+from broker.api.pages import PageMaker
 from broker.api.socket_files import check_socket_path, remove_socket_files
 from broker.api.transcoding import one_line
 from broker.config.addresses import Address
@@ -55,13 +57,15 @@ class BadRequests(logging.Handler):
 
 
 class HttpServer:
-    """All `api.http` listeners of a node. `addresses` are known after `open`, with real ports."""
+    """Listeners that serve the calls of a gateway (None: no calls) and pages by their path. `addresses` are known after
+    `open`, with real ports."""
 
-    def __init__(self, gateway: Gateway, log: Any) -> None:
+    def __init__(self, gateway: Gateway | None, pages: Mapping[str, PageMaker], log: Any) -> None:
         self.addresses: list[str] = []
         self.connections_dropped = 0
         self.web_pages_refused = 0
         self._gateway = gateway
+        self._pages = pages
         self._log = log
         self._socket_paths: list[str] = []
         self._listening: list[asyncio.Server] = []
@@ -152,17 +156,24 @@ class HttpServer:
         if refusal:
             self.web_pages_refused += 1
             raise ApiError(grpc.StatusCode.PERMISSION_DENIED, refusal)
+        gateway = self._gateway
+        make_page = self._pages.get(request.path)
+        if make_page is not None:
+            return page_response(request.method, make_page)
+        if gateway is None:
+            paths = ", ".join(self._pages)
+            raise not_found(f"there is no {request.rel_url.raw_path}; this address has {paths}")
         if request.method == hdrs.METH_GET:
             if request.path == OPENAPI_PATH:
-                return json_response(self._gateway.openapi())
-            page = await docs_response(request.path)
-            if page is not None:
-                return page
-        route, path_fields = self._gateway.find(request.method, request.rel_url.raw_path)
+                return json_response(gateway.openapi())
+            docs_page = await docs_response(request.path)
+            if docs_page is not None:
+                return docs_page
+        route, path_fields = gateway.find(request.method, request.rel_url.raw_path)
         body = await self._read_body(request)
         self._calling.add(request.protocol)
         try:
-            return json_response(await self._gateway.call(route, path_fields, list(request.query.items()), body))
+            return json_response(await gateway.call(route, path_fields, list(request.query.items()), body))
         finally:
             self._calling.discard(request.protocol)
 
@@ -230,6 +241,15 @@ def is_loopback(sock: socket.socket) -> bool:
 
 def bound_address(address: Address, port: int) -> Address:
     return address if address.is_unix else Address("tcp", address.host, port)
+
+
+def page_response(method: str, make_page: PageMaker) -> web.Response:
+    """A page for GET or HEAD. Raises ApiError for another method."""
+    if method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+        raise MethodNotAllowed(f"{method} is not possible here, only GET and HEAD", [hdrs.METH_GET, hdrs.METH_HEAD])
+    page = make_page()
+    headers = {hdrs.CONTENT_TYPE: page.content_type, hdrs.CACHE_CONTROL: "no-store"}
+    return web.Response(body=page.body, status=page.status, headers=headers)
 
 
 def json_response(text: str, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

@@ -1,6 +1,6 @@
 """The API of one node: the same services over gRPC (`api.grpc`) and over REST (`api.http`).
 
-api = ApiServer(settings.api, log)
+api = ApiServer(settings.api, pages, log)
 api.register(admin_pb2.DESCRIPTOR.services_by_name["ClientService"], ClientService(server))   # before start
 await api.start()
 ...
@@ -10,7 +10,7 @@ await api.stop()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -20,20 +20,21 @@ from broker.api.grpc_server import GrpcServer
 from broker.api.http_server import HttpServer
 from broker.api.long_calls import LongCalls
 from broker.api.method import ApiMethod, Calls, service_methods
+from broker.api.pages import PageMaker
 from broker.config.settings import ApiListener, ApiSettings
 
 
 class ApiServer:
     """Made inside a running loop. `grpc_addresses` and `http_addresses` are known after start, with real ports."""
 
-    def __init__(self, settings: ApiSettings, log: Any) -> None:
+    def __init__(self, settings: ApiSettings, pages: Mapping[str, PageMaker], log: Any) -> None:
         self.settings = settings
         self.long_calls = LongCalls()
         self.calls = Calls()
         self.gateway = Gateway(self.long_calls, log)
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}
-        self._http = HttpServer(self.gateway, log)
+        self._http = HttpServer(self.gateway, pages, log)
         self._grpc: GrpcServer | None = None
 
     @property

@@ -5,20 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from broker.config.addresses import Address
-from broker.config.setting import AddressText, Choice, Setting, Text
-
-DEFAULT_METRICS_ADDR: Final = Address("tcp", "", 8082)
-
-
-@dataclass(frozen=True, slots=True)
-class PrometheusSettings:
-    """Metrics for Prometheus."""
-
-    path: Annotated[str, Setting("Path of the metrics.", Text("/metrics"))] = "/metrics"
-    listen_address: Annotated[Address, Setting("Address to listen on.", AddressText(":8082", 8082))] = (
-        DEFAULT_METRICS_ADDR
-    )
+from broker.config.setting import Choice, Setting, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +35,4 @@ class MissingPlugin:
 
 MISSING_PLUGINS: Final = {
     "auth": MissingPlugin(AuthSettings, "every client is let in without a password", True),
-    "prometheus": MissingPlugin(PrometheusSettings, "no metrics are served", False),
 }

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from broker.api.pages import Page, PageMaker, alive_page, ready_page
 from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from broker.config.addresses import socket_name_text
 from broker.config.settings import Settings
 from broker.hooks import Members
+from broker.metrics.broker_metrics import broker_metrics
+from broker.metrics.metric import Metric
 from broker.server.logging import get_logger
 from broker.server.turns import Turns
 from broker.session.connection import Connection
@@ -41,6 +45,9 @@ class Host:
     tags       what the plugins tell other nodes about this one; complete when plugins start
     turns      the turns of the loop; a plugin that acts at the end of each adds itself to `turns.ends`
     protocols  the connections of clients
+    pages      of the REST API, by path
+    metric_sources  of `metrics`; plugins are among them
+    obstacles  of `not_ready`; plugins are among them
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -53,7 +60,11 @@ class Host:
         self.members = Members("")
         self.tags: dict[str, str] = {}
         self.protocols: set[ClientShell] = set()
+        self.pages: dict[str, PageMaker] = {"/healthz": alive_page, "/readyz": self._ready_page}
+        self.metric_sources: list[Callable[[], list[Metric]]] = [self._broker_metrics]
+        self.obstacles: list[Callable[[], list[str]]] = [self._own_obstacles]
         self.stop_reason = ""
+        self._started = False
         self._wall_offset = time.time() - self.loop.time()
         self._stopping = False
         self._stopped = asyncio.Event()
@@ -72,6 +83,27 @@ class Host:
     def flush_soon(self) -> None:
         """Write the broker's output at the end of this turn. Call it after every change of the broker."""
         self.turns.flush_soon()
+
+    # --- what an operator sees ---
+
+    def metrics(self) -> list[Metric]:
+        """All metrics of the node and its plugins."""
+        return [metric for source in self.metric_sources for metric in source()]
+
+    def not_ready(self) -> list[str]:
+        """Why clients should be sent to other nodes; empty when the node is ready."""
+        return [reason for obstacle in self.obstacles for reason in obstacle()]
+
+    def _broker_metrics(self) -> list[Metric]:
+        return broker_metrics(self.broker)
+
+    def _own_obstacles(self) -> list[str]:
+        if self._stopping:
+            return ["the node is stopping"]
+        return [] if self._started else ["the node is starting"]
+
+    def _ready_page(self) -> Page:
+        return ready_page(self.not_ready())
 
     # --- connections ---
 

@@ -30,7 +30,6 @@ class Server(Host):
         self.listeners = Listeners(self)
         self.plugins: list[Plugin] = []
         self._counter_logs: CounterLogs | None = None
-        self._started = False
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an exception that nothing caught."""
@@ -44,12 +43,14 @@ class Server(Host):
         if settings.api.grpc or settings.api.http:
             from broker.api.server import ApiServer
 
-            self.api = ApiServer(settings.api, get_logger("api"))
+            self.api = ApiServer(settings.api, self.pages, get_logger("api"))
         for name in settings.plugin_order:
             plugin_class = load_plugin(name)
             if plugin_class is not None:  # the loader has warned of a missing one
                 self.plugins.append(plugin_class(self))
         for plugin in self.plugins:
+            self.metric_sources.append(plugin.metrics)
+            self.obstacles.append(plugin.not_ready)
             await plugin.prepare()
         if self.api is not None:
             await self.api.start()

@@ -33,6 +33,7 @@ from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.counters import COPY_DROP_REASONS, DROP_REASONS
 from broker.message import message_bytes
+from broker.metrics.broker_metrics import waiting_copies
 from broker.routing.router import ROUTES_MAX
 from broker.routing.subscription import FilterEntry
 from broker.session.connection import Connection
@@ -146,6 +147,11 @@ class World:
         dropped = sum(counters.messages_dropped[reason] for reason in COPY_DROP_REASONS)
         ended = counters.qos0_sent + counters.acknowledged + counters.handed_over
         assert counters.copies == ended + dropped + waiting
+        assert waiting_copies(counters) == waiting
+        assert counters.subscriptions == sum(len(session.subscriptions) for session in sessions)
+        assert counters.clients_connected - counters.clients_disconnected == sum(
+            session.connection is not None for session in sessions
+        )
 
     def drops(self) -> dict[str, int]:
         """Counters of drops by reason, without zeros."""

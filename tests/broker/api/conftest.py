@@ -25,7 +25,7 @@ class Node:
         self.broker = world.broker
         self.settings = settings
         self.flushes = 0
-        self.api = ApiServer(settings.api, get_logger("api"))
+        self.api = ApiServer(settings.api, {}, get_logger("api"))
 
     def now(self) -> float:
         return float(self.world.now)
@@ -73,7 +73,7 @@ async def make_api() -> AsyncIterator[Callable[..., tuple[ApiServer, Service]]]:
     ) -> tuple[ApiServer, Service]:
         settings = api_settings(grpc_addresses, http_addresses)
         settings = replace(settings, http=tuple(replace(one, allowed_hosts=allowed_hosts) for one in settings.http))
-        api = ApiServer(settings, get_logger("api"))
+        api = ApiServer(settings, {}, get_logger("api"))
         service = Service()
         api.register(PUBLISH, service)
         made.append(api)

@@ -89,7 +89,7 @@ async def test_a_listener_with_tls_is_not_opened_in_plain_text() -> None:
         grpc=(replace(settings.grpc[0], tls=tls),),
         http=(replace(settings.http[0], tls=tls), settings.http[0]),
     )
-    api = ApiServer(settings, get_logger("api"))
+    api = ApiServer(settings, {}, get_logger("api"))
     await api.start()
     assert (api.grpc_addresses, len(api.http_addresses)) == ([], 1)
     await api.stop()

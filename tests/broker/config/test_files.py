@@ -139,9 +139,7 @@ def test_the_default_file_of_the_go_broker_loads_with_warnings_only() -> None:
         "listeners[1].websocket",
         "persistence.redis",
         "plugins.auth",
-        "plugins.prometheus",
         "plugins.federation.rejoin_after_leave",
-        "plugin_order[0]",
     }
     assert result.settings is not None
     assert result.settings.mqtt == Settings().mqtt

@@ -284,9 +284,8 @@ TLS = "listeners: [{address: ':1883'}, {address: ':8883', tls: {cert: a, key: b}
             'persistence.type: "redis" is not supported yet: everything is kept in memory',
         ),
         ("persistence: {redis: {database: 3}}\n", "persistence.redis: not supported yet"),
-        ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus: not supported yet: no metrics are served"),
+        ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus: plugin_order does not name prometheus"),
         ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth: not supported yet: every client is let in"),
-        ("plugin_order: [prometheus]\n", 'plugin_order[0]: "prometheus" is not supported yet: no metrics are served'),
         ("config_dir: /etc/gmqtt\n", "config_dir: this key has no effect, here as in the Go broker"),
         ("mqtt: {max_awaiting_rel: 100}\n", "mqtt.max_awaiting_rel: this key has no effect"),
         ("plugins: {admin: {http: {enable: true}}}\n", "plugins.admin: this key has no effect"),
@@ -304,7 +303,6 @@ def test_missing_features_are_accepted_with_a_warning(text: str, warning: str) -
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("plugins.prometheus", "plugins: {prometheus: {path: /metrics, listen_address: ':8082'}}\n"),
         ("persistence.redis", "persistence: {type: memory, redis: {addr: '127.0.0.1:6379', idle_timeout: 240s}}\n"),
         (
             "plugins.federation.rejoin_after_leave",

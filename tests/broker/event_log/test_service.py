@@ -49,7 +49,7 @@ async def service(log: EventLog) -> EventLogService:
 
 @pytest.fixture
 async def api(service: EventLogService) -> AsyncIterator[ApiServer]:
-    api = ApiServer(api_settings(["127.0.0.1:0"], ["127.0.0.1:0"]), get_logger("api"))
+    api = ApiServer(api_settings(["127.0.0.1:0"], ["127.0.0.1:0"]), {}, get_logger("api"))
     api.register(pb.DESCRIPTOR.services_by_name["EventLog"], service)
     await api.start()
     yield api

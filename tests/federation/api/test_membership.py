@@ -68,7 +68,7 @@ def control() -> Control:
 @pytest.fixture
 async def api(control: Control) -> AsyncIterator[ApiServer]:
     listeners = (ApiListener(parse_address("127.0.0.1:0")),)
-    api = ApiServer(ApiSettings(grpc=listeners, http=listeners), get_logger("api"))
+    api = ApiServer(ApiSettings(grpc=listeners, http=listeners), {}, get_logger("api"))
     api.register(pb.DESCRIPTOR.services_by_name["Membership"], MembershipService(control))
     await api.start()
     yield api

@@ -1,0 +1,71 @@
+"""The plugin `prometheus`: the metrics of the node over HTTP."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.api.http_server import HttpServer
+from broker.api.pages import HEALTH_PATHS, Page
+from broker.config.addresses import parse_address
+from broker.config.settings import ApiListener
+from broker.metrics.exposition import CONTENT_TYPE, Exposition
+from broker.metrics.loop_lag import LoopLag
+from broker.metrics.metric import Metric, gauge
+from broker.metrics.settings import PrometheusSettings
+from broker.plugins import Plugin
+from broker.server.host import Host
+from broker.server.logging import get_logger
+from broker.server.start_error import StartError
+
+KEY: Final = "plugins.prometheus"
+
+
+class PrometheusPlugin(Plugin):
+    """Serves the metrics at `listen_address` and `path`, and at /metrics of the REST API."""
+
+    def __init__(self, server: Host) -> None:
+        super().__init__(server)
+        self.settings: PrometheusSettings = server.settings.plugins.prometheus
+        self._log = get_logger("prometheus")
+        self._lag = LoopLag(server.loop)
+        self._exposition = Exposition(server.metrics)
+        self._http: HttpServer | None = None
+
+    async def prepare(self) -> None:
+        settings = self.settings
+        if not settings.path.startswith("/"):
+            raise StartError(f'{KEY}.path: "{settings.path}" does not begin with a slash; /metrics is the usual one')
+        if settings.path in HEALTH_PATHS:
+            raise StartError(f"{KEY}.path: {settings.path} is the path of a health check; /metrics is the usual one")
+        self.server.pages["/metrics"] = self._page
+
+    async def start(self) -> None:
+        pages = {path: self.server.pages[path] for path in HEALTH_PATHS}
+        pages[self.settings.path] = self._page
+        self._http = HttpServer(None, pages, self._log)
+        await self._http.open(f"{KEY}.listen_address", ApiListener(self.settings.listen_address))
+        self._lag.start()
+        self._log.info("metrics started", http=self._http.addresses, path=self.settings.path)
+
+    @property
+    def addresses(self) -> list[str]:
+        """HOST:PORT of the metrics, with the port that the kernel chose for port 0."""
+        return [] if self._http is None else [parse_address(text).host_port for text in self._http.addresses]
+
+    async def stop(self) -> None:
+        self._lag.stop()
+        if self._http is not None:
+            await self._http.close()
+
+    def metrics(self) -> list[Metric]:
+        return [
+            gauge("gmqtt_loop_lag_seconds", "Lateness of the event loop in the last second.", self._lag.last),
+            gauge(
+                "gmqtt_loop_lag_longest_seconds",
+                "Longest lateness of the event loop in the last 30 to 60 seconds.",
+                self._lag.longest,
+            ),
+        ]
+
+    def _page(self) -> Page:
+        return Page(200, CONTENT_TYPE, self._exposition.text())

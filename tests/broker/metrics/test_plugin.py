@@ -1,0 +1,119 @@
+"""Metrics and health checks over HTTP, of a node that runs in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.config.addresses import Address, parse_address
+from broker.config.loader import load
+from broker.config.settings import Settings
+from broker.metrics.settings import PrometheusSettings
+from broker.server.lifecycle import Server
+from broker.server.start_error import StartError
+
+TEXT = """
+listeners: [{{address: "127.0.0.1:0"}}]
+api: {{http: [{{address: "tcp://127.0.0.1:0"}}]}}
+plugin_order: [prometheus]
+plugins: {{prometheus: {{listen_address: "127.0.0.1:0", path: {path}}}}}
+"""
+
+
+def settings_with(tmp_path: Path, path: str) -> Settings:
+    file = tmp_path / "node.yml"
+    file.write_text(TEXT.format(path=path))
+    found = load(file).settings
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    server = Server(settings_with(tmp_path, "/numbers"))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def fetched(address: str, path: str, method: str = "GET") -> tuple[int, str, str]:
+    """(status, content type, body)"""
+    async with aiohttp.ClientSession() as session, session.request(method, f"http://{address}{path}") as answer:
+        return answer.status, answer.headers["Content-Type"], await answer.text()
+
+
+def metrics_address(server: Server) -> str:
+    (plugin,) = server.plugins
+    return plugin.addresses[0]  # type: ignore[attr-defined,no-any-return]
+
+
+async def test_the_library_of_prometheus_reads_the_text(server: Server) -> None:
+    status, content_type, text = await fetched(metrics_address(server), "/numbers")
+    assert status == 200
+    assert content_type.startswith("text/plain; version=")
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    assert found["gmqtt_sessions_active_current"].samples[0].value == 0
+    dropped = found["gmqtt_messages_dropped"]
+    assert dropped.type == "counter"
+    assert {"qos": "1", "reason": "queue_full"} in [sample.labels for sample in dropped.samples]
+    assert "gmqtt_loop_lag_seconds" in found
+    assert found["process_open_fds"].samples[0].value > 3
+
+
+async def test_the_rest_api_has_metrics_and_health_checks_too(server: Server) -> None:
+    assert server.api is not None
+    address = parse_address(server.api.http_addresses[0]).host_port
+    assert "gmqtt_sessions_active_current 0.0" in (await fetched(address, "/metrics"))[2]
+    for base in (address, metrics_address(server)):
+        assert await fetched(base, "/healthz") == (200, "text/plain; charset=utf-8", "ok\n")
+        assert await fetched(base, "/readyz") == (200, "application/json", '{"ready": true, "reasons": []}\n')
+        assert (await fetched(base, "/readyz", "HEAD"))[0] == 200
+        assert (await fetched(base, "/readyz", "POST"))[0] == 405
+
+
+async def test_an_obstacle_of_a_plugin_makes_a_node_not_ready(server: Server) -> None:
+    server.obstacles.append(lambda: ["the disk is full"])
+    status, _, text = await fetched(metrics_address(server), "/readyz")
+    assert (status, text) == (503, '{"ready": false, "reasons": ["the disk is full"]}\n')
+
+
+async def test_other_paths_of_the_metrics_address_are_named(server: Server) -> None:
+    status, _, text = await fetched(metrics_address(server), "/v1/clients")
+    assert status == 404
+    assert "this address has /healthz, /readyz, /numbers" in text
+
+
+async def test_a_node_that_starts_or_stops_is_not_ready(tmp_path: Path) -> None:
+    server = Server(settings_with(tmp_path, "/metrics"))
+    assert server.not_ready() == ["the node is starting"]
+    await server.start()
+    assert server.not_ready() == []
+    await server.stop()
+    assert server.not_ready() == ["the node is stopping"]
+
+
+@pytest.mark.parametrize("path", ["metrics", "/readyz"])
+async def test_a_path_that_cannot_be_served_is_refused(tmp_path: Path, path: str) -> None:
+    server = Server(settings_with(tmp_path, path))
+    with pytest.raises(StartError, match=r"plugins\.prometheus\.path: .*/metrics is the usual one"):
+        await server.start()
+    await server.stop()
+
+
+async def test_an_address_in_use_is_named(server: Server, tmp_path: Path) -> None:
+    taken = metrics_address(server)
+    settings = settings_with(tmp_path, "/metrics")
+    second = Server(settings)
+    (plugin,) = [settings.plugins.prometheus]
+    assert isinstance(plugin, PrometheusSettings)
+    host, _, port = taken.rpartition(":")
+    wanted = replace(plugin, listen_address=Address("tcp", host, int(port)))
+    second.settings = replace(settings, plugins=replace(settings.plugins, prometheus=wanted))
+    with pytest.raises(StartError, match=r"plugins\.prometheus\.listen_address"):
+        await second.start()
+    await second.stop()
