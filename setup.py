@@ -25,6 +25,7 @@ from setuptools.command.build_py import build_py
 # One group, so that calls between these modules are C calls. The __init__ modules of packages are not compiled.
 HOT_MODULES = (
     "broker/errors.py",
+    "broker/listener_facts.py",
     "broker/message.py",
     "broker/counters.py",
     "broker/codec/*.py",

@@ -13,6 +13,7 @@ from mypy_extensions import mypyc_attr
 from broker.codec.packets import Connect
 from broker.codec.reason_codes import CONTINUE_AUTHENTICATION, SUCCESS
 from broker.codec.runs import Run
+from broker.listener_facts import ListenerFacts
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.slices import Work
@@ -164,6 +165,8 @@ class AuthenticationRequest(Work):
     username     of CONNECT, "" for none. The decider may set it: an Authentication Method or a certificate names the user
     remote_addr  HOST:PORT of the client
     local_addr   HOST:PORT of the listener
+    listener     on which the client connected
+    certificate_name  common name of the client's certificate, which TLS has verified; "" without one
     method       Authentication Method, one of those of the decider; "" for a client without one
     data         Authentication Data of the client's last packet, b"" for none
     exchange     kept for the decider between two steps, opaque here
@@ -174,12 +177,22 @@ class AuthenticationRequest(Work):
     """
 
     def __init__(
-        self, client_id: str, username: str, remote_addr: str, local_addr: str, method: str, data: bytes
+        self,
+        client_id: str,
+        username: str,
+        remote_addr: str,
+        local_addr: str,
+        listener: ListenerFacts,
+        certificate_name: str,
+        method: str,
+        data: bytes,
     ) -> None:
         self.client_id = client_id
         self.username = username
         self.remote_addr = remote_addr
         self.local_addr = local_addr
+        self.listener = listener
+        self.certificate_name = certificate_name
         self.method = method
         self.data = data
         self.exchange: object = None
@@ -229,9 +242,19 @@ class ConnectRequest(AuthenticationRequest):
     """
 
     def __init__(
-        self, connect: Connect, client_id: str, remote_addr: str, local_addr: str, method: str, data: bytes
+        self,
+        connect: Connect,
+        client_id: str,
+        remote_addr: str,
+        local_addr: str,
+        listener: ListenerFacts,
+        certificate_name: str,
+        method: str,
+        data: bytes,
     ) -> None:
-        super().__init__(client_id, connect.username or "", remote_addr, local_addr, method, data)
+        super().__init__(
+            client_id, connect.username or "", remote_addr, local_addr, listener, certificate_name, method, data
+        )
         self.connect = connect
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.config.addresses import Address, socket_name_text
+from broker.config.addresses import socket_name_text
+from broker.config.settings import ListenerSettings
+from broker.listener_facts import ListenerFacts
 from broker.server.logging import dump_packet
 from broker.server.protocol import ClientProtocol
 from broker.server.start_error import bind_error
@@ -45,24 +48,27 @@ class Listeners:
         """Open every listener that is served. Raises StartError for the first that cannot be opened."""
         for index, listener in enumerate(self._server.settings.listeners):
             if listener.is_served:  # the loader has warned of others
-                await self._open(listener.address, f"listeners[{index}].address")
+                await self._open(listener, f"listeners[{index}].address")
 
-    def make_protocol(self) -> ClientProtocol:
+    def make_protocol(self, listener: ListenerFacts) -> ClientProtocol:
         """The shell of a new connection, with a packet dump when the log settings ask for it."""
         if dump_packet():
             from broker.server.packet_dump import DumpingProtocol
 
-            return DumpingProtocol(self._server)
-        return ClientProtocol(self._server)
+            return DumpingProtocol(self._server, listener)
+        return ClientProtocol(self._server, listener)
 
-    async def _open(self, address: Address, key: str) -> None:
+    async def _open(self, listener: ListenerSettings, key: str) -> None:
         loop = asyncio.get_running_loop()
+        address = listener.address
+        facts = ListenerFacts(str(address), "unix" if address.is_unix else "tcp")
+        make_protocol = partial(self.make_protocol, facts)
         try:
             if address.is_unix:
-                opened = await loop.create_unix_server(self.make_protocol, path=address.path, backlog=BACKLOG)
+                opened = await loop.create_unix_server(make_protocol, path=address.path, backlog=BACKLOG)
             else:
                 opened = await loop.create_server(
-                    self.make_protocol, host=address.host or None, port=address.port, backlog=BACKLOG
+                    make_protocol, host=address.host or None, port=address.port, backlog=BACKLOG
                 )
         except OSError as error:
             raise bind_error(error, str(address), key) from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 from mypy_extensions import mypyc_attr
 
 from broker.config.addresses import socket_name_text
+from broker.listener_facts import ListenerFacts
 from broker.publisher import Publisher
 from broker.server.socket_writer import SocketWriter
 from broker.session.connection import Connection
@@ -23,10 +24,11 @@ LINGER_SECONDS_MAX: Final = 2.0  # from the last byte that is written to the cli
 class ClientProtocol(asyncio.Protocol):
     """Shell of one `Connection`. It has no task, stream or queue, so an idle client takes little memory."""
 
-    __slots__ = ("connection", "linger", "paused", "server", "transport", "turns", "writer")
+    __slots__ = ("connection", "linger", "listener", "paused", "server", "transport", "turns", "writer")
 
-    def __init__(self, server: Host) -> None:
+    def __init__(self, server: Host, listener: ListenerFacts) -> None:
         self.server = server
+        self.listener = listener
         self.turns = server.turns
         self.transport: asyncio.Transport | None = None
         self.writer: SocketWriter | None = None
@@ -41,13 +43,14 @@ class ClientProtocol(asyncio.Protocol):
             self.transport.abort()
             return
         self.transport.set_write_buffer_limits(high=server.settings.mqtt.write_buffer_high)
-        self.connection = Connection(
+        self.connection = connection = Connection(
             server.broker,
             self,
             socket_name_text(transport.get_extra_info("peername")),
             socket_name_text(transport.get_extra_info("sockname")),
             server.now(),
         )
+        connection.listener = self.listener
         self.writer = SocketWriter(self.transport)
 
     def data_received(self, data: bytes) -> None:

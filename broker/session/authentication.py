@@ -27,7 +27,16 @@ class ConnectAnswer(ConnectRequest):
         method: str,
     ) -> None:
         data = props.get_bytes(packet.properties, props.AUTHENTICATION_DATA)
-        super().__init__(packet, client_id, connection.remote_addr, connection.local_addr, method, data or b"")
+        super().__init__(
+            packet,
+            client_id,
+            connection.remote_addr,
+            connection.local_addr,
+            connection.listener,
+            connection.certificate_name,
+            method,
+            data or b"",
+        )
         self._broker = broker
         self._connection = connection
         self._expiry_interval = expiry_interval
@@ -123,6 +132,8 @@ class Reauthentication(AuthenticationRequest):
             session.username,
             connection.remote_addr,
             connection.local_addr,
+            connection.listener,
+            connection.certificate_name,
             connection.authentication_method,
             data,
         )

@@ -10,6 +10,7 @@ from typing import Final
 
 from broker.codec.packets import PUBLISH, Will
 from broker.context import Context
+from broker.listener_facts import NO_LISTENER
 from broker.publisher import Publisher
 from broker.session.aliases import SentAliases
 from broker.slices import Work
@@ -58,6 +59,8 @@ class Output(Publisher):
     output_held      the connection is held because the client does not take the answers to what it sends
     acks_waiting     acknowledgements that wait for a commit (Commits)
     acks_held        the connection is held because of the number of acks_waiting
+    remote_addr      of the client; the one that a PROXY header names, where a listener takes such headers
+    listener, certificate_name  as in AuthenticationRequest; the shell sets them before the first input
     close_text       why the connection ended, "" while it is open
     """
 
@@ -91,6 +94,8 @@ class Output(Publisher):
         self.will: Will | None = None
         self.remote_addr = remote_addr
         self.local_addr = local_addr
+        self.listener = NO_LISTENER
+        self.certificate_name = ""
         self.opened_at = now
         self.close_text = ""
 

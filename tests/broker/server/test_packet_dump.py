@@ -17,6 +17,7 @@ from broker.codec.packets import Connect, Packet, Subscribe, SubscribeFilter
 from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_packet
 from broker.config.settings import LogSettings, Settings
+from broker.listener_facts import ListenerFacts
 from broker.message import Message
 from broker.server.lifecycle import Server
 from broker.server.logging import setup_logging
@@ -69,7 +70,7 @@ class Wire(asyncio.Transport):
 async def test_output_of_later_rounds_is_logged(log: io.StringIO) -> None:
     """Retained messages come in later rounds than the SUBACK."""
     server = Server(Settings())
-    protocol = DumpingProtocol(server)
+    protocol = DumpingProtocol(server, ListenerFacts("127.0.0.1:1883", "tcp"))
     wire = Wire()
     count = 1000
     for number in range(count):

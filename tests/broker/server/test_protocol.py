@@ -14,9 +14,12 @@ from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, SERVER_SHUT
 from broker.codec.writer import encode_packet
 from broker.config.settings import Settings
 from broker.config.settings_mqtt import MqttSettings
+from broker.listener_facts import ListenerFacts
 from broker.server.host import Host
 from broker.server.protocol import ClientProtocol
 from broker.session.connection import Connection
+
+LISTENER = ListenerFacts("127.0.0.1:1883", "tcp")
 
 
 class Wire(asyncio.Transport):
@@ -79,7 +82,7 @@ class Node:
         self.wires: list[Wire] = []
 
     def open(self) -> tuple[ClientProtocol, Wire]:
-        protocol = ClientProtocol(self.host)
+        protocol = ClientProtocol(self.host, LISTENER)
         wire = Wire()
         self.wires.append(wire)
         protocol.connection_made(wire)

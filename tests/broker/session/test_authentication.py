@@ -23,6 +23,7 @@ from broker.codec.packets import (
 from broker.codec.reason_codes import NOT_AUTHORIZED
 from broker.codec.writer import encode_packet
 from broker.hooks import AuthenticationRequest, ConnectDecider, ConnectRequest
+from broker.listener_facts import ListenerFacts
 
 METHOD = props.AUTHENTICATION_METHOD
 DATA = props.AUTHENTICATION_DATA
@@ -127,6 +128,21 @@ def test_a_client_is_let_in_after_its_challenges(world: Any, later: bool, steps:
     assert world.broker.connecting == {}
     client.send(PingReq())
     assert client.packets == [PingResp()]
+
+
+def test_a_decider_knows_listener_and_certificate(world: Any) -> None:
+    """Of a client that connects, and of one that authenticates again."""
+    decider = CountingDecider(world.broker, steps=0)
+    client = world.open()
+    client.connection.listener = ListenerFacts("127.0.0.1:8883", "tls", allow_anonymous=False)
+    client.connection.certificate_name = "device 7"
+    client.send_bytes(connect_bytes())
+    client.send(auth(0x19))
+    assert [what for what, _ in decider.asked] == ["decide", "reauthenticate"]
+    for _, request in decider.asked:
+        assert request.listener is client.connection.listener
+        assert (request.listener.transport, request.listener.allow_anonymous) == ("tls", False)
+        assert request.certificate_name == "device 7"
 
 
 def connect_bytes() -> bytes:
