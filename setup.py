@@ -26,6 +26,7 @@ from setuptools.command.build_py import build_py
 HOT_MODULES = (
     "broker/errors.py",
     "broker/listener_facts.py",
+    "broker/token_bucket.py",
     "broker/message.py",
     "broker/counters.py",
     "broker/codec/*.py",
@@ -50,6 +51,9 @@ HOT_MODULES = (
     "federation/shell/outlet_flush.py",
     "federation/shell/stream_host.py",
     "broker/server/protocol.py",
+    "broker/server/layers.py",
+    "broker/server/layered_protocol.py",
+    "broker/server/tls_layer.py",
     "broker/server/socket_writer.py",
     "broker/server/turns.py",
 )

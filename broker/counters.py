@@ -110,6 +110,7 @@ class Counters:
         self.connections_opened = 0
         self.connections_closed = 0
         self.connections_refused = 0
+        self.handshakes_failed = 0
         self.protocol_errors = 0
         self.clients_connected = 0
         self.clients_disconnected = 0
@@ -126,6 +127,7 @@ class Counters:
         self.topics_that_lost = Losers()
         self.wills_published = 0
         self.publishers_held = 0
+        self.publishers_slowed = 0
         self.routes_forgotten = 0
         self.subscriptions_total = 0
         self.subscriptions = 0  # now

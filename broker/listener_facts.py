@@ -8,13 +8,23 @@ from typing import Final
 class ListenerFacts:
     """name             the listener's address: HOST:PORT, or the path of a Unix socket
     transport        "tcp", "tls", "ws", "wss" or "unix"
+    message_rate, byte_rate  most messages and bytes a second of one connection; 0 is no limit
     allow_anonymous  whether clients without credentials may connect here. None: the settings of authentication decide
     """
 
-    def __init__(self, name: str, transport: str, allow_anonymous: bool | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        transport: str,
+        allow_anonymous: bool | None = None,
+        message_rate: int = 0,
+        byte_rate: int = 0,
+    ) -> None:
         self.name = name
         self.transport = transport
         self.allow_anonymous = allow_anonymous
+        self.message_rate = message_rate
+        self.byte_rate = byte_rate
 
 
 NO_LISTENER: Final = ListenerFacts("", "tcp")  # of a connection that no listener accepted: a simulated client

@@ -16,8 +16,12 @@ LINES_MAX: Final = 500
 # Folders and files of rules without input and output (docs/architecture.md). All else is a shell.
 CORES: Final = (
     "broker/errors.py",
+    "broker/admission.py",
     "broker/listener_facts.py",
     "broker/message.py",
+    "broker/token_bucket.py",
+    "broker/server/layers.py",
+    "broker/server/proxy_header.py",
     "broker/auth",
     "broker/codec",
     "broker/routing",
@@ -150,6 +154,7 @@ WITHOUT_UNIT_FILE: Final = {
     "broker/listener_facts.py": "values",
     "broker/publisher.py": "interface",
     "broker/routing/subscriber.py": "interface",
+    "broker/server/layers.py": "interface",
     "federation/gossip/config.py": "values",
     "federation/gossip/delegate.py": "interface",
     "federation/gossip/errors.py": "values",

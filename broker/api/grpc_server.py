@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -17,9 +18,11 @@ from broker.api.errors import ApiError
 from broker.api.gateway import REQUEST_BYTES_MAX
 from broker.api.http_server import STOP_SECONDS_MAX, bound_address
 from broker.api.method import ApiMethod
-from broker.api.socket_files import check_socket_path, remove_socket_files, try_socket_path
 from broker.config.addresses import Address
+from broker.config.settings_listeners import ApiListener, TlsSettings
+from broker.server.socket_files import check_socket_path, remove_socket_files, try_socket_path
 from broker.server.start_error import StartError, bind_error
+from broker.server.tls_context import server_context
 
 OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # or a second process would share the port instead of being refused
@@ -36,6 +39,7 @@ class GrpcServer:
 
     def __init__(self, services: Mapping[str, list[ApiMethod]]) -> None:
         self.addresses: list[str] = []
+        self.contexts: list[ServedFiles] = []
         self._socket_paths: list[str] = []
         self.requests_dropped = 0
         self._arriving: dict[asyncio.Timeout, None] = {}  # in the order of their beginning
@@ -44,11 +48,22 @@ class GrpcServer:
             handlers = {method.descriptor.name: self._handler(method) for method in methods}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
 
-    async def open(self, key: str, address: Address) -> None:
-        """Bind one address; raises StartError that names `key`, the address and the fault. Calls come after `start`."""
+    async def open(self, key: str, listener: ApiListener) -> None:
+        """Bind one address; raises StartError that names the key below `key`, the address and the fault. Calls come after
+        `start`."""
+        address = listener.address
+        credentials = None
+        if listener.tls is not None:
+            files = ServedFiles(listener.tls, f"{key}.tls")
+            credentials = files.credentials()
+            self.contexts.append(files)
+        key = f"{key}.address"
         await check_free(key, address)
         try:
-            port = self._server.add_insecure_port(target(address))
+            if credentials is None:
+                port = self._server.add_insecure_port(target(address))
+            else:
+                port = self._server.add_secure_port(target(address), credentials)
         except RuntimeError as error:
             raise StartError(f"{key}: cannot open {address}: {error}") from error
         if address.is_unix:
@@ -96,6 +111,33 @@ class GrpcServer:
         del self._arriving[oldest]
         oldest.reschedule(asyncio.get_running_loop().time())
         self.requests_dropped += 1
+
+
+class ServedFiles:
+    """The files of TLS of one gRPC address. Connections from now on use those of the last `renew`."""
+
+    def __init__(self, settings: TlsSettings, key: str) -> None:
+        """Raises StartError."""
+        self._settings = settings
+        self._key = key
+        self._configuration = self._read()
+
+    def renew(self) -> None:
+        """Read the files again. Raises StartError, and keeps what it has."""
+        self._configuration = self._read()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        # gRPC asks for the configuration at each handshake, in a thread of its own.
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration, lambda: self._configuration, self._settings.verify
+        )
+
+    def _read(self) -> grpc.ServerCertificateConfiguration:
+        settings = self._settings
+        server_context(settings, self._key, ())  # names the fault, which gRPC would not
+        pair = (Path(settings.key).read_bytes(), Path(settings.cert).read_bytes())
+        roots = Path(settings.cacert).read_bytes() if settings.cacert else None
+        return grpc.ssl_server_certificate_configuration([pair], roots)
 
 
 async def check_free(key: str, address: Address) -> None:

@@ -23,17 +23,19 @@ from broker.api.docs_page import OPENAPI_PATH, docs_response
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.gateway import REQUEST_BYTES_MAX, Gateway, MethodNotAllowed
 from broker.api.pages import PageMaker
-from broker.api.socket_files import check_socket_path, remove_socket_files
 from broker.api.transcoding import one_line
 from broker.config.addresses import Address
-from broker.config.settings import ApiListener
+from broker.config.settings_listeners import ApiListener
+from broker.server.socket_files import check_socket_path, remove_socket_files
 from broker.server.start_error import bind_error
+from broker.server.tls_context import HTTP_PROTOCOLS, LiveContext
 
 CONNECTIONS_MAX: Final = 256  # over REST, of all listeners together
 BODIES_BYTES_MAX: Final = 64 * 1024 * 1024  # of all bodies that are arriving
 KEEP_ALIVE_SECONDS: Final = 75.0  # for the next header of a connection to arrive whole
 BODY_SECONDS_MAX: Final = 30.0  # for a body to arrive
 ANSWER_SECONDS_MAX: Final = 30.0  # for the client to take an answer
+HANDSHAKE_SECONDS_MAX: Final = 10.0  # of TLS
 STOP_SECONDS_MAX: Final = 0.5  # for calls that run when the node stops; its whole stop has 5 s
 BACKLOG: Final = 128  # connections that the kernel keeps until they are accepted
 
@@ -68,6 +70,7 @@ class HttpServer:
         self._pages = pages
         self._log = log
         self._socket_paths: list[str] = []
+        self.contexts: list[LiveContext] = []
         self._listening: list[asyncio.Server] = []
         self._servers: list[BoundedServer] = []
         self._open: dict[web.RequestHandler, None] = {}  # in the order of their opening
@@ -77,17 +80,33 @@ class HttpServer:
         self._http_log.addHandler(BadRequests(log))
 
     async def open(self, key: str, listener: ApiListener) -> None:
-        """Open one listener; raises StartError that names `key`, the address and the fault."""
+        """Open one listener; raises StartError that names the key below `key`, the address and the fault."""
         loop = asyncio.get_running_loop()
         address = listener.address
         server = BoundedServer(self, self._http_log)
+        live = None
+        if listener.tls is not None:
+            live = LiveContext(listener.tls, f"{key}.tls", HTTP_PROTOCOLS)
+            self.contexts.append(live)
+        context = None if live is None else live.context
+        handshake = None if live is None else HANDSHAKE_SECONDS_MAX
+        key = f"{key}.address"
         try:
             if address.is_unix:
                 check_socket_path(key, address)
-                listening = await loop.create_unix_server(server, address.path, backlog=BACKLOG)
+                listening = await loop.create_unix_server(
+                    server, address.path, backlog=BACKLOG, ssl=context, ssl_handshake_timeout=handshake
+                )
                 self._socket_paths.append(address.path)
             else:
-                listening = await loop.create_server(server, address.host or None, address.port, backlog=BACKLOG)
+                listening = await loop.create_server(
+                    server,
+                    address.host or None,
+                    address.port,
+                    backlog=BACKLOG,
+                    ssl=context,
+                    ssl_handshake_timeout=handshake,
+                )
         except OSError as error:
             raise bind_error(error, str(address), key) from error
         server.guard = BrowserGuard(listener.allowed_hosts, all(is_loopback(sock) for sock in listening.sockets))
@@ -106,6 +125,7 @@ class HttpServer:
         await asyncio.gather(*(server.shutdown(STOP_SECONDS_MAX) for server in self._servers))
         self._listening.clear()
         self._servers.clear()
+        self.contexts.clear()
         self.addresses.clear()
         remove_socket_files(self._socket_paths)
 

@@ -10,18 +10,20 @@ await api.stop()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
 
 from broker.api.gateway import Gateway
-from broker.api.grpc_server import GrpcServer
+from broker.api.grpc_server import GrpcServer, ServedFiles
 from broker.api.http_server import HttpServer
 from broker.api.long_calls import LongCalls
 from broker.api.method import ApiMethod, Calls, service_methods
 from broker.api.pages import PageMaker
-from broker.config.settings import ApiListener, ApiSettings
+from broker.config.settings import ApiSettings
+from broker.server.start_error import StartError
+from broker.server.tls_context import LiveContext
 
 
 class ApiServer:
@@ -71,18 +73,28 @@ class ApiServer:
     async def start(self) -> None:
         """Open every address; raises StartError that names the first that cannot be opened, and opens none then."""
         try:
-            listeners = list(self._served("grpc", self.settings.grpc))
-            if listeners:
+            if self.settings.grpc:
                 self._grpc = GrpcServer(self._services)
-                for key, listener in listeners:
-                    await self._grpc.open(key, listener.address)
+                for index, listener in enumerate(self.settings.grpc):
+                    await self._grpc.open(f"api.grpc[{index}]", listener)
                 await self._grpc.start()
-            for key, listener in self._served("http", self.settings.http):
-                await self._http.open(key, listener)
+            for index, listener in enumerate(self.settings.http):
+                await self._http.open(f"api.http[{index}]", listener)
         except BaseException:
             await self.stop()
             raise
         self._log.info("API started", grpc=self.grpc_addresses, http=self.http_addresses)
+
+    def renew_tls(self) -> None:
+        """Read the files of TLS again. An address whose files cannot be used keeps what it has, and the fault is logged."""
+        contexts: list[LiveContext | ServedFiles] = [*self._http.contexts]
+        if self._grpc is not None:
+            contexts += self._grpc.contexts
+        for context in contexts:
+            try:
+                context.renew()
+            except StartError as error:
+                self._log.error("TLS files not read again, the former certificates stay", reason=str(error))
 
     async def stop(self) -> None:
         """No new calls at once; running ones get STOP_SECONDS_MAX, then they are cancelled. May be called twice."""
@@ -91,9 +103,3 @@ class ApiServer:
             closing.append(self._grpc.close())
             self._grpc = None
         await asyncio.gather(*closing)
-
-    def _served(self, kind: str, listeners: tuple[ApiListener, ...]) -> Iterator[tuple[str, ApiListener]]:
-        """(configuration key, listener) of each listener that is opened."""
-        for index, listener in enumerate(listeners):
-            if listener.is_served:  # the loader has warned of others
-                yield f"api.{kind}[{index}].address", listener

@@ -31,18 +31,17 @@ Written by `scripts/build_docs` from `broker/config/settings*.py` and the settin
 
 A node reads one YAML file: `gmqttd start -c FILE`, by default `gmqtt.yml` in the home directory, else
 `/etc/gmqtt/gmqttd.yml`, the default of the Go broker. A file of the Go broker starts this node unchanged, unless it asks
-for TLS or for the plugin `auth`. `gmqttd check -c FILE` prints the effective configuration, or every fault with its line.
+for the plugin `auth`. `gmqttd check -c FILE` prints the effective configuration, or every fault with its line.
 
 - An unknown key is a fault. A key without a value is a key that is not set.
-- A key whose feature is *not supported yet* draws a warning, which says what happens instead. Where the feature is one of
-  security, and for any name in `plugin_order` that is not installed, the node does not start;
-  `--allow-missing` turns that fault into a warning too.
+- A key whose feature is *not supported yet* draws a warning, which says what happens instead. With a name in `plugin_order`
+  that is not installed the node does not start; `--allow-missing` turns that fault into a warning too.
 - `plugin_order` takes any installed plugin. Its keys stand in `plugins.NAME`, are checked and printed as all others, and
   have an effect only where `plugin_order` names it. `gmqttd defaults` prints all keys of all installed plugins.
 
 - *Durations* are written with units: `1h30m`, `20s`, `500ms`. *Sizes* are bytes, or `64KiB`, `16MiB`, `1GiB`.
 - *Addresses* are `HOST:PORT`, `:PORT` (every interface) or `[::1]:PORT`; `tcp://` in front is allowed, and
-  `unix:///PATH` for the API. Port 0 takes any free port.
+  `unix:///PATH` for listeners and the API. Port 0 takes any free port.
 - *Extension*: a key that the Go broker does not know (and ignores).
 """
 
@@ -79,8 +78,7 @@ def _meaning(key: Key) -> str:
     setting = key.setting
     parts = [setting.doc, setting.price]
     if setting.later:
-        refused = "a node does not start with it; with `--allow-missing` " if setting.is_security else ""
-        parts.append(f"*Not supported yet: {refused}{setting.later}.*")
+        parts.append(f"*Not supported yet: {setting.later}.*")
     parts += [f"*`{word}` is not supported yet: {instead}.*" for word, instead in setting.later_words]
     parts += [f"Also written `{alias}`." for alias in setting.aliases]
     if setting.source is Source.EXTENSION:

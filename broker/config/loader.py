@@ -205,7 +205,7 @@ class _Reading:
             value = self._read(key, value_node, f"{prefix}{key.name}")
             if len(self._faults) == faults_then and value is not None:
                 self._warn_of_later(key, value_node, f"{prefix}{key.name}", value)
-                values[key.name] = value
+                values[key.field.name] = value
         for key in keys.values():
             if key.setting.required and key.name not in values and len(self._faults) == faults_before:
                 example = getattr(key.setting.kind, "example", "")
@@ -306,8 +306,7 @@ class _Reading:
     def _warn_of_later(self, key: Key, node: yaml.Node, path: str, value: Any) -> None:
         setting = key.setting
         if setting.later:
-            line = node.start_mark.line + 1
-            self._missing(line, path, f"not supported yet: {setting.later}", setting.is_security)
+            self._warn(node, path, f"not supported yet: {setting.later}")
         for word, instead in setting.later_words:
             if value == word:
                 self._warn(node, path, f'"{word}" is not supported yet: {instead}')

@@ -25,7 +25,7 @@ def yaml_values(settings: object) -> dict[str, Any]:
     """A settings object as the mapping that its YAML would be; durations, sizes and addresses as text."""
     values: dict[str, Any] = {}
     for key in keys_of(type(settings)):
-        value = getattr(settings, key.name)
+        value = key.of(settings)
         if value is None or (key.setting.later and value == key.default()):
             continue
         kind = key.setting.kind
@@ -53,7 +53,7 @@ def changed_keys(old: object, new: object, prefix: str = "") -> list[str]:
     assert type(old) is type(new)
     changed: list[str] = []
     for key in keys_of(type(old)):
-        old_value, new_value = getattr(old, key.name), getattr(new, key.name)
+        old_value, new_value = key.of(old), key.of(new)
         if old_value == new_value:
             continue
         path = f"{prefix}{key.name}"

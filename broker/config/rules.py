@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from broker.config.addresses import HOST_NAME, UNSPECIFIED_HOSTS, Address
 from broker.config.installed import installed_plugins
+from broker.config.rules_listeners import check_listeners
 from broker.config.schema import keys_of
 from broker.config.setting import AddressText, Section, Sections
 from broker.config.settings import Settings
@@ -32,9 +33,7 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
     for index, name in enumerate(settings.plugin_order):
         if name in settings.plugin_order[:index]:
             yield f"plugin_order[{index}]", f'"{name}" is already in the list; each plugin is loaded once'
-    if not any(listener.is_served for listener in settings.listeners):
-        what = "none of the listeners can be opened" if settings.listeners else "the list is empty"
-        yield "listeners", f'{what}, so no client could connect; for example [{{address: ":1883"}}]'
+    yield from check_listeners(settings)
     for index, api_listener in enumerate(settings.api.http):
         for name in api_listener.allowed_hosts:
             if not HOST_NAME.fullmatch(name):
@@ -56,7 +55,7 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
 def _listening(settings: Any, prefix: str) -> Iterator[tuple[str, Address]]:
     """Every TCP address or socket file that the node opens."""
     for key in keys_of(type(settings)):
-        value = getattr(settings, key.name)
+        value = key.of(settings)
         path = f"{prefix}{key.name}"
         kind = key.setting.kind
         if path == "plugins":

@@ -12,12 +12,17 @@ from broker.config.setting import Section, Sections, Setting
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section. `section` is the class of the nested mapping or mappings, if it has any."""
+    """One key of a section. The name of `field` ends in "_" where the key is a word of Python. `section` is the
+    class of the nested mapping or mappings, if it has any."""
 
     name: str
     setting: Setting
     section: type[Any] | None
     field: dataclasses.Field[Any]
+
+    def of(self, settings: object) -> Any:
+        """The value of the key in a settings object."""
+        return getattr(settings, self.field.name)
 
     def default(self) -> Any:
         """The value of a file that does not set the key. Not for a required key."""
@@ -48,7 +53,7 @@ def keys_of(settings_class: type[Any]) -> tuple[Key, ...]:
             inner = annotation.__origin__
             classes = [inner, *get_args(inner)]
             section = next(item for item in classes if isinstance(item, type) and dataclasses.is_dataclass(item))
-        keys.append(Key(field.name, setting, section, field))
+        keys.append(Key(field.name.rstrip("_"), setting, section, field))
     _known[settings_class] = tuple(keys)
     return _known[settings_class]
 

@@ -22,100 +22,11 @@ from broker.config.setting import (
     Text,
     Whole,
 )
+from broker.config.settings_listeners import DEFAULT_MQTT_PORT, ApiListener, ListenerSettings
 from broker.config.settings_mqtt import COUNT_MAX
 from broker.config.settings_mqtt import MqttSettings as MqttSettings  # noqa: PLC0414 (exported: it is part of Settings)
 
-DEFAULT_MQTT_PORT: Final = 1883
 DEFAULT_REDIS_ADDR: Final = Address("tcp", "127.0.0.1", 6379)
-NOT_SERVED: Final = "this listener is not opened"
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """Files of TLS. A listener with `tls` is never opened without it."""
-
-    cacert: Annotated[
-        str,
-        Setting(
-            "File with the certificates of the authorities that clients are checked against.", Text("/etc/gmqtt/ca.pem")
-        ),
-    ] = ""
-    cert: Annotated[str, Setting("File with the server's certificate.", Text("/etc/gmqtt/cert.pem"))] = ""
-    key: Annotated[str, Setting("File with the key of that certificate.", Text("/etc/gmqtt/key.pem"))] = ""
-    verify: Annotated[bool, Setting("Whether clients must show a certificate.", Flag())] = False
-
-
-@dataclass(frozen=True, slots=True)
-class WebsocketSettings:
-    """MQTT over WebSocket."""
-
-    path: Annotated[str, Setting("Path of the URL.", Text("/mqtt"))] = "/"
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerSettings:
-    """One address on which clients connect."""
-
-    address: Annotated[
-        Address,
-        Setting(
-            "Address to listen on. An empty host means every interface.",
-            AddressText(":1883", DEFAULT_MQTT_PORT, listens=True),
-            required=True,
-        ),
-    ]
-    tls: Annotated[
-        TlsSettings | None, Setting("Encrypts the connections.", Section(), later=NOT_SERVED, is_security=True)
-    ] = None
-    websocket: Annotated[
-        WebsocketSettings | None, Setting("Speaks MQTT over WebSocket.", Section(), later=NOT_SERVED)
-    ] = None
-
-    @property
-    def is_served(self) -> bool:
-        """False with TLS and WebSocket, which are not supported yet. A listener with TLS is never opened in plain text."""
-        return self.tls is None and self.websocket is None
-
-
-@dataclass(frozen=True, slots=True)
-class ApiListener:
-    """One address of the API."""
-
-    address: Annotated[
-        Address,
-        Setting(
-            "Address to listen on: `tcp://HOST:PORT`, `HOST:PORT` or `unix:///PATH`. Whoever reaches it can publish, "
-            "disconnect clients and change the membership: use a private address.",
-            AddressText("tcp://127.0.0.1:8084", unix_allowed=True, listens=True),
-            required=True,
-        ),
-    ]
-    map: Annotated[
-        Address | None,
-        Setting(
-            "For `api.http` only: the gRPC address whose services this REST address offers.",
-            AddressText("tcp://127.0.0.1:8084", unix_allowed=True),
-            default_text="the services of this node",
-        ),
-    ] = None
-    tls: Annotated[
-        TlsSettings | None, Setting("Encrypts the connections.", Section(), later=NOT_SERVED, is_security=True)
-    ] = None
-    allowed_hosts: Annotated[
-        tuple[str, ...],
-        Setting(
-            "For `api.http` only: host names, without port, under which browsers and programs may call the API beside "
-            "`localhost` and IP addresses. A listener on a loopback address refuses all others (DNS rebinding); any "
-            "other listener does when this list is set.",
-            Sequence(Text("gmqttd.example.com")),
-            source=Source.EXTENSION,
-        ),
-    ] = ()
-
-    @property
-    def is_served(self) -> bool:
-        """False with TLS, which is not supported yet. An address with TLS is never opened in plain text."""
-        return self.tls is None
 
 
 @dataclass(frozen=True, slots=True)

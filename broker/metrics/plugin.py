@@ -7,7 +7,7 @@ from typing import Final
 from broker.api.http_server import HttpServer
 from broker.api.pages import HEALTH_PATHS, Page
 from broker.config.addresses import parse_address
-from broker.config.settings import ApiListener
+from broker.config.settings_listeners import ApiListener
 from broker.metrics.exposition import CONTENT_TYPE, Exposition
 from broker.metrics.loop_lag import LoopLag
 from broker.metrics.metric import Metric, gauge

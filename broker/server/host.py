@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from broker.admission import counted_address
 from broker.api.pages import Page, PageMaker, alive_page, ready_page
 from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
@@ -16,6 +17,7 @@ from broker.config.settings import Settings
 from broker.hooks import Members
 from broker.metrics.broker_metrics import broker_metrics
 from broker.metrics.metric import Metric
+from broker.server.listener import Listener
 from broker.server.logging import get_logger
 from broker.server.turns import Turns
 from broker.session.connection import Connection
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 class ClientShell(Protocol):
     """The shell of one client's connection, as the node uses it."""
+
+    listener: Listener
+    counted_address: str
 
     @property
     def transport(self) -> asyncio.Transport | None:
@@ -108,20 +113,46 @@ class Host:
     # --- connections ---
 
     def admit(self, protocol: ClientShell) -> bool:
-        """Whether one more connection is within `max_connections`."""
+        """Whether one more connection is within the limits of the node and of its listener."""
         limit = self.settings.mqtt.max_connections
+        admission = protocol.listener.admission
+        reason = ""
         if self._stopping or (limit and len(self.protocols) >= limit):
-            self.broker.counters.connections_refused += 1
-            if self.broker.observer is not None and protocol.transport is not None:
-                addr = socket_name_text(protocol.transport.get_extra_info("peername"))
-                self.broker.observer.client_refused("", addr, "as many connections as max_connections allows")
+            reason = "as many connections as max_connections allows"
+        elif admission is not None:
+            reason = admission.open(self.now())
+        if reason:
+            assert protocol.transport is not None
+            self.refused(protocol.transport.get_extra_info("peername"), reason)
             return False
         self.protocols.add(protocol)
         return True
 
+    def admit_address(self, protocol: ClientShell, client: object) -> bool:
+        """Whether one more connection is within the limits for the client's address, the name of a socket."""
+        admission = protocol.listener.admission
+        if admission is None or not isinstance(client, tuple):
+            return True
+        address = counted_address(client[0])
+        reason = admission.add_address(address, self.now())
+        if reason:
+            self.refused(client, reason)
+            return False
+        protocol.counted_address = address
+        return True
+
+    def refused(self, client: object, reason: str) -> None:
+        """Count and log a connection that is closed before its CONNECT. `client` is the name of a socket."""
+        self.broker.counters.connections_refused += 1
+        if self.broker.observer is not None:
+            self.broker.observer.client_refused("", socket_name_text(client), reason)
+
     def forget(self, protocol: ClientShell) -> None:
         """Remove a closed connection."""
-        self.protocols.discard(protocol)
+        if protocol in self.protocols:
+            self.protocols.remove(protocol)
+            if protocol.listener.admission is not None:
+                protocol.listener.admission.close(protocol.counted_address)
         if not self.protocols:
             self._all_closed.set()
 

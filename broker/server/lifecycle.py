@@ -91,6 +91,7 @@ class Server(Host):
         def refused() -> dict[str, int]:
             found = {
                 "connections_refused": counters.connections_refused,
+                "handshakes_failed": counters.handshakes_failed,
                 "protocol_errors": counters.protocol_errors,
                 "subscriptions_refused": counters.subscriptions_refused,
             }
@@ -156,6 +157,9 @@ class Server(Host):
     async def reload(self, settings: Settings) -> list[str]:
         """Take over the keys of `mqtt` and `log`; returns the changed keys that need a restart."""
         self.broker.apply_settings(settings.mqtt)
+        self.listeners.renew_tls()
+        if self.api is not None:
+            self.api.renew_tls()
         need_restart = [key for key in changed_keys(self.settings, settings) if not key.startswith(("mqtt.", "log."))]
         # The other settings stay as they run, so that the next reload names the keys again.
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)

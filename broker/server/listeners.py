@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import socket_name_text
-from broker.config.settings import ListenerSettings
-from broker.listener_facts import ListenerFacts
-from broker.server.logging import dump_packet
+from broker.config.settings_listeners import ListenerSettings
+from broker.server.listener import Listener
+from broker.server.logging import dump_packet, get_logger
 from broker.server.protocol import ClientProtocol
-from broker.server.start_error import bind_error
+from broker.server.socket_files import check_socket_path, remove_socket_files
+from broker.server.start_error import StartError, bind_error
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -41,45 +43,84 @@ class Listeners:
 
     def __init__(self, server: Host) -> None:
         self._server = server
+        self._log = get_logger("server")
         self._sockets: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
+        self._socket_paths: list[str] = []
         self.addresses: list[str] = []  # with the port that the kernel chose for port 0
 
     async def start(self) -> None:
         """Open every listener that is served. Raises StartError for the first that cannot be opened."""
         for index, listener in enumerate(self._server.settings.listeners):
-            if listener.is_served:  # the loader has warned of others
-                await self._open(listener, f"listeners[{index}].address")
+            await self._open(listener, f"listeners[{index}]")
 
-    def make_protocol(self, listener: ListenerFacts) -> ClientProtocol:
-        """The shell of a new connection, with a packet dump when the log settings ask for it."""
-        if dump_packet():
-            from broker.server.packet_dump import DumpingProtocol
+    def protocol_factory(self, listener: Listener) -> Callable[[], ClientProtocol]:
+        """What makes the shell of a new connection, with a packet dump when the log settings ask for it then."""
+        server = self._server
+        plain: type[ClientProtocol] = ClientProtocol
+        if listener.is_layered:
+            from broker.server.layered_protocol import LayeredProtocol
 
-            return DumpingProtocol(self._server, listener)
-        return ClientProtocol(self._server, listener)
+            plain = LayeredProtocol
 
-    async def _open(self, listener: ListenerSettings, key: str) -> None:
+        def make_protocol() -> ClientProtocol:
+            if dump_packet():
+                from broker.server.packet_dump import DumpingProtocol
+
+                return DumpingProtocol(server, listener)
+            return plain(server, listener)
+
+        return make_protocol
+
+    async def _open(self, settings: ListenerSettings, key: str) -> None:
         loop = asyncio.get_running_loop()
-        address = listener.address
-        facts = ListenerFacts(str(address), "unix" if address.is_unix else "tcp")
-        make_protocol = partial(self.make_protocol, facts)
+        address = settings.address
+        listener = Listener(settings, key, loop.time())
+        make_protocol = self.protocol_factory(listener)
         try:
             if address.is_unix:
-                opened = await loop.create_unix_server(make_protocol, path=address.path, backlog=BACKLOG)
+                sock = self._bind_unix(settings, f"{key}.address")
+                opened = await loop.create_unix_server(make_protocol, sock=sock, backlog=BACKLOG)
             else:
                 opened = await loop.create_server(
                     make_protocol, host=address.host or None, port=address.port, backlog=BACKLOG
                 )
         except OSError as error:
-            raise bind_error(error, str(address), key) from error
+            raise bind_error(error, str(address), f"{key}.address") from error
         self._sockets.append(opened)
+        self._listeners.append(listener)
         for sock in opened.sockets:
             if not address.is_unix:
                 _probe_silent_clients(sock.fileno())
             self.addresses.append(socket_name_text(sock.getsockname()))
+
+    def _bind_unix(self, settings: ListenerSettings, key: str) -> socket.socket:
+        """A socket with its file and the file's permissions. Raises StartError, OSError."""
+        path = settings.address.path
+        check_socket_path(key, settings.address)
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.bind(path)
+            self._socket_paths.append(path)
+            if settings.socket_mode:
+                os.chmod(path, int(settings.socket_mode, 8))  # nobody can connect before `listen`
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def renew_tls(self) -> None:
+        """Read the files of TLS again. A listener whose files cannot be used keeps what it has, and the fault is logged."""
+        for listener in self._listeners:
+            if listener.settings.tls is not None:
+                try:
+                    listener.renew_tls(listener.settings.tls)
+                except StartError as error:
+                    self._log.error("TLS files not read again, the former certificates stay", reason=str(error))
 
     def close(self) -> None:
         """Stop accepting connections. Open connections stay."""
         for opened in self._sockets:
             opened.close()
         self._sockets.clear()
+        remove_socket_files(self._socket_paths)

@@ -5,18 +5,21 @@ Only the connections that dump have this shell, so the others pay nothing.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.codec import packets
 from broker.codec.packets import Packet
 from broker.codec.properties import AUTHENTICATION_DATA, property_name, publish_properties_to_dict
 from broker.codec.reader import PacketReader
 from broker.errors import MqttError
+from broker.server.layered_protocol import LayeredProtocol
+from broker.server.listener import Listener
 from broker.server.logging import get_logger
-from broker.server.protocol import ClientProtocol
 from broker.server.socket_writer import SocketWriter
 from broker.session.connection import Connection
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
 
 ACK: Final = ("packet_id", "reason_code", "properties")
 # The names of `Packet.fields`, in its order.
@@ -128,23 +131,21 @@ class PacketDump:
             self._log.debug(f"{self._direction}: no MQTT", client_id=connection.client_id, error=error.text)
 
 
-class DumpingProtocol(ClientProtocol):
-    """A ClientProtocol that logs the packets in both directions."""
+class DumpingProtocol(LayeredProtocol):
+    """A LayeredProtocol, with any number of layers, that logs the packets in both directions."""
 
     __slots__ = ("_received", "_sent")
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        max_packet_size = self.server.settings.mqtt.max_packet_size
+    def __init__(self, server: Host, listener: Listener) -> None:
+        super().__init__(server, listener)
+        max_packet_size = server.settings.mqtt.max_packet_size
         self._received = PacketDump("received", max_packet_size)
         self._sent = PacketDump("sent", max_packet_size)
-        super().connection_made(transport)
 
-    def data_received(self, data: bytes) -> None:
-        connection = self.connection
-        if connection is None or connection.closed:
-            return
-        self._received.dump(data, connection)
-        super().data_received(data)
+    def receive_packets(self, data: bytes) -> None:
+        if self.connection is not None and not self.connection.closed:
+            self._received.dump(data, self.connection)
+        super().receive_packets(data)
 
     def write(self, writer: SocketWriter, data: bytes) -> None:
         if self.connection is not None:

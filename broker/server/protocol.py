@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final, cast
 from mypy_extensions import mypyc_attr
 
 from broker.config.addresses import socket_name_text
-from broker.listener_facts import ListenerFacts
 from broker.publisher import Publisher
+from broker.server.listener import Listener
 from broker.server.socket_writer import SocketWriter
 from broker.session.connection import Connection
+from broker.session.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -22,13 +23,27 @@ LINGER_SECONDS_MAX: Final = 2.0  # from the last byte that is written to the cli
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ClientProtocol(asyncio.Protocol):
-    """Shell of one `Connection`. It has no task, stream or queue, so an idle client takes little memory."""
+    """Shell of one `Connection`. It has no task, stream or queue, so an idle client takes little memory.
 
-    __slots__ = ("connection", "linger", "listener", "paused", "server", "transport", "turns", "writer")
+    counted_address  by which the listener's limits count the connection; "" for none
+    """
 
-    def __init__(self, server: Host, listener: ListenerFacts) -> None:
+    __slots__ = (
+        "connection",
+        "counted_address",
+        "linger",
+        "listener",
+        "paused",
+        "server",
+        "transport",
+        "turns",
+        "writer",
+    )
+
+    def __init__(self, server: Host, listener: Listener) -> None:
         self.server = server
         self.listener = listener
+        self.counted_address = ""
         self.turns = server.turns
         self.transport: asyncio.Transport | None = None
         self.writer: SocketWriter | None = None
@@ -37,21 +52,45 @@ class ClientProtocol(asyncio.Protocol):
         self.linger: asyncio.TimerHandle | None = None  # runs from the close until the client ends the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        server = self.server
         self.transport = cast(asyncio.Transport, transport)
-        if not server.admit(self):
+        if not self.server.admit(self):
             self.transport.abort()
             return
-        self.transport.set_write_buffer_limits(high=server.settings.mqtt.write_buffer_high)
-        self.connection = connection = Connection(
+        self.transport.set_write_buffer_limits(high=self.server.settings.mqtt.write_buffer_high)
+        self.writer = SocketWriter(self.transport)
+        self.begin(transport.get_extra_info("peername"))
+
+    def begin(self, peer: object) -> None:
+        """The connection is let in. `peer` is the name of its other end."""
+        if self.admit_address(peer):
+            self.open_connection(peer, "")
+
+    def admit_address(self, client: object) -> bool:
+        """Close the connection, unless the limits for the client's address let it in."""
+        if self.server.admit_address(self, client):
+            return True
+        self.abort()
+        return False
+
+    def open_connection(self, client: object, certificate_name: str) -> None:
+        """The bytes that come from now on are MQTT of a client with this address."""
+        server = self.server
+        transport = self.transport
+        assert transport is not None
+        now = server.now()
+        connection = Connection(
             server.broker,
             self,
-            socket_name_text(transport.get_extra_info("peername")),
+            socket_name_text(client),
             socket_name_text(transport.get_extra_info("sockname")),
-            server.now(),
+            now,
         )
-        connection.listener = self.listener
-        self.writer = SocketWriter(self.transport)
+        facts = self.listener.facts
+        connection.listener = facts
+        connection.certificate_name = certificate_name
+        if facts.message_rate or facts.byte_rate:
+            connection.rate_limit = RateLimit(server.broker, connection, facts.message_rate, facts.byte_rate, now)
+        self.connection = connection
 
     def data_received(self, data: bytes) -> None:
         connection = self.connection
@@ -107,13 +146,13 @@ class ClientProtocol(asyncio.Protocol):
         if data:
             self.write(writer, data)
         if connection.closed and not transport.is_closing():
-            self._end(transport, len(data) > 0)
+            self.end(transport, len(data) > 0)
 
     def write(self, writer: SocketWriter, data: bytes) -> None:
         """Does nothing when the transport is closing."""
         writer.write(data)
 
-    def _end(self, transport: asyncio.Transport, told: bool) -> None:
+    def end(self, transport: asyncio.Transport, told: bool) -> None:
         """Close the socket. `told`: bytes were written last, which may give the client the reason."""
         if transport.get_write_buffer_size() > self.server.settings.mqtt.write_buffer_high:
             transport.abort()  # the client does not read, so the buffer would be kept for ever

@@ -39,9 +39,7 @@ from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import Session
 
 KEEP_ALIVE_GRACE: Final = 1.5  # times the Keep Alive [MQTT-3.1.2-22]
-PENDING_MERGE_BYTES: Final = (
-    4096  # chunks of one packet are joined up to this size: an object for each byte would cost more
-)
+PENDING_MERGE_BYTES: Final = 4096  # chunks of one packet are joined up to this size, which saves objects
 PACKET_RATE_MIN: Final = 16_384  # bytes a second; a large packet has so much more time than connect_timeout
 TLS_HANDSHAKE: Final = 0x16  # content type of a TLS record; no packet has this first byte
 
@@ -173,6 +171,8 @@ class Connection(Output):
                     pending[-1] += data
                 else:
                     pending.append(data)
+                if self.rate_limit is not None:
+                    self.rate_limit.charge(self.messages_received, self.received_bytes, now)
                 return
             if data:
                 pending.append(data)
@@ -202,6 +202,8 @@ class Connection(Output):
         session = self.session
         if session is not None and session.is_waiting():
             session.pump(now)
+        if self.rate_limit is not None and not self.closed:
+            self.rate_limit.charge(self.messages_received, self.received_bytes, now)
         if not self.writable and not self.output_held:
             # Acknowledgements and answers are not queued. A client that does not take them is not read.
             if self.stalled_bytes + self.out_size > broker.write_buffer_high and not self.closed:
@@ -378,7 +380,7 @@ class Connection(Output):
         version = self.version
         route = router.lookup(data[body + 2 : payload_at - 1 if version == 5 else payload_at])
         run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
-        self.count_packets(run.count)
+        self.count_publishes(run.count)
         broker.counters.qos0_received += run.count
         router.route_run(route, run, self, now)
         return run.stop
@@ -390,7 +392,7 @@ class Connection(Output):
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         if packet_id == 0:
             raise ProtocolViolation("PUBLISH with packet identifier 0 [MQTT-2.2.1-3]")
-        self.count_packets(1)
+        self.count_publishes(1)
         broker = self.broker
         if broker.maximum_qos < 1:
             raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")

@@ -13,6 +13,7 @@ from broker.context import Context
 from broker.listener_facts import NO_LISTENER
 from broker.publisher import Publisher
 from broker.session.aliases import SentAliases
+from broker.session.rate_limit import RateLimit
 from broker.slices import Work
 
 RECEIVE_MAXIMUM_DEFAULT: Final = 65535  # [MQTT5 3.1.2.11.3]
@@ -61,6 +62,8 @@ class Output(Publisher):
     acks_held        the connection is held because of the number of acks_waiting
     remote_addr      of the client; the one that a PROXY header names, where a listener takes such headers
     listener, certificate_name  as in AuthenticationRequest; the shell sets them before the first input
+    messages_received  number of PUBLISH packets of the client
+    rate_limit       of the client's messages and bytes; None for none
     close_text       why the connection ended, "" while it is open
     """
 
@@ -86,6 +89,8 @@ class Output(Publisher):
         self.acks_held = False
         self.packets_received = 0
         self.received_bytes = 0
+        self.messages_received = 0
+        self.rate_limit: RateLimit | None = None
         self.client_id = ""
         self.username = ""
         self.keep_alive = 0
@@ -111,16 +116,21 @@ class Output(Publisher):
         """Whether a packet is within the client's Maximum Packet Size [MQTT-3.1.2-24]."""
         return self.maximum_packet_size == 0 or packet_size <= self.maximum_packet_size
 
-    def count_packets(self, count: int) -> None:
-        """Count packets that came in."""
+    def count_publishes(self, count: int) -> None:
+        """Count PUBLISH packets that came in."""
         self.packets_received += count
+        self.messages_received += count
         self.context.counters.packets_received += count
 
     def count_packet(self, packet_type: int, size: int) -> None:
         """Count one packet that came in, by its type."""
-        self.count_packets(1)
-        if packet_type != PUBLISH:
-            self.context.counters.count_answer_received(packet_type, size)
+        if packet_type == PUBLISH:
+            self.count_publishes(1)
+        else:
+            counters = self.context.counters
+            self.packets_received += 1
+            counters.packets_received += 1
+            counters.count_answer_received(packet_type, size)
 
     def write_packets(self, data: bytes, count: int) -> None:
         """Add `count` whole packets to the output of this turn, which is sent in one write."""
@@ -156,4 +166,6 @@ class Output(Publisher):
         self.phase = CLOSED
         self.close_text = text
         self.context.timers.cancel(self)
+        if self.rate_limit is not None:
+            self.context.timers.cancel(self.rate_limit)
         self.call_again()

@@ -14,7 +14,8 @@ from yarl import URL
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import PublishServiceStub
 from broker.config.addresses import parse_address
-from broker.config.settings import ApiListener, ApiSettings
+from broker.config.settings import ApiSettings
+from broker.config.settings_listeners import ApiListener
 
 PUBLISH: Final = pb.DESCRIPTOR.services_by_name["PublishService"]
 REQUEST: Final = pb.PublishRequest(topic_name="a", payload="b")

@@ -15,7 +15,8 @@ from broker.codec.packets import ConnAck, Connect, Disconnect, Packet, Publish, 
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.config.addresses import Address
-from broker.config.settings import ListenerSettings, Settings
+from broker.config.settings import Settings
+from broker.config.settings_listeners import ListenerSettings
 from broker.server import lifecycle
 
 VERSION = 5

@@ -6,17 +6,13 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from api_calls import PUBLISH, REQUEST, api_settings, publish_grpc, publish_rest
+from api_calls import PUBLISH, REQUEST, publish_grpc, publish_rest
 from broker.api.pb import admin_pb2 as pb
-from broker.api.server import ApiServer
-from broker.config.settings import TlsSettings
-from broker.server.logging import get_logger
 from broker.server.start_error import StartError
 
 
@@ -79,20 +75,6 @@ async def test_an_address_of_another_machine(make_api: Any, kind: str) -> None:
         StartError, match=rf"api\.{kind}\[0\]\.address: 192\.0\.2\.1:0 is not an address of this machine"
     ):
         await api.start()
-
-
-async def test_a_listener_with_tls_is_not_opened_in_plain_text() -> None:
-    settings = api_settings(["127.0.0.1:0"], ["127.0.0.1:0"])
-    tls = TlsSettings("", "cert.pem", "key.pem")
-    settings = replace(
-        settings,
-        grpc=(replace(settings.grpc[0], tls=tls),),
-        http=(replace(settings.http[0], tls=tls), settings.http[0]),
-    )
-    api = ApiServer(settings, {}, get_logger("api"))
-    await api.start()
-    assert (api.grpc_addresses, len(api.http_addresses)) == ([], 1)
-    await api.stop()
 
 
 async def test_a_service_is_registered_once(make_api: Any) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from broker.config.addresses import Address
 from broker.config.loader import FAULTS_MAX, FILE_BYTES_MAX, LoadResult, load, load_bytes
 from broker.config.printer import HIDDEN, changed_keys, effective_yaml
-from broker.config.settings import ListenerSettings, LogSettings, Settings
+from broker.config.settings import LogSettings, Settings
+from broker.config.settings_listeners import ListenerSettings
 
 MINIMUM = "log: {level: info}\n"
 
@@ -111,7 +112,7 @@ def test_keys_without_a_value_are_not_set() -> None:
             "listeners:\n  - address: ':x'\n",
             'x.yml:2: listeners[0].address: ":x" has the port "x", which is not a number of 0..65535',
         ),
-        ("listeners:\n  - address: unix:///a\n", "is a unix socket where only HOST:PORT is possible"),
+        ("plugins: {federation: {fed_addr: 'unix:///a'}}\n", "is a unix socket where only HOST:PORT is possible"),
         ("plugins: {federation: {fed_addr: 8901}}\n", 'a port without a host is written ":8901"'),
         ("plugins: {federation: {retry_join: 'a:1'}}\n", '"a:1" is not a list'),
         ("plugins: {federation: {retry_join: ['a:0']}}\n", "the port 0, which nobody listens on"),
@@ -135,10 +136,6 @@ def test_keys_without_a_value_are_not_set() -> None:
         (
             "listeners: []\n",
             'x.yml:1: listeners: the list is empty, so no client could connect; for example [{address: ":1883"}]',
-        ),
-        (
-            "listeners: [{address: ':8883', websocket: {path: /}}]\n",
-            "x.yml:1: listeners: none of the listeners can be opened, so no client could connect",
         ),
         ("plugin_order:\n- admin\n- admin\n", 'x.yml:3: plugin_order[1]: "admin" is already in the list'),
         (
@@ -269,16 +266,9 @@ def test_both_spellings_of_the_session_timer() -> None:
     assert "already set" in faults(text)[0]
 
 
-TLS = "listeners: [{address: ':1883'}, {address: ':8883', tls: {cert: a, key: b}}]\n"
-
-
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        (
-            "listeners: [{address: ':1883'}, {address: ':1', websocket: {path: /}}]\n",
-            "x.yml:1: listeners[1].websocket: not supported yet: this listener is not opened",
-        ),
         (
             "persistence: {type: redis}\n",
             'persistence.type: "redis" is not supported yet: everything is kept in memory',
@@ -322,9 +312,6 @@ def test_the_default_of_a_missing_feature_draws_a_warning_too(key: str, value: s
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (TLS, "x.yml:1: listeners[1].tls: not supported yet: this listener is not opened"),
-        ("api: {grpc: [{address: ':1', tls: {cert: a}}]}\n", "api.grpc[0].tls: not supported yet"),
-        ("api: {http: [{address: ':1', tls: {}}]}\n", "api.http[0].tls: not supported yet"),
         (
             "plugin_order: [auth]\n",
             'plugin_order[0]: "auth" is not supported yet: every client is let in without a password',
@@ -339,19 +326,6 @@ def test_a_node_does_not_start_without_the_security_that_its_file_asks_for(text:
     (warning,) = warnings(text, allow_missing=True)
     assert fault in warning
     assert "--allow-missing" not in warning
-
-
-def test_a_file_without_a_listener_that_can_be_opened_is_a_fault() -> None:
-    """Nor opens without encryption what was to be encrypted."""
-    only_tls = "listeners: [{address: ':8883', tls: {}}]\n"
-    assert [fault.key for fault in read(only_tls).faults] == ["listeners[0].tls", "listeners"]
-    assert [fault.key for fault in read(only_tls, allow_missing=True).faults] == ["listeners"]
-    result = read(TLS, allow_missing=True)
-    assert result.settings is not None
-    assert [listener.is_served for listener in result.settings.listeners] == [True, False]
-    result = read("api: {http: [{address: ':1', tls: {}}]}\n", allow_missing=True)
-    assert result.settings is not None
-    assert not result.settings.api.http[0].is_served
 
 
 @given(

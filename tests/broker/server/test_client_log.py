@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import structlog
 
+from broker.config.addresses import parse_address
 from broker.config.settings import LogSettings, Settings
+from broker.config.settings_listeners import ListenerSettings
 from broker.config.settings_mqtt import MqttSettings
 from broker.server.client_log import LINES_MAX, ClientLog
 from broker.server.host import Host
+from broker.server.listener import Listener
 from broker.server.logging import setup_logging
 
 
@@ -81,6 +84,8 @@ class Shell:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.transport: asyncio.Transport | None = transport
+        self.listener = Listener(ListenerSettings(parse_address("127.0.0.1:1883")), "listeners[0]", 0.0)
+        self.counted_address = ""
 
     def abort(self) -> None:
         """There is no socket."""

@@ -11,7 +11,8 @@ import pytest
 import structlog
 
 from broker.config.addresses import Address
-from broker.config.settings import ApiListener, ApiSettings, LogSettings, Settings
+from broker.config.settings import ApiSettings, LogSettings, Settings
+from broker.config.settings_listeners import ApiListener
 from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.lifecycle import Server

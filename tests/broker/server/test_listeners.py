@@ -11,8 +11,9 @@ import pytest
 
 from broker.codec.packets import Connect, PingReq
 from broker.codec.writer import PINGRESP, encode_packet
-from broker.config.addresses import Address, parse_address
-from broker.config.settings import ListenerSettings, Settings, TlsSettings
+from broker.config.addresses import parse_address
+from broker.config.settings import Settings
+from broker.config.settings_listeners import ListenerSettings
 from broker.server.lifecycle import Server
 from broker.server.listeners import PROBE_IDLE_SECONDS
 from broker.server.protocol import ClientProtocol
@@ -79,16 +80,6 @@ async def test_a_fault_names_the_key(start: Start) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(StartError, match=rf"^listeners\[1\]\.address: 127\.0\.0\.1:{port} is in use"):
             await start("127.0.0.1:0", f"127.0.0.1:{port}")
-
-
-async def test_a_listener_with_tls_is_not_opened_in_plain_text() -> None:
-    tls = ListenerSettings(Address("tcp", "127.0.0.1", 0), TlsSettings(cert="c", key="k"))
-    server = Server(Settings(listeners=(tls,)))
-    try:
-        await server.start()
-        assert server.listeners.addresses == []
-    finally:
-        await server.stop()
 
 
 async def test_open_connections_stay_when_the_listeners_close(start: Start) -> None:

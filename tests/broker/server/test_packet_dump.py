@@ -16,10 +16,12 @@ from broker.codec import packets
 from broker.codec.packets import Connect, Packet, Subscribe, SubscribeFilter
 from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_packet
+from broker.config.addresses import parse_address
 from broker.config.settings import LogSettings, Settings
-from broker.listener_facts import ListenerFacts
+from broker.config.settings_listeners import ListenerSettings
 from broker.message import Message
 from broker.server.lifecycle import Server
+from broker.server.listener import Listener
 from broker.server.logging import setup_logging
 from broker.server.packet_dump import NAMES, DumpingProtocol, PacketDump, packet_fields
 from broker.session.connection import Connection
@@ -70,7 +72,7 @@ class Wire(asyncio.Transport):
 async def test_output_of_later_rounds_is_logged(log: io.StringIO) -> None:
     """Retained messages come in later rounds than the SUBACK."""
     server = Server(Settings())
-    protocol = DumpingProtocol(server, ListenerFacts("127.0.0.1:1883", "tcp"))
+    protocol = DumpingProtocol(server, Listener(ListenerSettings(parse_address("127.0.0.1:1883")), "listeners[0]", 0.0))
     wire = Wire()
     count = 1000
     for number in range(count):

@@ -12,14 +12,16 @@ from broker.codec.packets import Connect, Disconnect, Packet, PingReq
 from broker.codec.reader import PacketReader
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, SERVER_SHUTTING_DOWN
 from broker.codec.writer import encode_packet
+from broker.config.addresses import parse_address
 from broker.config.settings import Settings
+from broker.config.settings_listeners import ListenerSettings
 from broker.config.settings_mqtt import MqttSettings
-from broker.listener_facts import ListenerFacts
 from broker.server.host import Host
+from broker.server.listener import Listener
 from broker.server.protocol import ClientProtocol
 from broker.session.connection import Connection
 
-LISTENER = ListenerFacts("127.0.0.1:1883", "tcp")
+LISTENER = Listener(ListenerSettings(parse_address("127.0.0.1:1883")), "listeners[0]", 0.0)
 
 
 class Wire(asyncio.Transport):

@@ -13,7 +13,8 @@ from google.protobuf.empty_pb2 import Empty
 
 from broker.api.server import ApiServer
 from broker.config.addresses import parse_address
-from broker.config.settings import ApiListener, ApiSettings
+from broker.config.settings import ApiSettings
+from broker.config.settings_listeners import ApiListener
 from broker.server.logging import get_logger
 from federation.api.control import MembershipControl
 from federation.api.membership import MembershipService

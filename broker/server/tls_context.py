@@ -1,0 +1,100 @@
+"""The ssl context of a listener from its `tls` section, and its renewal at a reload."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, Final
+
+from broker.config.settings_listeners import TlsSettings
+from broker.server.start_error import StartError
+
+MQTT_PROTOCOLS: Final = ("mqtt",)  # ALPN
+HTTP_PROTOCOLS: Final = ("http/1.1",)  # of WebSocket and REST
+VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) -> ssl.SSLContext:
+    """A context with the files as they are now. Raises StartError that names the key.
+
+    key        the configuration key of the section
+    protocols  offered to clients that ask for a protocol (ALPN)
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = VERSIONS[settings.min_version]
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    for name in ("cert", "key", "cacert", "crl"):
+        _check_readable(f"{key}.{name}", getattr(settings, name))
+    try:
+        context.load_cert_chain(settings.cert, settings.key, _no_password)
+    except _EncryptedKeyError:
+        raise StartError(f"{key}.key: {settings.key} has a password; the node needs a key without one") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise StartError(f"{key}.key: {settings.key} is not the key of the certificate {settings.cert}") from None
+        files = f"{settings.cert} and {settings.key}"
+        raise StartError(
+            f"{key}.cert: {files} are not PEM files of a certificate and its key ({_reason(error)})"
+        ) from None
+    if settings.cacert:
+        _load(context, settings.cacert, f"{key}.cacert", "certificates")
+        context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_OPTIONAL
+    if settings.crl:
+        _load(context, settings.crl, f"{key}.crl", "revocation lists")
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    return context
+
+
+def _check_readable(key: str, path: str) -> None:
+    if path:
+        try:
+            with open(path, "rb"):
+                pass
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise StartError(f"{key}: {path} cannot be read: {reason}") from None
+
+
+def _load(context: ssl.SSLContext, path: str, key: str, what: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise StartError(f"{key}: {path} is not a PEM file of {what} ({_reason(error)})") from None
+
+
+class _EncryptedKeyError(Exception):
+    pass
+
+
+def _no_password() -> str:
+    """Instead of a question on the terminal."""
+    raise _EncryptedKeyError
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+class LiveContext:
+    """The context of an address that a library serves. Connections from now on use the one of the last `renew`.
+
+    The library keeps `context`, which hands each connection over in its callback for the server name; OpenSSL calls it for
+    clients without one too.
+    """
+
+    def __init__(self, settings: TlsSettings, key: str, protocols: tuple[str, ...]) -> None:
+        """Raises StartError."""
+        self._settings = settings
+        self._key = key
+        self._protocols = protocols
+        self.context = server_context(settings, key, protocols)
+        self._now = self.context
+        self.context.sni_callback = self._use_newest
+
+    def renew(self) -> None:
+        """Read the files again. Raises StartError, and keeps what it has."""
+        self._now = server_context(self._settings, self._key, self._protocols)
+
+    def _use_newest(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._now
