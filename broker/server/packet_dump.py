@@ -21,55 +21,6 @@ from broker.session.connection import Connection
 if TYPE_CHECKING:
     from broker.server.host import Host
 
-ACK: Final = ("packet_id", "reason_code", "properties")
-# The names of `Packet.fields`, in its order.
-NAMES: Final[dict[type[Packet], tuple[str, ...]]] = {
-    packets.Connect: (
-        "client_id",
-        "protocol_version",
-        "clean_start",
-        "keep_alive",
-        "username",
-        "password",
-        "will",
-        "properties",
-    ),
-    packets.Will: (
-        "topic",
-        "payload",
-        "qos",
-        "retain",
-        "properties",
-        "message_expiry_interval",
-        "delay_interval",
-    ),
-    packets.ConnAck: ("session_present", "reason_code", "properties"),
-    packets.Publish: (
-        "topic",
-        "payload",
-        "qos",
-        "retain",
-        "dup",
-        "packet_id",
-        "properties",
-        "message_expiry_interval",
-        "topic_alias",
-        "subscription_identifiers",
-    ),
-    packets.PubAck: ACK,
-    packets.PubRec: ACK,
-    packets.PubRel: ACK,
-    packets.PubComp: ACK,
-    packets.Subscribe: ("packet_id", "filters", "properties"),
-    packets.SubscribeFilter: ("topic_filter", "qos", "no_local", "retain_as_published", "retain_handling"),
-    packets.SubAck: ("packet_id", "reason_codes", "properties"),
-    packets.Unsubscribe: ("packet_id", "topic_filters", "properties"),
-    packets.UnsubAck: ("packet_id", "reason_codes", "properties"),
-    packets.PingReq: (),
-    packets.PingResp: (),
-    packets.Disconnect: ("reason_code", "properties"),
-    packets.Auth: ("reason_code", "properties"),
-}
 ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0}
 HIDDEN: Final = "***"
 
@@ -77,7 +28,8 @@ HIDDEN: Final = "***"
 def packet_fields(packet: Packet) -> dict[str, Any]:
     """The fields of a packet by the specification's names, without absent ones and without secrets."""
     found: dict[str, Any] = {}
-    for name, value in zip(NAMES[type(packet)], packet.fields(), strict=True):
+    for name in packet.__dataclass_fields__:
+        value = getattr(packet, name)
         if value is None or value in (b"", "", (), [], {}) or value == ABSENT.get(name, ABSENT):
             continue
         if name == "password":

@@ -73,7 +73,7 @@ class MqttClient:
         reason_code: int = 0,
     ) -> MqttClient:
         client = await cls.open(port, version)
-        client.send(Connect(client_id, version, clean_start, keep_alive, None, None, will, properties))
+        client.send(Connect(client_id, version, clean_start, keep_alive, None, None, will, properties or {}))
         client.connack = await client.answer(ConnAck)
         assert client.connack.reason_code == reason_code, client.connack
         return client

@@ -23,7 +23,7 @@ from broker.message import Message
 from broker.server.lifecycle import Server
 from broker.server.listener import Listener
 from broker.server.logging import setup_logging
-from broker.server.packet_dump import NAMES, DumpingProtocol, PacketDump, packet_fields
+from broker.server.packet_dump import DumpingProtocol, PacketDump, packet_fields
 from broker.session.connection import Connection
 
 
@@ -98,46 +98,6 @@ async def test_output_of_later_rounds_is_logged(log: io.StringIO) -> None:
 
 
 PROPERTIES = encode_publish_properties(content_type="a", user_properties=[("k", "v")])
-VALUES: dict[str, Any] = {
-    "clean_start": False,
-    "client_id": "c",
-    "delay_interval": 11,
-    "dup": False,
-    "filters": [SubscribeFilter(b"f")],
-    "keep_alive": 12,
-    "message_expiry_interval": 13,
-    "no_local": True,
-    "packet_id": 14,
-    "password": b"p",
-    "payload": b"load",
-    "protocol_version": 5,
-    "qos": 1,
-    "reason_code": 0x80,
-    "reason_codes": [0x81],
-    "retain": True,
-    "retain_as_published": False,
-    "retain_handling": 2,
-    "session_present": True,
-    "subscription_identifiers": (15,),
-    "topic": b"t",
-    "topic_alias": 16,
-    "topic_filter": b"t/#",
-    "topic_filters": [b"u/#"],
-    "username": "u",
-    "will": packets.Will(b"w", b""),
-}
-
-
-@pytest.mark.parametrize("packet_class", list(NAMES), ids=lambda packet_class: packet_class.__name__)
-def test_the_names_are_those_of_the_packet(packet_class: type[Packet]) -> None:
-    properties = b"\x01\x01" if packet_class in (packets.Publish, packets.Will) else {0x1F: "why"}
-    values = {name: VALUES.get(name, properties) for name in NAMES[packet_class]}
-    assert list(packet_class(**values).fields()) == list(values.values())
-
-
-def test_every_packet_has_its_names() -> None:
-    classes = {item for item in vars(packets).values() if isinstance(item, type) and issubclass(item, Packet)}
-    assert classes - {Packet, packets.Ack} == set(NAMES)
 
 
 @pytest.mark.parametrize(

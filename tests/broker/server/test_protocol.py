@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.codec.packets import Connect, Disconnect, Packet, PingReq
+from broker.codec.properties import REASON_STRING
 from broker.codec.reader import PacketReader
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, SERVER_SHUTTING_DOWN
 from broker.codec.writer import encode_packet
@@ -147,7 +148,7 @@ async def test_the_close_of_the_socket_depends_on_output_and_reason(
     node.host.broker.close_connection(connection, code, "stop", node.host.now())
     node.flush()
     assert [call for call in wire.calls if call != "write"] == calls
-    assert [packet.fields()[0] for packet in wire.sent()] == [SERVER_SHUTTING_DOWN] * has_reason
+    assert wire.sent() == [Disconnect(SERVER_SHUTTING_DOWN, {REASON_STRING: "stop"})] * has_reason
     before = list(wire.calls)
     node.send(protocol, PingReq())
     assert wire.sent() == []
