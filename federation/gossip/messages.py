@@ -1,19 +1,19 @@
-"""The messages of memberlist: one type byte, then a map (wire-gossip 2). Fields are written in ascending order of names."""
+"""The messages of memberlist: one type byte, then a map (wire-gossip 2)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from federation.gossip.errors import WireError
+from federation.gossip.message_fields import Message, MessageMap, uint16_field, uint32_field, wire
 from federation.gossip.msgpack_fields import (
     ACCUSED_INCARNATION_MAX,
-    UINT16_MAX,
-    UINT32_MAX,
     Fields,
     bool_field,
     bytes_field,
-    decode_fields,
+    bytes_or_nil_field,
     encode,
     name_field,
     text_field,
@@ -50,207 +50,89 @@ def _addr_field(fields: Fields, key: bytes) -> bytes:
     return addr
 
 
-def _meta_field(fields: Fields) -> bytes:
-    meta = bytes_field(fields, b"Meta")
+def _meta_field(fields: Fields, key: bytes) -> bytes:
+    meta = bytes_field(fields, key)
     if len(meta) > META_BYTES_MAX:
         raise WireError(f"Meta is longer than {META_BYTES_MAX} bytes")
     return meta
 
 
 @dataclass(slots=True)
-class Ping:
-    sequence: int
-    node: str
-    source_addr: bytes
-    source_port: int
-    source_node: str
+class Ping(Message):
+    TYPE = PING
 
-    @staticmethod
-    def decode(body: bytes) -> Ping:
-        return Ping.from_fields(decode_fields(body))
-
-    @staticmethod
-    def from_fields(fields: Fields) -> Ping:
-        return Ping(
-            uint_field(fields, b"SeqNo", UINT32_MAX),
-            name_field(fields, b"Node"),
-            _addr_field(fields, b"SourceAddr"),
-            uint_field(fields, b"SourcePort", UINT16_MAX),
-            name_field(fields, b"SourceNode"),
-        )
-
-    def encode(self) -> bytes:
-        fields: dict[str, object] = {"Node": self.node, "SeqNo": self.sequence}
-        if self.source_addr:
-            fields["SourceAddr"] = self.source_addr
-        if self.source_node:
-            fields["SourceNode"] = self.source_node
-        if self.source_port:
-            fields["SourcePort"] = self.source_port
-        return b"\x00" + encode(fields)
+    sequence: int = wire("SeqNo", uint32_field)
+    node: str = wire("Node", name_field)
+    source_addr: bytes = wire("SourceAddr", _addr_field, optional=True)
+    source_port: int = wire("SourcePort", uint16_field, optional=True)
+    source_node: str = wire("SourceNode", name_field, optional=True)
 
 
 @dataclass(slots=True)
-class IndirectPing:
-    sequence: int
-    target: bytes
-    port: int
-    node: str
-    nack: bool
-    source_addr: bytes
-    source_port: int
-    source_node: str
+class IndirectPing(Message):
+    TYPE = INDIRECT_PING
 
-    @staticmethod
-    def decode(body: bytes) -> IndirectPing:
-        fields = decode_fields(body)
-        return IndirectPing(
-            uint_field(fields, b"SeqNo", UINT32_MAX),
-            _addr_field(fields, b"Target"),
-            uint_field(fields, b"Port", UINT16_MAX),
-            name_field(fields, b"Node"),
-            bool_field(fields, b"Nack"),
-            _addr_field(fields, b"SourceAddr"),
-            uint_field(fields, b"SourcePort", UINT16_MAX),
-            name_field(fields, b"SourceNode"),
-        )
-
-    def encode(self) -> bytes:
-        fields: dict[str, object] = {"Nack": self.nack, "Node": self.node, "Port": self.port, "SeqNo": self.sequence}
-        if self.source_addr:
-            fields["SourceAddr"] = self.source_addr
-        if self.source_node:
-            fields["SourceNode"] = self.source_node
-        if self.source_port:
-            fields["SourcePort"] = self.source_port
-        fields["Target"] = self.target
-        return b"\x01" + encode(fields)
+    sequence: int = wire("SeqNo", uint32_field)
+    target: bytes = wire("Target", _addr_field)
+    port: int = wire("Port", uint16_field)
+    node: str = wire("Node", name_field)
+    nack: bool = wire("Nack", bool_field)
+    source_addr: bytes = wire("SourceAddr", _addr_field, optional=True)
+    source_port: int = wire("SourcePort", uint16_field, optional=True)
+    source_node: str = wire("SourceNode", name_field, optional=True)
 
 
 @dataclass(slots=True)
-class Ack:
-    sequence: int
-    payload: bytes | None
+class Ack(Message):
+    TYPE = ACK
 
-    @staticmethod
-    def decode(body: bytes) -> Ack:
-        return Ack.from_fields(decode_fields(body))
-
-    @staticmethod
-    def from_fields(fields: Fields) -> Ack:
-        payload = None if fields.get(b"Payload") is None else bytes_field(fields, b"Payload")
-        return Ack(uint_field(fields, b"SeqNo", UINT32_MAX), payload)
-
-    def encode(self) -> bytes:
-        return b"\x02" + encode({"Payload": self.payload, "SeqNo": self.sequence})
+    sequence: int = wire("SeqNo", uint32_field)
+    payload: bytes | None = wire("Payload", bytes_or_nil_field)
 
 
 @dataclass(slots=True)
-class Nack:
-    sequence: int
+class Nack(Message):
+    TYPE = NACK
 
-    @staticmethod
-    def decode(body: bytes) -> Nack:
-        return Nack(uint_field(decode_fields(body), b"SeqNo", UINT32_MAX))
-
-    def encode(self) -> bytes:
-        return b"\x0b" + encode({"SeqNo": self.sequence})
+    sequence: int = wire("SeqNo", uint32_field)
 
 
 @dataclass(slots=True)
-class Accusation:
+class Accusation(MessageMap):
     """A suspect or a dead message: `origin` accuses `node` at `incarnation`."""
 
-    incarnation: int
-    node: str
-    origin: str
-
-    @staticmethod
-    def decode(body: bytes) -> Accusation:
-        fields = decode_fields(body)
-        return Accusation(
-            uint_field(fields, b"Incarnation", ACCUSED_INCARNATION_MAX),
-            name_field(fields, b"Node"),
-            name_field(fields, b"From"),
-        )
+    incarnation: int = wire("Incarnation", partial(uint_field, maximum=ACCUSED_INCARNATION_MAX))
+    node: str = wire("Node", name_field)
+    origin: str = wire("From", name_field)
 
     def encode(self, message_type: int) -> bytes:
         """`message_type` is SUSPECT or DEAD."""
-        return bytes((message_type,)) + encode(
-            {"From": self.origin, "Incarnation": self.incarnation, "Node": self.node}
-        )
+        return bytes((message_type,)) + self.encode_map()
 
 
 @dataclass(slots=True)
-class Alive:
-    incarnation: int
-    node: str
-    addr: bytes
-    port: int
-    meta: bytes
-    versions: bytes
+class Alive(Message):
+    TYPE = ALIVE
 
-    @staticmethod
-    def decode(body: bytes) -> Alive:
-        fields = decode_fields(body)
-        return Alive(
-            uint_field(fields, b"Incarnation", UINT32_MAX),
-            name_field(fields, b"Node"),
-            _addr_field(fields, b"Addr"),
-            uint_field(fields, b"Port", UINT16_MAX),
-            _meta_field(fields),
-            bytes_field(fields, b"Vsn"),
-        )
-
-    def encode(self) -> bytes:
-        return b"\x04" + encode(
-            {
-                "Addr": self.addr,
-                "Incarnation": self.incarnation,
-                "Meta": self.meta,
-                "Node": self.node,
-                "Port": self.port,
-                "Vsn": self.versions,
-            }
-        )
+    incarnation: int = wire("Incarnation", uint32_field)
+    node: str = wire("Node", name_field)
+    addr: bytes = wire("Addr", _addr_field)
+    port: int = wire("Port", uint16_field)
+    meta: bytes = wire("Meta", _meta_field)
+    versions: bytes = wire("Vsn", bytes_field)
 
 
 @dataclass(slots=True)
-class PushPullNode:
+class PushPullNode(MessageMap):
     """One node of a push-pull. `state` is one of STATE_* (wire-gossip 2)."""
 
-    name: str
-    addr: bytes
-    port: int
-    meta: bytes
-    incarnation: int
-    state: int
-    versions: bytes
-
-    @staticmethod
-    def from_fields(fields: Fields) -> PushPullNode:
-        return PushPullNode(
-            name_field(fields, b"Name"),
-            _addr_field(fields, b"Addr"),
-            uint_field(fields, b"Port", UINT16_MAX),
-            _meta_field(fields),
-            uint_field(fields, b"Incarnation", UINT32_MAX),
-            uint_field(fields, b"State", 3),
-            bytes_field(fields, b"Vsn"),
-        )
-
-    def encode(self) -> bytes:
-        return encode(
-            {
-                "Addr": self.addr,
-                "Incarnation": self.incarnation,
-                "Meta": self.meta,
-                "Name": self.name,
-                "Port": self.port,
-                "State": self.state,
-                "Vsn": self.versions,
-            }
-        )
+    name: str = wire("Name", name_field)
+    addr: bytes = wire("Addr", _addr_field)
+    port: int = wire("Port", uint16_field)
+    meta: bytes = wire("Meta", _meta_field)
+    incarnation: int = wire("Incarnation", uint32_field)
+    state: int = wire("State", partial(uint_field, maximum=3))
+    versions: bytes = wire("Vsn", bytes_field)
 
 
 @dataclass(slots=True)
@@ -263,7 +145,7 @@ class PushPull:
 
     def encode(self) -> bytes:
         header = encode({"Join": self.join, "Nodes": len(self.nodes), "UserStateLen": len(self.user_state)})
-        return b"\x06" + header + b"".join([node.encode() for node in self.nodes]) + self.user_state
+        return b"\x06" + header + b"".join([node.encode_map() for node in self.nodes]) + self.user_state
 
 
 def encode_error(text: str) -> bytes:

@@ -119,6 +119,10 @@ def bytes_field(fields: Fields, key: bytes) -> bytes:
     raise WireError(f"{key!r} is not binary")
 
 
+def bytes_or_nil_field(fields: Fields, key: bytes) -> bytes | None:
+    return None if fields.get(key) is None else bytes_field(fields, key)
+
+
 def text_field(fields: Fields, key: bytes) -> str:
     value = fields.get(key)
     if value is None:

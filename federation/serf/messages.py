@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from federation.gossip.errors import WireError
+from federation.gossip.message_fields import Message, uint8_field, uint16_field, uint32_field, wire
 from federation.gossip.msgpack_fields import (
     INT64_MAX,
     LAMPORT_TIME_MAX,
     LEAVE_TIME_MAX,
     UINT8_MAX,
     UINT16_MAX,
-    UINT32_MAX,
     Fields,
     as_fields,
     as_name,
     bool_field,
     bytes_field,
+    bytes_or_nil_field,
     decode,
     decode_fields,
     decode_prefix,
@@ -44,39 +46,36 @@ FLAG_NO_BROADCAST: Final = 2
 FILTER_NODE: Final = 0
 FILTER_TAG: Final = 1
 
+time_field: Final = partial(uint_field, maximum=LAMPORT_TIME_MAX)
+
 EVENTS_MAX: Final = 512
 """Slots of the event buffer, in memory and in a push-pull."""
 
 
-@dataclass(slots=True)
-class LeaveIntent:
-    lamport_time: int
-    node: str
-    prune: bool
-
-    @staticmethod
-    def decode(body: bytes) -> LeaveIntent:
-        fields = decode_fields(body)
-        return LeaveIntent(
-            uint_field(fields, b"LTime", LEAVE_TIME_MAX), name_field(fields, b"Node"), bool_field(fields, b"Prune")
-        )
-
-    def encode(self) -> bytes:
-        return b"\x00" + encode({"LTime": self.lamport_time, "Node": self.node, "Prune": self.prune})
+def _filters_field(fields: Fields, key: bytes) -> tuple[bytes, ...] | None:
+    filters: list[bytes] = []
+    for item in list_field(fields, key):
+        if not isinstance(item, bytes):
+            raise WireError("a query's filter is not binary")
+        filters.append(item)
+    return tuple(filters) or None
 
 
 @dataclass(slots=True)
-class JoinIntent:
-    lamport_time: int
-    node: str
+class LeaveIntent(Message):
+    TYPE = LEAVE
 
-    @staticmethod
-    def decode(body: bytes) -> JoinIntent:
-        fields = decode_fields(body)
-        return JoinIntent(uint_field(fields, b"LTime", LAMPORT_TIME_MAX), name_field(fields, b"Node"))
+    lamport_time: int = wire("LTime", partial(uint_field, maximum=LEAVE_TIME_MAX))
+    node: str = wire("Node", name_field)
+    prune: bool = wire("Prune", bool_field)
 
-    def encode(self) -> bytes:
-        return b"\x01" + encode({"LTime": self.lamport_time, "Node": self.node})
+
+@dataclass(slots=True)
+class JoinIntent(Message):
+    TYPE = JOIN
+
+    lamport_time: int = wire("LTime", time_field)
+    node: str = wire("Node", name_field)
 
 
 UserEvent = tuple[int, str, bytes]
@@ -86,97 +85,40 @@ UserEvent = tuple[int, str, bytes]
 def decode_user_event(body: bytes) -> UserEvent:
     fields = decode_fields(body)
     return (
-        uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
+        time_field(fields, b"LTime"),
         text_field(fields, b"Name"),
         bytes_field(fields, b"Payload"),
     )
 
 
 @dataclass(slots=True)
-class Query:
-    """`filters` are encoded filters, each with its type byte. `timeout_ns` begins when the query arrives."""
+class Query(Message):
+    """`filters` are encoded filters, each with its type byte; None for none. `timeout_ns` begins when the query arrives."""
 
-    lamport_time: int
-    query_id: int
-    addr: bytes
-    port: int
-    source_node: str
-    filters: list[bytes]
-    flags: int
-    relay_factor: int
-    timeout_ns: int
-    name: str
-    payload: bytes | None
+    TYPE = QUERY
 
-    @staticmethod
-    def decode(body: bytes) -> Query:
-        fields = decode_fields(body)
-        filters: list[bytes] = []
-        for item in list_field(fields, b"Filters"):
-            if not isinstance(item, bytes):
-                raise WireError("a query's filter is not binary")
-            filters.append(item)
-        return Query(
-            uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
-            uint_field(fields, b"ID", UINT32_MAX),
-            bytes_field(fields, b"Addr"),
-            uint_field(fields, b"Port", UINT16_MAX),
-            name_field(fields, b"SourceNode"),
-            filters,
-            uint_field(fields, b"Flags", UINT32_MAX),
-            uint_field(fields, b"RelayFactor", UINT8_MAX),
-            uint_field(fields, b"Timeout", INT64_MAX),
-            text_field(fields, b"Name"),
-            None if fields.get(b"Payload") is None else bytes_field(fields, b"Payload"),
-        )
-
-    def encode(self) -> bytes:
-        return b"\x04" + encode(
-            {
-                "Addr": self.addr,
-                "Filters": self.filters or None,
-                "Flags": self.flags,
-                "ID": self.query_id,
-                "LTime": self.lamport_time,
-                "Name": self.name,
-                "Payload": self.payload,
-                "Port": self.port,
-                "RelayFactor": self.relay_factor,
-                "SourceNode": self.source_node,
-                "Timeout": self.timeout_ns,
-            }
-        )
+    lamport_time: int = wire("LTime", time_field)
+    query_id: int = wire("ID", uint32_field)
+    addr: bytes = wire("Addr", bytes_field)
+    port: int = wire("Port", uint16_field)
+    source_node: str = wire("SourceNode", name_field)
+    filters: tuple[bytes, ...] | None = wire("Filters", _filters_field)
+    flags: int = wire("Flags", uint32_field)
+    relay_factor: int = wire("RelayFactor", uint8_field)
+    timeout_ns: int = wire("Timeout", partial(uint_field, maximum=INT64_MAX))
+    name: str = wire("Name", text_field)
+    payload: bytes | None = wire("Payload", bytes_or_nil_field)
 
 
 @dataclass(slots=True)
-class QueryResponse:
-    lamport_time: int
-    query_id: int
-    origin: str
-    flags: int
-    payload: bytes | None
+class QueryResponse(Message):
+    TYPE = QUERY_RESPONSE
 
-    @staticmethod
-    def decode(body: bytes) -> QueryResponse:
-        fields = decode_fields(body)
-        return QueryResponse(
-            uint_field(fields, b"LTime", LAMPORT_TIME_MAX),
-            uint_field(fields, b"ID", UINT32_MAX),
-            name_field(fields, b"From"),
-            uint_field(fields, b"Flags", UINT32_MAX),
-            None if fields.get(b"Payload") is None else bytes_field(fields, b"Payload"),
-        )
-
-    def encode(self) -> bytes:
-        return b"\x05" + encode(
-            {
-                "Flags": self.flags,
-                "From": self.origin,
-                "ID": self.query_id,
-                "LTime": self.lamport_time,
-                "Payload": self.payload,
-            }
-        )
+    lamport_time: int = wire("LTime", time_field)
+    query_id: int = wire("ID", uint32_field)
+    origin: str = wire("From", name_field)
+    flags: int = wire("Flags", uint32_field)
+    payload: bytes | None = wire("Payload", bytes_or_nil_field)
 
 
 @dataclass(slots=True)
@@ -201,7 +143,7 @@ class SerfState:
         times = map_field(fields, b"StatusLTimes")
         for key in times:
             try:
-                state.status_times[as_name(key, b"StatusLTimes")] = uint_field(times, key, LAMPORT_TIME_MAX)
+                state.status_times[as_name(key, b"StatusLTimes")] = time_field(times, key)
             except WireError:
                 state.refused += 1
         for name in list_field(fields, b"LeftMembers"):
@@ -223,7 +165,7 @@ class SerfState:
     def _clock(self, fields: Fields, key: bytes) -> int:
         """A clock of the other side; 0, which advances no clock, when it is invalid."""
         try:
-            return uint_field(fields, key, LAMPORT_TIME_MAX)
+            return time_field(fields, key)
         except WireError:
             self.refused += 1
             return 0
@@ -232,7 +174,7 @@ class SerfState:
         for event in list_field(slot, b"Events"):
             fields = as_fields(event)
             try:
-                time = uint_field(slot, b"LTime", LAMPORT_TIME_MAX)
+                time = time_field(slot, b"LTime")
                 self.events.append((time, text_field(fields, b"Name"), bytes_field(fields, b"Payload")))
             except WireError:
                 self.refused += 1

@@ -111,7 +111,7 @@ class QueryHandler:
             own.addr,
             own.port,
             self._name,
-            [],
+            None,
             0,
             0,
             int(timeout * NANOSECONDS),

@@ -62,7 +62,7 @@ def test_any_cut_of_a_push_pull(cuts: list[int], packed: bool) -> None:
 )
 def test_the_valid_nodes_of_a_push_pull_are_kept(field: dict[str, object]) -> None:
     node: dict[str, object] = {"Addr": bytes(4), "Incarnation": 1, "Meta": b"", "Name": "bad", "Port": 1, "State": 0}
-    encoded = [node.encode() for node in NODES]
+    encoded = [node.encode_map() for node in NODES]
     encoded.insert(4, encode(node | {"Vsn": OUR_VERSIONS} | field))
     data = b"\x06" + encode({"Join": True, "Nodes": 10, "UserStateLen": 5}) + b"".join(encoded) + b"\x02serf"
     for stream in (data, compressed(data)):

@@ -221,7 +221,7 @@ def check_serf(message: bytes, decoded: dict[str, Any]) -> None:
         assert query.payload is not None or shown["Payload"] is None
         assert {
             "Addr": ip_text(query.addr),
-            "Filters": [filter_shown(item) for item in query.filters] or None,
+            "Filters": [filter_shown(item) for item in query.filters or []] or None,
             "Flags": query.flags,
             "ID": query.query_id,
             "LTime": query.lamport_time,

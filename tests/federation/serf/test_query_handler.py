@@ -35,7 +35,7 @@ def responses_sent(serf: Serf) -> list[QueryResponse]:
 
 
 def query(name: str, query_id: int = 9, flags: int = FLAG_ACK) -> bytes:
-    return Query(5, query_id, bytes((10, 0, 0, 2)), 8902, "n2", [], flags, 0, 10**9, name, b"").encode()
+    return Query(5, query_id, bytes((10, 0, 0, 2)), 8902, "n2", None, flags, 0, 10**9, name, b"").encode()
 
 
 @pytest.mark.parametrize("name", ["load", "_serf_ping", "_serf_list-keys", "_serf_new"])
@@ -62,7 +62,7 @@ def test_a_response_of_more_than_1024_bytes_is_dropped() -> None:
     name = "n" * 255
     other = Serf(SerfConfig(name, "10.0.0.9", 8902, {"a": "x" * 500}), Random(2), 0.0).gossip.membership
     serf.gossip.membership.merge(other.encode_nodes(), 0.0)
-    asked = Query(5, 9, bytes((10, 0, 0, 2)), 8902, "n2", [], 0, 0, 10**9, QUERY_CONFLICT, name.encode())
+    asked = Query(5, 9, bytes((10, 0, 0, 2)), 8902, "n2", None, 0, 0, 10**9, QUERY_CONFLICT, name.encode())
     serf.user_message(asked.encode(), 0.0)
     assert responses_sent(serf) == []
     assert serf.counters.dropped[DropReason.MESSAGE_TOO_LARGE] == 1

@@ -386,6 +386,6 @@ def test_an_answer_that_is_too_long_is_counted() -> None:
     cluster.run(3.0)
     process = answerer.process
     assert isinstance(process, SerfProcess)
-    query = Query(50, 7, b"\x0a\0\0\2", 8902, "n2", [], 0, 0, 10**9, "_serf_conflict", name.encode())
+    query = Query(50, 7, b"\x0a\0\0\2", 8902, "n2", None, 0, 0, 10**9, "_serf_conflict", name.encode())
     process.serf.user_message(query.encode(), cluster.world.now)
     assert process.serf.counters.dropped[DropReason.MESSAGE_TOO_LARGE] == 1
