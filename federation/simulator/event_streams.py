@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from broker.message import NEVER
 from broker.publisher import Publisher
 from federation.node import Node
 from federation.simulator.network import Stream
 from federation.simulator.simulated_grpc import GRPC_PREFACE, GoClientEnd, GoServerEnd
+from federation.simulator.stream_end import StreamEnd
 from federation.simulator.world import Host
 from federation.stream.direct_client import DirectClient, DirectProbe
 from federation.stream.direct_server import DirectServer
@@ -21,85 +22,35 @@ BATCH_BYTES_MAX: Final = 1 << 20
 HTTP2_BYTES: Final = bytes(9)  # what a server that speaks only HTTP/2 answers: a SETTINGS frame
 
 
-class End(Protocol):
-    """This node's end of one stream."""
-
-    stream: Stream
-
-    def is_over(self) -> bool: ...
-
-    def received(self, data: bytes, now: float) -> None: ...
-
-    def closed(self, reason: str, now: float) -> None: ...
-
-    def flush(self, now: float) -> bool:
-        """Write what the core wants written; whether there was anything."""
-
-    def next_timeout(self) -> float: ...
-
-    def handle_timeout(self, now: float) -> None: ...
-
-
-class DirectClientEnd:
-    def __init__(self, node_name: str, sender: PeerSender, stream: Stream, now: float) -> None:
-        self.core = DirectClient(node_name, sender, now)
-        self.stream = stream
-        self.core.connected(now)
-
-    def is_over(self) -> bool:
-        return self.core.is_over
+class DirectEnd(StreamEnd):
+    core: DirectClient | DirectServer
 
     def received(self, data: bytes, now: float) -> None:
         self.core.receive_data(data, now)
-
-    def closed(self, reason: str, now: float) -> None:
-        self.core.connection_lost(reason, now)
 
     def flush(self, now: float) -> bool:
         data = self.core.data_to_send(now)
         self.stream.write(data)
         return bool(data)
 
-    def next_timeout(self) -> float:
-        return self.core.next_timeout()
 
-    def handle_timeout(self, now: float) -> None:
-        self.core.handle_timeout(now)
+class DirectClientEnd(DirectEnd):
+    core: DirectClient
 
-
-class ProbeEnd:
-    def __init__(self, sender: PeerSender, stream: Stream, now: float) -> None:
-        self.core = DirectProbe(sender, now)
-        self.stream = stream
-        stream.write(self.core.data_to_send())
-
-    def is_over(self) -> bool:
-        return self.core.is_over
-
-    def received(self, data: bytes, now: float) -> None:
-        self.core.receive_data(data, now)
+    def __init__(self, node_name: str, sender: PeerSender, stream: Stream, now: float) -> None:
+        super().__init__(DirectClient(node_name, sender, now), stream)
+        self.core.connected(now)
 
     def closed(self, reason: str, now: float) -> None:
-        self.core.is_over = True
-
-    def flush(self, now: float) -> bool:
-        return False
-
-    def next_timeout(self) -> float:
-        return self.core.next_timeout()
-
-    def handle_timeout(self, now: float) -> None:
-        self.core.handle_timeout(now)
+        self.core.connection_lost(reason, now)
 
 
-class DirectServerEnd:
+class DirectServerEnd(DirectEnd):
+    core: DirectServer
+
     def __init__(self, node: Node, stream: Stream, now: float) -> None:
-        self.core = DirectServer(node.receivers, BATCH_BYTES_MAX, now)
-        self.stream = stream
+        super().__init__(DirectServer(node.receivers, BATCH_BYTES_MAX, now), stream)
         self._unread: list[bytes] = []  # while receivers are full nothing is read
-
-    def is_over(self) -> bool:
-        return self.core.is_over
 
     def received(self, data: bytes, now: float) -> None:
         if self.core.wants_reading():
@@ -117,16 +68,19 @@ class DirectServerEnd:
     def closed(self, reason: str, now: float) -> None:
         self.core.close()
 
-    def flush(self, now: float) -> bool:
-        data = self.core.data_to_send(now)
-        self.stream.write(data)
-        return bool(data)
 
-    def next_timeout(self) -> float:
-        return self.core.next_timeout()
+class ProbeEnd(StreamEnd):
+    core: DirectProbe
 
-    def handle_timeout(self, now: float) -> None:
-        self.core.handle_timeout(now)
+    def __init__(self, sender: PeerSender, stream: Stream, now: float) -> None:
+        super().__init__(DirectProbe(sender, now), stream)
+        stream.write(self.core.data_to_send())
+
+    def received(self, data: bytes, now: float) -> None:
+        self.core.receive_data(data, now)
+
+    def closed(self, reason: str, now: float) -> None:
+        self.core.is_over = True
 
 
 class EventStreams:
@@ -135,9 +89,9 @@ class EventStreams:
     def __init__(self, node: Node, host: Host) -> None:
         self._node = node
         self._host = host
-        self._ends: dict[Stream, End] = {}
+        self._ends: dict[Stream, StreamEnd] = {}
         self._beginnings: dict[Stream, bytes] = {}  # of accepted streams that are not told apart yet
-        self._links: dict[str, tuple[PeerSender, int, End]] = {}  # by node: the attempt's end
+        self._links: dict[str, tuple[PeerSender, int, StreamEnd]] = {}  # by node: the attempt's end
         self._probes: dict[str, tuple[PeerSender, int]] = {}
 
     def knows(self, stream: Stream) -> bool:
@@ -197,9 +151,9 @@ class EventStreams:
             if link is not None and link[0] is sender:
                 link[2].flush(now)
         for stream, end in list(self._ends.items()):
-            if isinstance(end, (DirectServerEnd, GoServerEnd, DirectClientEnd)):
+            if not isinstance(end, GoClientEnd):  # its events are in the links above
                 busy = end.flush(now) or busy
-            if end.is_over():
+            if end.core.is_over:
                 self._ends.pop(stream, None)
                 stream.close()
         return busy
@@ -218,7 +172,7 @@ class EventStreams:
         for name, sender in senders.items():
             if sender.state is State.HELLO and name not in self._links:
                 stream = self._open(sender)
-                new: End
+                new: StreamEnd
                 if sender.choice.kind is StreamKind.DIRECT:
                     new = DirectClientEnd(self._node.name, sender, stream, now)
                 else:

@@ -19,6 +19,7 @@ from typing import Final
 from broker.message import NEVER
 from federation.pb import federation_pb2 as pb
 from federation.simulator.network import Stream
+from federation.simulator.stream_end import StreamEnd
 from federation.stream.direct_client import PingTimer
 from federation.stream.go_client import GoClient
 from federation.stream.go_server import GoServer
@@ -61,18 +62,16 @@ class Messages:
         return found
 
 
-class GoClientEnd:
+class GoClientEnd(StreamEnd):
     """One attempt of a sender over gRPC."""
 
+    core: GoClient
+
     def __init__(self, node_name: str, sender: PeerSender, stream: Stream, now: float) -> None:
-        self.core = GoClient(sender)
-        self.stream = stream
+        super().__init__(GoClient(sender), stream)
         self._messages = Messages()
         self._pings = PingTimer(now)
         stream.write(GRPC_PREFACE + encode(HELLO, node_name.encode() + b"\0" + sender.session_id.encode()))
-
-    def is_over(self) -> bool:
-        return self.core.is_over
 
     def received(self, data: bytes, now: float) -> None:
         self._pings.received(now)
@@ -109,19 +108,17 @@ class GoClientEnd:
             self.stream.write(encode(PING))
 
 
-class GoServerEnd:
+class GoServerEnd(StreamEnd):
     """What another node opened over gRPC: Hello, then the call."""
 
+    core: GoServer
+
     def __init__(self, receivers: Receivers, stream: Stream) -> None:
-        self.core = GoServer()
-        self.stream = stream
+        super().__init__(GoServer(), stream)
         self._receivers = receivers
         self._messages = Messages()
         self._to_read: deque[bytes] = deque()  # events while receivers are full
         self._is_end_told = False
-
-    def is_over(self) -> bool:
-        return self.core.is_over
 
     def received(self, data: bytes, now: float) -> None:
         for kind, body in self._messages.receive(data):
@@ -164,9 +161,3 @@ class GoServerEnd:
             self._is_end_told = True
             self.stream.write(encode(END, bytes((self.core.end_malformed,)) + self.core.end_text.encode()))
         return ack >= 0
-
-    def next_timeout(self) -> float:
-        return self.core.next_timeout()
-
-    def handle_timeout(self, now: float) -> None:
-        self.core.handle_timeout(now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from federation.simulator.client import Client
 from federation.simulator.federation import RETURN_LIMIT, ROUGH, Federation
@@ -56,7 +56,10 @@ class Station:
 class Traffic:
     """The first three nodes have members of the group; all publish and read."""
 
-    def __init__(self, federation: Federation) -> None:
+    def __init__(
+        self, seed: int, count: int, direct_block: str = "", seeds: list[int] | None = None, **options: Any
+    ) -> None:
+        federation = Federation(seed, count, seeds, ROUGH, direct_block, **options)
         self.federation = federation
         self.world = federation.world
         self.rng = federation.rng
@@ -202,57 +205,53 @@ def _pair(traffic: Traffic) -> tuple[Host, Host]:
 
 def streams_break(seed: int, direct_block: str = "") -> None:
     """Connections between living nodes break, with what is on them; one end or none may notice."""
-    federation = Federation(seed, 4, faults=ROUGH, direct_block=direct_block)
-    traffic = Traffic(federation)
+    traffic = Traffic(seed, 4, direct_block)
     for _ in range(15):
         traffic.run(traffic.rng.random() * 4.0, 100.0)
         first, second = _pair(traffic)
         seen_by = traffic.rng.choice(([first, second], [first, second], [first], [second], []))
-        federation.world.break_streams(first, second, seen_by)
+        traffic.world.break_streams(first, second, seen_by)
     traffic.run(1.0, 100.0)
     traffic.check()
 
 
 def nodes_stand_still(seed: int, direct_block: str = "") -> None:
     """Up to a minute, so that others take them for failed; what happened before and meanwhile arrives once."""
-    federation = Federation(seed, 4, faults=ROUGH, direct_block=direct_block)
-    traffic = Traffic(federation)
+    traffic = Traffic(seed, 4, direct_block)
     for _ in range(4):
         traffic.run(traffic.rng.random() * 4.0, 40.0)
         host, other = _pair(traffic)
         if not host.is_still:
             host.stand_still(traffic.rng.choice((0.1, 2.0, 10.0, 60.0)) * (0.5 + traffic.rng.random()))
         if traffic.rng.random() < 0.3:
-            federation.world.break_streams(host, other, [other])
+            traffic.world.break_streams(host, other, [other])
     traffic.run(2.0, 40.0)
-    federation.run(90.0)
+    traffic.federation.run(90.0)
     traffic.check()
 
 
 def splits_with_traffic(seed: int, direct_block: str = "") -> None:
-    federation = Federation(seed, 4, [1, 2], faults=ROUGH, direct_block=direct_block)
-    traffic = Traffic(federation)
+    traffic = Traffic(seed, 4, direct_block, [1, 2])
     for _ in range(3):
-        federation.world.partition(traffic.rng.sample(federation.hosts, 2))
+        traffic.world.partition(traffic.rng.sample(traffic.federation.hosts, 2))
         traffic.run(1.0 + traffic.rng.random() * 40.0, 15.0)
-        federation.world.heal()
+        traffic.world.heal()
         traffic.run(traffic.rng.random() * 20.0, 15.0)
     traffic.check()
 
 
 def kills_with_traffic(seed: int, direct_block: str = "") -> None:
     """Among the others nothing is lost; of a killed node's messages nothing is doubled."""
-    federation = Federation(seed, 5, faults=ROUGH, direct_block=direct_block)
-    traffic = Traffic(federation)
+    traffic = Traffic(seed, 5, direct_block)
     for _ in range(3):
         traffic.run(traffic.rng.random() * 5.0, 60.0)
-        victim = traffic.rng.choice(federation.hosts[3:])
+        victim = traffic.rng.choice(traffic.federation.hosts[3:])
         if victim.process is not None:
             victim.crash()
             traffic.run(traffic.rng.choice((0.1, 2.0, 30.0)) * traffic.rng.random(), 60.0)
         victim.start()
         traffic.run(1.0, 60.0)
-    for host in federation.hosts[3:]:
+    for host in traffic.federation.hosts[3:]:
         if not any(station.host is host and station.lives for station in traffic.stations):
             traffic.add(host)
     traffic.begin()
@@ -262,37 +261,33 @@ def kills_with_traffic(seed: int, direct_block: str = "") -> None:
 
 def slow_readers(seed: int, direct_block: str = "") -> None:
     """Readers pause for less than `publisher_hold_max` while bursts come: publishers wait, nothing is lost."""
-    federation = Federation(seed, 3, faults=ROUGH, direct_block=direct_block)
-    traffic = Traffic(federation)
+    traffic = Traffic(seed, 3, direct_block)
     for _ in range(10):
         station = traffic.rng.choice(traffic.stations)
         client: Client = traffic.rng.choice((station.reader, station.member))
-        federation.do(station.host, lambda _, now, client=client: client.set_taking(False, now))  # type: ignore[misc]
+        traffic.federation.do(station.host, lambda _, now, client=client: client.set_taking(False, now))  # type: ignore[misc]
         origin = traffic.rng.choice(traffic.stations)
         for _ in range(traffic.rng.randrange(2500)):
             traffic.publish_by(origin, traffic.rng.choice("mg"))
         if traffic.rng.random() < 0.3:
             first, second = _pair(traffic)
-            federation.world.break_streams(first, second, [first, second])
-        federation.run(traffic.rng.random() * 0.15)
-        federation.do(station.host, lambda _, now, client=client: client.set_taking(True, now))  # type: ignore[misc]
-        federation.run(1.0)
+            traffic.world.break_streams(first, second, [first, second])
+        traffic.federation.run(traffic.rng.random() * 0.15)
+        traffic.federation.do(station.host, lambda _, now, client=client: client.set_taking(True, now))  # type: ignore[misc]
+        traffic.federation.run(1.0)
     traffic.check()
 
 
 def outboxes_overflow(seed: int, direct_block: str = "") -> None:
     """What an outbox drops is counted, to the message; retained messages are the same everywhere afterwards all the same."""
     policy = ("drop_oldest", "drop_newest")[seed % 4 // 2]
-    federation = Federation(
-        seed, 3, faults=ROUGH, direct_block=direct_block, outbox_bytes_max=30_000, outbox_policy=policy
-    )
-    traffic = Traffic(federation)
+    traffic = Traffic(seed, 3, direct_block, outbox_bytes_max=30_000, outbox_policy=policy)
     traffic.kinds = "mmmgr"  # one message of b that is dropped may be missing twice
     for _ in range(3):
         lone, _ = _pair(traffic)
-        federation.world.partition([lone])
+        traffic.world.partition([lone])
         traffic.run(5.0 + traffic.rng.random() * 40.0, 40.0)
-        federation.world.heal()
+        traffic.world.heal()
         traffic.run(traffic.rng.random() * 40.0, 2.0)
 
     def is_empty() -> bool:
@@ -301,7 +296,7 @@ def outboxes_overflow(seed: int, direct_block: str = "") -> None:
         )
 
     # A value that replaces dropped ones may fill an outbox once more, which drops what else comes then.
-    federation.world.run_until(is_empty, RETURN_LIMIT, "the outboxes are empty")
+    traffic.world.run_until(is_empty, RETURN_LIMIT, "the outboxes are empty")
 
     def dropped() -> int:
         total = 0
@@ -316,17 +311,16 @@ def outboxes_overflow(seed: int, direct_block: str = "") -> None:
 def nodes_are_given_up(seed: int, direct_block: str = "") -> None:
     """Nodes are apart for longer than `outbox_age_max`, on one side or on both: what was dropped is lost, retained messages
     are not."""
-    federation = Federation(seed, 3, faults=ROUGH, direct_block=direct_block, outbox_age_max=10.0 + seed % 3 * 10.0)
-    traffic = Traffic(federation)
+    traffic = Traffic(seed, 3, direct_block, outbox_age_max=10.0 + seed % 3 * 10.0)
     for _ in range(3):
         lone, other = _pair(traffic)
         if traffic.rng.random() < 0.7:
-            federation.world.partition([lone])
+            traffic.world.partition([lone])
             traffic.run(5.0 + traffic.rng.random() * 60.0, 20.0)
-            federation.world.heal()
+            traffic.world.heal()
         else:
             lone.stand_still(5.0 + traffic.rng.random() * 40.0)
-            federation.world.break_streams(lone, other, [other])
+            traffic.world.break_streams(lone, other, [other])
             traffic.run(20.0, 20.0)
         traffic.run(traffic.rng.random() * 40.0, 2.0)
     traffic.check(None, complete=False)
@@ -334,14 +328,13 @@ def nodes_are_given_up(seed: int, direct_block: str = "") -> None:
 
 def direct_streams_are_blocked_and_freed(seed: int) -> None:
     """In the middle of sessions, which go on over the other kind of stream: each group gets one copy all the same."""
-    federation = Federation(seed, 4, faults=ROUGH)
-    traffic = Traffic(federation)
+    traffic = Traffic(seed, 4)
     for _ in range(8):
         traffic.run(traffic.rng.random() * 4.0, 100.0)
-        federation.world.direct_block = traffic.rng.choice(("", *DIRECT_BLOCKS))
+        traffic.world.direct_block = traffic.rng.choice(("", *DIRECT_BLOCKS))
         for _ in range(3):
             first, second = _pair(traffic)
-            federation.world.break_streams(first, second, traffic.rng.choice(([first, second], [first], [])))
+            traffic.world.break_streams(first, second, traffic.rng.choice(([first, second], [first], [])))
         # So long that a probe may find the way free again.
         traffic.run(traffic.rng.choice((1.0, 40.0)) * traffic.rng.random(), 30.0)
     traffic.check()

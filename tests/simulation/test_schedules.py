@@ -85,12 +85,11 @@ def test_the_oracle_sees_damage(damage: str) -> None:
     ],
 )
 def test_the_oracle_of_messages_sees_damage(damage: str, found: str) -> None:
-    federation = Federation(2, 3)
-    traffic = Traffic(federation)
+    traffic = Traffic(2, 3)
     first, second, third = traffic.stations
     for kind in "mmmgggrrr":
         traffic.publish_by(first, kind)
-    federation.run(2.0)
+    traffic.federation.run(2.0)
     received = second.reader.received
     own = [at for at, (topic, _) in enumerate(received) if topic == b"m/n1.1"]
     groups = [station.member.received for station in traffic.stations if station.member.received]

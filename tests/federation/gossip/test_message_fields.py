@@ -28,5 +28,5 @@ def test_keys_ascend_and_an_empty_optional_value_is_not_written(node: str, keys:
 
 
 def test_a_value_is_checked_by_its_reader() -> None:
-    with pytest.raises(WireError, match="Port.* is out of range"):
+    with pytest.raises(WireError, match="out of range"):
         Example.decode(encode({"Port": 1 << 16}))

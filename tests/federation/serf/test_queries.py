@@ -36,4 +36,4 @@ def tag_filter(tag: str, expression: str) -> bytes:
     ],
 )
 def test_query_filters(filters: list[bytes], matches: bool) -> None:
-    assert filters_match(filters, "c", {"role": "edge"}) == matches
+    assert filters_match(tuple(filters), "c", {"role": "edge"}) == matches
