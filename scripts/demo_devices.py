@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from broker.codec.packets import MQTT_5, ConnAck, Connect, Publish, SubAck, Subscribe, SubscribeFilter
+from broker.codec.packets import MQTT_5, PUBACK, ConnAck, Connect, Publish, SubAck, Subscribe, SubscribeFilter
 from broker.codec.properties import encode_publish_properties
 from broker.codec.reader import PacketReader
-from broker.codec.writer import encode_packet, encode_puback, encode_publish
+from broker.codec.writer import encode_ack, encode_packet, encode_publish
 
 SILENT_DEVICE: Final = "thermometer-007"
 SAMPLES: Final = 64
@@ -129,7 +129,7 @@ class Client:
         while True:
             for packet in self._packets.receive_data(await self._some()):
                 if isinstance(packet, Publish) and packet.qos == 1:
-                    self._writer.write(encode_puback(packet.packet_id, 0, MQTT_5))
+                    self._writer.write(encode_ack(PUBACK, packet.packet_id, 0, MQTT_5))
 
     def publish(self, device: Device, payload: bytes) -> None:
         packet_id = 0

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from broker.codec.packets import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
     Ack,
     Auth,
     ConnAck,
@@ -105,28 +109,12 @@ def connection_properties(expiry: int, topic_alias: int, subscription_identifier
     return block + b"".join([b"\x0b" + encode_varint(identifier) for identifier in subscription_identifiers])
 
 
-def encode_puback(packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:
+def encode_ack(kind: int, packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:
+    """PUBACK, PUBREC, PUBREL or PUBCOMP without properties."""
+    first = kind << 4 | 2 if kind == PUBREL else kind << 4
     if reason_code == 0 or version != 5:
-        return bytes((0x40, 2, packet_id >> 8, packet_id & 255))
-    return bytes((0x40, 3, packet_id >> 8, packet_id & 255, reason_code))
-
-
-def encode_pubrec(packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:
-    if reason_code == 0 or version != 5:
-        return bytes((0x50, 2, packet_id >> 8, packet_id & 255))
-    return bytes((0x50, 3, packet_id >> 8, packet_id & 255, reason_code))
-
-
-def encode_pubrel(packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:
-    if reason_code == 0 or version != 5:
-        return bytes((0x62, 2, packet_id >> 8, packet_id & 255))
-    return bytes((0x62, 3, packet_id >> 8, packet_id & 255, reason_code))
-
-
-def encode_pubcomp(packet_id: int, reason_code: int = 0, version: int = 5) -> bytes:
-    if reason_code == 0 or version != 5:
-        return bytes((0x70, 2, packet_id >> 8, packet_id & 255))
-    return bytes((0x70, 3, packet_id >> 8, packet_id & 255, reason_code))
+        return bytes((first, 2, packet_id >> 8, packet_id & 255))
+    return bytes((first, 3, packet_id >> 8, packet_id & 255, reason_code))
 
 
 def encode_packet(packet: Packet, version: int, maximum_packet_size: int = 0) -> bytes:
@@ -164,14 +152,14 @@ def _encode(packet: Packet, version: int, omitted: int) -> bytes:
         )
     if isinstance(packet, Ack):
         if isinstance(packet, PubAck):
-            first = 0x40
+            kind = PUBACK
         elif isinstance(packet, PubRec):
-            first = 0x50
+            kind = PUBREC
         elif isinstance(packet, PubRel):
-            first = 0x62
+            kind = PUBREL
         else:
-            first = 0x70
-        return _encode_ack(first, packet, version, omitted)
+            kind = PUBCOMP
+        return _encode_ack(kind, packet, version, omitted)
     if isinstance(packet, PingReq):
         return PINGREQ
     if isinstance(packet, PingResp):
@@ -225,15 +213,13 @@ def _encode_some(properties: Properties, omitted: int) -> bytes:
     return encode_properties(some)
 
 
-def _encode_ack(first: int, ack: Ack, version: int, omitted: int) -> bytes:
-    packet_id = ack.packet_id
+def _encode_ack(kind: int, ack: Ack, version: int, omitted: int) -> bytes:
+    plain = encode_ack(kind, ack.packet_id, ack.reason_code, version)
     if version == 5 and ack.properties:
         properties = _encode_some(ack.properties, omitted)
         if properties != b"\0":
-            return _packet(first, bytes((packet_id >> 8, packet_id & 255, ack.reason_code)) + properties)
-    if version != 5 or ack.reason_code == 0:
-        return bytes((first, 2, packet_id >> 8, packet_id & 255))
-    return bytes((first, 3, packet_id >> 8, packet_id & 255, ack.reason_code))
+            return _packet(plain[0], ack.packet_id.to_bytes(2, "big") + bytes((ack.reason_code,)) + properties)
+    return plain
 
 
 def _encode_reason(first: int, reason_code: int, properties: Properties, omitted: int) -> bytes:

@@ -8,11 +8,13 @@ that a client never gets an older value after a newer one.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from broker.message import Message
 from broker.routing.retained import RetainedStore, RetainedWalk
 
 
+@dataclass
 class Portion:
     """The retained messages of one filter.
 
@@ -21,16 +23,11 @@ class Portion:
     without      client identifier whose messages are passed over (No Local), "" for none
     """
 
-    __slots__ = ("full_filter", "identifiers", "qos", "walk", "without")
-
-    def __init__(
-        self, full_filter: bytes, walk: RetainedWalk, qos: int, identifiers: tuple[int, ...], without: str
-    ) -> None:
-        self.full_filter = full_filter
-        self.walk = walk
-        self.qos = qos
-        self.identifiers = identifiers
-        self.without = without
+    full_filter: bytes
+    walk: RetainedWalk
+    qos: int
+    identifiers: tuple[int, ...]
+    without: str
 
 
 class RetainedBacklog:

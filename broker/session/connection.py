@@ -25,7 +25,7 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import encode_varint
-from broker.codec.writer import encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
+from broker.codec.writer import encode_ack
 from broker.counters import DROP_LOG_FULL
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.hooks import Tap
@@ -409,7 +409,7 @@ class Connection(Output):
         if matched or version != 5:
             broker.commits.acknowledge(self, b"\x40\x02" + PACKET_ID_BYTES[packet_id])
         else:
-            broker.commits.acknowledge(self, encode_puback(packet_id, NO_MATCHING_SUBSCRIBERS, 5))
+            broker.commits.acknowledge(self, encode_ack(PUBACK, packet_id, NO_MATCHING_SUBSCRIBERS, 5))
 
     def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
         """Handle any PUBLISH [MQTT5 3.3]."""
@@ -435,7 +435,7 @@ class Connection(Output):
             )
         if publish.qos == 2:
             if session.is_unreleased(publish.packet_id):
-                self.broker.commits.acknowledge(self, encode_pubrec(publish.packet_id, SUCCESS, self.version))
+                self.broker.commits.acknowledge(self, encode_ack(PUBREC, publish.packet_id, SUCCESS, self.version))
                 return
             if self.version == 5 and session.unreleased_length() >= settings.server_receive_maximum:
                 raise MqttError(
@@ -453,11 +453,11 @@ class Connection(Output):
         if publish.qos:
             reason_code = SUCCESS if matched or self.version != 5 else NO_MATCHING_SUBSCRIBERS
             if publish.qos == 1:
-                self.broker.commits.acknowledge(self, encode_puback(publish.packet_id, reason_code, self.version))
+                self.broker.commits.acknowledge(self, encode_ack(PUBACK, publish.packet_id, reason_code, self.version))
             else:
                 # A message that is refused above does not count as received: it is refused again after a reconnect.
                 session.note_received(publish.packet_id)
-                self.broker.commits.acknowledge(self, encode_pubrec(publish.packet_id, reason_code, self.version))
+                self.broker.commits.acknowledge(self, encode_ack(PUBREC, publish.packet_id, reason_code, self.version))
 
     def _refuse(self, tap: Tap, topic: bytes, qos: int, packet_id: int) -> bool:
         """Refuse a PUBLISH that a full tap would keep. False for QoS 1 and 2 of MQTT 3.1.1, which cannot be refused."""
@@ -468,8 +468,7 @@ class Connection(Output):
         if qos == 0:
             broker.counters.drop_of_topic(DROP_LOG_FULL, 1, 0, topic)
             return True
-        encode = encode_puback if qos == 1 else encode_pubrec
-        answer = encode(packet_id, QUOTA_EXCEEDED, self.version)
+        answer = encode_ack(PUBACK if qos == 1 else PUBREC, packet_id, QUOTA_EXCEEDED, self.version)
         if self.acks_waiting:
             broker.commits.acknowledge(self, answer)  # in order [MQTT-4.6.0-2]
         else:
@@ -489,10 +488,10 @@ class Connection(Output):
             known = session.received(packet_id, failed)
             if not failed:
                 reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
-                self.write_answer(encode_pubrel(packet_id, reason_code, self.version))
+                self.write_answer(encode_ack(PUBREL, packet_id, reason_code, self.version))
         elif kind == PUBREL:
             known = session.release(packet_id)
             reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
-            self.write_answer(encode_pubcomp(packet_id, reason_code, self.version))
+            self.write_answer(encode_ack(PUBCOMP, packet_id, reason_code, self.version))
         else:
             session.completed(packet_id)

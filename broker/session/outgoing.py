@@ -6,7 +6,6 @@ from typing import Final
 
 from broker.codec.writer import encode_publish, publish_parts
 from broker.message import NEVER, Message
-from broker.session.aliases import SentAliases
 from broker.session.output import Output
 
 QUEUED: Final = 0
@@ -62,50 +61,27 @@ def encode_to(
     identifiers: tuple[int, ...],
     now: float,
 ) -> bytes:
-    """The PUBLISH for one connection, which has to be sent next; b"" when it is above the client's Maximum Packet Size."""
-    if output.aliases is not None:
-        return _encode_aliased(output, output.aliases, message, qos, retain, dup, packet_id, identifiers, now)
+    """The PUBLISH for one connection, which has to be sent next; b"" when it is above the client's Maximum Packet Size. The
+    first one with a topic alias has the topic as well."""
+    aliases = output.aliases
+    if aliases is not None:
+        topic = message.topic
+        alias = aliases.find(topic)
+        known = alias > 0
+        if not known:
+            alias = aliases.next_alias(topic)
+        sent_topic = b"" if known else topic
+        expiry = _remaining_expiry(message, now)
+        data = encode_publish(
+            5, sent_topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry, alias, identifiers
+        )
+        if output.takes(len(data)):
+            if alias and not known:
+                aliases.give(topic)
+            return data
+        if known or not alias:
+            return b""
     data = encode_for(message, output.version, qos, retain, dup, packet_id, identifiers, now)
-    return data if output.takes(len(data)) else b""
-
-
-def _encode_aliased(
-    output: Output,
-    aliases: SentAliases,
-    message: Message,
-    qos: int,
-    retain: bool,
-    dup: bool,
-    packet_id: int,
-    identifiers: tuple[int, ...],
-    now: float,
-) -> bytes:
-    """The PUBLISH with a topic alias. The first one of a topic has the topic as well."""
-    topic = message.topic
-    alias = aliases.find(topic)
-    known = alias > 0
-    if not known:
-        alias = aliases.next_alias(topic)
-    data = encode_publish(
-        5,
-        b"" if known else topic,
-        message.payload,
-        qos,
-        retain,
-        dup,
-        packet_id,
-        message.properties,
-        _remaining_expiry(message, now),
-        alias,
-        identifiers,
-    )
-    if output.takes(len(data)):
-        if alias and not known:
-            aliases.give(topic)
-        return data
-    if known or not alias:
-        return b""
-    data = encode_for(message, 5, qos, retain, dup, packet_id, identifiers, now)
     return data if output.takes(len(data)) else b""
 
 
@@ -121,18 +97,9 @@ def encode_for(
 ) -> bytes:
     """The PUBLISH for one receiver. The message keeps the encodings that receivers can share, one for each shape."""
     if version == 5 and (identifiers or message.expires_at != NEVER):
+        expiry = _remaining_expiry(message, now)
         return encode_publish(
-            5,
-            message.topic,
-            message.payload,
-            qos,
-            retain,
-            dup,
-            packet_id,
-            message.properties,
-            _remaining_expiry(message, now),
-            0,
-            identifiers,
+            5, message.topic, message.payload, qos, retain, dup, packet_id, message.properties, expiry, 0, identifiers
         )
     if qos == 1 and message.head_version == (4 if version < 5 else 5) and not dup and not retain:
         return message.head + PACKET_ID_BYTES[packet_id] + message.tail

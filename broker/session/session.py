@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.codec.packets import PUBREL
 from broker.codec.runs import Run
-from broker.codec.writer import encode_pubrel
+from broker.codec.writer import encode_ack
 from broker.context import Context
 from broker.counters import (
     DROP_EXPIRED,
@@ -346,7 +347,7 @@ class Session(Subscriber):
         """Send PUBLISH with DUP, or PUBREL, with its first packet identifier after a reconnect [MQTT-4.4.0-1]."""
         message = outgoing.message
         if outgoing.state == AWAIT_PUBCOMP or message is None:
-            connection.write_answer(encode_pubrel(outgoing.packet_id, 0, connection.version))
+            connection.write_answer(encode_ack(PUBREL, outgoing.packet_id, 0, connection.version))
             return
         outgoing.sent_at = now
         data = encode_to(

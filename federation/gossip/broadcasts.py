@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
+from dataclasses import dataclass
 from typing import Final
 
 BROADCAST_BYTES_MAX: Final = 1390
@@ -17,17 +18,15 @@ def retransmit_limit(mult: int, node_count: int) -> int:
     return mult * math.ceil(math.log10(node_count + 1))
 
 
+@dataclass(slots=True, eq=False)
 class Broadcast:
     """One message in a queue. `finished`: it was sent to its limit, replaced or dropped."""
 
-    __slots__ = ("finished", "message", "name", "number", "transmits")
-
-    def __init__(self, message: bytes, name: str, number: int) -> None:
-        self.message = message
-        self.name = name
-        self.number = number
-        self.transmits = 0
-        self.finished = False
+    message: bytes
+    name: str
+    number: int
+    transmits: int = 0
+    finished: bool = False
 
 
 _NEWEST: Final = 1 << 62

@@ -5,6 +5,7 @@ N simulated nodes keep N x N records. The facts (name, address, meta, versions) 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
@@ -57,16 +58,14 @@ class FactsPool:
         return facts
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """This node's record of one member. `changed_at`: time of the last change of its state."""
 
-    __slots__ = ("changed_at", "facts", "incarnation", "state")
-
-    def __init__(self, facts: NodeFacts, now: float) -> None:
-        self.facts = facts
-        self.incarnation = 0
-        self.state = STATE_DEAD
-        self.changed_at = now
+    facts: NodeFacts
+    changed_at: float
+    incarnation: int = 0
+    state: int = STATE_DEAD
 
 
 class MemberTable:

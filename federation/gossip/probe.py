@@ -13,22 +13,22 @@ RELAYS_MAX: Final = 1024
 """Indirect pings under way for other members; further requests are dropped and counted."""
 
 
+@dataclass(slots=True, eq=False)
 class Probe:
     """A ping, after `ack_deadline` indirect pings and a ping over a stream; the probe has failed at `deadline`.
 
     `incarnation`: the member's when the probe starts. A failed probe does not count against a later incarnation.
     """
 
-    def __init__(self, sequence: int, facts: NodeFacts, incarnation: int, ack_deadline: float, deadline: float) -> None:
-        self.sequence = sequence
-        self.facts = facts
-        self.incarnation = incarnation
-        self.ack_deadline = ack_deadline
-        self.deadline = deadline
-        self.indirect = False
-        self.nacks_expected = 0
-        self.nacks = 0
-        self.stream_acked = False
+    sequence: int
+    facts: NodeFacts
+    incarnation: int
+    ack_deadline: float
+    deadline: float
+    indirect: bool = False
+    nacks_expected: int = 0
+    nacks: int = 0
+    stream_acked: bool = False
 
     def next_timeout(self) -> float:
         return self.deadline if self.indirect else min(self.ack_deadline, self.deadline)

@@ -6,6 +6,7 @@ Failed and left members stay in this table for a day, longer than in the table o
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
 
 from federation.gossip.counters import Counters, DropReason
@@ -39,16 +40,14 @@ RECORDS_MAX: Final = 2 * MEMBERS_MAX
 the table of gossip bounds the alive ones."""
 
 
+@dataclass(slots=True, eq=False)
 class MemberRecord:
     """`status_time`: Lamport time of the last applied intent. `gone_at`: time at which the member failed or left."""
 
-    __slots__ = ("facts", "gone_at", "status", "status_time")
-
-    def __init__(self, facts: NodeFacts, status: MemberStatus, status_time: int) -> None:
-        self.facts = facts
-        self.status = status
-        self.status_time = status_time
-        self.gone_at = 0.0
+    facts: NodeFacts
+    status: MemberStatus
+    status_time: int
+    gone_at: float = 0.0
 
 
 class Roster:

@@ -5,6 +5,7 @@ One TCP connection carries one event stream. The client sends Hello and batches,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
@@ -34,26 +35,22 @@ class DirectError(Exception):
     """The other side does not speak the direct stream, or speaks it wrong. The text says what was wrong."""
 
 
+@dataclass
 class Hello:
     """The first bytes of a client."""
 
-    __slots__ = ("node_name", "session_id")
-
-    def __init__(self, node_name: str, session_id: str) -> None:
-        self.node_name = node_name
-        self.session_id = session_id
+    node_name: str
+    session_id: str
 
 
+@dataclass
 class Reply:
     """The server's answer to Hello. `text` says why when the status is not STATUS_OK."""
 
-    __slots__ = ("clean_start", "next_event_id", "status", "text")
-
-    def __init__(self, status: int, clean_start: bool, next_event_id: int, text: str) -> None:
-        self.status = status
-        self.clean_start = clean_start
-        self.next_event_id = next_event_id
-        self.text = text
+    status: int
+    clean_start: bool
+    next_event_id: int
+    text: str
 
 
 class Answers:

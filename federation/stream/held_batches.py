@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
 HELD_BYTES_MAX: Final = 16 * 2**20  # the sender's window is smaller
@@ -17,18 +18,16 @@ class StreamError(Exception):
         self.malformed = malformed
 
 
+@dataclass
 class HeldBatch:
     """A batch with frames that are not applied yet: those from `pos` on. The first of them has the event id
     first_id + done. They stay in `data`, because slicing would copy the rest of a large batch each time."""
 
-    __slots__ = ("count", "data", "done", "first_id", "pos")
-
-    def __init__(self, first_id: int, count: int, done: int, data: bytes, pos: int) -> None:
-        self.first_id = first_id
-        self.count = count
-        self.done = done
-        self.data = data
-        self.pos = pos
+    first_id: int
+    count: int
+    done: int
+    data: bytes
+    pos: int
 
 
 class HeldBatches:

@@ -13,11 +13,7 @@ from broker.codec.reader import PacketReader, decode_packet, decode_publish
 from broker.codec.wire import VARINT_MAX, decode_varint, encode_varint
 from broker.codec.writer import (
     encode_packet,
-    encode_puback,
-    encode_pubcomp,
     encode_publish,
-    encode_pubrec,
-    encode_pubrel,
     publish_parts,
 )
 from broker.errors import MqttError
@@ -311,14 +307,6 @@ def test_hot_helpers_write_the_same_bytes(stream: tuple[int, list[Packet]]) -> N
                     version, packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.properties
                 )
                 assert before + packet.packet_id.to_bytes(2, "big") + after == data
-        elif isinstance(packet, p.PubAck) and not packet.properties:
-            assert encode_puback(packet.packet_id, packet.reason_code, version) == data
-        elif isinstance(packet, p.PubRec) and not packet.properties:
-            assert encode_pubrec(packet.packet_id, packet.reason_code, version) == data
-        elif isinstance(packet, p.PubRel) and not packet.properties:
-            assert encode_pubrel(packet.packet_id, packet.reason_code, version) == data
-        elif isinstance(packet, p.PubComp) and not packet.properties:
-            assert encode_pubcomp(packet.packet_id, packet.reason_code, version) == data
 
 
 @given(
