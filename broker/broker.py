@@ -436,7 +436,6 @@ class Broker(Context):
 
     def unsubscribe_one(self, session: Session, full: bytes) -> int:
         """Remove one filter of an UNSUBSCRIBE. Returns its reason code [MQTT5 3.11.3]."""
-        self.slices.steps += 1
         subscription = session.subscriptions.pop(full, None)
         if subscription is None:
             return NO_SUBSCRIPTION_EXISTED
@@ -456,43 +455,48 @@ class Broker(Context):
         return interest(self.router.tree)
 
 
-class Subscribing(Work):
-    """Adds the filters of one SUBSCRIBE. `codes` are their reason codes, in order."""
+class FilterWork(Work):
+    """Adds or removes `count` filters of one session. `codes` are their reason codes, in order."""
 
-    def __init__(self, broker: Broker, session: Session, requests: list[SubscribeFilter], identifier: int) -> None:
+    def __init__(self, broker: Broker, session: Session, count: int) -> None:
         self.codes: list[int] = []
-        self._broker = broker
-        self._session = session
-        self._requests = requests
-        self._identifier = identifier
+        self.broker = broker
+        self.session = session
+        self._count = count
 
     def go_on(self, now: float) -> bool:
-        requests = self._requests
         codes = self.codes
-        slices = self._broker.slices
-        while len(codes) < len(requests):
+        slices = self.broker.slices
+        while len(codes) < self._count:
             if codes and slices.is_over():
                 return False
             slices.steps += 1
-            codes.append(self._broker.subscribe_one(self._session, requests[len(codes)], self._identifier))
+            codes.append(self.handle(len(codes)))
         return True
 
+    def handle(self, index: int) -> int:
+        """Add or remove one filter. Returns its reason code."""
+        raise AssertionError("a subclass implements this")
 
-class Unsubscribing(Work):
-    """Removes filters of one session. `codes` are their reason codes, in order."""
+
+class Subscribing(FilterWork):
+    """Adds the filters of one SUBSCRIBE."""
+
+    def __init__(self, broker: Broker, session: Session, requests: list[SubscribeFilter], identifier: int) -> None:
+        super().__init__(broker, session, len(requests))
+        self._requests = requests
+        self._identifier = identifier
+
+    def handle(self, index: int) -> int:
+        return self.broker.subscribe_one(self.session, self._requests[index], self._identifier)
+
+
+class Unsubscribing(FilterWork):
+    """Removes filters of one session."""
 
     def __init__(self, broker: Broker, session: Session, full_filters: list[bytes]) -> None:
-        self.codes: list[int] = []
-        self._broker = broker
-        self._session = session
+        super().__init__(broker, session, len(full_filters))
         self._full_filters = full_filters
 
-    def go_on(self, now: float) -> bool:
-        full_filters = self._full_filters
-        codes = self.codes
-        slices = self._broker.slices
-        while len(codes) < len(full_filters):
-            if codes and slices.is_over():
-                return False
-            codes.append(self._broker.unsubscribe_one(self._session, full_filters[len(codes)]))
-        return True
+    def handle(self, index: int) -> int:
+        return self.broker.unsubscribe_one(self.session, self._full_filters[index])

@@ -185,22 +185,20 @@ def _decode_last_properties(data: bytes, pos: int, end: int, kind: int) -> Prope
     return decode_properties(data, pos, stop, kind)
 
 
-def _decode_packet_id(data: bytes, start: int, end: int, kind: int) -> int:
+def _decode_head(data: bytes, start: int, end: int, kind: int, version: int) -> tuple[int, Properties, int]:
+    """(packet identifier, properties, position after them)."""
     packet_id = decode_uint16(data, start, end)
     if packet_id == 0:
         raise ProtocolViolation(f"{_NAMES[kind]} with packet identifier 0 [MQTT-2.2.1-3] [MQTT-2.3.1-1]")
-    return packet_id
+    if version != 5:
+        return packet_id, {}, start + 2
+    pos, stop = properties_end(data, start + 2, end)
+    return packet_id, decode_properties(data, pos, stop, kind), stop
 
 
 def _decode_subscribe(data: bytes, start: int, end: int, version: int) -> Subscribe:
     """SUBSCRIBE [MQTT5 3.8]."""
-    packet_id = _decode_packet_id(data, start, end, 8)
-    pos = start + 2
-    properties: Properties = {}
-    if version == 5:
-        pos, stop = properties_end(data, pos, end)
-        properties = decode_properties(data, pos, stop, 8)
-        pos = stop
+    packet_id, properties, pos = _decode_head(data, start, end, 8, version)
     if pos == end:
         raise ProtocolViolation("SUBSCRIBE without a topic filter [MQTT-3.8.3-2] [MQTT-3.8.3-3]")
     filters: list[SubscribeFilter] = []
@@ -234,27 +232,14 @@ def _decode_subscribe(data: bytes, start: int, end: int, version: int) -> Subscr
 
 def _decode_suback(data: bytes, start: int, end: int, version: int) -> SubAck:
     """SUBACK [MQTT5 3.9]."""
-    packet_id = _decode_packet_id(data, start, end, 9)
-    pos = start + 2
-    properties: Properties = {}
-    allowed = b"\x00\x01\x02\x80"
-    if version == 5:
-        pos, stop = properties_end(data, pos, end)
-        properties = decode_properties(data, pos, stop, 9)
-        pos = stop
-        allowed = _SUBACK_CODES
+    packet_id, properties, pos = _decode_head(data, start, end, 9, version)
+    allowed = _SUBACK_CODES if version == 5 else b"\x00\x01\x02\x80"
     return SubAck(packet_id, _decode_reason_codes(data, pos, end, 9, allowed), properties)
 
 
 def _decode_unsubscribe(data: bytes, start: int, end: int, version: int) -> Unsubscribe:
     """UNSUBSCRIBE [MQTT5 3.10]."""
-    packet_id = _decode_packet_id(data, start, end, 10)
-    pos = start + 2
-    properties: Properties = {}
-    if version == 5:
-        pos, stop = properties_end(data, pos, end)
-        properties = decode_properties(data, pos, stop, 10)
-        pos = stop
+    packet_id, properties, pos = _decode_head(data, start, end, 10, version)
     if pos == end:
         raise ProtocolViolation("UNSUBSCRIBE without a topic filter [MQTT-3.10.3-2]")
     topic_filters: list[bytes] = []
@@ -268,15 +253,12 @@ def _decode_unsubscribe(data: bytes, start: int, end: int, version: int) -> Unsu
 
 def _decode_unsuback(data: bytes, start: int, end: int, version: int) -> UnsubAck:
     """UNSUBACK [MQTT5 3.11]."""
-    packet_id = _decode_packet_id(data, start, end, 11)
-    pos = start + 2
+    packet_id, properties, pos = _decode_head(data, start, end, 11, version)
     if version != 5:
         if pos != end:
             raise MalformedPacket(f"UNSUBACK of {end - start} bytes, must be 2")
         return UnsubAck(packet_id, [])
-    pos, stop = properties_end(data, pos, end)
-    properties = decode_properties(data, pos, stop, 11)
-    return UnsubAck(packet_id, _decode_reason_codes(data, stop, end, 11, _UNSUBACK_CODES), properties)
+    return UnsubAck(packet_id, _decode_reason_codes(data, pos, end, 11, _UNSUBACK_CODES), properties)
 
 
 def _decode_reason_codes(data: bytes, pos: int, end: int, kind: int, allowed: bytes) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.broker import Broker, Subscribing, Unsubscribing
+from broker.broker import Broker, FilterWork, Subscribing, Unsubscribing
 from broker.codec import properties as props
 from broker.codec.packets import (
     Auth,
@@ -157,55 +157,42 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
             "this server has no Subscription Identifiers",
         )
     check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
-    work = Subscribing(broker, session, packet.filters, identifier)
-    _answer(broker, connection, SubscribeAnswer(connection, session, packet.packet_id, work), now)
+    _answer(broker, connection, packet.packet_id, Subscribing(broker, session, packet.filters, identifier), now)
 
 
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
     """Handle UNSUBSCRIBE [MQTT5 3.10]."""
     check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
-    work = Unsubscribing(broker, session, packet.topic_filters)
-    _answer(broker, connection, UnsubscribeAnswer(connection, packet.packet_id, work), now)
+    _answer(broker, connection, packet.packet_id, Unsubscribing(broker, session, packet.topic_filters), now)
 
 
-def _answer(broker: Broker, connection: Output, answer: Work, now: float) -> None:
+def _answer(broker: Broker, connection: Output, packet_id: int, work: FilterWork, now: float) -> None:
     """Begin the answer to a packet. One that takes more than a slice goes on in later turns, and the input behind the
     packet waits."""
+    answer = FiltersAnswer(connection, packet_id, work)
     if not answer.go_on(now):
         connection.phase = ANSWERING
         connection.answer = answer
         broker.rest(connection)
 
 
-class SubscribeAnswer(Work):
-    """Subscribe, write SUBACK, and begin to send the retained messages of the subscriptions."""
+class FiltersAnswer(Work):
+    """Subscribe or unsubscribe, write SUBACK or UNSUBACK, and begin to send the retained messages of subscriptions."""
 
-    def __init__(self, connection: Output, session: Session, packet_id: int, work: Subscribing) -> None:
-        self._connection = connection
-        self._session = session
-        self._packet_id = packet_id
-        self._work = work
-
-    def go_on(self, now: float) -> bool:
-        if not self._work.go_on(now):
-            return False
-        write_answer(self._connection, SubAck(self._packet_id, self._work.codes))
-        self._session.pump(now)
-        return True
-
-
-class UnsubscribeAnswer(Work):
-    """Unsubscribe, and write UNSUBACK."""
-
-    def __init__(self, connection: Output, packet_id: int, work: Unsubscribing) -> None:
+    def __init__(self, connection: Output, packet_id: int, work: FilterWork) -> None:
         self._connection = connection
         self._packet_id = packet_id
         self._work = work
 
     def go_on(self, now: float) -> bool:
-        if not self._work.go_on(now):
+        work = self._work
+        if not work.go_on(now):
             return False
-        write_answer(self._connection, UnsubAck(self._packet_id, self._work.codes))
+        if isinstance(work, Subscribing):
+            write_answer(self._connection, SubAck(self._packet_id, work.codes))
+            work.session.pump(now)
+        else:
+            write_answer(self._connection, UnsubAck(self._packet_id, work.codes))
         return True
 
 
