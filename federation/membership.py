@@ -82,10 +82,7 @@ class FederationMembership(MembershipControl):
             self._retry_join = RetryJoin(hosts, settings.retry_interval, settings.retry_timeout, self._loop.time())
             if settings.retry_timeout_action == "exit":
                 self._retry_deadline = self._loop.call_later(settings.retry_timeout, self._retry_over, self._retry_join)
-        host = settings.gossip_addr.host
-        self._gossip = GossipShell(
-            serf, host, sockets.port, self.receive_events, self._retry_join, sockets, self._log_gossip
-        )
+        self._gossip = GossipShell(serf, sockets, self.receive_events, self._log_gossip, self._retry_join)
         await self._gossip.start()
 
     async def leave_at_stop(self) -> None:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Final
 
-from broker.config.addresses import parse_address
+from broker.config.addresses import parse_address, socket_name_text
 from broker.server.counter_log import CounterLog
 from federation.errors import JoinFailed
 from federation.gossip.addresses import Address
@@ -17,7 +17,7 @@ from federation.serf.retry_join import RetryJoin, SeedsJoined, SeedsUnreachable
 from federation.serf.serf import Serf, SerfPhase
 from federation.settings import DEFAULT_GOSSIP_PORT
 from federation.shell.gossip_protocols import AcceptedStream, Datagrams, GossipLink, OpenedStream
-from federation.shell.gossip_sockets import TCP_BACKLOG, GossipSockets, bind_gossip
+from federation.shell.gossip_sockets import TCP_BACKLOG, GossipSockets
 
 LOST_MEMBER_SPREAD: Final = 5.0
 """Seconds over which nodes spread their attempts to join their seeds after a member was lost."""
@@ -26,29 +26,19 @@ Log = Callable[[str, str, dict[str, object]], None]
 """Takes level ("debug", "info", "warning", "error"), event and details."""
 
 
-def _no_log(level: str, event: str, details: dict[str, object]) -> None:
-    """Logs nothing."""
-
-
 class GossipShell:
-    """Runs one Serf node. `on_events` gets every event, in order, on the loop; it may call Serf and then `flush`.
-
-    `sockets` come from `bind_gossip` when the port had to be known before the node was made; otherwise `start` binds.
-    """
+    """Runs one Serf node on bound sockets. `on_events` gets every event, in order, on the loop; it may call Serf and then
+    `flush`."""
 
     def __init__(
         self,
         serf: Serf,
-        bind_host: str,
-        bind_port: int,
+        sockets: GossipSockets,
         on_events: Callable[[list[Event]], None],
+        log: Log,
         retry_join: RetryJoin | None = None,
-        sockets: GossipSockets | None = None,
-        log: Log = _no_log,
     ) -> None:
         self.serf = serf
-        self._bind_host = bind_host
-        self._bind_port = bind_port
         self._on_events = on_events
         self._retry_join = retry_join
         self._sockets = sockets
@@ -82,9 +72,6 @@ class GossipShell:
     # --- start and stop
 
     async def start(self) -> None:
-        """Bind and run. OSError names the address when the port cannot be bound."""
-        if self._sockets is None:
-            self._sockets = bind_gossip(self._bind_host, self._bind_port)
         sockets = self._sockets
         # A socket bound to [::] sends to IPv4 members only under their mapped addresses.
         self._maps_ipv4 = sockets.datagram.family == socket.AF_INET6
@@ -92,7 +79,7 @@ class GossipShell:
         self._server = await self._loop.create_server(
             lambda: AcceptedStream(self._link), sock=sockets.stream, backlog=TCP_BACKLOG
         )
-        self._log("debug", "gossip listens", {"host": self._bind_host, "port": sockets.port})
+        self._log("debug", "gossip listens", {"address": socket_name_text(sockets.stream.getsockname())})
         self.flush()
 
     async def stop(self) -> None:
@@ -111,7 +98,7 @@ class GossipShell:
             self._server.close()
         if self._transport is not None:
             self._transport.close()
-        if self._sockets is not None and self._server is None:
+        if self._server is None:
             self._sockets.close()
         for join_waiter in self._join_waiters.values():
             join_waiter.cancel()

@@ -125,7 +125,7 @@ class OurNode:
         self._happened = asyncio.Event()
         config = SerfConfig(name, "127.0.0.1", sockets.port, tags, LAN)
         self.serf = Serf(config, random.Random(7), asyncio.get_running_loop().time())
-        self.shell = GossipShell(self.serf, "127.0.0.1", sockets.port, self._on_events, sockets=sockets)
+        self.shell = GossipShell(self.serf, sockets, self._on_events, lambda *_: None)
 
     def _on_events(self, events: list[Event]) -> None:
         self.events += events

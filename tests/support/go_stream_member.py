@@ -72,7 +72,7 @@ class GoStreamMember:
         sockets = bind_gossip("127.0.0.1", 0)
         config = SerfConfig(self.name, "127.0.0.1", sockets.port, {"fed_addr": f"127.0.0.1:{port}"})
         serf = Serf(config, random.Random(7), asyncio.get_running_loop().time())
-        self.gossip = GossipShell(serf, "127.0.0.1", sockets.port, lambda events: None, sockets=sockets)
+        self.gossip = GossipShell(serf, sockets, lambda events: None, lambda *_: None)
         await self.gossip.start()
         await self.gossip.join([gossip_of_node])
 
