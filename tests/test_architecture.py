@@ -35,6 +35,7 @@ CORES: Final = (
     "broker/hooks.py",
     "broker/event_log/appender.py",
     "broker/event_log/block.py",
+    "broker/event_log/contents.py",
     "broker/event_log/holds.py",
     "broker/event_log/identity.py",
     "broker/event_log/index.py",

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address, parse_address
 from broker.config.interfaces import local_ipv4_addresses
+from broker.event_log.faults import NotWritten
 from broker.event_log.files import Files
-from broker.event_log.log import EventLog, NotWritten
+from broker.event_log.log import EventLog
 from broker.event_log.pb.event_log_pb2 import DESCRIPTOR
 from broker.event_log.recovery import FolderInUse, Recovered
 from broker.event_log.selection import Selection

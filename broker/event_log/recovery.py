@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+from broker.event_log.contents import Damaged
 from broker.event_log.files import FILE_MODE, FOLDER_MODE, PARTIAL_SUFFIX, Files
 from broker.event_log.holds import Holds, decode_holds
 from broker.event_log.identity import (
@@ -33,15 +34,6 @@ READ_BYTES: Final = 2**20
 
 class FolderInUse(Exception):
     """Another process uses the folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class Damaged:
-    """A segment that was set aside."""
-
-    file: str
-    first_offset: int
-    fault: str
 
 
 @dataclass(frozen=True, slots=True)

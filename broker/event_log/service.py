@@ -10,7 +10,8 @@ import grpc
 
 from broker.api.errors import ApiError, invalid_argument
 from broker.errors import MqttError
-from broker.event_log.log import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX, EventLog, LogFault, OutOfRange, WrongLogId
+from broker.event_log.faults import LogFault, OutOfRange, WrongLogId
+from broker.event_log.log import EventLog
 from broker.event_log.pb.event_log_pb2 import (
     DamagedSegment,
     DescribeLogRequest,
@@ -27,6 +28,7 @@ from broker.event_log.pb.event_log_pb2 import (
     ReleaseLogResponse,
 )
 from broker.event_log.pb.event_log_pb2_grpc import EventLogServicer
+from broker.event_log.readers import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX
 from broker.routing.names import check_topic_filter, parse_filter
 
 if TYPE_CHECKING:
@@ -87,17 +89,17 @@ class EventLogService(EventLogServicer):
         answer = await self.answers.begin(bytes_max)
         context.add_done_callback(lambda _: answer.end())  # type: ignore[arg-type]  # the stub takes no function
         try:
-            blocks, next_offset = await self._log.read(
-                request.log_id, request.start_offset, request.end_offset, bytes_max, filters
+            encoded, _ = await self._log.readers.read(
+                request.log_id, request.start_offset, request.end_offset, bytes_max, filters, encode_read
             )
         except LogFault as fault:
             raise as_error(fault) from fault
-        answer.resize(len(blocks))
-        return EncodedRead(blocks, next_offset)
+        answer.resize(len(encoded))
+        return EncodedRead(encoded)
 
     async def FindOffset(self, request: FindOffsetRequest, context: object) -> FindOffsetResponse:
         try:
-            return FindOffsetResponse(offset=await self._log.find(request.log_id, request.time_ns))
+            return FindOffsetResponse(offset=await self._log.readers.find(request.log_id, request.time_ns))
         except LogFault as fault:
             raise as_error(fault) from fault
 
@@ -114,16 +116,21 @@ class EventLogService(EventLogServicer):
 
 
 class EncodedRead:
-    """A ReadLogResponse, encoded with one copy of its blocks. Protobuf makes two, in new memory each time, which costs the
-    node as much as all else that it does for a large answer."""
+    """A ReadLogResponse that is encoded already."""
 
-    def __init__(self, blocks: bytes, next_offset: int) -> None:
-        self._blocks = blocks
-        self._next_offset = next_offset
+    def __init__(self, encoded: bytes) -> None:
+        self._encoded = encoded
 
     def SerializeToString(self) -> bytes:
-        rest = ReadLogResponse(next_offset=self._next_offset).SerializeToString()
-        return b"".join((BLOCKS_KEY, _varint(len(self._blocks)), self._blocks, rest))
+        return self._encoded
+
+
+def encode_read(blocks: list[memoryview], next_offset: int) -> bytes:
+    """A ReadLogResponse, with one copy of its blocks. Protobuf makes two, in new memory each time, which costs the node as
+    much as all else that it does for a large answer."""
+    size = sum(map(len, blocks))
+    rest = ReadLogResponse(next_offset=next_offset).SerializeToString()
+    return b"".join((BLOCKS_KEY, _varint(size), *blocks, rest))
 
 
 def _varint(value: int) -> bytes:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from broker.api.long_calls import LongCalls, Steps
 from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.errors import MqttError
-from broker.event_log.log import EventLog, LogFault, NotWritten
+from broker.event_log.faults import LogFault, NotWritten
+from broker.event_log.log import EventLog
 from broker.event_log.staged_rows import (
     Row,
     RowSet,
@@ -224,7 +225,7 @@ class Sink:
         # Another id may have begun with a lower offset.
         at = commit.log_offset if commit.log_id == log.log_id else log.first_offset
         while (at := max(at, log.first_offset)) < end:
-            blocks, at = await log.read(log.log_id, at, end, SCAN_BYTES, ())
+            blocks, at = await log.readers.read(log.log_id, at, end, SCAN_BYTES, ())
             rows: list[int] = await self._in_thread(list, marked_rows(blocks, prefix))
             for row in rows:
                 logged.add(row)

@@ -10,7 +10,7 @@ import grpc
 
 from broker.api.errors import ApiError, invalid_argument
 from broker.api.long_calls import LongCalls, Steps
-from broker.event_log.log import LogFault
+from broker.event_log.faults import LogFault
 from broker.event_log.pb.event_log_pb2 import (
     AbortRequest,
     AbortResponse,

@@ -84,7 +84,7 @@ async def read_all(log: EventLog, start: int | None = None, filters: tuple[bytes
     at = state.first_offset if start is None else start
     records: list[Record] = []
     while at < state.next_offset:
-        blocks, next_offset = await log.read(log.log_id, at, state.next_offset, 0, filters)
+        blocks, next_offset = await log.readers.read(log.log_id, at, state.next_offset, 0, filters)
         assert next_offset > at
         records += [record for record in decode_blocks(blocks) if record.offset >= at]
         at = next_offset

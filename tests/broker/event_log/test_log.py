@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.event_log.block import NO_EXPIRY
-from broker.event_log.log import EventLog, LogFault, OutOfRange, WrongLogId
+from broker.event_log.faults import LogFault, OutOfRange, WrongLogId
+from broker.event_log.log import EventLog
 from broker.event_log.segment import index_name, segment_name
 from broker.event_log.settings import EventLogSettings, HoldSettings, RetentionSettings
 from event_log_reader import Clock, MakeLog, Record, decode_blocks, read_all
@@ -65,11 +66,11 @@ async def test_the_answer_has_whole_blocks_up_to_its_bound(make_log: MakeLog) ->
     for number in range(10):
         log.append(b"t", b"%d" % number * 1000)
         await log.flush()
-    blocks, next_offset = await log.read(log.log_id, 0, 10, 3500, ())
+    blocks, next_offset = await log.readers.read(log.log_id, 0, 10, 3500, ())
     assert ([record.offset for record in decode_blocks(blocks)], next_offset) == ([0, 1, 2], 3)
-    blocks, next_offset = await log.read(log.log_id, 3, 10, 1, ())
+    blocks, next_offset = await log.readers.read(log.log_id, 3, 10, 1, ())
     assert ([record.offset for record in decode_blocks(blocks)], next_offset) == ([3], 4)
-    blocks, next_offset = await log.read(log.log_id, 4, 6, 0, ())
+    blocks, next_offset = await log.readers.read(log.log_id, 4, 6, 0, ())
     assert ([record.offset for record in decode_blocks(blocks)], next_offset) == ([4, 5], 6)
 
 
@@ -80,7 +81,7 @@ async def test_filters_leave_blocks_out(make_log: MakeLog) -> None:
         await log.flush()
     assert [record.topic for record in await read_all(log, 0, (b"b/+",))] == [b"b/1", b"b/2"]
     assert [record.topic for record in await read_all(log, 0, (b"x", b"a/#"))] == [b"a/1", b"a/2", b"a/3"]
-    assert await log.read(log.log_id, 0, 5, 0, (b"x",)) == (b"", 5)
+    assert await log.readers.read(log.log_id, 0, 5, 0, (b"x",)) == (b"", 5)
 
 
 async def test_find_gives_the_first_record_of_an_instant(make_log: MakeLog, clock: Clock) -> None:
@@ -102,7 +103,7 @@ async def test_find_gives_the_first_record_of_an_instant(make_log: MakeLog, cloc
         (199, 199),
         (200, 200),
     ):
-        assert await log.find(log.log_id, begin + int(seconds * 1e9)) == offset
+        assert await log.readers.find(log.log_id, begin + int(seconds * 1e9)) == offset
 
 
 async def test_a_read_of_another_log_or_outside_its_offsets_is_refused(make_log: MakeLog) -> None:
@@ -110,11 +111,11 @@ async def test_a_read_of_another_log_or_outside_its_offsets_is_refused(make_log:
     log.append(b"t", b"")
     await log.flush()
     with pytest.raises(WrongLogId, match=r"the log of node n1 has the id .*, not other; its offsets are others"):
-        await log.read("other", 0, 1, 0, ())
+        await log.readers.read("other", 0, 1, 0, ())
     with pytest.raises(OutOfRange, match="offsets 0 to 2 are not in the log of node n1, which has 0 to 1"):
-        await log.read(log.log_id, 0, 2, 0, ())
+        await log.readers.read(log.log_id, 0, 2, 0, ())
     with pytest.raises(OutOfRange):
-        await log.read(log.log_id, 1, 0, 0, ())
+        await log.readers.read(log.log_id, 1, 0, 0, ())
     with pytest.raises(LogFault, match="group is a name of 1 to 256 bytes"):
         await log.hold("", "q", log.log_id, 0)
 
@@ -163,7 +164,7 @@ async def test_old_segments_are_removed_with_their_files(make_log: MakeLog, cloc
     assert (log.log_id, state.first_offset, state.next_offset) == (log_id, 24, 40)
     assert (await read_all(log))[0].offset == 24
     with pytest.raises(OutOfRange):
-        await log.read(log.log_id, 23, 40, 0, ())
+        await log.readers.read(log.log_id, 23, 40, 0, ())
     await log.flush()
     await log.hold("g", "q", log.log_id, 30)  # after the removal, in the same thread
     names = {path.name for path in (tmp_path / "log").iterdir()}
@@ -273,7 +274,7 @@ def test_any_use_reads_like_a_list(tmp_path: Path, steps: list[tuple[str, int, b
         assert [(record.topic, len(record.payload), record.time_ns) for record in found] == model
         for offset, (_, _, time_ns) in enumerate(model):
             first = next(at for at, other in enumerate(model) if other[2] >= time_ns)
-            assert await log.find(log_id, time_ns) == first <= offset
+            assert await log.readers.find(log_id, time_ns) == first <= offset
         await log.stop()
 
     asyncio.run(run())

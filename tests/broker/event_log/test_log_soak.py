@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from broker.event_log import appender, log_writer
+from broker.event_log.faults import NotWritten
 from broker.event_log.files import Files
-from broker.event_log.log import EventLog, NotWritten
+from broker.event_log.log import EventLog
 from event_log_reader import Clock, MakeLog, read_all
 from waiting import eventually
 

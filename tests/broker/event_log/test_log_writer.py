@@ -13,7 +13,8 @@ import pytest
 from broker.event_log import log_writer
 from broker.event_log.active import ActiveSegment
 from broker.event_log.block import NOBODY, BlockBuilder
-from broker.event_log.log import EventLog, NotWritten
+from broker.event_log.faults import NotWritten
+from broker.event_log.log import EventLog
 from broker.event_log.segment import segment_name
 from event_log_reader import Clock, MakeLog, read_all
 from failing_files import FailingFiles
@@ -45,10 +46,10 @@ async def test_records_that_come_during_a_write_share_the_next_one(make_log: Mak
         log.append(b"t", number)
         log.writer.write()
     await log.flush()
-    blocks, _ = await log.read(log.log_id, 0, 4, 1, ())
-    first, _ = await log.read(log.log_id, 0, 1, 0, ())
+    blocks, _ = await log.readers.read(log.log_id, 0, 4, 1, ())
+    first, _ = await log.readers.read(log.log_id, 0, 1, 0, ())
     assert blocks == first, "the first record has a block of its own"
-    assert (await log.read(log.log_id, 1, 4, 1, ()))[1] == 4, "the others share one"
+    assert (await log.readers.read(log.log_id, 1, 4, 1, ()))[1] == 4, "the others share one"
 
 
 async def test_records_are_written_after_the_interval(make_log: MakeLog) -> None:

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.event_log import recovery
+from broker.event_log.faults import WrongLogId
 from broker.event_log.files import Files
 from broker.event_log.identity import LogIdentity
-from broker.event_log.log import EventLog, WrongLogId
+from broker.event_log.log import EventLog
 from broker.event_log.recovery import FolderInUse, recover, save_identity
 from broker.event_log.segment import segment_name
 from broker.event_log.settings import EventLogSettings

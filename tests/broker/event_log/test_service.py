@@ -19,7 +19,7 @@ from broker.event_log.log import EventLog
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.pb.event_log_pb2_grpc import EventLogStub
 from broker.event_log.records import records
-from broker.event_log.service import Answers, EncodedRead, EventLogService
+from broker.event_log.service import Answers, EventLogService, encode_read
 from broker.hooks import Members, OtherNode
 from broker.server.logging import get_logger
 from event_log_reader import Clock, MakeLog
@@ -225,7 +225,7 @@ async def test_calls_that_are_given_up_leave_no_bytes_behind(
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 3 * MIB])
 @pytest.mark.parametrize("next_offset", [0, 1, 2**63])
 def test_an_encoded_answer_is_that_of_protobuf(size: int, next_offset: int) -> None:
-    encoded = EncodedRead(b"b" * size, next_offset).SerializeToString()
+    encoded = encode_read([memoryview(b"b" * size)], next_offset)
     assert pb.ReadLogResponse.FromString(encoded) == pb.ReadLogResponse(blocks=b"b" * size, next_offset=next_offset)
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.event_log.faults import LogFault, WrongLogId
 from broker.event_log.files import Files
-from broker.event_log.log import EventLog, LogFault, WrongLogId
+from broker.event_log.log import EventLog
 from broker.event_log.recovery import recover
 from event_log_reader import MakeLog, read_all
 from failing_files import FailingFiles

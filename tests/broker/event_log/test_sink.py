@@ -14,8 +14,9 @@ from broker.api.long_calls import LongCalls
 from broker.config.settings import Settings
 from broker.event_log import log_writer
 from broker.event_log import sink as module
+from broker.event_log.faults import NotWritten
 from broker.event_log.files import Files
-from broker.event_log.log import EventLog, NotWritten
+from broker.event_log.log import EventLog
 from broker.event_log.records import Record, records
 from broker.event_log.selection import Selection
 from broker.event_log.sink import Sink
@@ -113,7 +114,7 @@ async def logged(log: EventLog) -> list[Record]:
     found: list[Record] = []
     at = log.first_offset
     while at < end:
-        blocks, next_offset = await log.read(log.log_id, at, end, 0, ())
+        blocks, next_offset = await log.readers.read(log.log_id, at, end, 0, ())
         found += [record for record in records(blocks) if record.offset >= at]
         at = next_offset
     return found

@@ -1,0 +1,131 @@
+"""What a log has: its id, segments, holds, and what was set aside."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from broker.event_log.faults import OutOfRange, WrongLogId
+from broker.event_log.holds import Hold, Holds
+from broker.event_log.index import Segment
+from broker.event_log.retention import Limits, segments_to_remove
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A segment that was set aside."""
+
+    file: str
+    first_offset: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """first_offset  of the first record that is kept
+    next_offset   of the next record that will be served; equal to first_offset for an empty log
+    first_time_ns, last_time_ns  Unix ns of the first and the last record that is served; 0 for an empty log
+    bytes         of all segments
+    stopped       why records are not written now; "" while they are
+    damaged       segments that were set aside since the start
+    holds_released  by the retention, since the start
+    records_lost  that were to be logged while the disk took none, since the start
+    """
+
+    node: str
+    log_id: str
+    first_offset: int
+    next_offset: int
+    first_time_ns: int
+    last_time_ns: int
+    bytes: int
+    segments: int
+    stopped: str
+    holds: tuple[Hold, ...]
+    damaged: tuple[Damaged, ...]
+    holds_released: int
+    records_lost: int
+
+
+class LogContents:
+    """node, log_id  what offsets belong to
+    segments  in order; the newest one is being written
+    """
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.log_id = ""
+        self.segments: list[Segment] = []
+        self.holds = Holds()
+        self.holds_released = 0
+        self.damaged: list[Damaged] = []
+
+    @property
+    def first_offset(self) -> int:
+        return self.segments[0].first_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.segments[-1].end_offset
+
+    def state(self, stopped: str, records_lost: int) -> LogState:
+        segments = self.segments
+        first, last = segments[0], segments[-1]
+        is_empty = first.first_offset == last.end_offset
+        return LogState(
+            node=self.node,
+            log_id=self.log_id,
+            first_offset=first.first_offset,
+            next_offset=last.end_offset,
+            first_time_ns=0 if is_empty else first.first_time_ns,
+            last_time_ns=0 if is_empty else last.last_time_ns,
+            bytes=sum(segment.size for segment in segments),
+            segments=len(segments),
+            stopped=stopped,
+            holds=tuple(self.holds.all()),
+            damaged=tuple(self.damaged),
+            holds_released=self.holds_released,
+            records_lost=records_lost,
+        )
+
+    def check_log_id(self, log_id: str) -> None:
+        """Raises WrongLogId."""
+        if log_id != self.log_id:
+            raise WrongLogId(
+                f"the log of node {self.node} has the id {self.log_id}, not {log_id}; its offsets are others"
+            )
+
+    def check_range(self, start: int, end: int) -> None:
+        """Raises OutOfRange."""
+        first, last = self.first_offset, self.next_offset
+        if not first <= start <= end <= last:
+            raise OutOfRange(
+                f"offsets {start} to {end} are not in the log of node {self.node}, which has {first} to {last}"
+            )
+
+    def has(self, segment: Segment) -> bool:
+        """Whether it is still this one: not removed, and not set aside."""
+        return any(other is segment for other in self.segments)
+
+    def segment_of(self, offset: int) -> Segment:
+        """The segment with this record, or the next one where records are missing."""
+        segments = self.segments
+        at = bisect_right(segments, offset, key=lambda segment: segment.first_offset) - 1
+        return segments[at] if offset < segments[at].end_offset else segments[at + 1]
+
+    def segment_at(self, time_ns: int) -> Segment | None:
+        """The first segment with a record of this time or later."""
+        for segment in self.segments:
+            if segment.end_offset > segment.first_offset and segment.last_time_ns >= time_ns:
+                return segment
+        return None
+
+    def remove_aged(self, now_ns: int, retention: Limits, hold: Limits) -> tuple[list[Segment], list[Hold]]:
+        """Remove the segments that are past `retention`, and the holds that go with them. Returns both."""
+        count = segments_to_remove(self.segments, now_ns, retention, hold, self.holds.lowest())
+        if not count:
+            return [], []
+        removed, self.segments = self.segments[:count], self.segments[count:]
+        released = self.holds.remove_below(self.first_offset)
+        self.holds_released += len(released)
+        return removed, released

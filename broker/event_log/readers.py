@@ -1,0 +1,114 @@
+"""Reads the log for its readers, in threads of their own, and leaves most of a busy loop's time to clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from broker.event_log.contents import LogContents
+from broker.event_log.faults import LogFault, OutOfRange, WrongLogId
+from broker.event_log.index import Segment
+from broker.event_log.reading import DamagedBlock
+from broker.event_log.segment import segment_name
+from broker.event_log.segment_reader import SegmentRead, find_offset
+from broker.event_log.selection import Selection
+
+ANSWER_BYTES_DEFAULT: Final = 4 * 2**20
+ANSWER_BYTES_MAX: Final = 8 * 2**20
+READS_AT_ONCE: Final = 2
+TURNS_BETWEEN_PIECES: Final = 2
+"""Turns of the loop between two pieces of a read. They take no time while clients are idle. While clients publish, a turn
+handles all that they have sent, so that a read gets on by one piece meanwhile."""
+
+Encode = Callable[[list[memoryview], int], bytes]  # blocks, next offset -> an answer
+
+
+def join_blocks(blocks: list[memoryview], _next_offset: int) -> bytes:
+    return b"".join(blocks)
+
+
+class LogReaders:
+    def __init__(
+        self, contents: LogContents, folder: Path, set_aside: Callable[[Segment, str], Awaitable[None]]
+    ) -> None:
+        """`set_aside` is called with a damaged segment and what is wrong with it. Raises LogFault, OSError."""
+        self._contents = contents
+        self._folder = folder
+        self._set_aside = set_aside
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(READS_AT_ONCE, "event-log-read")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def read(
+        self,
+        log_id: str,
+        start: int,
+        end: int,
+        max_bytes: int,
+        filters: Sequence[bytes],
+        encode: Encode = join_blocks,
+    ) -> tuple[bytes, int]:
+        """Whole blocks with records of start..end - 1, in order, and the offset to go on at.
+
+        max_bytes  blocks are added while they fit; one is given whatever its size. 0 stands for ANSWER_BYTES_DEFAULT
+        filters    topic filters: blocks without a topic that matches one are left out; none for all blocks
+        encode     makes the answer, in a thread
+        The answer may have no block and yet move on. Raises LogFault.
+        """
+        contents = self._contents
+        contents.check_log_id(log_id)
+        contents.check_range(start, end)
+        if start == end:
+            return encode([], start), start
+        room = min(max_bytes or ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX)
+        segment = contents.segment_of(start)
+        read = SegmentRead(self._path(segment), segment, start, end, room, Selection(filters) if filters else None)
+
+        def go_on() -> bytes | None:
+            return None if read.read_piece() else encode(read.blocks, read.next_offset)
+
+        while (answer := await self._in_thread(segment, go_on)) is None:
+            for _ in range(TURNS_BETWEEN_PIECES):
+                await asyncio.sleep(0)
+        return answer, read.next_offset
+
+    async def find(self, log_id: str, time_ns: int) -> int:
+        """Offset of the first record of this Unix time or later; next_offset when there is none. Raises LogFault."""
+        self._contents.check_log_id(log_id)
+        segment = self._contents.segment_at(time_ns)
+        if segment is None:
+            return self._contents.next_offset
+        return int(await self._in_thread(segment, find_offset, self._path(segment), segment, segment.size, time_ns))
+
+    def _path(self, segment: Segment) -> Path:
+        return self._folder / segment_name(segment.first_offset)
+
+    async def _in_thread(self, segment: Segment, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Run work(*arguments), which reads the segment, in a thread of the readers. Raises LogFault."""
+        contents = self._contents
+        name = segment_name(segment.first_offset)
+        log_id = contents.log_id
+        try:
+            return await self._loop.run_in_executor(self._threads, work, *arguments)
+        except FileNotFoundError:
+            text = f"offset {segment.first_offset} is not in the log of node {contents.node} any more"
+            raise OutOfRange(text) from None
+        except DamagedBlock as fault:
+            if log_id == contents.log_id and contents.has(segment):
+                try:
+                    await self._set_aside(segment, str(fault))
+                except OSError as error:
+                    raise LogFault(
+                        f"segment {name} of node {contents.node} is damaged ({fault}) and cannot be set aside: {error}"
+                    ) from error
+            raise WrongLogId(
+                f"segment {name} of node {contents.node} is damaged ({fault}) and was set aside; "
+                f"the log has the id {contents.log_id} from now on"
+            ) from fault
+        except OSError as error:
+            raise LogFault(f"segment {name} of node {contents.node} cannot be read: {error.strerror}") from error
