@@ -45,6 +45,7 @@ from broker.server.logging import get_logger
 # memory that is in use already costs an eighth of the CPU where a virtual machine gets its memory by and by.
 CACHED_BYTES: Final = 128 * 2**20
 RETENTION_SECONDS: Final = 10.0  # between two looks for segments that are to be removed
+CLOCK_SECONDS_MAX: Final = 60.0  # that the wall clock may be behind the newest record without a warning
 
 
 class EventLog(LogContents):
@@ -86,6 +87,7 @@ class EventLog(LogContents):
         self.readers = LogReaders(self, self._folder, self._set_aside)
         self._identity = LogIdentity("", node, settings.sync, "")
         self._retention_timer: asyncio.TimerHandle | None = None
+        self._is_ahead = False  # of the wall clock, as was logged
         self._lock = -1
 
     # --- start and stop ---
@@ -243,6 +245,7 @@ class EventLog(LogContents):
         """Remove what is past the retention; begin a new segment when all of the newest one is."""
         self._retention_timer = self._loop.call_later(RETENTION_SECONDS, self._retain)
         now_ns = self.wall_ns()
+        self._check_clock(now_ns)
         if newest_is_over(self.segments, now_ns, self._retention) and not self.writer.stopped:
             self._thread.submit(self._active.begin_next, (self.log_id,), self._next_begun)
         removed, released = self.remove_aged(now_ns, self._retention, self._hold_limits)
@@ -256,6 +259,17 @@ class EventLog(LogContents):
         if released:
             content = encode_holds(self.log_id, self.holds, self.holds_released)
             self._thread.submit(self._files.replace, (self._folder / HOLDS_FILE, content), self._done)
+
+    def _check_clock(self, now_ns: int) -> None:
+        """Warn of a clock that was ahead when the newest record came."""
+        seconds = (self.appender.time_ns - now_ns) / 1e9
+        is_ahead = seconds > CLOCK_SECONDS_MAX
+        if is_ahead and not self._is_ahead:
+            self._log.warning(
+                "the clock is behind the newest record, whose time new records get until it has passed",
+                seconds=round(seconds),
+            )
+        self._is_ahead = is_ahead
 
     def _next_begun(self, result: int | Exception) -> None:
         if isinstance(result, Exception):

@@ -150,6 +150,21 @@ async def test_holds_move_forward_and_outlive_a_restart(make_log: MakeLog) -> No
     assert await log.release("g", "") == 0
 
 
+async def test_a_clock_that_was_ahead_is_told_at_the_next_start(
+    make_log: MakeLog, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seconds, is_told in ((0, False), (-30, False), (-3600, True)):
+        log = await make_log()
+        log.append(b"t", b"")
+        await log.flush()
+        await log.stop()
+        capsys.readouterr()
+        clock.advance(seconds)
+        log = await make_log()
+        assert ("the clock is behind the newest record" in capsys.readouterr().out) == is_told
+        await log.stop()
+
+
 async def test_old_segments_are_removed_with_their_files(make_log: MakeLog, clock: Clock, tmp_path: Path) -> None:
     retention = RetentionSettings(age=100.0, bytes=0)
     log = await make_log(segment_bytes=SEGMENT_BYTES, retention=retention)
