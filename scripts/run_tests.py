@@ -1,7 +1,7 @@
 """Both halves of scripts/test: pytest with the interpreted sources, pytest with the compiled wheel, one sum.
 
-The halves run side by side, because tests wait more than they compute. The compiled one begins when it is built; its output
-is printed behind that of the other.
+The halves run side by side, because tests wait more than they compute; so do the tests that start a JVM beside the others of
+the interpreted half. The compiled half begins when it is built. What runs beside is printed behind the rest.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
@@ -22,7 +22,8 @@ from xml.etree import ElementTree
 ROOT: Final = Path(__file__).resolve().parent.parent
 RUN: Final = ROOT / "run" / "test"
 BUILD_LOG: Final = RUN / "build.log"
-COMPILED_LOG: Final = RUN / "compiled.log"
+# They start JVMs, and wait for them.
+JVM_PATHS: Final = ("tests/pipeline", "tests/chaos")
 # What compiling can change: the cores, the sockets, other programs as peers. UNCOMPILED_PATHS and tests with the mark
 # `uncompiled` would only run the same interpreted code again.
 COMPILED_PATHS: Final = (
@@ -93,8 +94,37 @@ def run_half(name: str, python: Path, arguments: list[str], output: TextIO) -> C
     return counts
 
 
-def interpreted_half(arguments: list[str]) -> Counts:
-    return run_half("interpreted", ROOT / ".venv" / "bin" / "python", arguments, sys.stdout)
+Lane = tuple[str, Callable[[TextIO], Counts]]  # the name of its log, what runs
+
+
+def interpreted_lanes(arguments: list[str]) -> list[Lane]:
+    python = ROOT / ".venv" / "bin" / "python"
+    if names_paths(arguments):
+        return [("interpreted", lambda output: run_half("interpreted", python, arguments, output))]
+    rest = [*(f"--ignore={path}" for path in JVM_PATHS), *arguments]
+    jvm = [*JVM_PATHS, *arguments]
+    return [
+        ("interpreted", lambda output: run_half("interpreted", python, rest, output)),
+        ("pipeline", lambda output: run_half("pipeline", python, jvm, output)),
+    ]
+
+
+def run_lanes(first: Lane, *others: Lane) -> Counts:
+    """Run the lanes at the same time. The output of the first is seen at once, that of the others behind it."""
+    total = Counts()
+    with ExitStack() as stack:
+        logs = [stack.enter_context((RUN / f"{name}.log").open("w+")) for name, _ in others]
+        pool = stack.enter_context(ThreadPoolExecutor(max(1, len(others))))
+        running = [pool.submit(run, log) for (_, run), log in zip(others, logs, strict=True)]
+        try:
+            total.add(first[1](sys.stdout))
+            for lane in running:
+                total.add(lane.result())
+        finally:
+            for log in logs:
+                log.seek(0)
+                print(log.read(), end="", flush=True)
+    return total
 
 
 def names_paths(arguments: list[str]) -> bool:
@@ -145,18 +175,6 @@ def compiled_half(arguments: list[str], build: subprocess.Popen[bytes], output: 
     return run_half("compiled", python, arguments, output)
 
 
-def both_halves(arguments: list[str]) -> Counts:
-    total = Counts()
-    with building() as build, COMPILED_LOG.open("w") as log, ThreadPoolExecutor(1) as second:
-        compiled = second.submit(compiled_half, arguments, build, log)
-        try:
-            total.add(interpreted_half(arguments))
-            total.add(compiled.result())
-        finally:
-            print(COMPILED_LOG.read_text(errors="replace"), end="", flush=True)
-    return total
-
-
 def main() -> int:
     os.chdir(ROOT)
     RUN.mkdir(parents=True, exist_ok=True)
@@ -169,13 +187,13 @@ def main() -> int:
             print(f"--only takes interpreted or compiled, not {only!r}", file=sys.stderr)
             return 2
         del arguments[at : at + 2]
+    interpreted = interpreted_lanes(arguments)
     if only == "interpreted":
-        total = interpreted_half(arguments)
-    elif only == "compiled":
-        with building() as build:
-            total = compiled_half(arguments, build, sys.stdout)
+        total = run_lanes(*interpreted)
     else:
-        total = both_halves(arguments)
+        with building() as build:
+            compiled: Lane = ("compiled", lambda output: compiled_half(arguments, build, output))
+            total = run_lanes(compiled) if only == "compiled" else run_lanes(*interpreted, compiled)
     if total.passed == 0 and total.failed == 0:
         print("no test ran", flush=True)
         total.failed = 1
