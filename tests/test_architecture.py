@@ -45,6 +45,7 @@ CORES: Final = (
     "broker/event_log/selection.py",
     "broker/event_log/records.py",
     "broker/event_log/staged_rows.py",
+    "broker/event_log/synced_mark.py",
     "federation/gossip",
     "federation/serf",
     "federation/stream",

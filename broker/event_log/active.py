@@ -11,6 +11,7 @@ from broker.event_log.block import BlockBuilder, BlockHeader, read_header
 from broker.event_log.files import Files
 from broker.event_log.index import Segment, encode_index
 from broker.event_log.segment import SegmentHeader, index_name, segment_name
+from broker.event_log.synced_mark import MARK_FILE, encode_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class ActiveSegment:
         self._segment_bytes = segment_bytes
         self._syncs = syncs
         self._descriptor = -1
+        self._mark = -1
         self._is_empty = True
         self._is_torn = False  # a write has failed, and may have left a part behind `size`
 
@@ -77,9 +79,10 @@ class ActiveSegment:
         return 0 if self._is_empty else self.begin(log_id, self.next_offset)
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        for descriptor in (self._descriptor, self._mark):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._mark = -1
 
     def write(self, log_id: str, builders: list[BlockBuilder]) -> tuple[list[Written], Failure | None]:
         """Write the blocks of all builders. Returns the blocks that are written and, unless these are all, why not."""
@@ -122,11 +125,21 @@ class ActiveSegment:
             self._is_empty = False
             self.size = size
             self.next_offset = headers[-1].end_offset
+            if self._syncs:
+                self._write_mark(log_id)
             written += [Written(header, 0) for header in headers]
             if new_segment:
                 written[done] = Written(headers[0], new_segment)
             done += len(headers)
         return written, None
+
+    def _write_mark(self, log_id: str) -> None:
+        try:
+            if self._mark < 0:
+                self._mark = self._files.open(self._folder / MARK_FILE)
+            self._files.write(self._mark, [encode_mark(log_id, self.next_offset)], 0, False)
+        except OSError:  # one that tells less is right too
+            return
 
     def begin_again(self, log_id: str) -> int:
         """Begin a segment after a Failure: what a failed sync left in the present one is not known to be on disk. Returns

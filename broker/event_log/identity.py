@@ -75,12 +75,14 @@ class Found:
     is_torn    the newest one had bytes of a write that was not finished
     damaged    number of segments to set aside
     read_to    the highest offset of a hold: a reader has read what is before
+    synced_to  what is before was on disk
     """
 
     segments: Sequence[Segment]
     is_torn: bool
     damaged: int
     read_to: int
+    synced_to: int
 
 
 def may_be_unwritten(identity: LogIdentity, boot_id: str) -> bool:
@@ -106,6 +108,8 @@ def what_is_lost(identity: LogIdentity, found: Found, node: str, boot_id: str) -
         return f"the log ends at offset {end_offset}, it was stopped at {identity.next_offset}"
     if end_offset < found.read_to:
         return f"the log ends at offset {end_offset}, and was read up to {found.read_to}"
+    if end_offset < found.synced_to:
+        return f"the log ends at offset {end_offset}, and was on disk up to {found.synced_to}"
     if identity.sync != "commit":
         if found.is_torn:
             return f"the last write was not finished, with sync {identity.sync}"

@@ -33,6 +33,7 @@ from broker.event_log.recovery import (
     lock_folder,
     recover,
     save_identity,
+    save_mark,
     set_aside,
 )
 from broker.event_log.retention import Limits, newest_is_over
@@ -119,6 +120,8 @@ class EventLog(LogContents):
             size = await self._thread.result(self._active.begin, self.log_id, found.next_offset)
             self._add_segment(found.next_offset, size)
         await self._thread.result(save_identity, self._folder, self._files, self._identity_now())
+        if self._settings.sync != "none":
+            await self._thread.result(save_mark, self._folder, self._files, self.log_id, found.next_offset)
         await self._save_holds()
         self._retain()
         return found

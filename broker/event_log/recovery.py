@@ -23,6 +23,7 @@ from broker.event_log.identity import (
 )
 from broker.event_log.index import Segment, decode_index
 from broker.event_log.segment import Scan, Verdict, index_name, offset_of_name, segment_name
+from broker.event_log.synced_mark import MARK_FILE, decode_mark, encode_mark
 
 LOCK_FILE: Final = "lock"
 IDENTITY_FILE: Final = "log.json"
@@ -105,9 +106,10 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
             segment = scan.segment
             if verdict is Verdict.TORN and is_newest:
                 torn_bytes = size - segment.size
-                _cut(files, folder / segment_name(offset), segment.size)
             elif verdict is not Verdict.WHOLE:
                 fault = scan.fault
+            if is_newest and not fault:
+                _settle(files, folder / segment_name(offset), segment.size)
         if not fault and offset < end_offset:
             fault = f"offset {offset} is in the segment before, which ends at {end_offset}"
         end_offset = max(end_offset, segment.end_offset)
@@ -121,7 +123,8 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
     if before is not None:
         known_holds = decode_holds(_read(folder / HOLDS_FILE), before.log_id)
         holds = known_holds if known_holds is not None else Holds()
-        found = Found(segments, torn_bytes > 0, len(faults), holds.highest())
+        synced_to = decode_mark(_read(folder / MARK_FILE), before.log_id)
+        found = Found(segments, torn_bytes > 0, len(faults), holds.highest(), synced_to)
         lost = what_is_lost(before, found, node, boot)
     elif offsets:
         lost = f"{IDENTITY_FILE} is missing or damaged"
@@ -141,6 +144,10 @@ def recover(folder: Path, files: Files, node: str, sync: str) -> Recovered:
 
 def save_identity(folder: Path, files: Files, identity: LogIdentity) -> None:
     files.replace(folder / IDENTITY_FILE, encode_identity(identity))
+
+
+def save_mark(folder: Path, files: Files, log_id: str, next_offset: int) -> None:
+    files.replace(folder / MARK_FILE, encode_mark(log_id, next_offset))
 
 
 def clean_identity(identity: LogIdentity, next_offset: int) -> LogIdentity:
@@ -181,7 +188,8 @@ def _scan(path: Path, offset: int, time_ns: int) -> tuple[Verdict, Scan, int]:
     return scan.finish(), scan, size
 
 
-def _cut(files: Files, path: Path, size: int) -> None:
+def _settle(files: Files, path: Path, size: int) -> None:
+    """Cut what is behind `size`. The rest is on disk afterwards: a process that was killed may have left it in memory."""
     descriptor = files.open(path)
     try:
         files.truncate(descriptor, size)

@@ -29,7 +29,7 @@ def segments(*ranges: tuple[int, int]) -> list[Segment]:
     return [Segment(first, end, 0, 0, 100) for first, end in ranges]
 
 
-SOUND = Found(segments((0, 10), (10, 30)), False, 0, 25)
+SOUND = Found(segments((0, 10), (10, 30)), False, 0, 25, 28)
 
 
 @pytest.mark.parametrize(
@@ -40,18 +40,19 @@ SOUND = Found(segments((0, 10), (10, 30)), False, 0, 25)
         (KILLED, replace(SOUND, is_torn=True), "n1", BOOT, ""),
         (KILLED, SOUND, "n2", BOOT, "the log is of node n1"),
         (KILLED, replace(SOUND, damaged=2), "n1", BOOT, "2 damaged segments were set aside"),
-        (KILLED, Found([], False, 0, 0), "n1", BOOT, "the segment of offset 10 is missing"),
-        (KILLED, Found(segments((0, 10)), False, 0, 0), "n1", BOOT, "the segment of offset 10 is missing"),
+        (KILLED, Found([], False, 0, 0, 0), "n1", BOOT, "the segment of offset 10 is missing"),
+        (KILLED, Found(segments((0, 10)), False, 0, 0, 0), "n1", BOOT, "the segment of offset 10 is missing"),
         (
             KILLED,
-            Found(segments((0, 9), (10, 30)), False, 0, 0),
+            Found(segments((0, 9), (10, 30)), False, 0, 0, 0),
             "n1",
             BOOT,
             "the records of offsets 9 to 9 are missing",
         ),
-        (replace(KILLED, gaps=((9, 10),)), Found(segments((0, 9), (10, 30)), False, 0, 0), "n1", BOOT, ""),
-        (KILLED, Found(segments((10, 30)), False, 0, 0), "n1", BOOT, ""),  # the retention removed the first
+        (replace(KILLED, gaps=((9, 10),)), Found(segments((0, 9), (10, 30)), False, 0, 0, 0), "n1", BOOT, ""),
+        (KILLED, Found(segments((10, 30)), False, 0, 0, 0), "n1", BOOT, ""),  # the retention removed the first
         (KILLED, replace(SOUND, read_to=31), "n1", BOOT, "the log ends at offset 30, and was read up to 31"),
+        (KILLED, replace(SOUND, synced_to=31), "n1", "boot-2", "the log ends at offset 30, and was on disk up to 31"),
         (CLEAN, SOUND, "n1", BOOT, ""),
         (CLEAN, SOUND, "n1", "boot-2", ""),
         (replace(CLEAN, sync="none"), SOUND, "n1", "boot-2", ""),

@@ -69,6 +69,12 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def unmarked(folder: Path, damage: Callable[[Path, int], None], at: int) -> None:
+    """Damage the newest segment, of which nobody knows that it was on disk."""
+    damage(segments(folder)[-1], at)
+    (folder / "synced").unlink()
+
+
 FIRST, SECOND, NEWEST, LAST = range(12), range(12, 24), range(36, 40), range(39, 40)
 # What happens to the folder; the records that are gone; whether a log with sync commit keeps its id.
 DAMAGES: dict[str, tuple[Callable[[Path], object], range, bool]] = {
@@ -79,8 +85,18 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], range, bool]] = {
         True,
     ),
     "zeros behind the last block": (lambda folder: append(segments(folder)[-1], bytes(4096)), range(0), True),
-    "a part of the last block": (lambda folder: cut(segments(folder)[-1], 100), LAST, True),
-    "a changed byte at the end": (lambda folder: flip(segments(folder)[-1], -1), LAST, True),
+    "a part of the last block that is not known to be on disk": (
+        lambda folder: unmarked(folder, cut, 100),
+        LAST,
+        True,
+    ),
+    "a changed byte at the end that is not known to be on disk": (
+        lambda folder: unmarked(folder, flip, -1),
+        LAST,
+        True,
+    ),
+    "a part of the last block": (lambda folder: cut(segments(folder)[-1], 100), LAST, False),
+    "a changed byte at the end": (lambda folder: flip(segments(folder)[-1], -1), LAST, False),
     "a changed byte in an old segment": (lambda folder: flip(segments(folder)[1], 30_000), SECOND, False),
     "an old segment is cut": (lambda folder: cut(segments(folder)[1], 1), SECOND, False),
     "a changed header": (lambda folder: flip(segments(folder)[0], 10), FIRST, False),
@@ -190,6 +206,7 @@ async def test_the_id_after_a_crash(
     folder = crashed(tmp_path / "log")
     if is_torn:
         cut(segments(folder)[-1], 10)
+        (folder / "synced").unlink(missing_ok=True)
     if restarted:
         monkeypatch.setattr(recovery, "boot_id", lambda: "another boot")
     log_id = log.log_id
@@ -216,6 +233,7 @@ async def test_records_that_were_read_and_are_gone_change_the_id(make_log: MakeL
     await log.hold("g", "q", log.log_id, RECORDS)
     folder = crashed(tmp_path / "log")
     cut(segments(folder)[-1], 1)
+    (folder / "synced").unlink()
     again = await make_log(dir=str(folder), segment_bytes=SEGMENT_BYTES)
     assert again.log_id != log.log_id
 
