@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from broker.config.durations import DurationError, parse_duration
+from pipeline.aside import METADATA, aside_text, kept_aside
 from pipeline.errors import OptionError, PipelineError
 from pipeline.offsets import decode_offsets
 from pipeline.options import read_stream_options
@@ -34,7 +35,6 @@ POLL_SECONDS: Final = 0.5  # between two looks for a batch that is done
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
 NO_SPACE: Final = "No space left on device"
 FULL_BYTES: Final = 16 << 20  # a disk with less is full: Spark has removed what it could not finish
-METADATA: Final = "_spark_metadata"
 _CAUSE: Final = re.compile(r"pipeline\.\w+\.\w+: (.+)")
 
 Say = Callable[[str], None]
@@ -169,7 +169,7 @@ def run_queries(pipeline: Pipeline, context: Context, own: Any, every: float, st
     try:
         for query in pipeline.queries(context, own):
             check_place(context, query)
-            running.append(Running(query.name, start(context, query, every)))
+            running.append(Running(query.name, start(context, query, every), query.options.get("path")))
         while look(running, say) and not stop.wait(POLL_SECONDS):
             pass
     finally:
@@ -228,12 +228,12 @@ def messages_left(end: str | None, latest: str | None) -> int:
 class Running:
     """A query and what it has done so far."""
 
-    def __init__(self, name: str, query: StreamingQuery) -> None:
+    def __init__(self, name: str, query: StreamingQuery, table: str | None) -> None:
         self.query = query
         self._name = name
+        self._table = table
         self._batch = -1
         self._messages = 0
-        self._late = 0
         self._watermark = ""
         self._begin = time.monotonic()
 
@@ -245,7 +245,6 @@ class Running:
                 continue
             self._batch = progress.batchId
             self._messages += progress.numInputRows
-            self._late += sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
             if progress.stateOperators:
                 self._watermark = progress.eventTime.get("watermark", "")
             if progress.numInputRows:
@@ -262,8 +261,8 @@ class Running:
     def summary(self, is_over: bool) -> str:
         """`is_over`: the query has read all that there was."""
         lines = [f"{self._name}: {self._messages} messages in {time.monotonic() - self._begin:.1f} s"]
-        if self._late:
-            lines.append(f"{self._late} rows were too late for their windows")
+        if aside := aside_text(kept_aside(Path(self._table)) if self._table else {}):
+            lines.append(f"the table has {aside} messages aside")
         if is_over and self._watermark and not self._watermark.startswith("1970-01-01T00:00:00"):
             lines.append(f"windows that end after {self._watermark} are open: a later run writes them")
         return "; ".join(lines)

@@ -1,4 +1,5 @@
-"""How far the queries of a folder have read, beside what the nodes have: `gmqttctl pipeline status`. No Spark is started.
+"""How far the queries of a folder have read, beside what the nodes have, and what they kept aside: `gmqttctl pipeline
+status`. No Spark is started.
 
 A checkpoint of Spark has a file `offsets/N` for each batch that was planned (a version, the batch's metadata, then one line
 for each source) and a file `commits/N` for each one that is done.
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.event_log.block import read_header
+from pipeline.aside import aside_text, kept_aside
 from pipeline.cluster import Cluster, Members
 from pipeline.errors import NodeError, PipelineError
 from pipeline.log_text import aligned, duration, printable
@@ -128,6 +130,7 @@ def status(folder: Path, connection: Mapping[str, str]) -> dict[str, Any]:
                     "batch": each.batch,
                     "done_at": each.done_at.isoformat(timespec="seconds") if each.done_at else None,
                     "watermark": _instant(each.watermark_ms),
+                    "aside": kept_aside(folder / each.query),
                     "nodes": [asdict(lag) for lag in lags(each, members, cluster)],
                 }
                 for each in checkpoints
@@ -143,7 +146,7 @@ def _instant(milliseconds: int) -> str | None:
 
 def status_lines(found: Mapping[str, Any]) -> list[str]:
     """The result of `status` for people."""
-    rows = [("QUERY", "BATCH", "WATERMARK", "NODE", "OFFSET", "LAG", "BEHIND", "STATE")]
+    rows = [("QUERY", "BATCH", "WATERMARK", "NODE", "OFFSET", "LAG", "BEHIND", "STATE", "ASIDE")]
     for query in found["queries"]:
         rows += [
             (
@@ -155,8 +158,9 @@ def status_lines(found: Mapping[str, Any]) -> list[str]:
                 _number(lag.get("messages")),
                 "" if lag.get("seconds") is None else duration(lag["seconds"]),
                 lag.get("state", ""),
+                aside_text(query["aside"]) if not index else "",
             )
-            for lag in query["nodes"] or [{}]
+            for index, lag in enumerate(query["nodes"] or [{}])
         ]
     return aligned(rows)
 

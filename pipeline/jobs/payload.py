@@ -1,21 +1,26 @@
 """JSON payloads as VARIANT values and chosen columns, with statistics of the numeric ones.
 
 A payload that is no JSON is kept aside: in the partition `outcome=rejected`, with its bytes and what is wrong with it. The
-statistics count it.
+statistics count it. Messages that come after their window was written have statistics of their own, with arrival `late`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import numpy as np
+import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from broker.config.durations import format_duration
 from pipeline.errors import OptionError
 from pipeline.jobs.archive import date_of
+from pipeline.jobs.lateness import ARRIVAL, PLACED, arrival, place
 from pipeline.registry import Context, Option, Query, Words, streams
 
 FOLDER: Final = "payload"
@@ -59,7 +64,8 @@ def read_columns(texts: tuple[str, ...]) -> list[PayloadColumn]:
             raise OptionError("columns", text, f"has type {column.type}, which is not one of {', '.join(TYPES)}")
         if PATH.fullmatch(column.path) is None:
             raise OptionError("columns", text, f"has path {column.path}; right are $.name, $['name'] and $[0], joined")
-        if column.name in OWN_COLUMNS or column.name in {each.name for each in found}:
+        # Spark's names ignore case.
+        if column.name.lower() in {*OWN_COLUMNS, *(each.name.lower() for each in found)}:
             raise OptionError("columns", text, f"has name {column.name}, which another column has")
         found.append(column)
     return found
@@ -87,23 +93,54 @@ def parse(messages: DataFrame, columns: list[PayloadColumn]) -> DataFrame:
     )
 
 
+class Placing(StatefulProcessor):
+    """Tells which messages are late; no state. Key: anything."""
+
+    def __init__(self, window_us: int) -> None:
+        self._window_us = window_us
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """No state is kept."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        watermark_us = timerValues.getCurrentWatermarkInMs() * 1000
+        for frame in rows:
+            times = frame.pop("time_us").to_numpy(np.int64)
+            yield frame.assign(**place(times, watermark_us, self._window_us))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def statistics(parsed: DataFrame, columns: list[PayloadColumn], options: PayloadOptions) -> DataFrame:
-    """One row for each window, prefix and numeric column, and one with column "" for all messages. `parsed` is a stream."""
-    numbers = [
-        F.struct(F.lit(each.name).alias("column"), F.col(each.name).cast("double").alias("number"))
-        for each in columns
-        if each.type in NUMERIC
-    ]
+    """One row for each window, prefix, arrival and numeric column, and one with column "" for all messages. `parsed` is a
+    stream."""
+    names = {f"number{index}": each.name for index, each in enumerate(columns) if each.type in NUMERIC}
+    numbers = [F.struct(F.lit(name).alias("column"), F.col(number).alias("number")) for number, name in names.items()]
     whole = F.struct(F.lit("").alias("column"), F.lit(None).cast("double").alias("number"))
-    return (
+    placed = (
         parsed.withWatermark("ts", f"{options.delay} seconds")
         .select(
             "ts",
+            F.floor(F.col("time") / 1000).alias("time_us"),
             F.substring_index("topic", "/", options.levels).alias("prefix"),
             "fault",
-            F.explode(F.array(whole, *numbers)).alias("each"),
+            *(F.col(name).cast("double").alias(number) for number, name in names.items()),
         )
-        .groupBy(F.window("ts", f"{options.window} seconds"), "prefix", "each.column")
+        # Spark drops late rows of a column with a watermark before `Placing` sees them.
+        .drop("ts")
+        .groupBy("prefix")
+        .transformWithStateInPandas(
+            Placing(round(options.window * 1e6)),
+            ", ".join((PLACED, "prefix string", "fault string", *(f"{number} double" for number in names))),
+            "Append",
+            "EventTime",
+            eventTimeColumnName="at",
+        )
+    )
+    return (
+        placed.select("at", "start", "late", "prefix", "fault", F.explode(F.array(whole, *numbers)).alias("each"))
+        .groupBy(F.window("at", f"{options.window} seconds"), "prefix", "late", "start", "each.column")
         .agg(
             F.count("*").alias("messages"),
             F.count("fault").alias("rejected"),
@@ -115,7 +152,7 @@ def statistics(parsed: DataFrame, columns: list[PayloadColumn], options: Payload
             F.kll_sketch_agg_double("each.number").alias("sketch"),
         )
         .select(
-            F.col("window.start").alias("start"),
+            "start",
             F.lit(options.window).alias("window"),
             "prefix",
             "column",
@@ -127,7 +164,8 @@ def statistics(parsed: DataFrame, columns: list[PayloadColumn], options: Payload
             "mean",
             "deviation",
             "sketch",
-            F.to_date("window.start").alias("date"),
+            arrival(F.col("late")),
+            F.date_format("start", "yyyy-MM-dd").alias("date"),
         )
     )
 
@@ -147,7 +185,7 @@ def queries(context: Context, options: PayloadOptions) -> list[Query]:
         Query(
             name,
             statistics(parse(context.stream(name), columns), columns, options),
-            partition_by=("date",),
+            partition_by=(ARRIVAL, "date"),
             options={"path": context.place(name), "compression": "zstd"},
         ),
     ]

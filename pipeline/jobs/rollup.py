@@ -1,8 +1,8 @@
 """Counts and sketches for each topic prefix and window.
 
-A device's messages are compared with its last one by `transformWithState`, which also tells late messages: those older
-than the watermark. A late message is no part of its window, which was written already. It is counted in a row of its own:
-`late` is true, `start` is the window that it belongs to. The sketches of all rows merge, so a reader may add it there.
+A device's messages are compared with its last one by `transformWithState`, which also tells late messages: those whose
+window was written already. They are counted in rows of their own, with arrival `late` and `start` of the window that they
+belong to. The sketches of all rows merge, so a reader may add them there.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from broker.config.durations import format_duration
+from pipeline.jobs.lateness import ARRIVAL, LATE, PLACED, arrival, place
 from pipeline.registry import Context, Option, Query, streams
 
 FOLDER: Final = "rollup"
-MEASURED: Final = "at timestamp, start timestamp, late boolean, prefix string, device string, size bigint, gap bigint"
+MEASURED: Final = f"{PLACED}, prefix string, device string, size bigint, gap bigint"
 NO_GAP: Final = -1
 
 
@@ -70,16 +71,12 @@ class Gaps(StatefulProcessor):
         watermark_us = timerValues.getCurrentWatermarkInMs() * 1000
         last = self._newest() if self._last.exists() else None
         between = gaps(times, last) if device else np.full(len(times), NO_GAP, np.int64)
-        late = times < watermark_us
         self._last.update((max(int(times[-1]), last or 0),))
         if last is None:
             self._handle.registerTimer(max(int(times[-1]) // 1000, watermark_us // 1000) + self._forget_ms)
         yield pd.DataFrame(
             {
-                # Spark takes no row that is older than the watermark.
-                "at": _instants(np.maximum(times, watermark_us)),
-                "start": _instants(times - times % self._window_us),
-                "late": late,
+                **place(times, watermark_us, self._window_us),
                 "prefix": found["prefix"].to_numpy(),
                 "device": device,
                 "size": found["size"].to_numpy(np.int64),
@@ -104,12 +101,8 @@ class Gaps(StatefulProcessor):
         """Nothing is open."""
 
 
-def _instants(times_us: npt.NDArray[np.int64]) -> Any:
-    return pd.to_datetime(times_us, unit="us", utc=True)
-
-
 def rollup(messages: DataFrame, options: RollupOptions) -> DataFrame:
-    """One row for each window, prefix and lateness. `messages` is a stream."""
+    """One row for each window, prefix and arrival. `messages` is a stream."""
     device = F.coalesce(F.col("client_id"), F.lit(""))
     measured = (
         messages.select(
@@ -120,6 +113,8 @@ def rollup(messages: DataFrame, options: RollupOptions) -> DataFrame:
             device.alias("device"),
         )
         .withWatermark("ts", f"{options.delay} seconds")
+        # Spark drops late rows of a column with a watermark before `Gaps` sees them.
+        .drop("ts")
         .groupBy("device")
         .transformWithStateInPandas(
             Gaps(round(options.window * 1e6), round(options.forget * 1e3)),
@@ -143,7 +138,6 @@ def rollup(messages: DataFrame, options: RollupOptions) -> DataFrame:
             "start",
             F.lit(options.window).alias("window"),
             "prefix",
-            "late",
             "messages",
             "bytes",
             F.hll_sketch_estimate("publisher_sketch").alias("publishers"),
@@ -151,6 +145,7 @@ def rollup(messages: DataFrame, options: RollupOptions) -> DataFrame:
             "publisher_sketch",
             "size_sketch",
             "gap_sketch",
+            arrival(F.col("late")),
             F.date_format("start", "yyyy-MM-dd").alias("date"),
         )
     )
@@ -166,7 +161,7 @@ def merge(rows: DataFrame, levels: int, window: float) -> DataFrame:
         .agg(
             F.sum("messages").alias("messages"),
             F.sum("bytes").alias("bytes"),
-            F.sum(F.when(F.col("late"), F.col("messages")).otherwise(0)).alias("late_messages"),
+            F.sum(F.when(F.col(ARRIVAL) == LATE, F.col("messages")).otherwise(0)).alias("late_messages"),
             F.hll_sketch_estimate(F.hll_union_agg("publisher_sketch")).alias("publishers"),
             F.kll_merge_agg_bigint("size_sketch").alias("sizes"),
             F.kll_merge_agg_bigint("gap_sketch").alias("between"),
@@ -196,7 +191,7 @@ def queries(context: Context, options: RollupOptions) -> list[Query]:
         Query(
             name,
             rollup(context.stream(name), options),
-            partition_by=("date",),
+            partition_by=(ARRIVAL, "date"),
             options={"path": context.place(name), "compression": "zstd"},
         )
     ]

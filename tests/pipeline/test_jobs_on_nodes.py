@@ -173,7 +173,9 @@ async def test_archive_and_rollup_on_a_cluster(tmp_path: Path) -> None:
     offsets = [each for path in data.glob("archive/date=*/node=*/*.parquet") for each in column(path, "offset")]
     assert sorted(offsets) == sorted([*range(60), *range(60)])
     # The window of the newest messages is open.
-    windows = [each for path in data.glob("rollup-2-1m/date=*/*.parquet") for each in column(path, "messages")]
+    windows = [
+        each for path in data.glob("rollup-2-1m/arrival=in-time/date=*/*.parquet") for each in column(path, "messages")
+    ]
     assert sorted(windows) == sorted([8, 8, 8, *[12] * 6])
 
 

@@ -168,6 +168,21 @@ def test_open_windows_are_told(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.uncompiled
+def test_messages_that_are_kept_aside_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"window": "30s", "delay": "10s"}
+    with event_log_nodes("n1", "n2") as (a, b):
+        a.append(("house/kitchen/t", b"{}"), time_ns=TIME + 60 * SECOND)
+        run_once(spark, tmp_path, a, "payload", **options)
+        b.append(("house/cellar/t", b"off"), ("house/cellar/t", b"{}"), time_ns=TIME)
+        a.append(("house/kitchen/t", b"{}"), time_ns=TIME + 600 * SECOND)
+        lines = run_once(spark, tmp_path, a, "payload", **options)
+    assert [line.split("; ")[1] for line in lines[-2:]] == [
+        "the table has 1 rejected messages aside",
+        "the table has 2 late messages aside",
+    ]
+
+
+@pytest.mark.uncompiled
 def test_lost_data_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     with event_log_nodes("n1") as (node,):
         node.append_numbers(20)

@@ -10,6 +10,7 @@ import pytest
 from event_log_node import SECOND, TIME, EventLogNode, event_log_nodes
 from pipeline.errors import PipelineError
 from pipeline.status import read_checkpoint, status, status_lines
+from spark_tables import write_batch, write_rows
 
 
 def write_checkpoint(folder: Path, query: str, batch: int, offsets: object, watermark_ms: int = 0) -> None:
@@ -52,8 +53,20 @@ def test_lag_of_each_node(tmp_path: Path) -> None:
     assert lags == {"n1": (20, 10, 30.0), "n2": (10, 0, 0.0), "n3": (5, None, None), "gone": (1, None, None)}
     assert states == {"n1": "ok", "n2": "ok", "n3": "its log id changed", "gone": "no member"}
     lines = status_lines(found)
-    assert lines[0].split() == ["QUERY", "BATCH", "WATERMARK", "NODE", "OFFSET", "LAG", "BEHIND", "STATE"]
+    assert lines[0].split() == ["QUERY", "BATCH", "WATERMARK", "NODE", "OFFSET", "LAG", "BEHIND", "STATE", "ASIDE"]
     assert len(lines) == 5
+
+
+def test_messages_that_were_kept_aside_are_counted(tmp_path: Path) -> None:
+    table = tmp_path / "rollup-2-1m"
+    write_batch(table, "0", write_rows(table, "arrival=late/a.parquet", {"messages": [3, 4]}))
+    with event_log_nodes("n1", "n2") as (a, b):
+        write_checkpoint(tmp_path, table.name, 0, {"n1": position(a, 0), "n2": position(b, 0)})
+        found = status(tmp_path, {"servers": a.address})
+    assert found["queries"][0]["aside"] == {"late": 7}
+    heading, *lines = status_lines(found)
+    # In the line of the first node only: it is the query's.
+    assert [line[heading.index("ASIDE") :].strip() for line in lines] == ["7 late", ""]
 
 
 def test_nodes_that_no_batch_read(tmp_path: Path) -> None:
