@@ -33,6 +33,7 @@ CHANNEL_OPTIONS: Final = (
 )
 _AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _TRIED_AGAIN: Final = (*_AWAY, grpc.StatusCode.RESOURCE_EXHAUSTED)  # the last: too many answers are on their way
+_REFUSED: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _ERRORS: Final[dict[grpc.StatusCode, type[NodeError]]] = {
     grpc.StatusCode.FAILED_PRECONDITION: WrongLog,
     grpc.StatusCode.OUT_OF_RANGE: OutOfRange,
@@ -177,4 +178,6 @@ class NodeClient:
             return NodeAway(self.node, f"does not answer at {self.address}{tried}: {text}")
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return NoEventLog(self.node, f"has no event log at {self.address}; turn its plugin event_log on")
+        if code in _REFUSED:
+            text = f"refuses what option token gives: {text}"
         return _ERRORS.get(code, NodeError)(self.node, f"{text} ({code.name} at {self.address})")

@@ -25,6 +25,7 @@ JSON_LATEST: Final = -1
 
 # As a node takes the name of a query.
 JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+TOKEN: Final = re.compile(r"[!-~]*")
 NAME_BYTES_MAX: Final = 256  # of a group or a query that holds records
 JOB_ID_FORM: Final = "1 to 128 letters, digits, dots, underscores and hyphens, the first a letter or digit"
 
@@ -226,7 +227,11 @@ class _Given:
                 raise OptionError(name, value, "is given without tls=true")
         if bool(files[1]) != bool(files[2]):
             raise OptionError("tlsCertFile", files[1], "and tlsKeyFile are given both or not at all")
-        return Connection(servers, self.text("token"), tls, *files)
+        token = self.text("token")
+        if not TOKEN.fullmatch(token):
+            # The value is a secret.
+            raise OptionError("token", "…", "has a character that a header cannot carry; right are visible ASCII ones")
+        return Connection(servers, token, tls, *files)
 
     def position(self, which: str, default: str) -> Position:
         """`startingOffsets`, `startingTimestamp` or the same of `ending`."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -68,10 +69,12 @@ class MqttDataSource(DataSource):
 
 def check_schema(schema: StructType) -> None:
     """Raise PipelineError for a schema that the user gave and that is not the source's."""
-    names = [field.name for field in schema.fields]
-    if names != ARROW_SCHEMA.names:
+    given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    columns = [(field.name, field.dataType.simpleString()) for field in from_arrow_schema(ARROW_SCHEMA)]
+    if given != columns:
+        shown = [", ".join(" ".join(each) for each in found) for found in (given, columns)]
         raise PipelineError(
-            f"the schema has columns {', '.join(names)}; source mqtt has {', '.join(ARROW_SCHEMA.names)}. "
+            f"the schema has columns {shown[0]}; source mqtt has {shown[1]}. "
             "Leave .schema(…) out, and choose columns with select"
         )
 

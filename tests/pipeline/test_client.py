@@ -117,6 +117,17 @@ def test_holds_and_the_token(node: EventLogNode) -> None:
     assert {call["authorization"] for call in node.metadata} == {"Bearer secret"}
 
 
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED])
+def test_a_token_that_is_refused_names_its_option(node: EventLogNode, code: grpc.StatusCode) -> None:
+    node.fail = [code]
+    with (
+        NodeClient(node.address, Connection(("x:1",), token="secret"), "n1", patience=20.0) as client,
+        pytest.raises(NodeError, match=f"node n1: refuses what option token gives: .*{code.name}") as raised,
+    ):
+        client.describe()
+    assert "secret" not in str(raised.value)
+
+
 def test_files_of_tls_that_are_not_there_are_named() -> None:
     with pytest.raises(OptionError, match=r'option tlsCaFile: "/no/ca.pem" cannot be read'):
         NodeClient("127.0.0.1:1", Connection(("x:1",), tls=True, ca_file="/no/ca.pem"))

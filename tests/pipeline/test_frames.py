@@ -140,6 +140,16 @@ def test_batches_are_bounded_by_bytes() -> None:
     assert max(batch.num_rows for batch in batches) > 30
 
 
+def test_all_texts_of_a_row_count() -> None:
+    """32,768 rows of the longest topics and properties would pass the 2 GiB of an Arrow array."""
+    extra = encode_extra(NO_EXPIRY, encode_publish_properties(correlation_data=bytes(30_000)))
+    publisher = ("c" * 30_000, "u" * 30_000, "")
+    data = a_log([[("one", "t" * 60_000, b"", 0, publisher, extra)] * 40])
+    batches = list(Frames("n1", "id", bytes_max=1_000_000).decode(data, 0, 1000))
+    assert sum(batch.num_rows for batch in batches) == 40
+    assert all(batch.nbytes <= 1_000_000 for batch in batches)
+
+
 def test_a_record_larger_than_the_bound_is_a_batch_of_its_own() -> None:
     data = a_log([[("one", "t", bytes(size), 0, ("", "", ""), b"") for size in (5, 50_000, 5)]])
     batches = list(Frames("n1", "id", bytes_max=10_000).decode(data, 0, 1000))

@@ -134,6 +134,13 @@ def test_bad_options_of_a_stream_are_named(options: dict[str, str], text: str) -
         read_stream_options({**SERVERS, **options})
 
 
+@pytest.mark.parametrize("token", ["s\u00fcss", "two words", "two\nlines"])
+def test_a_token_that_no_header_carries_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(OptionError, match=r"option token: .* visible ASCII") as raised:
+        read_batch_options({**SERVERS, "token": token})
+    assert token not in str(raised.value)
+
+
 def test_a_batch_write_needs_a_job_id() -> None:
     assert sink_options({**SERVERS, "jobId": "j", "node": "n1"}, is_stream=False).job_id == "j"
     with pytest.raises(OptionError, match=r"option jobId: .* does not name this write"):

@@ -8,7 +8,9 @@ from typing import Any
 import grpc
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import StringType, StructField, StructType
 
 from broker.codec.properties import encode_publish_properties
 from broker.event_log.block import NO_EXPIRY, encode_extra
@@ -16,7 +18,8 @@ from broker.event_log.staged_rows import MARKER
 from event_log_node import SECOND, TIME, EventLogNode, become_members, event_log_nodes
 from pipeline.errors import DataLoss, OptionError, PipelineError
 from pipeline.options import read_batch_options, read_stream_options
-from pipeline.source import MqttReader, MqttStreamReader
+from pipeline.schema import ARROW_SCHEMA
+from pipeline.source import MqttReader, MqttStreamReader, check_schema
 
 Rows = dict[str, list[int]]  # node -> offsets, or payloads as numbers
 
@@ -76,6 +79,19 @@ def test_a_batch_reads_all_nodes() -> None:
         b.append_numbers(12)
         assert batch(a) == {"n1": numbers(25), "n2": numbers(12)}
         assert batch(a, minPartitions="7") == {"n1": numbers(25), "n2": numbers(12)}
+
+
+def test_a_schema_that_does_not_match_is_named() -> None:
+    columns = from_arrow_schema(ARROW_SCHEMA)
+    check_schema(columns)
+    fields = [field if field.name != "offset" else StructField("offset", StringType()) for field in columns.fields]
+    for schema, text in (
+        (StructType(fields), "log string, offset string, time"),
+        (StructType(fields[:1]), "node string;"),
+    ):
+        with pytest.raises(PipelineError, match=text) as raised:
+            check_schema(schema)
+        assert "source mqtt has node string, log string, offset bigint" in str(raised.value)
 
 
 def test_empty_logs_are_no_rows() -> None:
