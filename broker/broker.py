@@ -31,7 +31,7 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.context import Context
 from broker.counters import DROP_WILL_REFUSED
 from broker.errors import MqttError
-from broker.hooks import ClientObserver, ConnectDecider
+from broker.hooks import ClientObserver
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
@@ -56,7 +56,6 @@ class Broker(Context):
 
     sessions         by client id
     connecting       connections whose CONNECT is not decided yet, at most max_connections
-    connect_decider  accepts or refuses clients; None accepts all
     observer         sees clients
     """
 
@@ -66,7 +65,6 @@ class Broker(Context):
         self.commits = Commits()
         self.sessions: dict[str, Session] = {}
         self.connecting: dict[Output, None] = {}
-        self.connect_decider: ConnectDecider | None = None
         self.observer: ClientObserver | None = None
         self.shutting_down = False
 

@@ -10,7 +10,7 @@ import random
 from broker.codec.packets import Will
 from broker.config.settings_mqtt import MqttSettings
 from broker.counters import Counters
-from broker.hooks import Forwarder, Peer, Tap
+from broker.hooks import ConnectDecider, Forwarder, Peer, Tap
 from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
 from broker.slices import SLICE_STEPS, Slices, Work
@@ -21,6 +21,7 @@ class Context:
     """now              monotonic seconds of the last call from the shell, for calls without a time
     dirty            connections that have output or are to be closed, each once
     reading_changes  publishers whose `held` went to or from zero: the shell pauses or resumes reading
+    connect_deciders accept or refuse clients, asked one after the other; without one all are accepted
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     """
 
@@ -35,6 +36,7 @@ class Context:
         self.rng = rng
         self.forwarder = Forwarder()
         self.tap: Tap | None = None
+        self.connect_deciders: tuple[ConnectDecider, ...] = ()
         self.retained = RetainedStore()
         self.take_limits(settings)
 
@@ -47,6 +49,23 @@ class Context:
         self.overlap = settings.delivery_mode == "overlap"
         self.retained.messages_max = settings.max_retained_messages
         self.retained.bytes_max = settings.max_retained_bytes
+
+    # --- authentication ---
+
+    def add_connect_decider(self, decider: ConnectDecider) -> None:
+        """Ask the decider about each client that connects from now on, after those that are asked already."""
+        self.connect_deciders = (*self.connect_deciders, decider)
+
+    def remove_connect_decider(self, decider: ConnectDecider) -> None:
+        """Ask the decider no more."""
+        self.connect_deciders = tuple([other for other in self.connect_deciders if other is not decider])
+
+    def decider_of(self, method: str) -> ConnectDecider | None:
+        """The first decider that has an Authentication Method."""
+        for decider in self.connect_deciders:
+            if method in decider.methods():
+                return decider
+        return None
 
     # --- publishers that are too fast ---
 

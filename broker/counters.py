@@ -114,6 +114,7 @@ class Counters:
         self.protocol_errors = 0
         self.clients_connected = 0
         self.clients_disconnected = 0
+        self.plugin_faults = 0
         self.sessions_created = 0
         self.sessions_resumed = 0
         self.sessions_expired = 0

@@ -14,12 +14,13 @@ from broker.codec.packets import Connect
 from broker.codec.reason_codes import CONTINUE_AUTHENTICATION, SUCCESS
 from broker.codec.runs import Run
 from broker.listener_facts import ListenerFacts
-from broker.message import Message
+from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.slices import Work
 
 NO_GROUPS: Final[tuple[tuple[bytes, bytes], ...]] = ()
 UNDECIDED: Final = -1
+NO_OPINION: Final = -2
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -157,9 +158,9 @@ class Tap:
 class AuthenticationRequest(Work):
     """A client that asks to connect (`ConnectRequest`), or that authenticates again [MQTT5 4.12].
 
-    The `ConnectDecider` calls `accept` or `refuse`, once: in the turn of the client's packet, or in a later one, in which it
-    has the shell flush afterwards (`Host.flush_soon`). With an Authentication Method it may call `challenge` before that, and
-    is asked again when the client has answered.
+    The `ConnectDecider` calls `accept`, `refuse` or `has_no_opinion`, once: in the turn of the client's packet, or in a later
+    one, in which it has the shell flush afterwards (`Host.flush_soon`). With an Authentication Method it may call `challenge`
+    before that, and is asked again when the client has answered.
 
     client_id    of the session; of a CONNECT as in the packet, or the one that the server assigns
     username     of CONNECT, "" for none. The decider may set it: an Authentication Method or a certificate names the user
@@ -170,6 +171,8 @@ class AuthenticationRequest(Work):
     method       Authentication Method, one of those of the decider; "" for a client without one
     data         Authentication Data of the client's last packet, b"" for none
     exchange     kept for the decider between two steps, opaque here
+    expires_at   monotonic seconds when the connection ends because its credentials do; the decider may lower it
+    access       what the credentials say about topics, for the authorizer; None for nothing
     is_challenged  an AUTH was sent, and the client has not answered it
     reason_code  of the answer; UNDECIDED before it
     reason       of a refusal, for the log and the Reason String
@@ -196,14 +199,20 @@ class AuthenticationRequest(Work):
         self.method = method
         self.data = data
         self.exchange: object = None
+        self.expires_at = NEVER
+        self.access: object = None
         self.is_challenged = False
         self.reason_code = UNDECIDED
         self.reason = ""
         self.answer_data = b""
 
     def accept(self, data: bytes = b"") -> None:
-        """Let the client in. CONNACK, or AUTH with Success, has this Authentication Data."""
+        """Let the client in, unless another decider refuses it. CONNACK, or AUTH with Success, has this Authentication Data."""
         self._decide(SUCCESS, "", data)
+
+    def has_no_opinion(self) -> None:
+        """Leave the decision to the other deciders. A client about which none has an opinion is refused."""
+        self._decide(NO_OPINION, "", b"")
 
     def refuse(self, reason_code: int, reason: str) -> None:
         """Close the connection with this reason code, 0x80 or above: of CONNACK [MQTT5 3.2.2.2], or of DISCONNECT for a client
@@ -260,12 +269,14 @@ class ConnectRequest(AuthenticationRequest):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ConnectDecider:
-    """Accepts or refuses each client that sends CONNECT (`Broker.connect_decider`). None accepts all that have no
-    Authentication Method.
+    """Accepts or refuses each client that sends CONNECT (`Broker.connect_deciders`). Without deciders all clients are accepted
+    that have no Authentication Method.
 
+    Several deciders are asked one after the other. A refusal is final. A client is let in when at least one accepts it; each of
+    them sees in the request what those before it have set.
     The client's input behind CONNECT waits for the answer; after a challenge only AUTH and DISCONNECT are read. A client that
     is not accepted within connect_timeout is refused. A session of the same client id is taken over when the new client is
-    accepted, not before. Calls never wait. A decider that keeps requests bounds their number.
+    accepted, not before. Calls never wait. A decider that keeps requests bounds their number. An exception refuses the client.
     """
 
     def methods(self) -> tuple[str, ...]:
@@ -273,7 +284,8 @@ class ConnectDecider:
         return ()
 
     def decide(self, request: ConnectRequest, now: float) -> None:
-        """Accept, refuse or challenge the client, or keep the request and do so in a later turn."""
+        """Accept, refuse or challenge the client, have no opinion, or keep the request and answer it in a later turn. A
+        `request.method` may be that of another decider, which proves who the client is."""
         raise AssertionError("a subclass implements this")
 
     def continue_authentication(self, request: AuthenticationRequest, now: float) -> None:
@@ -281,8 +293,8 @@ class ConnectDecider:
         raise AssertionError("a subclass with methods implements this")
 
     def reauthenticate(self, request: AuthenticationRequest, now: float) -> None:
-        """A connected client authenticates again with its first method [MQTT5 4.12.1]. Answer as in `decide`. Meanwhile its
-        other packets are handled. `request.username` is the name that it has."""
+        """A connected client authenticates again with its first method [MQTT5 4.12.1]. Answer as in `decide`; only the decider
+        that has the method is asked. Meanwhile other packets are handled. `request.username` is the name of the client."""
         raise AssertionError("a subclass with methods implements this")
 
 

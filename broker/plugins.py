@@ -1,8 +1,8 @@
 """The base class of plugins, and the search for a plugin that `plugin_order` names.
 
 The broker imports no plugin. A plugin gets the running node (broker/server/host.py) and attaches itself to the seams:
-broker/hooks.py and the API. Order of the calls: prepare (all), API and listeners open, tags (all), start (all); leave (all),
-stop (all, in reverse).
+broker/hooks.py and the API. Order of the calls: prepare (all), API and listeners open, tags (all), start (all); reload (all,
+at each SIGHUP); leave (all), stop (all, in reverse).
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ class Plugin:
 
     async def start(self) -> None:
         """Open the plugin's own ports and connections. Raises StartError."""
+
+    async def reload(self) -> None:
+        """The configuration was read again (SIGHUP): read the plugin's own files again. Changed keys of the plugin take effect
+        after a restart. Raises StartError for a file that cannot be used; the plugin then keeps the former one."""
 
     async def leave(self) -> None:
         """Leave the federation. The listeners are closed already. The call is cancelled after LEAVE_SECONDS_MAX."""

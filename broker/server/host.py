@@ -45,6 +45,7 @@ class Host:
 
     broker     the core; call `flush_soon` after every change of it
     settings   the effective configuration; `settings.plugins.NAME` are the keys of a plugin
+    config_folder  of the configuration file, where relative paths of plugins start; "" for the current folder
     api        where a plugin registers its services; None without `api` addresses
     members    the members of the federation; the plugin that has one replaces it when it is made
     tags       what the plugins tell other nodes about this one; complete when plugins start
@@ -55,9 +56,10 @@ class Host:
     obstacles  of `not_ready`; plugins are among them
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, config_folder: str = "") -> None:
         self.loop = asyncio.get_running_loop()
         self.settings = settings
+        self.config_folder = config_folder
         self.log = get_logger("server")
         self.broker = Broker(settings.mqtt, random.Random(), self.loop.time())
         self.turns = Turns(self.broker, self.loop, self)

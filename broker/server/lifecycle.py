@@ -15,6 +15,7 @@ from broker.server.counter_log import CounterLog, CounterLogs
 from broker.server.host import Host
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
+from broker.server.start_error import StartError
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to read their last bytes and close
@@ -25,8 +26,8 @@ LOSERS_TOLD: Final = 3  # number of clients, and of topics, with most losses in 
 class Server(Host):
     """Made and used inside a running loop: `start`, `wait_stopped`, `stop`."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: Settings, config_folder: str = "") -> None:
+        super().__init__(settings, config_folder)
         self.listeners = Listeners(self)
         self.plugins: list[Plugin] = []
         self._counter_logs: CounterLogs | None = None
@@ -93,6 +94,7 @@ class Server(Host):
                 "connections_refused": counters.connections_refused,
                 "handshakes_failed": counters.handshakes_failed,
                 "protocol_errors": counters.protocol_errors,
+                "plugin_faults": counters.plugin_faults,
                 "subscriptions_refused": counters.subscriptions_refused,
             }
             if self.api is not None:
@@ -155,7 +157,8 @@ class Server(Host):
             protocol.abort()
 
     async def reload(self, settings: Settings) -> list[str]:
-        """Take over the keys of `mqtt` and `log`; returns the changed keys that need a restart."""
+        """Take over the keys of `mqtt` and `log`, and have plugins read their files again; returns the changed keys that need
+        a restart."""
         self.broker.apply_settings(settings.mqtt)
         self.listeners.renew_tls()
         if self.api is not None:
@@ -164,5 +167,12 @@ class Server(Host):
         # The other settings stay as they run, so that the next reload names the keys again.
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)
         self._observe_clients()
+        for plugin in self.plugins:
+            try:
+                await plugin.reload()
+            except StartError as error:
+                self.log.error(str(error))
+            except Exception as error:
+                self.log.error("fault in a plugin's reload", plugin=type(plugin).__name__, exc_info=error)
         self.flush_soon()
         return need_restart

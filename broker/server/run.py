@@ -44,7 +44,7 @@ def run_node(settings: Settings, config_file: str, allow_missing: bool) -> int:
 
 async def _serve(settings: Settings, config_file: str, allow_missing: bool) -> int:
     file_limit = raise_file_limit()
-    server = Server(within_files(settings, file_limit))
+    server = Server(within_files(settings, file_limit), folder_of(config_file))
     run = Run(server, settings, config_file, allow_missing, file_limit)
     run.install_signals()
     try:
@@ -52,6 +52,10 @@ async def _serve(settings: Settings, config_file: str, allow_missing: bool) -> i
     except StartError as error:
         click.echo(f"gmqttd: {error}", err=True)
         return EXIT_FAILED
+
+
+def folder_of(file: str) -> str:
+    return os.path.dirname(os.path.abspath(file))
 
 
 class Run:

@@ -5,16 +5,23 @@ from __future__ import annotations
 from broker.broker import NO_REASON, Broker
 from broker.codec import properties as props
 from broker.codec.packets import AUTH, CONNECT, DISCONNECT, Auth, ConnAck, Connect, Disconnect, Packet, Properties
-from broker.codec.reason_codes import BAD_AUTHENTICATION_METHOD, CONTINUE_AUTHENTICATION, RE_AUTHENTICATE, SUCCESS
+from broker.codec.reason_codes import (
+    BAD_AUTHENTICATION_METHOD,
+    CONTINUE_AUTHENTICATION,
+    NOT_AUTHORIZED,
+    RE_AUTHENTICATE,
+    SUCCESS,
+)
 from broker.errors import MqttError, ProtocolViolation
-from broker.hooks import UNDECIDED, AuthenticationRequest, ConnectRequest
+from broker.hooks import NO_OPINION, UNDECIDED, AuthenticationRequest, ConnectRequest
 from broker.session.answers import check_answer, write_answer
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import Session
 
 
 class ConnectAnswer(ConnectRequest):
-    """Open the session of an accepted client and write CONNACK, challenge the client, or refuse it."""
+    """Ask the deciders one after the other. Open the session of an accepted client and write CONNACK, challenge the client, or
+    refuse it."""
 
     def __init__(
         self,
@@ -41,6 +48,10 @@ class ConnectAnswer(ConnectRequest):
         self._connection = connection
         self._expiry_interval = expiry_interval
         self._properties = properties
+        self._deciders = broker.connect_deciders
+        self._position = 0  # of the decider that is asked
+        self._is_accepted = False
+        self._accepted_data = b""
 
     def is_open(self) -> bool:
         return self._connection.phase is CONNECTING
@@ -49,35 +60,83 @@ class ConnectAnswer(ConnectRequest):
         if self._connection.answer is self:
             self._broker.release(self._connection)
 
-    def go_on_or_wait(self, now: float) -> None:
-        """Go on in the turn in which the decider was asked. Without an answer of the decider the client is not read."""
-        if self.go_on(now):
-            return
-        connection = self._connection
-        connection.answer = self
-        self._broker.connecting[connection] = None
-        if not self.is_challenged:
-            self._broker.pause(connection)
+    def begin(self, now: float) -> None:
+        """Ask the deciders. Raises MqttError when the client cannot be accepted."""
+        if not self._deciders:
+            self.accept()
+        else:
+            self._ask(now)
+        self.go_on(now)
+
+    def continue_authentication(self, data: bytes, now: float) -> None:
+        """The client has answered a challenge. Raises MqttError when it cannot be accepted."""
+        self.data = data
+        self.is_challenged = False
+        self._connection.answer = None
+        if self._deciders[self._position] in self._broker.connect_deciders:
+            self._ask(now, goes_on=True)
+        else:
+            self.refuse(BAD_AUTHENTICATION_METHOD, "this server has no enhanced authentication any more")
+        self.go_on(now)
 
     def go_on(self, now: float) -> bool:
         """Returns False while the client is neither accepted nor refused. Raises MqttError when it cannot be accepted."""
         broker = self._broker
         connection = self._connection
-        if self.reason_code == UNDECIDED:
-            return False
+        connection.answer = None  # a decider that answers at once releases nothing
+        while self.reason_code == SUCCESS or self.reason_code == NO_OPINION:  # noqa: PLR1714 (compiled without a tuple)
+            if self.reason_code == SUCCESS:
+                self._is_accepted = True
+                if self.answer_data:
+                    self._accepted_data = self.answer_data
+            self._position += 1
+            if self._position >= len(self._deciders):
+                if not self._is_accepted:
+                    self.reason_code = NOT_AUTHORIZED
+                    self.reason = "no opinion of any plugin lets the client in"
+                    break
+                self._let_in(now)
+                return True
+            self.reason_code = UNDECIDED
+            self._ask(now)
+        if self.reason_code >= 0x80:
+            broker.close_connection(connection, self.reason_code, self.reason, now)
+            return True
         if self.reason_code == CONTINUE_AUTHENTICATION:
             self.reason_code = UNDECIDED
             answer_with_auth(connection, CONTINUE_AUTHENTICATION, self)
             self.is_challenged = True
-            return False
-        if self.reason_code != SUCCESS:
-            broker.close_connection(connection, self.reason_code, self.reason, now)
-            return True
-        if self.answer_data:
-            self._properties[props.AUTHENTICATION_DATA] = self.answer_data
+        else:
+            broker.pause(connection)  # without an answer of the decider the client is not read
+        connection.answer = self
+        broker.connecting[connection] = None
+        return False
+
+    def _ask(self, now: float, goes_on: bool = False) -> None:
+        """Ask the decider whose turn it is. Its exception is counted; the shell logs it and closes the connection."""
+        decider = self._deciders[self._position]
+        try:
+            if goes_on:
+                decider.continue_authentication(self, now)
+            else:
+                decider.decide(self, now)
+        except MqttError:
+            raise
+        except Exception:
+            self._broker.counters.plugin_faults += 1
+            raise
+
+    def _let_in(self, now: float) -> None:
+        """Open the session and write CONNACK."""
+        broker = self._broker
+        connection = self._connection
+        if self._accepted_data:
+            self._properties[props.AUTHENTICATION_DATA] = self._accepted_data
             check_answer(connection, ConnAck(False, SUCCESS, self._properties))
         packet = self.connect
         connection.username = self.username
+        connection.expires_at = self.expires_at
+        connection.access = self.access
         session, present = broker.open_session(
             connection, self.client_id, packet.clean_start, self._expiry_interval, now
         )
@@ -89,7 +148,6 @@ class ConnectAnswer(ConnectRequest):
             present = False  # the bit is reserved in MQTT 3.1 [MQTT3.1 3.2]
         write_answer(connection, ConnAck(present, SUCCESS, self._properties))
         session.resume(now)
-        return True
 
 
 def check_first_type(connection: Output, kind: int) -> None:
@@ -112,15 +170,7 @@ def handle_before_connack(broker: Broker, connection: Output, packet: Packet, no
     assert isinstance(packet, Auth)
     if packet.reason_code != CONTINUE_AUTHENTICATION:
         raise ProtocolViolation(f"AUTH with reason code 0x{packet.reason_code:02x} before CONNACK [MQTT-4.12.0-3]")
-    work.data = _data_of(packet, work.method)
-    work.is_challenged = False
-    connection.answer = None
-    decider = broker.connect_decider
-    if decider is None:
-        work.refuse(BAD_AUTHENTICATION_METHOD, "this server has no enhanced authentication any more")
-    else:
-        decider.continue_authentication(work, now)
-    work.go_on_or_wait(now)
+    work.continue_authentication(_data_of(packet, work.method), now)
 
 
 class Reauthentication(AuthenticationRequest):
@@ -148,6 +198,9 @@ class Reauthentication(AuthenticationRequest):
         if not self.is_open():
             return
         connection = self._connection
+        if self.reason_code == NO_OPINION:
+            self.reason_code = NOT_AUTHORIZED
+            self.reason = "the plugin of the authentication method has no opinion"
         reason_code = self.reason_code
         if reason_code >= 0x80:
             self._broker.close_connection(connection, reason_code, self.reason, self._broker.now)  # [MQTT-4.12.1-2]
@@ -159,6 +212,9 @@ class Reauthentication(AuthenticationRequest):
             return
         if reason_code == SUCCESS:
             self._session.username = connection.username = self.username
+            connection.expires_at = self.expires_at
+            connection.access = self.access
+            self._broker.timers.schedule(connection)
             connection.reauthentication = None
         else:
             self.reason_code = UNDECIDED
@@ -168,11 +224,11 @@ class Reauthentication(AuthenticationRequest):
 def handle_auth(broker: Broker, connection: Output, session: Session, packet: Auth, now: float) -> None:
     """Handle AUTH of a connected client [MQTT5 4.12.1]."""
     method = connection.authentication_method
-    decider = broker.connect_decider
     if not method:
         raise ProtocolViolation("AUTH, but CONNECT had no authentication method [MQTT-4.12.0-7]")
     data = _data_of(packet, method)
     request = connection.reauthentication
+    decider = broker.decider_of(method)
     if decider is None:
         raise MqttError(BAD_AUTHENTICATION_METHOD, "this server has no enhanced authentication any more")
     if packet.reason_code == RE_AUTHENTICATE and request is None:

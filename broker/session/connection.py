@@ -15,6 +15,7 @@ from broker.codec.reader import decode_ack, decode_packet, decode_publish
 from broker.codec.reason_codes import (
     KEEP_ALIVE_TIMEOUT,
     NO_MATCHING_SUBSCRIBERS,
+    NOT_AUTHORIZED,
     PACKET_IDENTIFIER_NOT_FOUND,
     QOS_NOT_SUPPORTED,
     QUOTA_EXCEEDED,
@@ -116,9 +117,9 @@ class Connection(Output):
         connect_timeout = self.broker.settings.connect_timeout
         if self.session is None:
             return self.opened_at + connect_timeout
-        at = NEVER
+        at = self.expires_at
         if self.keep_alive:
-            at = self.last_received_at + self.keep_alive * KEEP_ALIVE_GRACE
+            at = min(at, self.last_received_at + self.keep_alive * KEEP_ALIVE_GRACE)
         if self._pending_size and not self.held:
             at = min(at, self._packet_deadline())
         return at
@@ -137,6 +138,8 @@ class Connection(Output):
             # The reason code counts the connection as refused. None is written before CONNECT.
             what = "no CONNECT" if self.answer is None else "CONNECT was not decided"
             self.broker.close_connection(self, SERVER_UNAVAILABLE, f"{what} within connect_timeout", now)
+        elif now >= self.expires_at:
+            self.broker.close_connection(self, NOT_AUTHORIZED, "the credentials have expired", now)
         elif self.held and not self.output_held:
             self.last_received_at = now  # the broker does not read: the client may have sent
         elif self._pending_size and not self.held and now >= self._packet_deadline():

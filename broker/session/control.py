@@ -73,9 +73,8 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
     alias_maximum = props.get_int(properties, props.TOPIC_ALIAS_MAXIMUM, 0)
     if alias_maximum:
         connection.aliases = SentAliases(alias_maximum)
-    decider = broker.connect_decider
     method = props.get_str(properties, props.AUTHENTICATION_METHOD)
-    if method is not None and (decider is None or method not in decider.methods()):
+    if method is not None and broker.decider_of(method) is None:
         raise MqttError(BAD_AUTHENTICATION_METHOD, f"this server has no authentication method {method[:32]!a}")
     if packet.will is not None:
         if packet.will.qos > settings.maximum_qos:
@@ -109,11 +108,7 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
     # A client that takes this CONNACK takes every acknowledgement as well, which are shorter.
     check_answer(connection, ConnAck(False, SUCCESS, answer))
     work = ConnectAnswer(broker, connection, packet, client_id, expiry_interval, answer, method or "")
-    if decider is None:
-        work.accept()
-    else:
-        decider.decide(work, now)
-    work.go_on_or_wait(now)
+    work.begin(now)
 
 
 def _session_expiry(broker: Broker, packet: Connect, answer: Properties) -> int:

@@ -11,6 +11,7 @@ from typing import Final
 from broker.codec.packets import PUBLISH, Will
 from broker.context import Context
 from broker.listener_facts import NO_LISTENER
+from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.session.aliases import SentAliases
 from broker.session.rate_limit import RateLimit
@@ -64,6 +65,8 @@ class Output(Publisher):
     listener, certificate_name  as in AuthenticationRequest; the shell sets them before the first input
     messages_received  number of PUBLISH packets of the client
     rate_limit       of the client's messages and bytes; None for none
+    expires_at       monotonic seconds when the client's credentials expire, NEVER for never
+    access           what the credentials say about topics, for the authorizer; None for nothing
     close_text       why the connection ended, "" while it is open
     """
 
@@ -102,6 +105,8 @@ class Output(Publisher):
         self.listener = NO_LISTENER
         self.certificate_name = ""
         self.opened_at = now
+        self.expires_at = NEVER
+        self.access: object = None
         self.close_text = ""
 
     @property

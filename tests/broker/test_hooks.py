@@ -21,7 +21,7 @@ class LaterDecider(ConnectDecider):
 
     def __init__(self, broker: Broker) -> None:
         self.requests: list[ConnectRequest] = []
-        broker.connect_decider = self
+        broker.add_connect_decider(self)
 
     def decide(self, request: ConnectRequest, now: float) -> None:
         self.requests.append(request)
@@ -31,7 +31,7 @@ class PasswordDecider(ConnectDecider):
     """Accepts the password `right` at once."""
 
     def __init__(self, broker: Broker) -> None:
-        broker.connect_decider = self
+        broker.add_connect_decider(self)
 
     def decide(self, request: ConnectRequest, now: float) -> None:
         if request.connect.password == b"right":
@@ -277,11 +277,12 @@ def test_the_fault_of_a_decider_accepts_no_client(world: Any) -> None:
         def decide(self, request: ConnectRequest, now: float) -> None:
             raise KeyError("user")
 
-    world.broker.connect_decider = Faulty()
+    world.broker.add_connect_decider(Faulty())
     client = world.open()
     with pytest.raises(KeyError):  # the shell logs it and closes the connection
         client.connect("c")
     assert world.broker.sessions == {}
+    assert world.broker.counters.plugin_faults == 1
     world.broker.close_connection(client.connection, 0x83, "internal error", world.now)
     world.flush()
     assert client.packets[0].reason_code == 0x83
@@ -292,7 +293,7 @@ def test_an_mqtt_error_of_the_decider_refuses_the_client(world: Any) -> None:
         def decide(self, request: ConnectRequest, now: float) -> None:
             raise MqttError(NOT_AUTHORIZED, "not from this address")
 
-    world.broker.connect_decider = Strict()
+    world.broker.add_connect_decider(Strict())
     client = world.open()
     assert client.connect("c").reason_code == NOT_AUTHORIZED
     assert client.closed
@@ -306,3 +307,117 @@ def test_a_connect_is_answered_once(world: Any, decider: LaterDecider) -> None:
     answer(world, request)
     with pytest.raises(AssertionError, match="answered once"):
         request.refuse(NOT_AUTHORIZED, "too late")
+
+
+# --- several deciders
+
+ALLOW, DENY, ABSTAIN = "allow", "deny", "no opinion"
+
+
+class OneOfSeveral(ConnectDecider):
+    """Gives its answer at once, or when the test calls `answer`."""
+
+    def __init__(self, broker: Broker, verdict: str, later: bool) -> None:
+        self.verdict = verdict
+        self.later = later
+        self.requests: list[ConnectRequest] = []
+        broker.add_connect_decider(self)
+
+    def decide(self, request: ConnectRequest, now: float) -> None:
+        self.requests.append(request)
+        if not self.later:
+            self.answer()
+
+    def answer(self) -> None:
+        request = self.requests[-1]
+        if self.verdict == ALLOW:
+            request.accept()
+        elif self.verdict == DENY:
+            request.refuse(BAD_USER_NAME_OR_PASSWORD, "denied")
+        else:
+            request.has_no_opinion()
+
+
+@pytest.mark.parametrize(
+    "later", [(False, False, False), (True, True, True), (False, True, False), (True, False, True)]
+)
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ((ALLOW,), 0),
+        ((ABSTAIN,), NOT_AUTHORIZED),
+        ((ABSTAIN, ABSTAIN), NOT_AUTHORIZED),
+        ((ABSTAIN, ALLOW), 0),
+        ((ALLOW, ABSTAIN, ABSTAIN), 0),
+        ((ALLOW, DENY), BAD_USER_NAME_OR_PASSWORD),
+        ((DENY, ALLOW), BAD_USER_NAME_OR_PASSWORD),
+        ((ABSTAIN, ABSTAIN, DENY), BAD_USER_NAME_OR_PASSWORD),
+    ],
+)
+def test_several_deciders(world: Any, verdicts: tuple[str, ...], code: int, later: tuple[bool, ...]) -> None:
+    """A refusal is final; without an opinion the client is refused. No decider is asked after a refusal."""
+    deciders = [OneOfSeveral(world.broker, verdict, wait) for verdict, wait in zip(verdicts, later, strict=False)]
+    client = world.open()
+    data = b"".join(encode_packet(packet, 5) for packet in (Connect("c"), PingReq()))
+    client.send_bytes(data)
+    for decider in deciders:
+        if decider.later and decider.requests:
+            assert not client.packets
+            assert not client.reading
+            decider.answer()
+            world.flush()
+    assert client.packets[0].reason_code == code
+    assert [type(packet) for packet in client.packets] == [ConnAck, PingResp][: 1 if code else 2]
+    assert client.closed is (code != 0)
+    assert client.connection.held == 0
+    asked = len(verdicts) if DENY not in verdicts else verdicts.index(DENY) + 1
+    assert [len(decider.requests) for decider in deciders] == [1] * asked + [0] * (len(verdicts) - asked)
+    assert not world.broker.connecting
+
+
+def test_a_decider_sees_the_name_that_another_has_set(world: Any) -> None:
+    class Renames(ConnectDecider):
+        def decide(self, request: ConnectRequest, now: float) -> None:
+            request.username = "from the certificate"
+            request.access = {"publish": "#"}
+            request.accept()
+
+    world.broker.add_connect_decider(Renames())
+    last = OneOfSeveral(world.broker, ALLOW, False)
+    client = world.connect("c", username="written in CONNECT")
+    assert last.requests[0].username == "from the certificate"
+    assert world.broker.sessions["c"].username == "from the certificate"
+    assert client.connection.access == {"publish": "#"}
+
+
+def test_a_removed_decider_is_asked_no_more(world: Any) -> None:
+    decider = OneOfSeveral(world.broker, DENY, False)
+    world.broker.remove_connect_decider(decider)
+    assert world.connect("c").connack.reason_code == 0
+    assert decider.requests == []
+
+
+class Expiring(ConnectDecider):
+    """Accepts for 10 s."""
+
+    def decide(self, request: ConnectRequest, now: float) -> None:
+        request.expires_at = now + 10.0
+        request.accept()
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("keep_alive", [0, 4, 60])
+def test_a_connection_ends_with_its_credentials(world: Any, version: int, keep_alive: int) -> None:
+    """Whatever the client sends. Only MQTT 5 has a packet that says why."""
+    world.broker.add_connect_decider(Expiring())
+    client = world.open(version)
+    client.connect("c", keep_alive=keep_alive)
+    for _ in range(9):
+        world.advance(1.0)
+        client.send(PingReq())
+    assert not client.closed
+    client.take_packets()
+    world.advance(1.5)
+    assert client.closed
+    assert client.connection.close_text == "the credentials have expired"
+    assert [packet.reason_code for packet in client.packets] == ([NOT_AUTHORIZED] if version == 5 else [])

@@ -37,7 +37,7 @@ class ScramDecider(ConnectDecider):
         self._server = server
         self._users = users
         self._tasks: set[asyncio.Task[None]] = set()
-        server.broker.connect_decider = self
+        server.broker.add_connect_decider(self)
 
     def methods(self) -> tuple[str, ...]:
         return (METHOD,)

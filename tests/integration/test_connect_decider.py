@@ -36,7 +36,7 @@ class TaskDecider(ConnectDecider):
         self._server = server
         self._waiting: asyncio.Queue[ConnectRequest] = asyncio.Queue(WAITING_MAX)
         self._task = asyncio.create_task(self._check_all())
-        server.broker.connect_decider = self
+        server.broker.add_connect_decider(self)
 
     def decide(self, request: ConnectRequest, now: float) -> None:
         if self._waiting.full():

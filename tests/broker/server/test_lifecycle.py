@@ -17,6 +17,7 @@ from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.lifecycle import Server
 from broker.server.logging import setup_logging
+from broker.server.start_error import StartError
 
 TIMEOUT = 30.0
 
@@ -110,3 +111,28 @@ async def test_a_reload_takes_mqtt_and_log_and_names_the_other_keys(log: io.Stri
     await server.reload(former)
     assert server.broker.observer is not None
     await server.stop()
+
+
+class Reading(Plugin):
+    """Reads a file at each reload; `fault` is raised there."""
+
+    fault: Exception | None = None
+    reloads = 0
+
+    async def reload(self) -> None:
+        self.reloads += 1
+        if self.fault is not None:
+            raise self.fault
+
+
+async def test_a_reload_reaches_each_plugin(log: io.StringIO) -> None:
+    """The fault of one is logged and keeps no other from reading its files."""
+    server = Server(Settings())
+    plugins = [Reading(server), Reading(server), Reading(server)]
+    plugins[0].fault = StartError("plugins.reading.file: /etc/list is not there")
+    plugins[1].fault = KeyError("a bug")
+    server.plugins = list(plugins)
+    assert await server.reload(server.settings) == []
+    assert [plugin.reloads for plugin in plugins] == [1, 1, 1]
+    assert "/etc/list is not there" in log.getvalue()
+    assert "a bug" in log.getvalue()

@@ -38,7 +38,7 @@ from broker.server.start_error import StartError
 
 class Server:
     stop_reason = ""
-    def __init__(self, settings):
+    def __init__(self, settings, config_folder):
         say("made " + str(len(settings.listeners)))
         self.ended = asyncio.Event()
     async def start(self):

@@ -36,7 +36,7 @@ class CountingDecider(ConnectDecider):
     """
 
     def __init__(self, broker: Broker, steps: int = 2, later: bool = False) -> None:
-        broker.connect_decider = self
+        broker.add_connect_decider(self)
         self.steps = steps
         self.later = later
         self.asked: list[tuple[str, AuthenticationRequest]] = []
@@ -334,10 +334,64 @@ def test_a_challenge_to_a_connected_client_that_is_too_large(world: Any) -> None
     assert [p.reason_code for p in client.packets] == [0x00, 0x95]
 
 
+def test_credentials_expire_later_after_a_reauthentication(world: Any) -> None:
+    class Expiring(CountingDecider):
+        def answer(self, request: AuthenticationRequest) -> None:
+            request.expires_at = world.now + 10.0
+            request.accept()
+
+    Expiring(world.broker)
+    client = opened(world)
+    world.advance(9.0)
+    client.send(auth(0x19))
+    world.advance(9.0)
+    assert not client.closed
+    world.advance(1.5)
+    assert client.closed
+    assert client.packets[-1].reason_code == NOT_AUTHORIZED
+
+
+def test_the_decider_of_a_method_may_not_be_without_an_opinion_later(world: Any) -> None:
+    class Silent(CountingDecider):
+        def reauthenticate(self, request: AuthenticationRequest, now: float) -> None:
+            request.has_no_opinion()
+
+    client = connected(world, Silent(world.broker))
+    client.send(auth(0x19))
+    assert client.closed
+    assert [p.reason_code for p in client.packets] == [NOT_AUTHORIZED]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_other_deciders_are_asked_about_a_client_with_a_method(world: Any, later: bool) -> None:
+    """After the last answer to a challenge; CONNACK has the data of the decider that has the method."""
+
+    class Other(ConnectDecider):
+        def __init__(self) -> None:
+            self.asked: list[tuple[str, str]] = []
+
+        def decide(self, request: ConnectRequest, now: float) -> None:
+            self.asked.append((request.method, request.username))
+            request.has_no_opinion()
+
+    first, decider, last = Other(), CountingDecider(world.broker, 1, later), Other()
+    world.broker.connect_deciders = (first, decider, last)
+    client = opened(world)
+    if later:
+        go_on(world, decider)
+    client.send(auth(0x18, b"1"))
+    if later:
+        go_on(world, decider)
+    connack = client.packets[-1]
+    assert isinstance(connack, ConnAck)
+    assert (connack.reason_code, connack.properties[DATA]) == (0, b"done")
+    assert (first.asked, last.asked) == ([("COUNT", "")], [("COUNT", "counter")])
+
+
 def test_a_node_that_lost_its_decider(world: Any) -> None:
     decider = CountingDecider(world.broker, 1)
     client, undecided = connected(world, decider), opened(world, "d")
-    world.broker.connect_decider = None
+    world.broker.connect_deciders = ()
     client.send(auth(0x19))
     undecided.send(auth(0x18, b"1"))
     assert [p.reason_code for p in client.packets] == [0x8C]
