@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import Any, TypeVar
 
 from broker.codec.packets import (
@@ -52,10 +53,15 @@ class MqttClient:
         self._reading: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, port: int, version: int = MQTT_5) -> MqttClient:
-        """A connection without CONNECT."""
+    async def open(
+        cls, port: int, version: int = MQTT_5, tls: ssl.SSLContext | None = None, header: bytes = b""
+    ) -> MqttClient:
+        """A connection without CONNECT; `header` is sent first, in front of TLS."""
         async with asyncio.timeout(DEADLINE):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(header)
+            if tls is not None:
+                await writer.start_tls(tls, server_hostname="localhost")
         client = cls(reader, writer, version)
         client._reading = asyncio.create_task(client._read())
         return client
@@ -71,8 +77,10 @@ class MqttClient:
         will: Will | None = None,
         properties: Properties | None = None,
         reason_code: int = 0,
+        tls: ssl.SSLContext | None = None,
+        header: bytes = b"",
     ) -> MqttClient:
-        client = await cls.open(port, version)
+        client = await cls.open(port, version, tls, header)
         client.send(Connect(client_id, version, clean_start, keep_alive, None, None, will, properties or {}))
         client.connack = await client.answer(ConnAck)
         assert client.connack.reason_code == reason_code, client.connack
@@ -191,8 +199,8 @@ class Clients:
     def __init__(self) -> None:
         self._all: list[MqttClient] = []
 
-    async def open(self, port: int, version: int = MQTT_5) -> MqttClient:
-        client = await MqttClient.open(port, version)
+    async def open(self, port: int, version: int = MQTT_5, **options: Any) -> MqttClient:
+        client = await MqttClient.open(port, version, **options)
         self._all.append(client)
         return client
 

@@ -1,0 +1,209 @@
+"""Limits of listeners, each with its own: connections, connect rates, messages and bytes of a client; and PROXY headers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from broker.codec.packets import Connect, Publish
+from broker.codec.writer import encode_packet
+from broker.hooks import ClientObserver
+from broker.server.proxy_header import SIGNATURE
+from certificates import Authority
+from waiting import DEADLINE, eventually
+
+if TYPE_CHECKING:
+    from broker.server.lifecycle import Server
+    from mqtt_client import Clients, Watch
+    from node_process import Node, Nodes
+
+    StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
+    StartWatch = Callable[[Node], Awaitable[Watch]]
+
+CONNACK: Final = b"\x20\x02\x00\x00"
+
+
+def ports(server: Server) -> list[int]:
+    return [int(address.rpartition(":")[2]) for address in server.listeners.addresses]
+
+
+async def is_served(port: int, header: bytes = b"", client_id: str = "") -> bool:
+    """Whether a new client gets a CONNACK. It leaves at once."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(header + encode_packet(Connect(client_id, 4), 4))
+    async with asyncio.timeout(DEADLINE):
+        try:
+            answer = await reader.read(4)
+        except ConnectionError:
+            answer = b""
+    writer.transport.abort()
+    assert answer in (b"", CONNACK)
+    return answer == CONNACK
+
+
+async def test_each_listener_has_its_own_number_of_connections(start_server: StartServer) -> None:
+    server = await start_server(
+        {
+            "listeners": [
+                {"address": "127.0.0.1:0", "max_connections": 2},
+                {"address": "127.0.0.1:0", "max_connections_per_address": 3},
+                {"address": "127.0.0.1:0"},
+            ]
+        }
+    )
+    in_all, by_address, free = ports(server)
+    held = [await asyncio.open_connection("127.0.0.1", port) for port in (in_all, in_all, by_address, by_address)]
+    await eventually(lambda: len(server.protocols) == 4, "all are connected")
+    assert not await is_served(in_all)
+    assert await is_served(by_address)
+    assert await is_served(free)
+    await eventually(lambda: len(server.protocols) == 4, "the others have left")
+    held.append(await asyncio.open_connection("127.0.0.1", by_address))
+    await eventually(lambda: len(server.protocols) == 5, "one more of the address")
+    assert not await is_served(by_address)
+    assert server.broker.counters.connections_refused == 2
+    for _, writer in held:
+        writer.transport.abort()
+    await eventually(lambda: not server.protocols, "all have left")
+    assert await is_served(in_all)
+    assert await is_served(by_address)
+
+
+@pytest.mark.parametrize("key", ["max_connect_rate", "max_connect_rate_per_address"])
+async def test_a_flood_of_connects(start_server: StartServer, key: str) -> None:
+    """Closed at once and counted; clients of another listener are served, and later ones of the same."""
+    server = await start_server({"listeners": [{"address": "127.0.0.1:0", key: 5}, {"address": "127.0.0.1:0"}]})
+    limited, free = ports(server)
+    answers = [await is_served(limited) for _ in range(40)]
+    refused = answers.count(False)
+    assert answers[:5] == [True] * 5
+    assert refused > 0
+    assert server.broker.counters.connections_refused == refused
+    assert all([await is_served(free) for _ in range(10)])
+    await eventually(lambda: is_served(limited), "the flood is over")
+
+
+@pytest.mark.parametrize("keys", [{"max_message_rate": 20}, {"max_byte_rate": 2000}])
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_a_client_above_its_rate_is_slowed(
+    nodes: Nodes, clients: Clients, watch: StartWatch, keys: dict[str, int], qos: int
+) -> None:
+    """All of its messages arrive; clients of a listener without the limit are as fast as before."""
+    limited = nodes.free_port()
+    listeners = [{"address": f"127.0.0.1:{nodes.free_port()}"}, {"address": f"127.0.0.1:{limited}", **keys}]
+    node = await nodes.start({"listeners": listeners})
+    await node.logged("listeners started")
+    others = await watch(node)
+    receiver = await clients.connect(node.port, "receiver")
+    await receiver.subscribe("t", qos=1)
+    client = await clients.connect(limited, "fast")
+    count = 60
+    for number in range(count):
+        client.send(Publish(b"t", b"%03d" % number + bytes(90), qos, False, False, number + 1 if qos else 0))
+    await others.check()
+    payloads = [(await receiver.message()).payload[:3] for _ in range(count)]
+    assert payloads == [b"%03d" % number for number in range(count)]
+
+
+def binary_header(host: str, port: int) -> bytes:
+    body = socket.inet_aton(host) + socket.inet_aton("192.0.2.2") + struct.pack("!HH", port, 1883)
+    return SIGNATURE + b"\x21\x11" + struct.pack("!H", len(body)) + body
+
+
+HEADERS: Final = [b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 1883\r\n", binary_header("192.0.2.1", 40000)]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("is_secure", [False, True])
+async def test_the_address_behind_a_proxy(
+    start_server: StartServer, clients: Clients, tmp_path: Path, header: bytes, is_secure: bool
+) -> None:
+    """In the log, for the limits and for authentication; with TLS the header stands in front of it."""
+    listener: dict[str, Any] = {
+        "address": "127.0.0.1:0",
+        "proxy_protocol": {"from": ["127.0.0.0/8"]},
+        "max_connections_per_address": 1,
+    }
+    tls = None
+    if is_secure:
+        authority = Authority(tmp_path / "certificates")
+        pair = authority.pair("localhost")
+        listener["tls"] = {"cert": pair.cert, "key": pair.key}
+        tls = ssl.create_default_context(cafile=authority.cacert)
+    server = await start_server({"listeners": [listener]})
+    (port,) = ports(server)
+    client = await clients.connect(port, "c", tls=tls, header=header)
+    connection = server.broker.sessions["c"].connection
+    assert connection is not None
+    assert connection.remote_addr == "192.0.2.1:40000"
+    assert connection.listener.transport == ("tls" if is_secure else "tcp")
+    await client.ping()
+    if not is_secure:
+        assert not await is_served(port, header)
+    other = b"PROXY TCP4 192.0.2.9 192.0.2.2 40000 1883\r\n"
+    second = await clients.connect(port, "second", tls=tls, header=other)
+    await second.ping()
+
+
+@pytest.mark.parametrize("header", HEADERS)
+async def test_a_header_split_at_every_byte(start_server: StartServer, header: bytes) -> None:
+    listener = {"address": "127.0.0.1:0", "proxy_protocol": {"from": ["127.0.0.1"]}}
+    server = await start_server({"listeners": [listener]})
+    (port,) = ports(server)
+    data = header + encode_packet(Connect("split", 4), 4)
+    for cut in range(1, len(data)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data[:cut])
+        await writer.drain()
+        await asyncio.sleep(0)
+        writer.write(data[cut:])
+        async with asyncio.timeout(DEADLINE):
+            assert await reader.readexactly(4) == CONNACK
+        writer.transport.abort()
+
+
+class Refusals(ClientObserver):
+    """Keeps the reasons for which connections are refused."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+async def test_connections_of_proxies_without_a_header(start_server: StartServer) -> None:
+    """No header within the deadline, another protocol, and a connection from elsewhere."""
+    proxy = {"address": "127.0.0.1:0", "proxy_protocol": {"from": ["127.0.0.1"]}, "handshake_timeout": "300ms"}
+    elsewhere = {"address": "127.0.0.1:0", "proxy_protocol": {"from": ["192.0.2.0/24"]}}
+    server = await start_server({"listeners": [proxy, elsewhere]})
+    server.broker.observer = refusals = Refusals()
+    first, second = ports(server)
+    assert not await is_served(first)
+    assert not await is_served(second, HEADERS[0])
+    reader, writer = await asyncio.open_connection("127.0.0.1", first)
+    writer.write(HEADERS[0][:20])
+    async with asyncio.timeout(DEADLINE):
+        assert await reader.read() == b""
+    writer.close()
+    assert refusals.reasons == [
+        "no PROXY header, which this address has to send first",
+        "not in the networks of proxy_protocol.from",
+        "handshake not completed within handshake_timeout",
+    ]
+    assert server.broker.counters.connections_refused == 3
+    assert server.broker.counters.handshakes_failed == 2
+
+
+async def test_a_health_check_of_a_proxy(start_server: StartServer) -> None:
+    """LOCAL: the connection is the proxy's own, and keeps its address."""
+    server = await start_server({"listeners": [{"address": "127.0.0.1:0", "proxy_protocol": {"from": ["127.0.0.1"]}}]})
+    assert await is_served(ports(server)[0], SIGNATURE + b"\x20\x00\x00\x00", "local")
+    assert server.broker.counters.connections_refused == 0
