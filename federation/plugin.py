@@ -7,7 +7,7 @@ import random
 import socket
 from typing import TYPE_CHECKING, Final
 
-from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address
+from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address, is_loopback
 from broker.config.interfaces import local_ipv4_addresses
 from broker.message import NEVER
 from broker.plugins import Plugin
@@ -96,6 +96,13 @@ class FederationPlugin(Plugin):
             serf = Serf(config, random.Random(), self.server.now())
         except ValueError as error:
             raise StartError(f"{KEY}: {error}") from error
+        for address, key in ((fed_addr, "fed_addr"), (gossip_addr, "gossip_addr")):
+            if not is_loopback(address.host):
+                self._log.warning(
+                    f"whoever reaches {address} can join the federation, read and publish: other nodes are not authenticated "
+                    "and nothing is encrypted; use a loopback or private address",
+                    key=f"{KEY}.{key}",
+                )
         await self._streams.start()
         sockets, self._sockets = self._sockets, None
         await self.membership.start(serf, sockets)

@@ -44,6 +44,14 @@ class Address:
         return f"unix://{self.path}" if self.is_unix else self.host_port
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach this host, a name or an IP address."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def socket_name_text(name: object) -> str:
     """The name of a socket or of its peer as text: HOST:PORT, [V6]:PORT, or the path of a unix socket."""
     if isinstance(name, tuple) and len(name) >= 2:

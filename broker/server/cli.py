@@ -132,6 +132,10 @@ def check(config_file: str, allow_missing: bool) -> None:
     settings, warnings = _load_or_exit(config_file, allow_missing)
     _print_warnings(warnings)
     from broker.config.printer import effective_yaml
+    from broker.server.tls_context import unusable_files
+
+    for text in unusable_files(settings):
+        click.echo(f"warning: {text}", err=True)
 
     click.echo(effective_yaml(settings), nl=False)
 

@@ -12,6 +12,7 @@ from broker.config.settings import Settings
 from broker.plugins import Plugin, load_plugin
 from broker.server.client_log import ClientLog
 from broker.server.counter_log import CounterLog, CounterLogs
+from broker.server.exposure import exposure_warnings
 from broker.server.host import Host
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
@@ -62,6 +63,8 @@ class Server(Host):
             await plugin.start()
         self.flush_soon()
         self._started = True
+        for key, text in exposure_warnings(settings, self.broker.connect_decider is not None):
+            self.log.warning(text, key=key)
         self.log.info("listeners started", mqtt=self.listeners.addresses)
         self._counter_logs = self._make_counter_logs()
         self._counter_logs.start()

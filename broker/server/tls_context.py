@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
 from typing import Any, Final
 
+from broker.config.settings import Settings
 from broker.config.settings_listeners import TlsSettings
 from broker.server.start_error import StartError
 
@@ -44,6 +46,18 @@ def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) 
         _load(context, settings.crl, f"{key}.crl", "revocation lists")
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
+
+
+def unusable_files(settings: Settings) -> Iterator[str]:
+    """A text for each address with TLS whose files would stop the start now."""
+    addresses = {"listeners": settings.listeners, "api.grpc": settings.api.grpc, "api.http": settings.api.http}
+    for key, listeners in addresses.items():
+        for index, listener in enumerate(listeners):
+            if listener.tls is not None:
+                try:
+                    server_context(listener.tls, f"{key}[{index}].tls", ())
+                except StartError as error:
+                    yield str(error)
 
 
 def _check_readable(key: str, path: str) -> None:

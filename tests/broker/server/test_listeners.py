@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +30,8 @@ Start = Callable[..., Awaitable[Server]]
 async def start() -> AsyncIterator[Start]:
     servers = []
 
-    async def start_server(*addresses: str) -> Server:
-        listeners = tuple(ListenerSettings(parse_address(address, 1883)) for address in addresses)
+    async def start_server(*addresses: str, **keys: Any) -> Server:
+        listeners = tuple(ListenerSettings(parse_address(address, 1883), **keys) for address in addresses)
         servers.append(Server(Settings(listeners=listeners)))
         await servers[-1].start()
         return servers[-1]
@@ -67,12 +69,43 @@ async def test_the_kernel_probes_silent_clients(start: Start) -> None:
             assert await exchange(client, b"", 1) == b""
 
 
-async def test_a_unix_socket(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["", "0600", "666"])
+async def test_a_unix_socket(start: Start, tmp_path: Path, mode: str) -> None:
+    """The file has the permissions of `socket_mode`, and goes with the listener."""
     path = tmp_path / "mqtt.sock"
+    server = await start(f"unix://{path}", socket_mode=mode)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        assert await exchange(client, encode_packet(Connect("c", 4), 4), 4) == CONNACK
+    if mode:
+        assert stat.S_IMODE(path.stat().st_mode) == int(mode, 8)
+    server.listeners.close()
+    assert not path.exists()
+
+
+async def test_the_file_of_a_dead_process_is_replaced(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "mqtt.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
     await start(f"unix://{path}")
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         assert await exchange(client, encode_packet(Connect("c", 4), 4), 4) == CONNACK
+
+
+async def test_the_file_of_a_living_process_stays(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "mqtt.sock"
+    with socket.socket(socket.AF_UNIX) as living:
+        living.bind(str(path))
+        living.listen()
+        with pytest.raises(StartError, match=r"^listeners\[0\]\.address: unix://.* is in use by another process"):
+            await start(f"unix://{path}")
+        assert path.is_socket()
+    path.unlink()
+    path.write_text("something else")
+    with pytest.raises(StartError, match="exists already and is not a socket"):
+        await start(f"unix://{path}")
+    assert path.read_text() == "something else"
 
 
 async def test_a_fault_names_the_key(start: Start) -> None:

@@ -135,7 +135,7 @@ def test_the_name_of_a_verified_certificate(certificates: Certificates, verify: 
     assert layer.certificate_name == ("device 7" if has_certificate else "")
 
 
-def test_without_an_authority_no_certificate_is_asked_for(certificates: Certificates) -> None:
+def test_no_certificate_is_asked_for_without_an_authority(certificates: Certificates) -> None:
     layer = certificates.layer()
     shake_hands(layer, Peer(certificates.context(certificates.client)))
     assert layer.certificate_name == ""

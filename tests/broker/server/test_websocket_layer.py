@@ -150,7 +150,7 @@ def test_paths_that_are_served(wanted: str, path: str) -> None:
     [(("mqtt",), "mqtt"), (("mqttv3.1",), "mqttv3.1"), (("soap", "mqtt"), "mqtt"), (("mqttv3.1", "mqtt"), "mqtt")],
 )
 def test_the_subprotocol(subprotocols: tuple[str, ...], chosen: str) -> None:
-    """[MQTT-6.0.0-3] [MQTT-6.0.0-4]"""
+    """The server chooses one of those that the client offers [MQTT-6.0.0-3] [MQTT-6.0.0-4]."""
     layer, peer = WebSocketLayer(SETTINGS, PACKET_BYTES), Peer(subprotocols=subprotocols)
     layer.receive_data(peer.handshake())
     peer.receive(layer.take_output())
@@ -181,7 +181,7 @@ def test_origins(origin: str | None, is_allowed: bool) -> None:
     assert layer.take_output().startswith(b"HTTP/1.1 403 ")
 
 
-def test_without_a_list_every_origin_is_allowed() -> None:
+def test_every_origin_is_allowed_where_there_is_no_list() -> None:
     layer = WebSocketLayer(SETTINGS, PACKET_BYTES)
     layer.receive_data(Peer(origin="https://anywhere.example").handshake())
     assert layer.is_open
@@ -209,7 +209,7 @@ def test_other_bytes_than_a_handshake_are_refused(data: bytes, answer: bytes) ->
 
 
 def test_a_text_frame_is_refused() -> None:
-    """[MQTT-6.0.0-1]"""
+    """The connection ends with 1003 [MQTT-6.0.0-1]."""
     layer, peer = opened()
     peer.protocol.send_text(b"hello")
     with pytest.raises(LayerError, match="text frame"):

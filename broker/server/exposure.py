@@ -1,0 +1,36 @@
+"""What the operator should know about the reach of a node before strangers do: warnings of the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.config.addresses import is_loopback
+from broker.config.settings import Settings
+from broker.config.settings_listeners import ListenerSettings
+
+
+def exposure_warnings(settings: Settings, has_decider: bool) -> Iterator[tuple[str, str]]:
+    """(key, text) of each.
+
+    has_decider  clients are authenticated by a plugin
+    """
+    for index, listener in enumerate(settings.listeners):
+        key = f"listeners[{index}]"
+        tls = listener.tls
+        if tls is not None and tls.cacert and not tls.verify:
+            yield f"{key}.tls.verify", "clients without a certificate are let in; verify: true demands one of cacert"
+        if not has_decider and not _demands_certificates(listener) and _is_reached_from_elsewhere(listener):
+            yield (
+                f"{key}.address",
+                f"whoever reaches {listener.address} may publish and subscribe to everything: no plugin authenticates "
+                "clients and no certificate is demanded; use a loopback or private address, plugin_order: [auth], or tls "
+                "with verify",
+            )
+
+
+def _demands_certificates(listener: ListenerSettings) -> bool:
+    return listener.tls is not None and listener.tls.verify
+
+
+def _is_reached_from_elsewhere(listener: ListenerSettings) -> bool:
+    return not listener.address.is_unix and not is_loopback(listener.address.host)
