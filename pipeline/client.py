@@ -7,7 +7,8 @@ nothing, a hold moves forward only, staged rows have positions, and a commit hap
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -22,6 +23,7 @@ from pipeline.options import Connection
 ANSWER_SECONDS: Final = 30.0  # of one request; a commit has longer
 COMMIT_SECONDS: Final = 600.0
 READ_BYTES: Final = 8 << 20  # of one answer
+STAGE_BYTES: Final = 2 << 20  # of one request of rows; a node takes requests of 4 MiB
 RETRY_SECONDS: Final = 0.1  # before the first retry; doubled up to RETRY_SECONDS_MAX
 RETRY_SECONDS_MAX: Final = 2.0
 CHANNEL_OPTIONS: Final = (
@@ -56,6 +58,24 @@ def open_channel(address: str, connection: Connection) -> grpc.Channel:
         except OSError as error:
             raise OptionError(name, file, f"cannot be read: {error}") from None
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(*contents), CHANNEL_OPTIONS)
+
+
+def stage_requests(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The blocks in portions of STAGE_BYTES at most: whole blocks, or parts of a large one."""
+    portion: list[bytes] = []
+    size = 0
+    for block in blocks:
+        if portion and size + len(block) > STAGE_BYTES:
+            yield b"".join(portion)
+            portion, size = [], 0
+        if len(block) > STAGE_BYTES:
+            for at in range(0, len(block), STAGE_BYTES):
+                yield block[at : at + STAGE_BYTES]
+        else:
+            portion.append(block)
+            size += len(block)
+    if portion:
+        yield b"".join(portion)
 
 
 class NodeClient:
@@ -130,26 +150,46 @@ class NodeClient:
 
     # --- EventLogSink ---
 
-    def stage(self, request: pb.StageRequest) -> int:
-        """Keep rows on disk; how many of the partition and attempt there are. Raises NodeError."""
-        return int(self._publish(self._sink.Stage, request).rows)
+    def stage(self, query: str, batch: int, partition: int, attempt: int, blocks: Iterable[bytes]) -> None:
+        """Keep blocks of rows on the node's disk. While one request is answered the next one is made. Raises NodeError."""
+        position = 0
+        request: pb.StageRequest | None = None
+        answer: Any = None
+        for data in stage_requests(blocks):
+            if request is not None:
+                self._staged(request, answer)
+            request = pb.StageRequest(
+                query=query, batch=batch, partition=partition, attempt=attempt, position=position, blocks=data
+            )
+            answer = self._begin(self._sink.Stage, request)
+            position += len(data)
+        if request is not None:
+            self._staged(request, answer)
+
+    def _staged(self, request: pb.StageRequest, answer: Any) -> None:
+        with self._sink_errors():
+            self._finish(self._sink.Stage, request, answer)
 
     def commit(self, request: pb.CommitRequest) -> pb.CommitResponse:
         """Publish what was staged, once. Raises NodeError."""
-        found: pb.CommitResponse = self._publish(self._sink.Commit, request, COMMIT_SECONDS)
-        return found
+        with self._sink_errors():
+            found: pb.CommitResponse = self._call(self._sink.Commit, request, COMMIT_SECONDS)
+            return found
 
     def abort(self, query: str, batch: int) -> None:
         """Drop what was staged. Raises NodeError."""
-        self._publish(self._sink.Abort, pb.AbortRequest(query=query, batch=batch))
+        with self._sink_errors():
+            self._call(self._sink.Abort, pb.AbortRequest(query=query, batch=batch))
+
+    @contextmanager
+    def _sink_errors(self) -> Iterator[None]:
+        """The codes of a log that cannot be read have another meaning there."""
+        try:
+            yield
+        except (WrongLog, OutOfRange) as error:
+            raise NodeError(self.node, error.text) from error
 
     # --- requests ---
-
-    def _publish(self, method: Any, request: Any, seconds: float = ANSWER_SECONDS) -> Any:
-        try:
-            return self._call(method, request, seconds)
-        except (WrongLog, OutOfRange) as error:  # the same codes have another meaning there
-            raise NodeError(self.node, error.text) from error
 
     def _begin(self, method: Any, request: Any, seconds: float = ANSWER_SECONDS) -> Any:
         return method.future(request, timeout=seconds, metadata=self._metadata)

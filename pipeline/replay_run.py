@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.staged_rows import MARKER
 from pipeline.client import NodeClient
-from pipeline.errors import OptionError, PipelineError
+from pipeline.errors import NodeError, OptionError, PipelineError
 from pipeline.jobs.archive import FOLDER as ARCHIVE
 from pipeline.jobs.archive import read_archive
 from pipeline.log_text import instant
@@ -34,8 +35,9 @@ from pipeline.replay import (
     behind,
     read_state,
 )
-from pipeline.rows import REQUEST_BYTES, ROW_BYTES_MAX
+from pipeline.rows import BLOCK_ROWS, RowError, Rows
 from pipeline.runner import cause_of, locked, make_folder
+from pipeline.schema import USER_PROPERTIES
 from pipeline.session import spark_session
 from pipeline.sink_node import kept_node
 
@@ -198,37 +200,32 @@ def commit(client: NodeClient, query: str, batch: list[Message], state: ReplaySt
         state.begin(batch[-1].key)
         state.write(path)
         attempt = secrets.randbits(63)
-        for position, rows in portions(batch):
-            request = pb.StageRequest(
-                query=query, batch=state.batch, partition=0, attempt=attempt, position=position, rows=rows
-            )
-            client.stage(request)
+        try:
+            client.stage(query, state.batch, 0, attempt, blocks_of(batch))
+        except (RowError, NodeError) as error:
+            raise PipelineError(f"{error}. Rows are the messages from {_moment(batch[0].key)} on") from error
         staged = pb.StagedPartition(partition=0, attempt=attempt, rows=len(batch))
         client.commit(pb.CommitRequest(query=query, batch=state.batch, partitions=[staged]))
     state.finish(len(batch))
     state.write(path)
 
 
-def portions(batch: list[Message]) -> Iterator[tuple[int, list[pb.SinkRow]]]:
-    """(position, rows) of one request each. Raises PipelineError for a message that no request takes."""
-    rows: list[pb.SinkRow] = []
-    position = size = 0
-    for each in batch:
-        row = pb.SinkRow(
-            topic=each.topic,
-            payload=each.payload,
-            qos=each.qos,
-            retain=each.retain,
-            properties=[pb.SinkProperty(key=key, value=value) for key, value in each.properties],
-        )
-        if row.ByteSize() > ROW_BYTES_MAX:
-            raise PipelineError(
-                f"offset {each.key.offset} of node {each.key.node} has {row.ByteSize()} bytes, and the sink takes "
-                f"{ROW_BYTES_MAX}: leave its topic {each.topic} out with --topics"
-            )
-        if rows and size + row.ByteSize() > REQUEST_BYTES:
-            yield position, rows
-            position, rows, size = position + len(rows), [], 0
-        rows.append(row)
-        size += row.ByteSize()
-    yield position, rows
+def blocks_of(batch: list[Message]) -> Iterator[bytes]:
+    """Blocks of rows as the sink takes them. Raises RowError."""
+    rows = Rows("the replay")
+    for at in range(0, len(batch), BLOCK_ROWS):
+        part = batch[at : at + BLOCK_ROWS]
+        columns = {
+            "topic": pa.array([each.topic for each in part], pa.string()),
+            "payload": pa.array([each.payload for each in part], pa.large_binary()),
+            "qos": pa.array([each.qos for each in part], pa.int32()),
+            "retain": pa.array([each.retain for each in part], pa.bool_()),
+            "properties": pa.array(
+                [[{"key": key, "value": value} for key, value in each.properties] for each in part], USER_PROPERTIES
+            ),
+        }
+        yield from rows.blocks(iter([pa.RecordBatch.from_pydict(columns)]))
+
+
+def _moment(key: Key) -> str:
+    return f"offset {key.offset} of node {key.node}, {instant(key.time)},"

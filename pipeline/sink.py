@@ -60,16 +60,9 @@ class Sink:
         # Spark counts attempts anew after a restart; rows of an attempt that was cut short must not be among these.
         attempt = secrets.randbits(_ATTEMPT_BITS)
         rows = Rows(f"partition {partition}, batch {batch} of query {query}")
-        position = 0
         with self._client() as client:
-            for portion in rows.requests(batches):
-                client.stage(
-                    pb.StageRequest(
-                        query=query, batch=batch, partition=partition, attempt=attempt, position=position, rows=portion
-                    )
-                )
-                position += len(portion)
-        return Staged(query, batch, partition, attempt, position)
+            client.stage(query, batch, partition, attempt, rows.blocks(batches))
+        return Staged(query, batch, partition, attempt, rows.count)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = [message for message in messages if isinstance(message, Staged)]

@@ -44,6 +44,8 @@ CORES: Final = (
     "broker/event_log/segment.py",
     "broker/event_log/selection.py",
     "broker/event_log/records.py",
+    "broker/event_log/row_publisher.py",
+    "broker/event_log/staged_block.py",
     "broker/event_log/staged_rows.py",
     "broker/event_log/synced_mark.py",
     "federation/gossip",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from broker.event_log.block import BlockBuilder, BlockHeader, read_header
+from broker.event_log.block import Block, BlockHeader, read_header
 from broker.event_log.files import Files
 from broker.event_log.index import Segment, encode_index
 from broker.event_log.segment import SegmentHeader, index_name, segment_name
@@ -84,14 +84,14 @@ class ActiveSegment:
                 os.close(descriptor)
         self._descriptor = self._mark = -1
 
-    def write(self, log_id: str, builders: list[BlockBuilder]) -> tuple[list[Written], Failure | None]:
-        """Write the blocks of all builders. Returns the blocks that are written and, unless these are all, why not."""
+    def write(self, log_id: str, waiting: list[Block]) -> tuple[list[Written], Failure | None]:
+        """Write blocks. Returns the blocks that are written and, unless these are all, why not."""
         offset = self.next_offset
         size = 0
         blocks: list[tuple[bytes, bytes]] = []
-        for builder in builders:
-            records = builder.records
-            start, heap = builder.take_parts(offset, size)
+        for block in waiting:
+            records = block.records
+            start, heap = block.take_parts(offset, size)
             blocks.append((start, heap))
             offset += records
             size += len(start) + len(heap)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.event_log.block import BlockBuilder
+from broker.event_log.block import Block, BlockBuilder
 
 BLOCK_BYTES: Final = 2**20  # a block of this size is closed
 
@@ -35,7 +35,7 @@ class Appender:
         self.lost = 0
         self.time_ns = time_ns
         self._open = BlockBuilder()
-        self._closed: list[BlockBuilder] = []
+        self._closed: list[Block] = []
 
     def set_time(self, wall_ns: int) -> None:
         """Wall time of the records that come. When it steps back, records get the last time until it has passed again."""
@@ -74,12 +74,25 @@ class Appender:
             self._close()
             self.is_urgent = True
 
+    def append_block(self, block: Block) -> None:
+        """Append records that come as a block of their own."""
+        if self.is_stopped:
+            self.lost += block.records
+            return
+        if self._open.records:
+            self._close()
+        block.time_ns = self.time_ns
+        self._closed.append(block)
+        self.records += block.records
+        self.bytes += block.size
+        self.is_urgent = True
+
     def _close(self) -> None:
         self._open.close()
         self._closed.append(self._open)
         self._open = BlockBuilder()
 
-    def take(self) -> list[BlockBuilder]:
+    def take(self) -> list[Block]:
         """All blocks that wait, in order. `commit`, `is_urgent` and `is_timed` are reset."""
         if self._open.records:
             self._close()

@@ -88,16 +88,73 @@ def encode_extra(expiry: int, properties: bytes) -> bytes:
     return expiry.to_bytes(4, "little") + properties
 
 
-class BlockBuilder:
-    """Collects records and encodes them as one block. `size` is what the block will take."""
+def encode_block(
+    sections: bytes,
+    sizes: bytes,
+    texts: list[bytes],
+    heap: bytes,
+    counts: tuple[int, int, int],
+    records: int,
+    offset: int = 0,
+    time_ns: int = 0,
+    last_delta: int = 0,
+    earlier: int = 0,
+) -> tuple[bytes, bytes]:
+    """What stands before the heap, and the heap. `counts`: of topics, publishers and extras. The other numbers are as in
+    BlockHeader."""
+    tables = b"".join([sections, sizes, *texts])
+    header = HEADER.pack(
+        MAGIC,
+        0,
+        HEADER_BYTES + len(tables) + len(heap),
+        records,
+        offset,
+        time_ns,
+        len(sections) // SECTION_BYTES,
+        counts[0],
+        counts[1],
+        counts[2],
+        last_delta,
+        earlier,
+    )
+    checked = header[CHECKED_FROM:] + tables
+    checksum = zlib.crc32(heap, zlib.crc32(checked))
+    return header[:4] + checksum.to_bytes(4, "little") + checked, heap
+
+
+class Block:
+    """Records that are to become a block.
+
+    records  their number
+    size     bytes of the block
+    time_ns  of the first record
+    """
 
     def __init__(self) -> None:
+        self.records = 0
+        self.size = HEADER_BYTES
+        self.time_ns = 0
+
+    def take(self, offset: int) -> bytes:
+        """The block, the first record of which gets `offset`. Called once."""
+        return b"".join(self.take_parts(offset))
+
+    def take_parts(self, offset: int, earlier: int = 0) -> tuple[bytes, bytes]:
+        """As `take`: what stands before the heap, and the heap. `earlier` as in BlockHeader."""
+        raise AssertionError("a subclass implements this")
+
+
+class BlockBuilder(Block):
+    """Collects records and encodes them as one block."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._clear()
 
     def _clear(self) -> None:
         self.records = 0
         self.size = HEADER_BYTES
-        self._time_ns = 0
+        self.time_ns = 0
         self._sections: list[int] = []
         self._topics: dict[bytes, int] = {}
         self._publishers: dict[tuple[str, str, str], int] = {}
@@ -117,7 +174,7 @@ class BlockBuilder:
 
     def takes(self, time_ns: int) -> bool:
         """Whether a record of this time can be added to this block."""
-        return self.records == 0 or (time_ns - self._time_ns) // 1000 <= DELTA_MICROSECONDS_MAX
+        return self.records == 0 or (time_ns - self.time_ns) // 1000 <= DELTA_MICROSECONDS_MAX
 
     def add(
         self,
@@ -157,8 +214,8 @@ class BlockBuilder:
         time_ns: int,
     ) -> None:
         if self.records == 0:
-            self._time_ns = time_ns
-        delta = (time_ns - self._time_ns) // 1000
+            self.time_ns = time_ns
+        delta = (time_ns - self.time_ns) // 1000
         self._heap.append(data)
         self.records += count
         self.size += len(data)
@@ -219,12 +276,8 @@ class BlockBuilder:
         if len(self._heap) > 1:
             self._heap = [b"".join(self._heap)]
 
-    def take(self, offset: int) -> bytes:
-        """The block of all records that were added, the first of which gets `offset`; the builder is empty afterwards."""
-        return b"".join(self.take_parts(offset))
-
     def take_parts(self, offset: int, earlier: int = 0) -> tuple[bytes, bytes]:
-        """As `take`: what stands before the heap, and the heap. `earlier` as in BlockHeader."""
+        """As Block.take_parts. The builder is empty afterwards."""
         self.close()
         self._end_section()
         heap = self._heap[0] if self._heap else b""
@@ -238,27 +291,17 @@ class BlockBuilder:
         for extra in self._extras:
             sizes.append(len(extra))
             texts.append(extra)
-        tables = b"".join([_u32(self._sections), _u32(sizes), *texts])
-        header = HEADER.pack(
-            MAGIC,
-            0,
-            HEADER_BYTES + len(tables) + len(heap),
+        parts = encode_block(
+            array("I", self._sections).tobytes(),
+            array("I", sizes).tobytes(),
+            texts,
+            heap,
+            (len(self._topics), len(self._publishers), len(self._extras)),
             self.records,
             offset,
-            self._time_ns,
-            len(self._sections) // SECTION_FIELDS,
-            len(self._topics),
-            len(self._publishers),
-            len(self._extras),
+            self.time_ns,
             self._delta,
             earlier,
         )
         self._clear()
-        checked = header[CHECKED_FROM:] + tables
-        checksum = zlib.crc32(heap, zlib.crc32(checked))
-        return header[:4] + checksum.to_bytes(4, "little") + checked, heap
-
-
-def _u32(numbers: list[int]) -> bytes:
-    """Little endian, as the machines that this runs on are."""
-    return array("I", numbers).tobytes()
+        return parts

@@ -69,6 +69,11 @@ class Files:
         finally:
             os.close(descriptor)
 
+    def free_bytes(self, folder: Path) -> int:
+        """What the disk of a folder still takes."""
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize
+
     def uncache(self, path: Path) -> None:
         """Give the memory of the page cache for this file back. What was not on disk is, when the call returns."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker.codec.wire import VARINT_MAX
 from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address, parse_address
 from broker.config.interfaces import local_ipv4_addresses
 from broker.event_log.faults import NotWritten
@@ -18,7 +19,9 @@ from broker.event_log.service import TAG_ADDR, EventLogService
 from broker.event_log.settings import EventLogSettings
 from broker.event_log.sink import Sink
 from broker.event_log.sink_service import EventLogSinkService
-from broker.event_log.staging import Staging, StagingFault
+from broker.event_log.staged_block import RowLimits
+from broker.event_log.staged_files import StagingFault
+from broker.event_log.staging import Staging
 from broker.event_log.tap import LogTap, LogTurnEnd
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
@@ -80,7 +83,9 @@ class EventLogPlugin(Plugin):
 
     async def _serve(self, api: ApiServer, log: EventLog, tap: LogTap) -> None:
         """The services of the log. Commits that an earlier process began go on at the start."""
-        sink = Sink(self.server, log, tap, Staging(Path(self.settings.dir) / STAGED_FOLDER, Files()), api.long_calls)
+        folder = Path(self.settings.dir) / STAGED_FOLDER
+        staging = Staging(folder, Files(), self.settings.staged_bytes, self._row_limits)
+        sink = Sink(self.server, log, tap, staging, api.long_calls)
         try:
             await sink.open()
         except (OSError, StagingFault) as error:
@@ -90,8 +95,12 @@ class EventLogPlugin(Plugin):
         services = DESCRIPTOR.services_by_name
         self._log_service = EventLogService(log, self.server.members)
         api.register(services["EventLog"], self._log_service)
-        self._sink_service = EventLogSinkService(self.server, sink, api.long_calls)
+        self._sink_service = EventLogSinkService(sink)
         api.register(services["EventLogSink"], self._sink_service)
+
+    def _row_limits(self) -> RowLimits:
+        mqtt = self.server.settings.mqtt
+        return RowLimits(min(mqtt.max_packet_size, VARINT_MAX + 5), mqtt.max_topic_levels, mqtt.retain_available)
 
     def tags(self) -> dict[str, str]:
         """Where readers find the log of this node."""

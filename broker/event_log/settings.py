@@ -13,6 +13,7 @@ from broker.routing.names import check_topic_filter
 SEGMENT_BYTES_MIN: Final = 2**16
 SEGMENT_BYTES_MAX: Final = 2**30
 LOG_BYTES_MAX: Final = 2**50
+STAGED_BYTES_LEAST: Final = 2**20
 DEFAULT_GRPC_PORT: Final = 8084
 FILTERS_EXAMPLE: Final = "sensors/#"
 
@@ -151,6 +152,17 @@ class EventLogSettings:
             source=Source.EXTENSION,
         ),
     ] = "stop_logging"
+
+    staged_bytes: Annotated[
+        int,
+        Setting(
+            "Most disk space of rows that pipelines have staged on this node and that are not published yet. Staging is "
+            "refused past it, and where it would leave less than 64 MiB of the disk for the log.",
+            Size(STAGED_BYTES_LEAST, LOG_BYTES_MAX, "8GiB"),
+            "Raising it takes larger batches; lowering it keeps more of the disk for the log.",
+            source=Source.EXTENSION,
+        ),
+    ] = 8 * 2**30
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule between the keys, as (key, text)."""

@@ -1,16 +1,17 @@
 """The sink of pipelines on one node: rows are staged on disk, and published once when their batch is committed.
 
 The log is the record of progress: each row is logged with a marker (staged_rows.MARKER). After a crash the node looks up in
-its log which rows of a commit are there, and publishes the others. Subscribers may get rows again that were published
-in the turns before the crash, as with QoS 1.
+its log which rows of a commit are there, and publishes the others. A hold keeps the records since the commit began. Subscribers
+may get rows again that were published in the turns before the crash, as with QoS 1.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from broker.api.long_calls import LongCalls, Steps
@@ -18,28 +19,23 @@ from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.errors import MqttError
 from broker.event_log.faults import LogFault, NotWritten
 from broker.event_log.log import EventLog
-from broker.event_log.staged_rows import (
-    Row,
-    RowSet,
-    frame_rows,
-    marked_properties,
-    marked_rows,
-    marker_prefix,
-    rows_of,
-)
-from broker.event_log.staging import Commit, Partition, Staging, StagingFault, StagingFull
-from broker.message import Message
+from broker.event_log.row_publisher import RowPublisher
+from broker.event_log.staged_block import StagedBlock
+from broker.event_log.staged_files import StagingFault, StagingFull
+from broker.event_log.staged_rows import MARKER, RowSet, marked_rows, marker_prefix
+from broker.event_log.staging import Commit, Partition, Staging
 from broker.publisher import Publisher
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
+    from broker.broker import Broker
     from broker.event_log.tap import LogTap
     from broker.server.host import Host
 
 COMMITS_MAX: Final = 16  # of different queries at once
-WINDOW_BYTES: Final = 2**20  # of rows that are published before the log is waited for
 SCAN_BYTES: Final = 4 * 2**20  # of the log that is looked through at once after a crash
 LOOK_SECONDS: Final = 60.0  # between two looks for commits that have not ended, and for batches that have expired
+HOLD_GROUP: Final = MARKER  # of the holds on this node's log, one for each query with a commit that has begun
 STOPPING_TEXT: Final = "the node stops"
 
 Result = TypeVar("Result")
@@ -112,15 +108,19 @@ class Sink:
 
     # --- calls ---
 
-    async def stage(self, query: str, batch: int, partition: Partition, position: int, frame: bytes) -> int:
+    async def stage(
+        self, query: str, batch: int, partition: int, attempt: int, position: int, blocks: bytes
+    ) -> tuple[int, int]:
         """As Staging.stage. Rows of a batch whose commit has begun are not staged again: they would not be published."""
-        return await self._in_thread(self._stage, query, batch, partition, position, frame)
+        return await self._in_thread(self._stage, query, batch, partition, attempt, position, blocks)
 
-    def _stage(self, query: str, batch: int, partition: Partition, position: int, frame: bytes) -> int:
+    def _stage(
+        self, query: str, batch: int, partition: int, attempt: int, position: int, blocks: bytes
+    ) -> tuple[int, int]:
         committed = self._staging.committed(query)
         if (committed and batch <= committed.batch) or self._staging.commit_of(query, batch):
-            return position + partition.rows
-        return self._staging.stage(query, batch, partition, position, frame)
+            return 0, position + len(blocks)
+        return self._staging.stage(query, batch, partition, attempt, position, blocks)
 
     async def commit(self, query: str, batch: int, partitions: Sequence[Partition]) -> tuple[int, bool]:
         """Publish the staged rows of these partitions, each once, and return when they are in the log: (number of rows,
@@ -142,14 +142,37 @@ class Sink:
 
     async def _commit(self, query: str, batch: int, partitions: Sequence[Partition]) -> tuple[int, bool]:
         for begun in await self._in_thread(self._staging.unfinished, query):
-            await self._publish(begun, await self._logged(begun))
+            commit = await self._resumed(begun)
+            await self._publish(commit, await self._logged(commit))
         committed = await self._in_thread(self._staging.committed, query)
         if committed is not None and batch <= committed.batch:
             return committed.rows if batch == committed.batch else 0, True
-        commit = Commit(query, batch, tuple(sorted(partitions)), self._event_log.next_offset, self._event_log.log_id)
-        await self._in_thread(self._staging.begin, commit)
+        log = self._event_log
+        commit = Commit(query, batch, tuple(sorted(partitions)), log.next_offset, log.log_id)
+        await log.hold(HOLD_GROUP, query, commit.log_id, commit.log_offset)
+        try:
+            await self._in_thread(self._staging.begin, commit)
+        except StagingFault:
+            await log.release(HOLD_GROUP, query)
+            raise
         await self._publish(commit, RowSet())
         return commit.rows, False
+
+    async def _resumed(self, commit: Commit) -> Commit:
+        """A commit that has begun, with the offset from which on the log has its rows. Raises StagingFault when the log does
+        not have that any more: rows would be published twice."""
+        log = self._event_log
+        if commit.log_id != log.log_id:  # the log lost records, and perhaps rows of this commit, which nobody can read
+            commit = replace(commit, log_offset=log.first_offset, log_id=log.log_id)
+            await self._in_thread(self._staging.keep, commit)
+        elif commit.log_offset < log.first_offset:
+            raise StagingFault(
+                f"batch {commit.batch} of query {commit.query} began at offset {commit.log_offset}, and the log begins at "
+                f"{log.first_offset} now: the hold was past event_log.hold, and which rows were published is not known any "
+                f"more; {self._staging.give_up(commit)}"
+            )
+        await log.hold(HOLD_GROUP, commit.query, commit.log_id, commit.log_offset)
+        return commit
 
     async def abort(self, query: str, batch: int) -> None:
         """Remove the staged rows of a batch whose commit has not begun."""
@@ -162,69 +185,61 @@ class Sink:
         while not await self._publish_missing(commit, logged):
             logged = await self._logged(commit)
         await self._in_thread(self._staging.finish, commit)
+        await self._event_log.release(HOLD_GROUP, commit.query)
 
     async def _publish_missing(self, commit: Commit, logged: RowSet) -> bool:
         """False when the log lost records meanwhile, perhaps some of these."""
         log = self._event_log
         lost = log.appender.lost
+        prefix = marker_prefix(commit.query, commit.batch)
         row = 0
-        unsynced = 0
         for partition in commit.partitions:
-            frames = self._staging.frames(commit.query, commit.batch, partition)
-            while frame := await self._in_thread(next, frames, b""):
+            blocks = self._staging.blocks(commit, partition)
+            while block := await self._in_thread(next, blocks, None):
                 if log.appender.lost != lost:
                     return False
-                pending = enumerate(rows_of(frame), row)
-                while not await self._long_calls.run(self._publish_some(commit, pending, logged)):
-                    await self.publisher.wait_free()
-                row += frame_rows(frame)
-                unsynced += len(frame)
-                if unsynced >= WINDOW_BYTES:
-                    unsynced = 0
-                    await log.flush()
+                await self._publish_block(block, RowPublisher(block, prefix, row, logged), commit.batch)
+                row += block.records
         await log.flush()
         return log.appender.lost == lost
 
-    def _publish_some(self, commit: Commit, pending: Iterator[tuple[int, Row]], logged: RowSet) -> Steps[bool]:
-        """Publish rows until the publisher is held. True when all are published."""
-        broker = self._server.broker
-        appender = self._event_log.appender
-        tap = self._tap
-        prefix = marker_prefix(commit.query, commit.batch)
-        for number, row in pending:
-            if number in logged:
-                continue
-            if broker.shutting_down:  # the clients are gone
-                raise NotWritten(STOPPING_TEXT)
-            if appender.is_stopped:
-                raise NotWritten(f"node {self._event_log.node} logs nothing at present")
-            properties = marked_properties(row.properties, prefix, number)
-            message = Message(row.topic, row.payload, row.qos, row.retain, properties)
-            tap.is_forced = True
+    async def _publish_block(self, block: StagedBlock, rows: RowPublisher, batch: int) -> None:
+        await self.publisher.wait_free()
+        rows.publish_all(*self._now())
+        while not rows.is_done:
+            await self._long_calls.run(self._publish_some(rows, batch))
+            await self.publisher.wait_free()
+        self._server.flush_soon()
+
+    def _publish_some(self, rows: RowPublisher, batch: int) -> Steps[None]:
+        """Publish rows until all are published or the publisher is held."""
+        while not rows.is_done and not self.publisher.held:
             try:
-                broker.publish(message, self._server.now(), self.publisher)
+                rows.publish_some(*self._now())
             except MqttError as error:
                 if error.reason_code == QUOTA_EXCEEDED:
                     raise NotWritten(error.text) from None
                 # The settings have changed since it was staged.
-                raise StagingFault(f"row {number} of batch {commit.batch}: {error.text}") from None
-            finally:
-                tap.is_forced = False
+                raise StagingFault(f"row {rows.row} of batch {batch}: {error.text}") from None
             self._server.flush_soon()
-            if self.publisher.held:
-                return False
             yield
-        return True
+
+    def _now(self) -> tuple[Broker, LogTap, Publisher, float]:
+        """What rows are published with. Raises NotWritten."""
+        if self._server.broker.shutting_down:  # the clients are gone
+            raise NotWritten(STOPPING_TEXT)
+        if self._event_log.appender.is_stopped:
+            raise NotWritten(f"node {self._event_log.node} logs nothing at present")
+        return self._server.broker, self._tap, self.publisher, self._server.now()
 
     async def _logged(self, commit: Commit) -> RowSet:
-        """The rows of a commit that the log has."""
+        """The rows of a commit that the log has. Raises OutOfRange when it does not have all records since the begin."""
         log = self._event_log
         end = await log.flush()
         prefix = marker_prefix(commit.query, commit.batch)
         logged = RowSet()
-        # Another id may have begun with a lower offset.
-        at = commit.log_offset if commit.log_id == log.log_id else log.first_offset
-        while (at := max(at, log.first_offset)) < end:
+        at = commit.log_offset
+        while at < end:
             blocks, at = await log.readers.read(log.log_id, at, end, SCAN_BYTES, ())
             rows: list[int] = await self._in_thread(list, marked_rows(blocks, prefix))
             for row in rows:
@@ -236,14 +251,16 @@ class Sink:
     async def _look(self) -> None:
         while True:
             try:
-                for commit in await self._in_thread(self._staging.unfinished):
+                unfinished = await self._in_thread(self._staging.unfinished)
+                for commit in unfinished:
                     await self._go_on(commit)
+                await self._release({commit.query for commit in unfinished})
                 expired = await self._in_thread(self._staging.expire, time.time())
                 if expired:
                     self._log.warning(
                         "rows of pipelines were staged and not committed, and are removed", batches=expired
                     )
-            except (StagingFault, OSError) as error:
+            except (StagingFault, LogFault, OSError) as error:
                 self._log.error("the staged rows of pipelines cannot be looked at", reason=str(error))
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -252,3 +269,9 @@ class Sink:
             await self.commit(commit.query, commit.batch, commit.partitions)
         except (StagingFault, LogFault, OSError) as error:
             self._log.warning("a commit of a pipeline waits", query=commit.query, batch=commit.batch, reason=str(error))
+
+    async def _release(self, unfinished: set[str]) -> None:
+        """End the holds that a crash has left of queries whose commit did not begin, or has ended."""
+        for hold in self._event_log.describe().holds:
+            if hold.group == HOLD_GROUP and hold.query not in unfinished and hold.query not in self._running:
+                await self._event_log.release(HOLD_GROUP, hold.query)

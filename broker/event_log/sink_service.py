@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import grpc
 
 from broker.api.errors import ApiError, invalid_argument
-from broker.api.long_calls import LongCalls, Steps
 from broker.event_log.faults import LogFault
 from broker.event_log.pb.event_log_pb2 import (
     AbortRequest,
@@ -20,14 +19,11 @@ from broker.event_log.pb.event_log_pb2 import (
     StageResponse,
 )
 from broker.event_log.pb.event_log_pb2_grpc import EventLogSinkServicer
+from broker.event_log.records import BlockFault
 from broker.event_log.sink import Sink
-from broker.event_log.staged_rows import RowFault, RowLimits, encode_frame, encode_row
-from broker.event_log.staging import QUERY, QUERY_FORM, STAGED_FILES_MAX, Partition, StagingFault, StagingFull
+from broker.event_log.staged_files import STAGED_FILES_MAX, RefusedRow, StagingFault, StagingFull
+from broker.event_log.staging import QUERY, QUERY_FORM, Partition
 
-if TYPE_CHECKING:
-    from broker.server.host import Host
-
-ROWS_MAX: Final = 100_000  # of one request
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Result = TypeVar("Result")
 
@@ -35,20 +31,22 @@ Result = TypeVar("Result")
 class EventLogSinkService(EventLogSinkServicer):
     """`refused` counts calls that met a bound."""
 
-    def __init__(self, server: Host, sink: Sink, long_calls: LongCalls) -> None:
-        self._server = server
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self._long_calls = long_calls
         self.refused = 0
 
     async def Stage(self, request: StageRequest, context: object) -> StageResponse:
         query = checked_query(request.query)
-        mqtt = self._server.settings.mqtt
-        limits = RowLimits(mqtt.max_packet_size, mqtt.max_topic_levels, mqtt.retain_available)
-        frame = await self._long_calls.run(frame_of(request, limits))
-        partition = Partition(request.partition, request.attempt, len(request.rows))
-        staging = self._sink.stage(query, request.batch, partition, request.position, frame)
-        return StageResponse(rows=await self._answer(staging))
+        staging = self._sink.stage(
+            query, request.batch, request.partition, request.attempt, request.position, request.blocks
+        )
+        try:
+            rows, size = await self._answer(staging)
+        except RefusedRow as refused:
+            raise invalid_argument(f"row {refused.row} of partition {request.partition}: {refused}") from None
+        except BlockFault as fault:
+            raise invalid_argument(f"blocks: {fault}") from None
+        return StageResponse(rows=rows, bytes=size)
 
     async def Commit(self, request: CommitRequest, context: object) -> CommitResponse:
         query = checked_query(request.query)
@@ -73,22 +71,6 @@ class EventLogSinkService(EventLogSinkServicer):
         except OSError as error:
             code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.errno in NO_SPACE else grpc.StatusCode.UNAVAILABLE
             raise ApiError(code, f"the folder of the event log: {error.strerror}") from error
-
-
-def frame_of(request: StageRequest, limits: RowLimits) -> Steps[bytes]:
-    """The rows of a request as they are staged. Raises ApiError that names row and field."""
-    if len(request.rows) > ROWS_MAX:
-        raise invalid_argument(f"rows has {len(request.rows)} entries, may have at most {ROWS_MAX}")
-    rows: list[bytes] = []
-    for index, row in enumerate(request.rows):
-        pairs = [(pair.key, pair.value) for pair in row.properties]
-        try:
-            rows.append(encode_row(request.query, row.topic, row.payload, row.qos, row.retain, pairs, limits))
-        except RowFault as fault:
-            place = f"row {request.position + index} of partition {request.partition}"
-            raise invalid_argument(f"{place}: {fault}") from None
-        yield
-    return encode_frame(rows)
 
 
 def checked_query(query: str) -> str:

@@ -2,9 +2,10 @@
 
     QUERY/committed.json        the last batch that was published as a whole, and its number of rows
     QUERY/BATCH/commit.json     the commit has begun: which rows are to be published, and where the log ended before
-    QUERY/BATCH/PARTITION-ATTEMPT.rows   frames of rows (broker/event_log/staged_rows.py)
+    QUERY/BATCH/PARTITION-ATTEMPT.rows   blocks of rows (broker/event_log/staged_block.py)
 
-Staged rows are synced when their commit begins. A batch without a commit is removed after STAGED_SECONDS_MAX.
+Staged rows are synced when their commit begins. A batch without a commit is removed after STAGED_SECONDS_MAX. The files of an
+earlier process are read when they are used.
 """
 
 from __future__ import annotations
@@ -13,18 +14,17 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from broker.event_log.files import FOLDER_MODE, Files
-from broker.event_log.staged_rows import FRAME, is_whole_frame, read_frame_header
+from broker.event_log.staged_block import RowLimits, StagedBlock
+from broker.event_log.staged_files import StagedFiles, StagingFault
 
 QUERY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 QUERY_FORM: Final = "1 to 128 letters, digits, dots, underscores and hyphens, the first a letter or digit"
-STAGED_BYTES_MAX: Final = 8 * 2**30
-STAGED_FILES_MAX: Final = 10_000  # one for each partition and attempt
 STAGED_SECONDS_MAX: Final = 86_400.0  # without further rows
 QUERIES_MAX: Final = 10_000
 """Queries whose last commit is remembered. The one that committed least recently is forgotten for a further one."""
@@ -32,14 +32,6 @@ QUERIES_MAX: Final = 10_000
 COMMITTED_FILE: Final = "committed.json"
 COMMIT_FILE: Final = "commit.json"
 ROWS_SUFFIX: Final = ".rows"
-
-
-class StagingFault(Exception):
-    """A call that does not fit what is staged."""
-
-
-class StagingFull(StagingFault):
-    """As much is staged, or runs, as may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +67,22 @@ class Commit:
         return sum(partition.rows for partition in self.partitions)
 
 
-@dataclass(slots=True)
-class StagedFile:
-    """Whole frames of a file of rows."""
-
-    rows: int
-    size: int
-
-
 class Staging:
-    """Every method raises OSError where the disk does not do its part."""
+    """Every method raises OSError where the disk does not do its part.
 
-    def __init__(self, folder: Path, files: Files) -> None:
-        self.bytes = 0
+    bytes_max  of all staged rows
+    limits     what rows may be now
+    """
+
+    def __init__(self, folder: Path, files: Files, bytes_max: int, limits: Callable[[], RowLimits]) -> None:
         self._folder = folder
         self._files = files
-        self._staged: dict[Path, StagedFile] = {}
+        self._rows = StagedFiles(folder, files, bytes_max, limits)
+
+    @property
+    def staged_bytes(self) -> int:
+        """Of all staged rows."""
+        return self._rows.bytes
 
     def open(self) -> list[Commit]:
         """Find what an earlier process left. Returns the commits that have begun and not ended."""
@@ -101,58 +93,21 @@ class Staging:
             if committed is not None and int(path.name) <= committed.batch:
                 self._remove(path)
         for path in sorted(self._folder.glob(f"*/*/*{ROWS_SUFFIX}")):
-            self._staged[path] = self._whole_frames(path)
-            self.bytes += self._staged[path].size
+            self._rows.add(path)
         return self.unfinished()
 
     # --- staged rows ---
 
-    def stage(self, query: str, batch: int, partition: Partition, position: int, frame: bytes) -> int:
-        """Append a frame of `partition.rows` rows. `position`: number of rows that the file has before them.
+    def stage(
+        self, query: str, batch: int, partition: int, attempt: int, position: int, blocks: bytes
+    ) -> tuple[int, int]:
+        """As StagedFiles.stage, for a partition and attempt."""
+        return self._rows.stage(self._path(query, batch, partition, attempt), query, position, blocks)
 
-        Returns the number of rows of the file. A frame that the file has already changes nothing. Raises StagingFault.
-        """
-        path = self._path(query, batch, partition)
-        staged = self._staged.get(path)
-        have = 0 if staged is None else staged.rows
-        if position + partition.rows <= have:
-            return have
-        if position != have:
-            raise StagingFault(
-                f"position is {position}, but {have} rows of partition {partition.partition}, attempt {partition.attempt} "
-                "are staged; go on there"
-            )
-        if self.bytes + len(frame) > STAGED_BYTES_MAX:
-            raise StagingFull(
-                f"{self.bytes} bytes are staged already, at most {STAGED_BYTES_MAX}; commit or abort batches"
-            )
-        if staged is None:
-            if len(self._staged) >= STAGED_FILES_MAX:
-                raise StagingFull(f"{STAGED_FILES_MAX} partitions are staged already; commit or abort batches")
-            path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-            os.close(self._files.create(path, b""))
-            staged = self._staged[path] = StagedFile(0, 0)
-        descriptor = self._files.open(path)
-        try:
-            # Behind the last whole frame: a write that failed may have left a part of one.
-            self._files.write(descriptor, [frame], staged.size, False)
-        finally:
-            os.close(descriptor)
-        staged.rows += partition.rows
-        staged.size += len(frame)
-        self.bytes += len(frame)
-        return staged.rows
-
-    def frames(self, query: str, batch: int, partition: Partition) -> Iterator[bytes]:
-        """The frames of a partition, in order."""
-        if not partition.rows:
-            return
-        with self._path(query, batch, partition).open("rb") as file:
-            while header := file.read(FRAME.size):
-                frame = header + file.read(_size_of(header))
-                if not is_whole_frame(frame):
-                    raise StagingFault(f"{file.name} is damaged at byte {file.tell() - len(frame)}")
-                yield frame
+    def blocks(self, commit: Commit, partition: Partition) -> Iterator[StagedBlock]:
+        """The rows of a partition, in order. Raises StagingFault for a file that is damaged."""
+        path = self._path(commit.query, commit.batch, partition.partition, partition.attempt)
+        return self._rows.blocks(path, partition.rows)
 
     # --- commits ---
 
@@ -173,8 +128,9 @@ class Staging:
     def begin(self, commit: Commit) -> None:
         """Sync the staged rows; the commit has begun when the call returns. Raises StagingFault when they are not there."""
         for wanted in commit.partitions:
-            staged = self._staged.get(self._path(commit.query, commit.batch, wanted))
-            have = 0 if staged is None else staged.rows
+            have = self._rows.rows(
+                self._path(commit.query, commit.batch, wanted.partition, wanted.attempt), commit.query
+            )
             if have != wanted.rows:
                 raise StagingFault(
                     f"batch {commit.batch}: {have} rows of partition {wanted.partition}, attempt {wanted.attempt} are "
@@ -184,14 +140,25 @@ class Staging:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)  # a batch without rows has none yet
         for partition in commit.partitions:
             if partition.rows:
-                descriptor = self._files.open(self._path(commit.query, commit.batch, partition))
+                descriptor = self._files.open(
+                    self._path(commit.query, commit.batch, partition.partition, partition.attempt)
+                )
                 try:
                     self._files.sync(descriptor)
                 finally:
                     os.close(descriptor)
         self._files.sync_folder(self._folder)
         self._files.sync_folder(folder.parent)
-        self._files.replace(folder / COMMIT_FILE, json.dumps(asdict(commit)).encode())
+        self.keep(commit)
+
+    def keep(self, commit: Commit) -> None:
+        """Write a commit that has begun to its file."""
+        path = self._folder / commit.query / str(commit.batch) / COMMIT_FILE
+        self._files.replace(path, json.dumps(asdict(commit)).encode())
+
+    def give_up(self, commit: Commit) -> str:
+        """How an operator gives up the rows of a commit that cannot go on."""
+        return give_up_text(self._folder / commit.query / str(commit.batch))
 
     def finish(self, commit: Commit) -> None:
         """All rows of the commit are in the log. Remove its rows, and those of earlier batches of the query."""
@@ -226,38 +193,23 @@ class Staging:
 
     # --- files ---
 
-    def _path(self, query: str, batch: int, partition: Partition) -> Path:
-        return self._folder / query / str(batch) / f"{partition.partition}-{partition.attempt}{ROWS_SUFFIX}"
+    def _path(self, query: str, batch: int, partition: int, attempt: int) -> Path:
+        return self._folder / query / str(batch) / f"{partition}-{attempt}{ROWS_SUFFIX}"
 
     def _batches(self, query: str = "*") -> list[Path]:
         return [path for path in self._folder.glob(f"{query}/*") if path.is_dir()]
 
     def _remove(self, batch: Path) -> None:
-        for path in [path for path in self._staged if path.parent == batch]:
-            self.bytes -= self._staged.pop(path).size
+        self._rows.forget(batch)
         # The commit goes first: it could not go on without its rows.
         for path in sorted(batch.glob("*"), key=lambda path: path.name != COMMIT_FILE):
             path.unlink()
         if batch.exists():
             batch.rmdir()
 
-    def _whole_frames(self, path: Path) -> StagedFile:
-        staged = StagedFile(0, 0)
-        with path.open("rb") as file:
-            while found := read_frame_header(header := file.read(FRAME.size)):
-                frame = header + file.read(found[0])
-                if len(frame) < FRAME.size + found[0] or not is_whole_frame(frame):
-                    break
-                staged.size += len(frame)
-                staged.rows += found[1]
-        if staged.size < path.stat().st_size:
-            os.truncate(path, staged.size)
-        return staged
 
-
-def _size_of(header: bytes) -> int:
-    found = read_frame_header(header)
-    return found[0] if found else 0
+def give_up_text(batch: Path) -> str:
+    return f"stop the node and remove {batch} to give up the rows of the batch that are not published"
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -266,7 +218,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise StagingFault(f"{path} is damaged ({error}); remove its folder to give the batch up") from None
+        raise StagingFault(f"{path} is damaged ({error}); {give_up_text(path.parent)}") from None
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.codec.runs import Run
 from broker.event_log.appender import Appender
-from broker.event_log.block import NO_EXPIRY, NOBODY, RETAIN_FLAG, encode_extra
+from broker.event_log.block import NO_EXPIRY, NOBODY, RETAIN_FLAG, Block, encode_extra
 from broker.event_log.selection import Selection
 from broker.hooks import Tap
 from broker.message import NEVER, Message
@@ -77,6 +77,16 @@ class LogTap(Tap):
         names = self._names_of(run.client_id, publisher)
         appender.append_run(run.topic, run.encoded(run.version), run.count, run.payload_size, names)
         if publisher is not None and appender.bytes >= WAITING_BYTES_MAX:
+            self._hold(publisher)
+
+    def published_block(self, block: Block, publisher: Publisher, now: float) -> None:
+        """Messages that reached nobody but the log, whatever its topics are. Nobody waits for their commit."""
+        appender = self._appender
+        if now != self._now:
+            self._now = now
+            appender.set_time(self._wall_ns())
+        appender.append_block(block)
+        if appender.bytes >= WAITING_BYTES_MAX:
             self._hold(publisher)
 
     def _names_of(self, client_id: str, publisher: Publisher | None) -> tuple[str, str, str]:

@@ -123,6 +123,15 @@ class Router:
             self.routes[topic] = route
         return route
 
+    def reaches_nobody(self, topics: list[bytes]) -> bool:
+        """Whether a message of these topics that is not retained has no receiver, here and on other nodes. Raises MqttError
+        for an invalid topic name."""
+        for topic in topics:
+            route = self.lookup(topic)
+            if route.receivers or route.groups or route.peers:
+                return False
+        return True
+
     # --- messages of clients and of the server ---
 
     def route(self, message: Message, publisher: Publisher | None, now: float) -> bool:

@@ -14,9 +14,11 @@ import pytest
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.pb.event_log_pb2_grpc import EventLogSinkStub, EventLogStub
 from broker.event_log.records import Record, records
+from broker.event_log.staged_block import ROWS_MAX
 from broker.event_log.staged_rows import MARKER
 from mqtt_client import Clients
 from node_process import Node, Nodes, free_port
+from row_blocks import Row, a_row, block_of
 from waiting import DEADLINE, eventually
 
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_reconnect_backoff_ms", 100))
@@ -29,13 +31,15 @@ class Api:
         self.log: Any = EventLogStub(channel)
         self.sink: Any = EventLogSinkStub(channel)
 
-    async def stage(
-        self, batch: int, rows: list[pb.SinkRow], partition: int = 0, attempt: int = 1
-    ) -> pb.StagedPartition:
-        await self.sink.Stage(
-            pb.StageRequest(query="q", batch=batch, partition=partition, attempt=attempt, rows=rows),
-            wait_for_ready=True,
-        )
+    async def stage(self, batch: int, rows: list[Row], partition: int = 0, attempt: int = 1) -> pb.StagedPartition:
+        position = 0
+        for at in range(0, len(rows), ROWS_MAX):
+            blocks = block_of(rows[at : at + ROWS_MAX])
+            request = pb.StageRequest(
+                query="q", batch=batch, partition=partition, attempt=attempt, position=position, blocks=blocks
+            )
+            await self.sink.Stage(request, wait_for_ready=True)
+            position += len(blocks)
         return pb.StagedPartition(partition=partition, attempt=attempt, rows=len(rows))
 
     async def has_records(self, count: int) -> None:
@@ -85,20 +89,14 @@ async def api(node: tuple[Node, str]) -> AsyncIterator[Api]:
         yield Api(channel)
 
 
-def numbered(count: int, first: int = 0) -> list[pb.SinkRow]:
-    return [
-        pb.SinkRow(topic=f"rows/{number % 7}", payload=b"%d" % number, qos=1) for number in range(first, first + count)
-    ]
+def numbered(count: int, first: int = 0) -> list[Row]:
+    return [a_row(f"rows/{number % 7}", b"%d" % number, 1) for number in range(first, first + count)]
 
 
 async def test_rows_reach_subscribers_and_the_log(node: tuple[Node, str], api: Api, clients: Clients) -> None:
     subscriber = await clients.connect(node[0].port)
     await subscriber.subscribe("rows/#", qos=1)
-    properties = [pb.SinkProperty(key="k", value="v")]
-    rows = [
-        pb.SinkRow(topic="rows/a", payload=b"first", qos=1, properties=properties),
-        pb.SinkRow(topic="rows/b", payload=b"\xff", qos=0, retain=True),
-    ]
+    rows = [a_row("rows/a", b"first", 1, False, [("k", "v")]), a_row("rows/b", b"\xff", 0, True)]
     partition = await api.stage(3, rows)
     request = pb.CommitRequest(query="q", batch=3, partitions=[partition])
     assert await api.sink.Commit(request) == pb.CommitResponse(rows=2, was_committed=False)
@@ -135,21 +133,25 @@ async def test_rows_wait_for_receivers_that_are_slower(
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        (pb.SinkRow(topic="a/#"), "row 11 of partition 4: topic: topic name 'a/#' has a wildcard"),
-        (pb.SinkRow(topic=""), "row 11 of partition 4: topic: empty topic name"),
-        (pb.SinkRow(topic="a", qos=3), "row 11 of partition 4: qos is 3"),
-        (pb.SinkRow(topic="a", payload=b"x" * 3_000), "row 11 of partition 4: payload of 3000 bytes makes a packet of"),
+        (a_row("a/#"), "row 11 of partition 4: topic: topic name 'a/#' has a wildcard"),
+        (a_row(""), "row 11 of partition 4: topic: empty topic name"),
+        (a_row("a", qos=3), "row 11 of partition 4: qos is 3"),
+        (a_row("a", b"x" * 3_000), "row 11 of partition 4: payload of 3000 bytes makes a packet of"),
     ],
 )
-async def test_a_row_that_cannot_be_published_is_named(nodes: Nodes, row: pb.SinkRow, text: str) -> None:
+async def test_a_row_that_cannot_be_published_is_named(nodes: Nodes, row: Row, text: str) -> None:
     node, address = logging_node(nodes)
     node.config["mqtt"] = {"max_packet_size": 2_000}
     await node.start()
     async with grpc.aio.insecure_channel(address) as channel:
-        rows = [pb.SinkRow(topic="good"), row]
-        request = pb.StageRequest(query="q", batch=1, partition=4, attempt=1, position=10, rows=rows)
+        sink: Any = EventLogSinkStub(channel)
+        request = pb.StageRequest(query="q", batch=1, partition=4, attempt=1, blocks=block_of([a_row("good")] * 10))
+        staged = await sink.Stage(request)
+        assert staged == pb.StageResponse(rows=10, bytes=len(request.blocks))
+        request.position = staged.bytes
+        request.blocks = block_of([a_row("good"), row])
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await EventLogSinkStub(channel).Stage(request)
+            await sink.Stage(request)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert (caught.value.details() or "").startswith(text)
 
@@ -161,9 +163,9 @@ async def test_wrong_calls_are_refused_by_field_and_value(api: Api) -> None:
         (api.sink.Stage(pb.StageRequest(query="../q")), "INVALID_ARGUMENT", "query is '../q'; it is 1 to 128"),
         (api.sink.Commit(pb.CommitRequest(query="")), "INVALID_ARGUMENT", "query is ''"),
         (
-            api.sink.Stage(pb.StageRequest(query="q", rows=[pb.SinkRow()] * 100_001)),
+            api.sink.Stage(pb.StageRequest(query="q", blocks=b"x" * 100)),
             "INVALID_ARGUMENT",
-            "rows has 100001 entries, may have at most 100000",
+            "blocks: byte 0 of blocks begins no block",
         ),
         (
             api.sink.Commit(pb.CommitRequest(query="q", batch=1, partitions=[staged, wrong])),
@@ -176,9 +178,9 @@ async def test_wrong_calls_are_refused_by_field_and_value(api: Api) -> None:
             "batch 1: 0 rows of partition 0, attempt 9 are staged, not 2",
         ),
         (
-            api.sink.Stage(pb.StageRequest(query="q", batch=1, attempt=1, position=5, rows=numbered(1))),
+            api.sink.Stage(pb.StageRequest(query="q", batch=1, attempt=1, position=5, blocks=b"x" * 1000)),
             "FAILED_PRECONDITION",
-            "position is 5, but 2 rows of partition 0, attempt 1 are staged",
+            "position is 5, but 154 bytes of this partition and attempt are staged",
         ),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:

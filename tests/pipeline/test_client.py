@@ -10,9 +10,10 @@ import pytest
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.records import records
 from event_log_node import EventLogNode, event_log_nodes
-from pipeline.client import NodeClient
+from pipeline.client import STAGE_BYTES, NodeClient, stage_requests
 from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, OutOfRange, WrongLog
 from pipeline.options import Connection
+from row_blocks import a_row, block_of
 
 CONNECTION = Connection(("x:1",))
 
@@ -131,3 +132,20 @@ def test_a_token_that_is_refused_names_its_option(node: EventLogNode, code: grpc
 def test_files_of_tls_that_are_not_there_are_named() -> None:
     with pytest.raises(OptionError, match=r'option tlsCaFile: "/no/ca.pem" cannot be read'):
         NodeClient("127.0.0.1:1", Connection(("x:1",), tls=True, ca_file="/no/ca.pem"))
+
+
+def test_requests_of_rows_have_whole_blocks_or_parts_of_a_large_one() -> None:
+    third = bytes(STAGE_BYTES * 2 // 5)
+    large = bytes(2 * STAGE_BYTES + 1)
+    sizes = [len(data) for data in stage_requests([third, third, third, b"x", large, b"y"])]
+    assert sizes == [2 * len(third), len(third) + 1, STAGE_BYTES, STAGE_BYTES, 1, 1]
+    assert list(stage_requests([])) == []
+
+
+def test_rows_are_staged_in_order_over_several_requests(node: EventLogNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.client.STAGE_BYTES", 100)
+    blocks = [block_of([a_row("t", b"%d" % number)]) for number in range(5)]
+    node.fail = [grpc.StatusCode.UNAVAILABLE]
+    with NodeClient(node.address, CONNECTION, "n1", patience=20.0) as client:
+        client.stage("q", 1, 2, 7, blocks)
+    assert node.staged == {("q", 1): {(2, 7): b"".join(blocks)}}

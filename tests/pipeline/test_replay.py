@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.event_log.pb import event_log_pb2 as pb
 from event_log_node import EventLogNode, event_log_nodes
 from pipeline.client import NodeClient
 from pipeline.errors import OptionError, PipelineError
@@ -27,7 +29,7 @@ from pipeline.replay import (
     behind,
     read_state,
 )
-from pipeline.replay_run import portions, publish
+from pipeline.replay_run import publish
 
 PARAMETERS: dict[str, Any] = {"from": 0, "to": 100, "source": "log", "topics": [], "topic-map": []}
 
@@ -113,12 +115,13 @@ def test_a_state_and_its_name_are_on_disk(tmp_path: Path, monkeypatch: pytest.Mo
     assert synced == [tmp_path / ".j.json", tmp_path]
 
 
-def test_requests_are_bounded() -> None:
-    large = [message(each, payload=b"x" * 600_000) for each in range(3)]
-    assert [(position, len(rows)) for position, rows in portions(large)] == [(0, 1), (1, 1), (2, 1)]
-    assert [(position, len(rows)) for position, rows in portions([message(each) for each in range(9)])] == [(0, 9)]
-    with pytest.raises(PipelineError, match=r"offset 7 of node n has .* bytes, and the sink takes"):
-        list(portions([message(7, payload=b"x" * 5_000_000)]))
+def test_a_message_that_the_sink_does_not_take_is_named(tmp_path: Path) -> None:
+    found = [message(0), message(1)._replace(topic="a/#")]
+    with event_log_nodes("n1") as (node,), NodeClient(node.address, Connection((node.address,)), "n1") as client:
+        state = ReplayState(PARAMETERS, "n1")
+        with pytest.raises(PipelineError, match=r"row 1 of the replay: .* wildcard .*from offset 0 of node n, .* on"):
+            publish(client, "replay-job", iter(found), state, tmp_path / "j", 0, threading.Event(), lambda *_: None)
+        assert node.published == {}
 
 
 class Crashed(Exception):
@@ -132,20 +135,21 @@ class CrashingClient(NodeClient):
         super().__init__(address, connection, node)
         self._crashes = crashes
 
-    def stage(self, request: Any) -> int:
-        return int(self._call_once("stage", request, super().stage))
+    def stage(self, query: str, batch: int, partition: int, attempt: int, blocks: Iterable[bytes]) -> None:
+        self._crash("stage", batch, False)
+        super().stage(query, batch, partition, attempt, blocks)
+        self._crash("stage", batch, True)
 
-    def commit(self, request: Any) -> Any:
-        return self._call_once("commit", request, super().commit)
-
-    def _call_once(self, name: str, request: Any, call: Any) -> Any:
-        for is_after in (False, True):
-            if is_after:
-                answer = call(request)
-            if (name, request.batch, is_after) in self._crashes:
-                self._crashes.remove((name, request.batch, is_after))
-                raise Crashed
+    def commit(self, request: pb.CommitRequest) -> pb.CommitResponse:
+        self._crash("commit", request.batch, False)
+        answer = super().commit(request)
+        self._crash("commit", request.batch, True)
         return answer
+
+    def _crash(self, call: str, batch: int, is_after: bool) -> None:
+        if (call, batch, is_after) in self._crashes:
+            self._crashes.remove((call, batch, is_after))
+            raise Crashed
 
 
 def payloads(node: EventLogNode) -> list[bytes]:

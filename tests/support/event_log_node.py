@@ -22,7 +22,7 @@ from broker.event_log.pb.event_log_pb2_grpc import (
     add_EventLogServicer_to_server,
     add_EventLogSinkServicer_to_server,
 )
-from broker.event_log.records import records
+from broker.event_log.records import Record, records
 from broker.routing.trie import Trie
 
 TIME = 1_700_000_000_000_000_000
@@ -49,7 +49,7 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
         self.fail: list[grpc.StatusCode] = []
         self.fail_holds: list[grpc.StatusCode] = []
         self.fail_commits: list[grpc.StatusCode] = []
-        self.staged: dict[tuple[str, int], dict[tuple[int, int], list[pb.SinkRow]]] = {}
+        self.staged: dict[tuple[str, int], dict[tuple[int, int], bytes]] = {}
         self.published: dict[tuple[str, int], list[tuple[str, bytes, int, bool, list[tuple[str, str]]]]] = {}
         self._blocks: list[bytes] = []
         self._first = 0
@@ -188,13 +188,13 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
 
     def Stage(self, request: pb.StageRequest, context: Any) -> pb.StageResponse:
         self._begin(context)
-        rows = self.staged.setdefault((request.query, request.batch), {}).setdefault(
-            (request.partition, request.attempt), []
-        )
-        if request.position > len(rows):
-            context.abort(grpc.StatusCode.OUT_OF_RANGE, f"position {request.position}, {len(rows)} rows are staged")
-        rows[request.position :] = request.rows
-        return pb.StageResponse(rows=len(rows))
+        files = self.staged.setdefault((request.query, request.batch), {})
+        key = (request.partition, request.attempt)
+        have = files.get(key, b"")
+        if request.position > len(have):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{len(have)} bytes are staged")
+        files[key] = have[: request.position] + request.blocks
+        return pb.StageResponse(bytes=len(files[key]))
 
     def Commit(self, request: pb.CommitRequest, context: Any) -> pb.CommitResponse:
         self._begin(context)
@@ -205,16 +205,13 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
             self.staged.pop(key, None)
             return pb.CommitResponse(rows=len(self.published[key]), was_committed=True)
         staged = self.staged.pop(key, {})
-        rows = []
+        rows: list[Record] = []
         for each in request.partitions:
-            found = staged.get((each.partition, each.attempt), [])
+            found = list(records(staged.get((each.partition, each.attempt), b"")))
             if len(found) != each.rows:
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{len(found)} rows are staged, not {each.rows}")
             rows += found
-        self.published[key] = [
-            (row.topic, row.payload, row.qos, row.retain, [(each.key, each.value) for each in row.properties])
-            for row in rows
-        ]
+        self.published[key] = [(row.topic, row.payload, row.qos, row.retain, row.user_properties) for row in rows]
         return pb.CommitResponse(rows=len(rows))
 
     def Abort(self, request: pb.AbortRequest, context: Any) -> pb.AbortResponse:

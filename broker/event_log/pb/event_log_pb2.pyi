@@ -385,64 +385,6 @@ class ReleaseLogResponse(_message.Message):
 Global___ReleaseLogResponse: _TypeAlias = ReleaseLogResponse  # noqa: Y015
 
 @_typing.final
-class SinkProperty(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEY_FIELD_NUMBER: _builtins.int
-    VALUE_FIELD_NUMBER: _builtins.int
-    key: _builtins.str
-    value: _builtins.str
-    def __init__(
-        self,
-        *,
-        key: _builtins.str = ...,
-        value: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SinkProperty: _TypeAlias = SinkProperty  # noqa: Y015
-
-@_typing.final
-class SinkRow(_message.Message):
-    """One row to publish."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TOPIC_FIELD_NUMBER: _builtins.int
-    PAYLOAD_FIELD_NUMBER: _builtins.int
-    QOS_FIELD_NUMBER: _builtins.int
-    RETAIN_FIELD_NUMBER: _builtins.int
-    PROPERTIES_FIELD_NUMBER: _builtins.int
-    topic: _builtins.str
-    payload: _builtins.bytes
-    qos: _builtins.int
-    retain: _builtins.bool
-    @_builtins.property
-    def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkProperty]:
-        """User properties, in order."""
-
-    def __init__(
-        self,
-        *,
-        topic: _builtins.str = ...,
-        payload: _builtins.bytes = ...,
-        qos: _builtins.int = ...,
-        retain: _builtins.bool = ...,
-        properties: _abc.Iterable[Global___SinkProperty] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload", "properties", b"properties", "qos", b"qos", "retain", b"retain", "topic", b"topic"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SinkRow: _TypeAlias = SinkRow  # noqa: Y015
-
-@_typing.final
 class StageRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -451,7 +393,7 @@ class StageRequest(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """The streaming query's id, or the job id of a batch write."""
     batch: _builtins.int
@@ -459,9 +401,9 @@ class StageRequest(_message.Message):
     attempt: _builtins.int
     """A task that is tried again stages under another attempt; Commit names the one that counts."""
     position: _builtins.int
-    """Number of rows of this partition and attempt that were staged before. A call that is repeated changes nothing."""
-    @_builtins.property
-    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___SinkRow]: ...
+    """Bytes of this partition and attempt that were staged before. A call that is repeated changes nothing."""
+    blocks: _builtins.bytes
+    """Rows as blocks (docs/wire-event-log.md): whole ones, or a part of one with a single row."""
     def __init__(
         self,
         *,
@@ -470,11 +412,11 @@ class StageRequest(_message.Message):
         partition: _builtins.int = ...,
         attempt: _builtins.int = ...,
         position: _builtins.int = ...,
-        rows: _abc.Iterable[Global___SinkRow] | None = ...,
+        blocks: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "batch", b"batch", "partition", b"partition", "position", b"position", "query", b"query", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "batch", b"batch", "blocks", b"blocks", "partition", b"partition", "position", b"position", "query", b"query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -485,16 +427,20 @@ class StageResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROWS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
     rows: _builtins.int
-    """Rows of this partition and attempt that are on disk."""
+    """Rows of this partition and attempt in whole blocks."""
+    bytes: _builtins.int
+    """Bytes of this partition and attempt."""
     def __init__(
         self,
         *,
         rows: _builtins.int = ...,
+        bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

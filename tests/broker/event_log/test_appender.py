@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.event_log.appender import BLOCK_BYTES, Appender
-from broker.event_log.block import DELTA_MICROSECONDS_MAX, BlockBuilder, read_header
+from broker.event_log.block import DELTA_MICROSECONDS_MAX, Block, read_header
 
 BEGIN = 1_700_000_000_000_000_000
 PUBLISHER = ("c", "", "")
@@ -18,8 +18,8 @@ def appender() -> Appender:
     return made
 
 
-def times(builders: list[BlockBuilder]) -> list[tuple[int, int]]:
-    headers = [read_header(builder.take(0)) for builder in builders]
+def times(blocks: list[Block]) -> list[tuple[int, int]]:
+    headers = [read_header(block.take(0)) for block in blocks]
     return [(header.time_ns - BEGIN, header.records) for header in headers if header is not None]
 
 

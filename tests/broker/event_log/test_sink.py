@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,15 +20,19 @@ from broker.event_log.files import Files
 from broker.event_log.log import EventLog
 from broker.event_log.records import Record, records
 from broker.event_log.selection import Selection
+from broker.event_log.settings import HoldSettings, RetentionSettings
 from broker.event_log.sink import Sink
-from broker.event_log.staged_rows import MARKER, RowLimits, encode_frame, encode_row, marked_properties, marker_prefix
-from broker.event_log.staging import Commit, Partition, Staging, StagingFault, StagingFull
+from broker.event_log.staged_block import RowLimits
+from broker.event_log.staged_files import StagingFault, StagingFull
+from broker.event_log.staged_rows import MARKER, marker_prefix, marker_properties
+from broker.event_log.staging import Commit, Partition, Staging
 from broker.event_log.tap import LogTap, LogTurnEnd
 from broker.hooks import Tap
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.server.host import Host
-from event_log_reader import MakeLog
+from event_log_reader import Clock, MakeLog
+from row_blocks import a_row, block_of
 from waiting import eventually
 
 LIMITS = RowLimits(10_000, 128, True)
@@ -80,7 +85,7 @@ async def start(log: EventLog, host: Host, tap: LogTap, tmp_path: Path) -> Async
     started: list[Sink] = []
 
     async def start() -> Sink:
-        sink = Sink(host, log, tap, Staging(tmp_path / "staged", Files()), LongCalls())
+        sink = Sink(host, log, tap, staging_in(tmp_path), LongCalls())
         started.append(sink)
         await sink.open()
         sink.start()
@@ -91,20 +96,26 @@ async def start(log: EventLog, host: Host, tap: LogTap, tmp_path: Path) -> Async
         await sink.stop()
 
 
-def frame_of(first: int, end: int) -> bytes:
-    return encode_frame(
-        [encode_row("q", "t", b"%d" % number, 1, False, [("k", "v")], LIMITS) for number in range(first, end)]
+def staging_in(folder: Path) -> Staging:
+    return Staging(folder / "staged", Files(), 2**30, lambda: LIMITS)
+
+
+def rows_of(first: int, end: int, retain: bool = False) -> bytes:
+    return b"".join(
+        block_of([a_row("t", b"%d" % number, 1, retain, [("k", "v")]) for number in range(at, min(end, at + 2_000))])
+        for at in range(first, end, 2_000)
     )
 
 
-async def stage(sink: Sink, batch: int, *sizes: int) -> list[Partition]:
+async def stage(sink: Sink, batch: int, *sizes: int, retain: bool = False) -> list[Partition]:
     """Stage partitions of these sizes, whose payloads are counted through."""
     partitions = []
     first = 0
     for number, size in enumerate(sizes):
-        partition = Partition(number, 7, size)
-        assert await sink.stage("q", batch, partition, 0, frame_of(first, first + size)) == size
-        partitions.append(partition)
+        if size:
+            blocks = rows_of(first, first + size, retain)
+            assert await sink.stage("q", batch, number, 7, 0, blocks) == (size, len(blocks))
+        partitions.append(Partition(number, 7, size))
         first += size
     return partitions
 
@@ -141,9 +152,8 @@ async def test_a_batch_is_published_once(start: Start, log: EventLog) -> None:
     partitions = await stage(sink, 1, 2)
     assert await sink.commit("q", 1, partitions) == (2, False)
     assert await sink.commit("q", 1, partitions) == (2, True)
-    assert await sink.stage("q", 1, Partition(0, 8, 2), 0, frame_of(0, 2)) == 2, (
-        "staged again by a query that is replayed"
-    )
+    blocks = rows_of(0, 2)
+    assert await sink.stage("q", 1, 0, 8, 0, blocks) == (0, len(blocks)), "staged again by a query that is replayed"
     assert await sink.commit("q", 1, [Partition(0, 8, 2)]) == (2, True)
     await sink.commit("q", 2, await stage(sink, 2, 1))
     assert await sink.commit("q", 1, partitions) == (0, True)
@@ -185,12 +195,12 @@ async def test_a_commit_that_was_begun_goes_on_at_the_next_start(
     partitions = await stage(sink, 1, 3, 2)
     await sink.stop()
     log.append(b"before", b"")
-    begun = Staging(tmp_path / "staged", Files())
+    begun = staging_in(tmp_path)
     begun.open()
     begun.begin(Commit("q", 1, tuple(partitions), await log.flush(), log.log_id))
     for row in range(done):
-        log.append(b"t", b"%d" % row, 1, properties=marked_properties(b"", marker_prefix("q", 1), row))
-    log.append(b"t", b"", client_id="forger", properties=marked_properties(b"", marker_prefix("q", 1), 4))
+        log.append(b"t", b"%d" % row, 1, properties=marker_properties(marker_prefix("q", 1), row))
+    log.append(b"t", b"", client_id="forger", properties=marker_properties(marker_prefix("q", 1), 4))
     sink = await start()
     await eventually(lambda: begun.committed("q"), "the commit ends")
     own = [record for record in await logged(log) if record.client_id is None]
@@ -204,21 +214,99 @@ async def test_rows_are_found_in_a_log_that_began_anew(start: Start, log: EventL
     sink = await start()
     partitions = await stage(sink, 1, 4)
     await sink.stop()
-    begun = Staging(tmp_path / "staged", Files())
+    begun = staging_in(tmp_path)
     begun.open()
     begun.begin(Commit("q", 1, tuple(partitions), 1000, "the id before"))
     for row in range(2):
-        log.append(b"t", b"%d" % row, 1, properties=marked_properties(b"", marker_prefix("q", 1), row))
+        log.append(b"t", b"%d" % row, 1, properties=marker_properties(marker_prefix("q", 1), row))
     await log.flush()
     await start()
     await eventually(lambda: begun.committed("q"), "the commit ends")
     assert rows_of_batch(await logged(log), 1) == [0, 1, 2, 3]
 
 
+def holds(log: EventLog) -> list[tuple[str, str, int]]:
+    return [(hold.group, hold.query, hold.offset) for hold in log.describe().holds]
+
+
+async def test_a_commit_holds_the_log_until_it_has_ended(start: Start, log: EventLog, host: Host, tap: LogTap) -> None:
+    for number in range(3):
+        log.append(b"before", b"%d" % number)
+    await log.flush()
+    sink = await start()
+    partitions = await stage(sink, 1, 3, retain=True)
+    holding = host.broker.tap = HoldingTap(tap, host)
+    committing = asyncio.create_task(sink.commit("q", 1, partitions))
+    await holding.row_published.wait()
+    assert holds(log) == [(MARKER, "q", 3)]
+    host.broker.tap = tap
+    host.broker.release(sink.publisher)
+    host.flush_soon()
+    assert await committing == (3, False)
+    assert holds(log) == []
+    with pytest.raises(StagingFault, match="0 rows of partition 5"):
+        await sink.commit("q", 2, [Partition(5, 5, 1)])
+    assert holds(log) == []
+
+
+async def test_a_commit_that_waits_longer_than_its_hold_is_refused(
+    make_log: MakeLog, clock: Clock, host: Host, tmp_path: Path
+) -> None:
+    """Which of its rows were published cannot be known any more: they are not published twice."""
+    settings: dict[str, Any] = {
+        "retention": RetentionSettings(age=100.0, bytes=0),
+        "hold": HoldSettings(max_age=200.0, max_bytes=0),
+    }
+    log = await make_log(**settings)
+    log.append(b"before", b"")
+    await log.flush()
+    staging = staging_in(tmp_path)
+    staging.open()
+    blocks = rows_of(0, 2)
+    staging.stage("q", 1, 0, 7, 0, blocks)
+    commit = Commit("q", 1, (Partition(0, 7, 2),), log.next_offset, log.log_id)
+    await log.hold(MARKER, "q", log.log_id, log.next_offset)
+    staging.begin(commit)
+    log.append(b"t", b"0", 1, properties=marker_properties(marker_prefix("q", 1), 0))
+    await log.stop()
+    clock.advance(150)
+    log = await make_log(**settings)
+    assert log.first_offset == 0, "the hold keeps what the retention would remove"
+    await log.stop()
+    for _ in range(2):  # the newest segment is closed, and then removed
+        clock.advance(100)
+        log = await make_log(**settings)
+        await log.release("g", "")
+        await log.hold("g", "q", log.log_id, log.next_offset)  # after a new segment was begun
+        await log.stop()
+    log = await make_log(**settings)
+    tap = LogTap(host.broker, log.appender, Selection([b"#"]), log.wall_ns, host.flush_soon, waits=True)
+    log.attach(tap)
+    host.broker.tap = tap
+    sink = Sink(host, log, tap, staging_in(tmp_path), LongCalls())
+    await sink.open()
+    for batch in (1, 2):
+        with pytest.raises(
+            StagingFault, match=r"batch 1 of query q began at offset 1, and the log begins at 2 now: .*"
+        ):
+            await sink.commit("q", batch, commit.partitions)
+    assert await logged(log) == []
+    await sink.stop()
+
+
+async def test_holds_that_a_crash_has_left_end_at_the_next_start(start: Start, log: EventLog) -> None:
+    log.append(b"before", b"")
+    await log.flush()
+    await log.hold(MARKER, "crashed", log.log_id, 0)
+    await log.hold("other", "crashed", log.log_id, 0)
+    await start()
+    await eventually(lambda: holds(log) == [("other", "crashed", 0)], "the hold ends")
+
+
 async def test_an_earlier_batch_that_was_begun_is_published_first(start: Start, log: EventLog, tmp_path: Path) -> None:
     sink = await start()
     earlier, later = await stage(sink, 1, 2), await stage(sink, 2, 2)
-    begun = Staging(tmp_path / "staged", Files())
+    begun = staging_in(tmp_path)
     begun.open()
     begun.begin(Commit("q", 1, tuple(earlier), 0, log.log_id))
     assert await sink.commit("q", 2, later) == (2, False)
@@ -231,10 +319,9 @@ async def test_rows_that_the_log_lost_are_published_again(
 ) -> None:
     """The disk is full in the middle of a commit, and then has room again."""
     monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(module, "WINDOW_BYTES", 1)
     sink = await start()
     partitions = await stage(sink, 1, *[10] * 20)
-    files.writes_left = 5
+    files.writes_left = 1
     with pytest.raises(NotWritten):
         await sink.commit("q", 1, partitions)
     assert log.describe().stopped or log.describe().records_lost
@@ -251,17 +338,16 @@ async def test_rows_wait_for_a_log_that_refuses_publishes(
 ) -> None:
     """The disk is full in the middle of a commit: it fails, or waits, and each row is logged once when there is room."""
     monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(module, "WINDOW_BYTES", 1)
     files = FullDisk()
     log = await make_log("a", files, on_full="refuse_publishes")
     tap = LogTap(host.broker, log.appender, Selection([b"#"]), log.wall_ns, host.flush_soon, waits=True)
     log.attach(tap)
     host.broker.tap = tap
     host.turns.ends.append(LogTurnEnd(log.appender, log.writer.records_wait))
-    sink = Sink(host, log, tap, Staging(tmp_path / "staged", Files()), LongCalls())
+    sink = Sink(host, log, tap, staging_in(tmp_path), LongCalls())
     await sink.open()
     partitions = await stage(sink, 1, *[10] * 20)
-    files.writes_left = 5
+    files.writes_left = 1
     commit = asyncio.create_task(sink.commit("q", 1, partitions))
     await eventually(lambda: log.describe().stopped, "the disk is full")
     files.writes_left = 1_000
@@ -292,7 +378,7 @@ class HoldingTap(Tap):
 
 async def test_no_row_is_published_while_receivers_are_full(start: Start, host: Host, tap: LogTap) -> None:
     sink = await start()
-    partitions = await stage(sink, 1, 3)
+    partitions = await stage(sink, 1, 3, retain=True)
     holding = host.broker.tap = HoldingTap(tap, host)
     committing = asyncio.create_task(sink.commit("q", 1, partitions))
     for rows in (1, 2, 3):

@@ -10,6 +10,7 @@ import pytest
 
 from broker.codec.packets import SubscribeFilter
 from broker.codec.writer import encode_publish
+from broker.errors import MqttError
 from broker.message import Message
 from broker.routing.router import ROUTE_TOPIC_BYTES_MAX, ROUTES_MAX
 
@@ -275,6 +276,21 @@ def test_a_run_to_disconnected_or_full_receivers(make_world: Any) -> None:
 
 
 # --- the cache ---
+
+
+def test_topics_without_receivers(world: Any) -> None:
+    router = world.broker.router
+    assert router.reaches_nobody([b"a", b"b"])
+    client = world.connect("c")
+    client.subscribe(b"b")
+    assert router.reaches_nobody([b"a"])
+    assert not router.reaches_nobody([b"a", b"b"])
+    client.cut()
+    assert router.reaches_nobody([b"a", b"b"])
+    world.connect("d").subscribe(b"$share/g/a")
+    assert not router.reaches_nobody([b"a"])
+    with pytest.raises(MqttError, match="wildcard"):
+        router.reaches_nobody([b"c", b"a/+"])
 
 
 def test_the_cache_is_bounded(world: Any) -> None:
