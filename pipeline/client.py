@@ -22,7 +22,7 @@ from pipeline.options import Connection
 
 ANSWER_SECONDS: Final = 30.0  # of one request; a commit has longer
 COMMIT_SECONDS: Final = 600.0
-READ_BYTES: Final = 8 << 20  # of one answer
+READ_BYTES: Final = 4 << 20  # of one answer; a node gives no more
 STAGE_BYTES: Final = 2 << 20  # of one request of rows; a node takes requests of 4 MiB
 RETRY_SECONDS: Final = 0.1  # before the first retry; doubled up to RETRY_SECONDS_MAX
 RETRY_SECONDS_MAX: Final = 2.0

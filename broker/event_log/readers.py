@@ -16,8 +16,8 @@ from broker.event_log.segment import segment_name
 from broker.event_log.segment_reader import SegmentRead, find_offset
 from broker.event_log.selection import Selection
 
-ANSWER_BYTES_DEFAULT: Final = 4 * 2**20
-ANSWER_BYTES_MAX: Final = 8 * 2**20
+ANSWER_BYTES_MAX: Final = 4 * 2**20
+"""Of one answer. A larger one costs no less a byte; the node has it in memory up to four times while it is made and sent."""
 READS_AT_ONCE: Final = 2
 TURNS_BETWEEN_PIECES: Final = 2
 """Turns of the loop between two pieces of a read. They take no time while clients are idle. While clients publish, a turn
@@ -55,7 +55,7 @@ class LogReaders:
     ) -> tuple[bytes, int]:
         """Whole blocks with records of start..end - 1, in order, and the offset to go on at.
 
-        max_bytes  blocks are added while they fit; one is given whatever its size. 0 stands for ANSWER_BYTES_DEFAULT
+        max_bytes  blocks are added while they fit; one is given whatever its size. 0 stands for ANSWER_BYTES_MAX
         filters    topic filters: blocks without a topic that matches one are left out; none for all blocks
         encode     makes the answer, in a thread
         The answer may have no block and yet move on. Raises LogFault.
@@ -65,7 +65,7 @@ class LogReaders:
         contents.check_range(start, end)
         if start == end:
             return encode([], start), start
-        room = min(max_bytes or ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX)
+        room = min(max_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
         segment = contents.segment_of(start)
         read = SegmentRead(self._path(segment), segment, start, end, room, Selection(filters) if filters else None)
 

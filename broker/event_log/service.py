@@ -28,7 +28,7 @@ from broker.event_log.pb.event_log_pb2 import (
     ReleaseLogResponse,
 )
 from broker.event_log.pb.event_log_pb2_grpc import EventLogServicer
-from broker.event_log.readers import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX
+from broker.event_log.readers import ANSWER_BYTES_MAX
 from broker.routing.names import check_topic_filter, parse_filter
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class EventLogService(EventLogServicer):
         self, request: ReadLogRequest, context: grpc.aio.ServicerContext[ReadLogRequest, ReadLogResponse]
     ) -> EncodedRead:
         filters = checked_filters(list(request.topics))
-        bytes_max = min(request.max_bytes or ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX)
+        bytes_max = min(request.max_bytes or ANSWER_BYTES_MAX, ANSWER_BYTES_MAX)
         answer = await self.answers.begin(bytes_max)
         context.add_done_callback(lambda _: answer.end())  # type: ignore[arg-type]  # the stub takes no function
         try:

@@ -17,7 +17,7 @@ from broker.event_log.records import records
 from oracle import Row
 from waiting import DEADLINE
 
-READ_BYTES: Final = 8 * 2**20
+READ_BYTES: Final = 4 * 2**20
 OPTIONS: Final = [("grpc.max_receive_message_length", 64 * 2**20)]
 COLUMNS: Final = [name for name in Row._fields if name not in ("node", "user_properties")]
 

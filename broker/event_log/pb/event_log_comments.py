@@ -33,7 +33,7 @@ COMMENTS: dict[str, str] = {
     "gmqttd.eventlog.LogMember.api_addr": "HOST:PORT of the gRPC API that serves the member's log. Empty for a member that keeps none.",
     "gmqttd.eventlog.LogMember.status": "ALIVE, LEAVING, LEFT or FAILED.",
     "gmqttd.eventlog.ReadLogRequest.end_offset": "The first record that is not wanted. At most next_offset of Describe.",
-    "gmqttd.eventlog.ReadLogRequest.max_bytes": "Blocks are added while they fit; one block is given whatever its size. 0 stands for 4 MiB, more than 8 MiB for that.",
+    "gmqttd.eventlog.ReadLogRequest.max_bytes": "Blocks are added while they fit; one block is given whatever its size. 0 stands for 4 MiB, more for that.",
     "gmqttd.eventlog.ReadLogRequest.topics": "Topic filters. Blocks without a topic that matches one are left out; other records of a block remain. None: all blocks.",
     "gmqttd.eventlog.ReadLogResponse.blocks": "Whole blocks in order (docs/wire-event-log.md). The first may begin before start_offset, the last end after end_offset.",
     "gmqttd.eventlog.ReadLogResponse.next_offset": "Where to go on; end_offset or more when all was read.",

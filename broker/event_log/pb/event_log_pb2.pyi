@@ -209,7 +209,7 @@ class ReadLogRequest(_message.Message):
     end_offset: _builtins.int
     """The first record that is not wanted. At most next_offset of Describe."""
     max_bytes: _builtins.int
-    """Blocks are added while they fit; one block is given whatever its size. 0 stands for 4 MiB, more than 8 MiB for that."""
+    """Blocks are added while they fit; one block is given whatever its size. 0 stands for 4 MiB, more for that."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Topic filters. Blocks without a topic that matches one are left out; other records of a block remain. None: all blocks."""
