@@ -7,16 +7,12 @@ tell the shell what to do; `next_timeout`, `handle_timeout` and `go_on` are the 
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import Final, cast
 
-from broker.codec.packets import ConnAck, Disconnect, SubscribeFilter, Will
-from broker.codec.properties import REASON_STRING
+from broker.codec.packets import SubscribeFilter, Will
 from broker.codec.reason_codes import (
     ADMINISTRATIVE_ACTION,
-    MALFORMED_PACKET,
     NO_SUBSCRIPTION_EXISTED,
-    NORMAL_DISCONNECTION,
-    PROTOCOL_ERROR,
     QUOTA_EXCEEDED,
     SERVER_SHUTTING_DOWN,
     SERVER_UNAVAILABLE,
@@ -26,7 +22,6 @@ from broker.codec.reason_codes import (
     TOPIC_FILTER_INVALID,
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 )
-from broker.codec.writer import encode_packet
 from broker.config.settings_mqtt import MqttSettings
 from broker.context import Context
 from broker.counters import DROP_WILL_REFUSED
@@ -38,13 +33,16 @@ from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
 from broker.routing.retained import RetainedWalk
 from broker.routing.router import Router
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
+from broker.session.answers import write_reason
 from broker.session.backlog import Portion
 from broker.session.commits import Commits
+from broker.session.durable import attach_records, end_records, note_change, note_subscription, note_unsubscribed
 from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import NO_IDENTIFIERS, Session
 from broker.session.will import PendingWill, will_message
 from broker.slices import Work
+from broker.store.journal import Journal
 
 NO_REASON: Final = -1  # close without a DISCONNECT or CONNACK
 DIRTY_MAX: Final = 2**31
@@ -131,23 +129,20 @@ class Broker(Context):
         self.now = now
         self.slices.begin()
         self.timers.handle_timeout(now)
-        for name in list(self.peer_holds):
-            peer, until, held = self.peer_holds[name]
-            if now >= until or not peer.congested:
-                # The empty entry stays while the peer is congested: publishers are held once for each backlog.
-                for publisher in held:
-                    self.release(publisher)
-                held.clear()
-                if not peer.congested:
-                    del self.peer_holds[name]
-                else:
-                    self.peer_holds[name] = (peer, now + 1.0, held)
+        self.check_peer_holds(now)
         self.retained.expire(now)
 
     def go_on(self, now: float) -> None:
         """Do one slice of queued work. The shell calls it once in each turn while `slices` has work."""
         self.now = now
         self.slices.go_on(now)
+
+    def set_journal(self, journal: Journal) -> None:
+        """From now on durable state is told to the journal. The sessions that a store holds are restored."""
+        self.commits.journal = self.retained.journal = journal
+
+    def write_after_commit(self, connection: Publisher, data: bytes) -> None:
+        self.commits.acknowledge(cast(Output, connection), data)
 
     # --- connections and sessions ---
 
@@ -198,6 +193,8 @@ class Broker(Context):
         session.expiry_interval = expiry_interval
         session.attach(connection, now)
         self.counters.clients_connected += 1
+        if self.commits.journal is not None:
+            attach_records(session, self.commits.journal)
         if self.observer is not None:
             self.observer.client_connected(
                 client_id, connection.remote_addr, connection.version, connection.username, connection.keep_alive
@@ -208,13 +205,15 @@ class Broker(Context):
         """End one connection. The shell closes the socket when it sees `closed`."""
         if connection.phase is CLOSED:
             return
-        self._write_reason(connection, reason_code, text)
         session = self.session_of(connection)
+        if session is not None and connection.phase is CONNECTING and reason_code != NO_REASON:
+            reason_code = SERVER_UNAVAILABLE  # CONNACK waits for the store, and has no code for a session that moves on
+        write_reason(connection, reason_code, text)
         connection.close(text)
         self.counters.connections_closed += 1
         observer = self.observer
+        self.connecting.pop(connection, None)
         if session is None:
-            self.connecting.pop(connection, None)
             if reason_code != NO_REASON:  # a port scan is not a refused client
                 self.counters.connections_refused += 1
                 if observer is not None:
@@ -235,27 +234,9 @@ class Broker(Context):
                 pending.handle_timeout(now)
             else:
                 self.timers.schedule(pending)
+        note_change(session)
         if session.expiry_interval == 0:
             self.end_session(session, now)
-
-    def _write_reason(self, connection: Output, reason_code: int, text: str) -> None:
-        """Write CONNACK for a refused CONNECT, or DISCONNECT in MQTT 5."""
-        if reason_code < 0 or connection.version == 0:
-            return
-        if connection.version < 5 and reason_code in (MALFORMED_PACKET, PROTOCOL_ERROR):
-            return  # MQTT 3.1.1 has no return code for these [MQTT3.1.1 3.1.4, 4.8]
-        properties: dict[int, int | str | bytes | list[tuple[str, str]]] = {}
-        if connection.request_problem_information and reason_code != NORMAL_DISCONNECTION:
-            properties[REASON_STRING] = text
-        if connection.phase is CONNECTING:
-            data = encode_packet(
-                ConnAck(False, reason_code, properties), connection.version, connection.maximum_packet_size
-            )
-        elif connection.version == 5:
-            data = encode_packet(Disconnect(reason_code, properties), 5, connection.maximum_packet_size)
-        else:
-            return
-        connection.write_answer(data)
 
     def end_session(self, session: Session, now: float) -> None:
         """Delete the session state. The will is published [MQTT-3.1.2-8], the subscriptions are removed, and queued messages
@@ -266,6 +247,7 @@ class Broker(Context):
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
         left_behind = [] if self.shutting_down else take_left_behind(self.router.tree, session, now)
+        end_records(session)
         session.end()
         self.timers.cancel(session)
         self.counters.sessions_terminated += 1
@@ -321,6 +303,7 @@ class Broker(Context):
         session = self.sessions.get(client_id)
         if session is not None and session.will is not None and session.will.will is will:
             session.will = None
+            note_change(session)
         try:
             self.publish(will_message(will, client_id, now), now)
         except MqttError:
@@ -380,6 +363,7 @@ class Broker(Context):
             known.retain_as_published = request.retain_as_published
             known.retain_handling = request.retain_handling
             known.identifier = identifier
+            note_subscription(session, known)
             self._forget(topic_filter, wildcard)
         else:
             subscription = Subscription(
@@ -393,6 +377,7 @@ class Broker(Context):
                 identifier,
             )
             self.insert_subscription(session, full, subscription)
+            note_subscription(session, subscription)
         if not share_name and (request.retain_handling == 0 or (request.retain_handling == 1 and known is None)):
             self._add_retained(session, request, topic_filter, wildcard, qos, identifier)
         return qos
@@ -439,6 +424,7 @@ class Broker(Context):
             return NO_SUBSCRIPTION_EXISTED
         self.counters.subscriptions -= 1
         self.slices.steps += SUBSCRIPTION_STEPS
+        note_unsubscribed(session, subscription)
         if session.backlog is not None:
             session.backlog.remove(full)
         topic_filter = subscription.topic_filter

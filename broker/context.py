@@ -103,10 +103,28 @@ class Context:
             entry[2][publisher] = None
             self.hold(publisher)
 
+    def check_peer_holds(self, now: float) -> None:
+        """Release the publishers that were held for long enough, or whose outbox has room."""
+        for name in list(self.peer_holds):
+            peer, until, held = self.peer_holds[name]
+            if now >= until or not peer.congested:
+                # The empty entry stays while the peer is congested: publishers are held once for each backlog.
+                for publisher in held:
+                    self.release(publisher)
+                held.clear()
+                if not peer.congested:
+                    del self.peer_holds[name]
+                else:
+                    self.peer_holds[name] = (peer, now + 1.0, held)
+
     # --- implemented by the broker ---
 
     def session_expired(self, client_id: str, now: float) -> None:
         """End a session whose Session Expiry Interval has passed."""
+        raise AssertionError("the broker implements this")
+
+    def write_after_commit(self, connection: Publisher, data: bytes) -> None:
+        """Write a packet to a client when what has happened so far is in the store."""
         raise AssertionError("the broker implements this")
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:

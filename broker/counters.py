@@ -112,6 +112,7 @@ class Counters:
         self.connections_refused = 0
         self.handshakes_failed = 0
         self.protocol_errors = 0
+        self.publishes_not_stored = 0  # refused, because the store takes nothing
         self.clients_connected = 0
         self.clients_disconnected = 0
         self.plugin_faults = 0

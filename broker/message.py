@@ -22,6 +22,8 @@ class Message:
     head, tail  the received packet before and after its packet identifier, where it can be forwarded unchanged: QoS 1,
                 no flags, no properties
     head_version  protocol version of head and tail (4, 5), 0 for none
+    record      number of the message's record in the store, 0 for none (broker/store/journal.py)
+    references  number of other records that refer to it
     """
 
     __slots__ = (
@@ -33,6 +35,8 @@ class Message:
         "payload",
         "properties",
         "qos",
+        "record",
+        "references",
         "retain",
         "tail",
         "topic",
@@ -59,6 +63,14 @@ class Message:
         self.head = b""
         self.tail = b""
         self.head_version = 0
+        self.record = 0
+        self.references = 0
+
+    def copy(self) -> Message:
+        """A message without the encodings and the record of this one."""
+        return Message(
+            self.topic, self.payload, self.qos, self.retain, self.properties, self.expires_at, self.client_id
+        )
 
 
 def message_bytes(message: Message) -> int:

@@ -55,16 +55,17 @@ class RedisSettings:
 
 @dataclass(frozen=True, slots=True)
 class PersistenceSettings:
-    """Where sessions, subscriptions, queues and retained messages are kept."""
+    """Where sessions, subscriptions, queues and retained messages are kept (docs/stores.md)."""
 
     type: Annotated[
-        str,
+        str | None,
         Setting(
-            "`memory`: state is lost when the node ends.",
-            Choice(("memory", "redis")),
+            "`memory`: state is lost when the node ends. `sqlite`: a file in `data_dir`.",
+            Choice(("memory", "sqlite", "redis")),
+            default_text="`sqlite` with a `data_dir`, else `memory`",
             later_words=(("redis", "everything is kept in memory and lost when the node ends"),),
         ),
-    ] = "memory"
+    ] = None
     redis: Annotated[RedisSettings, Setting("The redis store.", Section(), later="everything is kept in memory")] = (
         RedisSettings()
     )
@@ -133,6 +134,14 @@ class Settings:
     mqtt: Annotated[MqttSettings, Setting("Features that clients are offered, and limits.", Section())] = field(
         default_factory=MqttSettings
     )
+    data_dir: Annotated[
+        str,
+        Setting(
+            "Folder for what outlives the node; the folder above it must exist. Each node needs one of its own.",
+            Text("/var/lib/gmqttd"),
+            source=Source.EXTENSION,
+        ),
+    ] = ""
     persistence: Annotated[PersistenceSettings, Setting("Where state is kept.", Section())] = PersistenceSettings()
     topic_alias_manager: Annotated[TopicAliasManagerSettings, Setting("Topic aliases towards clients.", Section())] = (
         TopicAliasManagerSettings()
@@ -156,3 +165,8 @@ class Settings:
         ),
     ] = ""
     log: Annotated[LogSettings, Setting("The log.", Section())] = LogSettings()
+
+    @property
+    def store_type(self) -> str:
+        """What `persistence.type` says, or means where it is not set."""
+        return self.persistence.type or ("sqlite" if self.data_dir else "memory")

@@ -39,8 +39,8 @@ from broker.event_log.recovery import (
 from broker.event_log.retention import Limits, newest_is_over
 from broker.event_log.settings import EventLogSettings
 from broker.event_log.tap import LogTap
-from broker.event_log.writer_thread import WriterThread
 from broker.server.logging import get_logger
+from broker.server.writer_thread import WriterThread
 
 # Of the newest records that stay in the page cache. A log that fills it would push out what other programs use; to write into
 # memory that is in use already costs an eighth of the CPU where a virtual machine gets its memory by and by.
@@ -74,7 +74,7 @@ class EventLog(LogContents):
         self._files = Files() if files is None else files
         self._loop = asyncio.get_running_loop()
         self._log = get_logger("event_log")
-        self._thread = WriterThread(self._loop)
+        self._thread = WriterThread(self._loop, "event-log")
         self._active = ActiveSegment(self._folder, self._files, node, settings.segment_bytes, settings.sync != "none")
         self.writer = LogWriter(
             self._thread,

@@ -10,8 +10,8 @@ from broker.event_log.active import ActiveSegment, Failure, Written
 from broker.event_log.appender import Appender
 from broker.event_log.block import read_header
 from broker.event_log.tap import LogTap
-from broker.event_log.writer_thread import WriterThread
 from broker.server.logging import get_logger
+from broker.server.writer_thread import WriterThread
 
 LINGER_SECONDS: Final = 0.1  # that records wait with sync `commit` if no acknowledgement waits for them
 RETRY_SECONDS: Final = 2.0  # between two attempts while the disk takes no records

@@ -61,9 +61,11 @@ class LogTap(Tap):
         flags = message.qos | RETAIN_FLAG if message.retain else message.qos
         appender.append(message.topic, message.payload, flags, self._names_of(message.client_id, publisher), extra)
         if publisher is not None:
-            if message.qos and (self._waits or self.is_full) and appender.commit == 0 and not appender.is_stopped:
-                appender.commit = self._broker.commits.begin()
-                appender.is_urgent = True
+            if message.qos and (self._waits or self.is_full) and not appender.is_stopped:
+                if appender.commit == 0:
+                    appender.commit = self._broker.commits.begin()
+                    appender.is_urgent = True
+                self._broker.commits.require(appender.commit)
             if appender.bytes >= WAITING_BYTES_MAX or self.is_full:
                 self._hold(publisher)
 

@@ -133,6 +133,11 @@ def _own_metrics(broker: Broker) -> list[Metric]:
             "gmqtt_protocol_errors_total", "Connections that ended with an error of the client.", found.protocol_errors
         ),
         counter(
+            "gmqtt_publishes_not_stored_total",
+            "PUBLISH packets of QoS 1 and 2 that were refused because the store takes nothing.",
+            found.publishes_not_stored,
+        ),
+        counter(
             "gmqtt_subscriptions_refused_total", "Filters of SUBSCRIBE that were refused.", found.subscriptions_refused
         ),
         counter("gmqtt_sessions_resumed_total", "Sessions that got another connection.", found.sessions_resumed),

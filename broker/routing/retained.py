@@ -7,6 +7,7 @@ from typing import Final
 
 from broker.message import NEVER, Message
 from broker.routing.trie import Node, Trie, levels_below
+from broker.store.journal import Journal
 
 RETAINED_MESSAGES_MAX: Final = 1_000_000
 RETAINED_BYTES_MAX: Final = 2**30
@@ -30,7 +31,8 @@ class RetainedStore:
 
     Policy at the limits: a message that does not fit is refused and counted in `refused`. Messages of known topics can
     still be replaced and deleted. When the replacement has too many bytes, the topic's message is deleted: otherwise
-    subscribers would get an outdated value. `expired` counts the messages that `expire` deleted.
+    subscribers would get an outdated value. `expired` counts the messages that `expire` deleted. `journal` is told of each
+    change, where the messages are durable.
     """
 
     def __init__(self, messages_max: int = RETAINED_MESSAGES_MAX, bytes_max: int = RETAINED_BYTES_MAX) -> None:
@@ -39,6 +41,7 @@ class RetainedStore:
         self.bytes = 0
         self.refused = 0
         self.expired = 0
+        self.journal: Journal | None = None
         self._messages: dict[bytes, Message] = {}
         self.topics = Trie()  # topic name -> Message
         # A heap of (expires_at, topic). Entries of replaced and deleted messages stay until they are due or too many.
@@ -68,6 +71,12 @@ class RetainedStore:
             heappush(self._deadlines, (message.expires_at, message.topic))
         if known is not None:
             self._note_stale(known)
+        if self.journal is not None:
+            if known is None:
+                message.record = self.journal.add(message)
+            else:
+                message.record = known.record
+                self.journal.change(known.record, message)
         return True
 
     def has_room(self, message: Message) -> bool:
@@ -122,6 +131,9 @@ class RetainedStore:
         self.bytes -= retained_bytes(message)
         self.topics.delete(topic)
         self._note_stale(message)
+        if self.journal is not None:
+            self.journal.remove(message.record)
+            self.journal.is_touched = True
         return True
 
     def _note_stale(self, message: Message) -> None:

@@ -386,15 +386,6 @@ class Router:
             retained.expire(now)
             if not retained.has_room(message):
                 self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.qos, message.topic)
-        # A copy without the encodings that the router caches in the message.
-        retained.put(
-            Message(
-                message.topic,
-                message.payload,
-                message.qos,
-                True,
-                message.properties,
-                message.expires_at,
-                message.client_id,
-            )
-        )
+        kept = message.copy()  # without the encodings that the router caches in the message
+        kept.retain = True
+        retained.put(kept)

@@ -37,3 +37,7 @@ class Subscriber(Timed):
     def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         """As `deliver`, for each message of a run, without subscription identifiers."""
         raise AssertionError("a subscriber without a session")
+
+    def pump(self, now: float) -> None:
+        """Send what waits, as far as the connection takes it."""
+        raise AssertionError("a subscriber without a session")

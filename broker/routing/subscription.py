@@ -13,12 +13,14 @@ class Subscription(GroupMember):
     topic_filter  without $share/NAME/
     share_name    b"" for an ordinary subscription
     identifier    Subscription Identifier, 0 for none [MQTT5 3.8.2.1.2]
+    record        number of its record in the store, 0 for none
     """
 
     __slots__ = (
         "identifier",
         "no_local",
         "qos",
+        "record",
         "retain_as_published",
         "retain_handling",
         "session",
@@ -46,6 +48,7 @@ class Subscription(GroupMember):
         self.retain_as_published = retain_as_published
         self.retain_handling = retain_handling
         self.identifier = identifier
+        self.record = 0
 
     def is_available(self) -> bool:
         """As Subscriber.is_available."""

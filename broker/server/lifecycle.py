@@ -17,10 +17,12 @@ from broker.server.host import Host
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
+from broker.store.durability import Durability
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to read their last bytes and close
 PLUGIN_STOP_SECONDS_MAX: Final = 1.0
+STORE_SECONDS_MAX: Final = 1.0
 LOSERS_TOLD: Final = 3  # number of clients, and of topics, with most losses in a line of the log
 
 
@@ -31,6 +33,7 @@ class Server(Host):
         super().__init__(settings, config_folder)
         self.listeners = Listeners(self)
         self.plugins: list[Plugin] = []
+        self._durability = Durability(self)
         self._counter_logs: CounterLogs | None = None
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -54,6 +57,7 @@ class Server(Host):
             self.metric_sources.append(plugin.metrics)
             self.obstacles.append(plugin.not_ready)
             await plugin.prepare()
+        await self._durability.open()
         if self.api is not None:
             await self.api.start()
         await self.listeners.start()
@@ -97,6 +101,7 @@ class Server(Host):
                 "connections_refused": counters.connections_refused,
                 "handshakes_failed": counters.handshakes_failed,
                 "protocol_errors": counters.protocol_errors,
+                "publishes_not_stored": counters.publishes_not_stored,
                 "plugin_faults": counters.plugin_faults,
                 "subscriptions_refused": counters.subscriptions_refused,
             }
@@ -128,6 +133,7 @@ class Server(Host):
             goodbyes.append(self.api.stop())
         await self._within(LEAVE_SECONDS_MAX, goodbyes, "leave")
         await self._within(PLUGIN_STOP_SECONDS_MAX, [plugin.stop() for plugin in reversed(self.plugins)], "stop")
+        await self._within(STORE_SECONDS_MAX, [self._durability.close()], "stop the store")
         self.turns.stop()
         if self._counter_logs is not None:
             self._counter_logs.stop()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from broker.codec.packets import Packet
-from broker.codec.reason_codes import PACKET_TOO_LARGE
+from broker.codec.packets import ConnAck, Disconnect, Packet, Properties
+from broker.codec.properties import REASON_STRING
+from broker.codec.reason_codes import MALFORMED_PACKET, NORMAL_DISCONNECTION, PACKET_TOO_LARGE, PROTOCOL_ERROR
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError
-from broker.session.output import Output
+from broker.session.output import CONNECTING, Output
 
 
 def check_answer(connection: Output, answer: Packet) -> None:
@@ -22,3 +23,18 @@ def check_answer(connection: Output, answer: Packet) -> None:
 def write_answer(connection: Output, answer: Packet) -> None:
     """Write an answer that `check_answer` has let pass."""
     connection.write_answer(encode_packet(answer, connection.version, connection.maximum_packet_size))
+
+
+def write_reason(connection: Output, reason_code: int, text: str) -> None:
+    """Write CONNACK for a refused CONNECT, or DISCONNECT in MQTT 5. Nothing for a negative reason code."""
+    if reason_code < 0 or connection.version == 0:
+        return
+    if connection.version < 5 and reason_code in (MALFORMED_PACKET, PROTOCOL_ERROR):
+        return  # MQTT 3.1.1 has no return code for these [MQTT3.1.1 3.1.4, 4.8]
+    properties: Properties = {}
+    if connection.request_problem_information and reason_code != NORMAL_DISCONNECTION:
+        properties[REASON_STRING] = text
+    if connection.phase is CONNECTING:
+        write_answer(connection, ConnAck(False, reason_code, properties))
+    elif connection.version == 5:
+        write_answer(connection, Disconnect(reason_code, properties))

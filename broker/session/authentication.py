@@ -15,6 +15,7 @@ from broker.codec.reason_codes import (
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, UNDECIDED, AuthenticationRequest, ConnectRequest
 from broker.session.answers import check_answer, write_answer
+from broker.session.commits import Waiter
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import Session
 
@@ -52,6 +53,8 @@ class ConnectAnswer(ConnectRequest):
         self._position = 0  # of the decider that is asked
         self._is_accepted = False
         self._accepted_data = b""
+        self._session: Session | None = None  # of the accepted client
+        self._is_present = False
 
     def is_open(self) -> bool:
         return self._connection.phase is CONNECTING
@@ -84,6 +87,9 @@ class ConnectAnswer(ConnectRequest):
         broker = self._broker
         connection = self._connection
         connection.answer = None  # a decider that answers at once releases nothing
+        if self._session is not None:  # CONNACK has waited for the store
+            self._welcome(self._session, now)
+            return True
         while self.reason_code == SUCCESS or self.reason_code == NO_OPINION:  # noqa: PLR1714 (compiled without a tuple)
             if self.reason_code == SUCCESS:
                 self._is_accepted = True
@@ -95,8 +101,9 @@ class ConnectAnswer(ConnectRequest):
                     self.reason_code = NOT_AUTHORIZED
                     self.reason = "no opinion of any plugin lets the client in"
                     break
-                self._let_in(now)
-                return True
+                if self._let_in(now):
+                    return True
+                break
             self.reason_code = UNDECIDED
             self._ask(now)
         if self.reason_code >= 0x80:
@@ -107,7 +114,7 @@ class ConnectAnswer(ConnectRequest):
             answer_with_auth(connection, CONTINUE_AUTHENTICATION, self)
             self.is_challenged = True
         else:
-            broker.pause(connection)  # without an answer of the decider the client is not read
+            broker.pause(connection)  # without an answer of the decider, or of the store, the client is not read
         connection.answer = self
         broker.connecting[connection] = None
         return False
@@ -126,8 +133,8 @@ class ConnectAnswer(ConnectRequest):
             self._broker.counters.plugin_faults += 1
             raise
 
-    def _let_in(self, now: float) -> None:
-        """Open the session and write CONNACK."""
+    def _let_in(self, now: float) -> bool:
+        """Open the session and write CONNACK. False when CONNACK waits until the store has the session."""
         broker = self._broker
         connection = self._connection
         if self._accepted_data:
@@ -137,17 +144,44 @@ class ConnectAnswer(ConnectRequest):
         connection.username = self.username
         connection.expires_at = self.expires_at
         connection.access = self.access
-        session, present = broker.open_session(
+        broker.commits.next_packet()
+        session, self._is_present = broker.open_session(
             connection, self.client_id, packet.clean_start, self._expiry_interval, now
         )
-        broker.connecting.pop(connection, None)
-        connection.phase = CONNECTED
+        self._session = session
         connection.will = packet.will
         connection.authentication_method = self.method
-        if packet.protocol_version == 3:
-            present = False  # the bit is reserved in MQTT 3.1 [MQTT3.1 3.2]
+        if broker.commits.is_due() and broker.commits.wait(SessionCommit(self)):
+            connection.writable = False  # messages wait in the queue
+            return False
+        self._welcome(session, now)
+        return True
+
+    def committed(self) -> None:
+        """The store has the session."""
+        if self.is_open():
+            self._connection.writable = True
+            self.decided()
+
+    def _welcome(self, session: Session, now: float) -> None:
+        """Write CONNACK."""
+        connection = self._connection
+        self._broker.connecting.pop(connection, None)
+        connection.phase = CONNECTED
+        # The bit is reserved in MQTT 3.1 [MQTT3.1 3.2].
+        present = self._is_present and self.connect.protocol_version != 3
         write_answer(connection, ConnAck(present, SUCCESS, self._properties))
         session.resume(now)
+
+
+class SessionCommit(Waiter):
+    """The client of a durable session gets CONNACK when the store has the session."""
+
+    def __init__(self, answer: ConnectAnswer) -> None:
+        self._answer = answer
+
+    def committed(self) -> None:
+        self._answer.committed()
 
 
 def check_first_type(connection: Output, kind: int) -> None:

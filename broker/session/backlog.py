@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from broker.message import Message
 from broker.routing.retained import RetainedStore, RetainedWalk
+from broker.routing.subscriber import Subscriber
+from broker.slices import Work
 
 
 @dataclass
@@ -95,3 +97,18 @@ class RetainedBacklog:
             elif walk.is_done():
                 del self._portions[portion.full_filter]
                 self.portion = None
+
+
+class BacklogWork(Work):
+    """Continue with the retained messages of a session in a later turn."""
+
+    __slots__ = ("_backlog", "_subscriber")
+
+    def __init__(self, backlog: RetainedBacklog, subscriber: Subscriber) -> None:
+        self._backlog = backlog
+        self._subscriber = subscriber
+
+    def go_on(self, now: float) -> bool:
+        self._backlog.resting = False
+        self._subscriber.pump(now)
+        return True

@@ -1,7 +1,7 @@
-"""Acknowledgements that are sent in a later turn than their PUBLISH came, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
+"""Packets that are sent in a later turn than that of their cause, in order [MQTT-4.6.0-2] [MQTT-4.6.0-3].
 
-A tap (broker/hooks.py) that stores messages has them on disk only after a sync, and shares one sync among many messages. It
-calls `begin` when it is given a message, and `finish` after the sync. In between acknowledgements wait here.
+The event log and the store have a change on disk only after a sync, and share one sync among many changes. They begin a
+commit with the first change of a group, and finish it after the sync. In between what speaks of the changes waits here.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
+from broker.codec.packets import PUBACK, PUBREC
 from broker.session.output import Output
+from broker.store.journal import Journal
 
 ACKS_WAITING_MAX: Final = 1_024  # acknowledgements of one connection; it is not read until half of them have left
 
 
 class WaitingAcks:
-    """Acknowledgements of one connection that wait for one commit, in succession."""
+    """Packets of one connection that wait for one commit, in succession."""
 
     __slots__ = ("acks", "connection", "number")
 
@@ -25,28 +29,72 @@ class WaitingAcks:
         self.acks = [ack]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Waiter:
+    """Goes on when commits are finished (`Commits.wait`)."""
+
+    def committed(self) -> None:
+        """What happened before `Commits.wait` is on disk."""
+        raise AssertionError("a subclass implements this")
+
+
 class Commits:
-    """Commits have rising numbers, and finish in that order."""
+    """Commits have rising numbers. What waits for one waits for all before it, whoever finishes first.
+
+    journal  of the store, None without one
+    due      number of the commit that the packet being handled has to wait for, 0 for none
+    """
 
     def __init__(self) -> None:
+        self.journal: Journal | None = None
+        self.due = 0
         self._begun = 0
-        self._finished = 0
+        self._finished = 0  # it and all before it
+        self._open: dict[int, None] = {}  # begun and not finished, in order
         self._waiting: deque[WaitingAcks] = deque()
         self._last: WaitingAcks | None = None  # of _waiting
+        self._waiters: deque[tuple[int, Waiter]] = deque()
 
     def begin(self) -> int:
-        """Begin a commit, and return its number for `finish`. Later acknowledgements wait for it."""
+        """Begin a commit, and return its number for `finish`. The packet being handled waits for it."""
         self._begun += 1
+        self._open[self._begun] = None
         self._last = None
+        self.due = self._begun
         return self._begun
 
+    def require(self, number: int) -> None:
+        """The packet being handled waits for a commit that has begun."""
+        self.due = max(self.due, number)
+
+    def next_packet(self) -> bool:
+        """Another packet is handled. Without this call its acknowledgement may wait longer than it has to. True when the
+        store takes no changes."""
+        self.due = 0
+        journal = self.journal
+        if journal is None:
+            return False
+        journal.is_touched = False
+        return journal.is_full
+
     def waiting(self) -> int:
-        """Number of acknowledgements that wait."""
+        """Number of packets that wait."""
         return sum([len(waiting.acks) for waiting in self._waiting])
 
+    def is_due(self) -> bool:
+        """Whether the packet being handled has to wait."""
+        journal = self.journal
+        if journal is not None and journal.is_touched:
+            if journal.commit == 0:
+                journal.commit = self.begin()
+            self.require(journal.commit)
+        return self.due > self._finished
+
     def acknowledge(self, connection: Output, data: bytes) -> None:
-        """Write the acknowledgement of a PUBLISH that was routed: now, or after all commits that have begun."""
-        if self._finished == self._begun:
+        """Write a packet that speaks of what the packet being handled has changed: now, or after all commits that have
+        begun. It never overtakes another one of its connection."""
+        is_due = self.is_due()
+        if connection.acks_waiting == 0 and not is_due:
             connection.write_answer(data)
             return
         last = self._last
@@ -60,12 +108,42 @@ class Commits:
             connection.acks_held = True
             connection.context.hold(connection)
 
+    def take_publish_answers(self) -> list[tuple[Output, bytes]]:
+        """Take the PUBACK and PUBREC packets that wait, with their connections. All others stay."""
+        taken: list[tuple[Output, bytes]] = []
+        for waiting in self._waiting:
+            connection = waiting.connection
+            kept: list[bytes] = []
+            for ack in waiting.acks:
+                if ack[0] >> 4 in (PUBACK, PUBREC):
+                    taken.append((connection, ack))
+                else:
+                    kept.append(ack)
+            connection.acks_waiting -= len(waiting.acks) - len(kept)
+            waiting.acks = kept
+            self._release(connection)
+        return taken
+
+    def wait(self, waiter: Waiter) -> bool:
+        """Call the waiter when everything that has happened so far is on disk. False when it is."""
+        journal = self.journal
+        if journal is not None and journal.changes and journal.commit == 0:
+            journal.commit = self.begin()
+        if self._begun == self._finished:
+            return False
+        self._waiters.append((self._begun, waiter))
+        return True
+
     def finish(self, number: int) -> None:
-        """This commit and all before it are on disk. The connections of their acknowledgements have output afterwards."""
-        assert self._finished < number <= self._begun
-        self._finished = number
+        """This commit is on disk. The connections of packets that waited for it have output afterwards."""
+        del self._open[number]
+        self._finished = self._begun
+        for first_open in self._open:
+            self._finished = first_open - 1
+            break
+        finished = self._finished
         waiting = self._waiting
-        while waiting and waiting[0].number <= number:
+        while waiting and waiting[0].number <= finished:
             found = waiting.popleft()
             if found is self._last:
                 self._last = None
@@ -75,6 +153,11 @@ class Commits:
             if connection.closed:
                 continue
             connection.write_answers(acks)
-            if connection.acks_held and connection.acks_waiting * 2 <= ACKS_WAITING_MAX:
-                connection.acks_held = False
-                connection.context.release(connection)
+            self._release(connection)
+        while self._waiters and self._waiters[0][0] <= finished:
+            self._waiters.popleft()[1].committed()
+
+    def _release(self, connection: Output) -> None:
+        if connection.acks_held and connection.acks_waiting * 2 <= ACKS_WAITING_MAX:
+            connection.acks_held = False
+            connection.context.release(connection)

@@ -18,7 +18,6 @@ from broker.codec.reason_codes import (
     NOT_AUTHORIZED,
     PACKET_IDENTIFIER_NOT_FOUND,
     QOS_NOT_SUPPORTED,
-    QUOTA_EXCEEDED,
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
     SERVER_UNAVAILABLE,
@@ -27,9 +26,7 @@ from broker.codec.reason_codes import (
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_LOG_FULL
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
-from broker.hooks import Tap
 from broker.message import NEVER, Message
 from broker.session.aliases import resolve_alias
 from broker.session.authentication import check_first_type, handle_before_connack
@@ -37,6 +34,7 @@ from broker.session.control import handle_connect, handle_control_packet
 from broker.session.limits import check_packet_size
 from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.output import CONNECTED, CONNECTING, Output
+from broker.session.refusal import refuse, refuse_unstored
 from broker.session.session import Session
 
 KEEP_ALIVE_GRACE: Final = 1.5  # times the Keep Alive [MQTT-3.1.2-22]
@@ -401,8 +399,10 @@ class Connection(Output):
             raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")
         broker.counters.count_received(1)
         topic = data[body + 2 : topic_end]
+        if broker.commits.next_packet() and refuse_unstored(broker, self, topic, 1, False, packet_id, now):
+            return
         tap = broker.tap
-        if tap is not None and tap.is_full and self._refuse(tap, topic, 1, packet_id):
+        if tap is not None and tap.is_full and refuse(broker, self, tap, topic, 1, packet_id):
             return
         message = Message(topic, data[payload_at:end], 1, False, b"", NEVER, self.client_id)
         message.head = data[start:topic_end]
@@ -417,7 +417,8 @@ class Connection(Output):
     def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
         """Handle any PUBLISH [MQTT5 3.3]."""
         publish = decode_publish(first, data, body, end, self.version)
-        settings = self.broker.settings
+        broker = self.broker
+        settings = broker.settings
         session = self.session
         assert session is not None
         topic = publish.topic
@@ -438,45 +439,33 @@ class Connection(Output):
             )
         if publish.qos == 2:
             if session.is_unreleased(publish.packet_id):
-                self.broker.commits.acknowledge(self, encode_ack(PUBREC, publish.packet_id, SUCCESS, self.version))
+                broker.commits.acknowledge(self, encode_ack(PUBREC, publish.packet_id, SUCCESS, self.version))
                 return
             if self.version == 5 and session.unreleased_length() >= settings.server_receive_maximum:
                 raise MqttError(
                     RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
                 )
-        self.broker.counters.count_received(publish.qos)
-        tap = self.broker.tap
-        if tap is not None and tap.is_full and self._refuse(tap, topic, publish.qos, publish.packet_id):
+        broker.counters.count_received(publish.qos)
+        if broker.commits.next_packet() and refuse_unstored(
+            broker, self, topic, publish.qos, publish.retain, publish.packet_id, now
+        ):
+            return
+        tap = broker.tap
+        if tap is not None and tap.is_full and refuse(broker, self, tap, topic, publish.qos, publish.packet_id):
             return
         expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
         message = Message(
             topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, self.client_id
         )
-        matched = self.broker.router.route(message, self, now)
+        matched = broker.router.route(message, self, now)
         if publish.qos:
             reason_code = SUCCESS if matched or self.version != 5 else NO_MATCHING_SUBSCRIBERS
             if publish.qos == 1:
-                self.broker.commits.acknowledge(self, encode_ack(PUBACK, publish.packet_id, reason_code, self.version))
+                broker.commits.acknowledge(self, encode_ack(PUBACK, publish.packet_id, reason_code, self.version))
             else:
                 # A message that is refused above does not count as received: it is refused again after a reconnect.
                 session.note_received(publish.packet_id)
-                self.broker.commits.acknowledge(self, encode_ack(PUBREC, publish.packet_id, reason_code, self.version))
-
-    def _refuse(self, tap: Tap, topic: bytes, qos: int, packet_id: int) -> bool:
-        """Refuse a PUBLISH that a full tap would keep. False for QoS 1 and 2 of MQTT 3.1.1, which cannot be refused."""
-        broker = self.broker
-        broker.router.lookup(topic)  # an invalid topic name is an error all the same
-        if not tap.keeps(topic) or (qos and self.version < 5):
-            return False
-        if qos == 0:
-            broker.counters.drop_of_topic(DROP_LOG_FULL, 1, 0, topic)
-            return True
-        answer = encode_ack(PUBACK if qos == 1 else PUBREC, packet_id, QUOTA_EXCEEDED, self.version)
-        if self.acks_waiting:
-            broker.commits.acknowledge(self, answer)  # in order [MQTT-4.6.0-2]
-        else:
-            self.write_answer(answer)
-        return True
+                broker.commits.acknowledge(self, encode_ack(PUBREC, publish.packet_id, reason_code, self.version))
 
     def _receive_ack(self, kind: int, first: int, data: bytes, body: int, end: int) -> None:
         """Handle PUBACK, PUBREC, PUBREL or PUBCOMP."""
@@ -484,17 +473,21 @@ class Connection(Output):
         session = self.session
         assert session is not None
         packet_id = ack.packet_id
+        commits = self.broker.commits
+        commits.next_packet()
+        answer = 0
+        known = False
         if kind == PUBACK:
             session.acknowledge(packet_id)
         elif kind == PUBREC:
             failed = ack.reason_code >= 0x80
             known = session.received(packet_id, failed)
-            if not failed:
-                reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
-                self.write_answer(encode_ack(PUBREL, packet_id, reason_code, self.version))
+            answer = 0 if failed else PUBREL
         elif kind == PUBREL:
             known = session.release(packet_id)
-            reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
-            self.write_answer(encode_ack(PUBCOMP, packet_id, reason_code, self.version))
+            answer = PUBCOMP
         else:
             session.completed(packet_id)
+        if answer:
+            reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
+            commits.acknowledge(self, encode_ack(answer, packet_id, reason_code, self.version))

@@ -29,9 +29,10 @@ from broker.codec.reason_codes import (
     SUCCESS,
     TOPIC_NAME_INVALID,
 )
+from broker.codec.writer import encode_packet
 from broker.errors import MqttError, ProtocolViolation
 from broker.session.aliases import SentAliases
-from broker.session.answers import check_answer, write_answer
+from broker.session.answers import check_answer
 from broker.session.authentication import ConnectAnswer, handle_auth
 from broker.session.output import ANSWERING, Output
 from broker.session.session import EXPIRY_NEVER, Session
@@ -164,7 +165,7 @@ def handle_unsubscribe(broker: Broker, connection: Output, session: Session, pac
 def _answer(broker: Broker, connection: Output, packet_id: int, work: FilterWork, now: float) -> None:
     """Begin the answer to a packet. One that takes more than a slice goes on in later turns, and the input behind the
     packet waits."""
-    answer = FiltersAnswer(connection, packet_id, work)
+    answer = FiltersAnswer(broker, connection, packet_id, work)
     if not answer.go_on(now):
         connection.phase = ANSWERING
         connection.answer = answer
@@ -174,7 +175,8 @@ def _answer(broker: Broker, connection: Output, packet_id: int, work: FilterWork
 class FiltersAnswer(Work):
     """Subscribe or unsubscribe, write SUBACK or UNSUBACK, and begin to send the retained messages of subscriptions."""
 
-    def __init__(self, connection: Output, packet_id: int, work: FilterWork) -> None:
+    def __init__(self, broker: Broker, connection: Output, packet_id: int, work: FilterWork) -> None:
+        self._broker = broker
         self._connection = connection
         self._packet_id = packet_id
         self._work = work
@@ -183,12 +185,22 @@ class FiltersAnswer(Work):
         work = self._work
         if not work.go_on(now):
             return False
+        session = work.session
         if isinstance(work, Subscribing):
-            write_answer(self._connection, SubAck(self._packet_id, work.codes))
-            work.session.pump(now)
+            self._answer_after_commit(session, SubAck(self._packet_id, work.codes))
+            session.pump(now)
         else:
-            write_answer(self._connection, UnsubAck(self._packet_id, work.codes))
+            self._answer_after_commit(session, UnsubAck(self._packet_id, work.codes))
         return True
+
+    def _answer_after_commit(self, session: Session, answer: Packet) -> None:
+        """Write the answer, for a durable session when the store has all that the packet has changed."""
+        connection = self._connection
+        commits = self._broker.commits
+        commits.next_packet()
+        if session.records is not None:
+            session.records.journal.is_touched = True  # what the packet has changed may be older than this turn
+        commits.acknowledge(connection, encode_packet(answer, connection.version, connection.maximum_packet_size))
 
 
 def handle_disconnect(broker: Broker, connection: Output, session: Session, packet: Disconnect, now: float) -> None:

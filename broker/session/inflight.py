@@ -8,6 +8,7 @@ from typing import Final
 
 from broker.errors import ProtocolViolation
 from broker.session.outgoing import AWAIT_PUBACK, AWAIT_PUBCOMP, AWAIT_PUBREC, Outgoing
+from broker.session.session_records import SessionRecords
 
 PACKET_ID_MAX: Final = 65535
 OLD_LOOK_MAX: Final = 16  # oldest messages of which one that is too old is given up
@@ -19,11 +20,13 @@ class Inflight:
     window          argument of calls: how many messages may be unacknowledged, the smaller of the client's Receive Maximum
                     and `max_inflight`
     next_packet_id  where the search for a free packet identifier begins
+    records         of a durable session, None for none
     """
 
-    __slots__ = ("_by_id", "_given_up", "_quota_used", "_resend", "next_packet_id")
+    __slots__ = ("_by_id", "_given_up", "_quota_used", "_resend", "next_packet_id", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, records: SessionRecords | None = None) -> None:
+        self.records = records
         self._by_id: dict[int, Outgoing] = {}
         self._resend: deque[Outgoing] | None = None  # messages that are still to be sent again
         self._given_up: dict[int, None] | None = None  # packet identifiers that the client still uses
@@ -62,14 +65,15 @@ class Inflight:
         outgoing.sent_at = now
         outgoing.state = AWAIT_PUBACK if outgoing.qos == 1 else AWAIT_PUBREC
         self._by_id[packet_id] = outgoing
+        if self.records is not None:
+            self.records.sent(outgoing)
 
-    def restore(self, messages: list[Outgoing], next_packet_id: int) -> None:
-        """Add messages of an earlier process, in the order in which they were sent, with their packet identifiers and
-        states."""
-        for outgoing in messages:
-            assert outgoing.packet_id not in self._by_id
-            self._by_id[outgoing.packet_id] = outgoing
-        self.next_packet_id = next_packet_id
+    def restore(self, outgoing: Outgoing) -> None:
+        """Add the next message of an earlier process, with its packet identifier and state. The order is that in which they
+        were sent."""
+        packet_id = outgoing.packet_id
+        self._by_id[packet_id] = outgoing
+        self.next_packet_id = packet_id + 1 if packet_id < PACKET_ID_MAX else 1
 
     def discard(self, packet_id: int) -> None:
         """Remove a message that the client does not get: it is larger than its new Maximum Packet Size, or handed over."""
@@ -85,6 +89,8 @@ class Inflight:
             return None
         for packet_id, outgoing in islice(self._by_id.items(), OLD_LOOK_MAX):
             if outgoing.message is not None and outgoing.sent_at < sent_before:
+                if self.records is not None:
+                    self.records.remove(outgoing)
                 del self._by_id[packet_id]
                 if self._given_up is None:
                     self._given_up = {}
@@ -114,8 +120,10 @@ class Inflight:
             raise _wrong_kind("PUBREC", outgoing)
         if failed:
             self._remove(packet_id)
-        else:
+        elif outgoing.state != AWAIT_PUBCOMP:
             outgoing.state = AWAIT_PUBCOMP
+            if self.records is not None:
+                self.records.received(outgoing)
             outgoing.message = None
         return True
 
@@ -136,6 +144,8 @@ class Inflight:
         return False
 
     def _remove(self, packet_id: int) -> None:
+        if self.records is not None:
+            self.records.remove(self._by_id[packet_id])
         del self._by_id[packet_id]
         if self._quota_used:
             self._quota_used -= 1  # whether or not the message was sent again

@@ -28,9 +28,23 @@ class Outgoing:
     sent_at      monotonic seconds, when it was last sent
     state        QUEUED, then the packet that the client has to answer with
     number       the place in the queue, while it is queued (MessageQueue)
+    record       number of its record in the store, 0 for none
+    session_record  number of the session's record; of no meaning without `record`
     """
 
-    __slots__ = ("expires_at", "identifiers", "message", "number", "packet_id", "qos", "retain", "sent_at", "state")
+    __slots__ = (
+        "expires_at",
+        "identifiers",
+        "message",
+        "number",
+        "packet_id",
+        "qos",
+        "record",
+        "retain",
+        "sent_at",
+        "session_record",
+        "state",
+    )
 
     def __init__(
         self,
@@ -49,6 +63,8 @@ class Outgoing:
         self.sent_at = 0.0
         self.state = QUEUED
         self.number = 0
+        self.record = 0
+        self.session_record = 0
 
 
 def encode_to(
@@ -81,6 +97,20 @@ def encode_to(
             return data
         if known or not alias:
             return b""
+    return encode_unaliased(output, message, qos, retain, dup, packet_id, identifiers, now)
+
+
+def encode_unaliased(
+    output: Output,
+    message: Message,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    packet_id: int,
+    identifiers: tuple[int, ...],
+    now: float,
+) -> bytes:
+    """As encode_to, without a topic alias, so that other messages may be sent before this one."""
     data = encode_for(message, output.version, qos, retain, dup, packet_id, identifiers, now)
     return data if output.takes(len(data)) else b""
 

@@ -154,10 +154,11 @@ class Output(Publisher):
             self.write_packets(data, 1)
 
     def write_answers(self, answers: list[bytes]) -> None:
-        """Write packets that are no PUBLISH."""
+        """Write packets. The router has counted those that are PUBLISH."""
         counters = self.context.counters
         for answer in answers:
-            counters.count_answer_sent(answer[0] >> 4, len(answer))
+            if answer[0] >> 4 != PUBLISH:
+                counters.count_answer_sent(answer[0] >> 4, len(answer))
         self.write_packets(b"".join(answers), len(answers))
 
     def call_again(self) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from broker.counters import DROP_EXPIRED, DROP_QUEUE_BYTES, DROP_QUEUE_FULL
 from broker.message import message_bytes
 from broker.session.outgoing import Outgoing
+from broker.session.session_records import SessionRecords
 
 EXPIRED_LOOK_MAX: Final = (
     16  # oldest messages of QoS 0, and as many of QoS 1 and 2, of which an expired one is dropped first
@@ -20,11 +21,13 @@ class MessageQueue:
 
     count  number of messages
     bytes  their size as `message_bytes` counts it
+    records  of a durable session, None for none
     """
 
-    __slots__ = ("_next_number", "_qos0", "_qos1_2", "bytes", "count")
+    __slots__ = ("_next_number", "_qos0", "_qos1_2", "bytes", "count", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, records: SessionRecords | None = None) -> None:
+        self.records = records
         self.count = 0
         self.bytes = 0
         self._next_number = 0
@@ -65,6 +68,8 @@ class MessageQueue:
             own = (DROP_QUEUE_FULL, outgoing.qos)
             return [*dropped, own] if dropped is not None else [own]
         self.append(outgoing)
+        if self.records is not None and outgoing.qos:
+            self.records.add(outgoing)
         return dropped
 
     def append(self, outgoing: Outgoing) -> None:
@@ -103,7 +108,12 @@ class MessageQueue:
 
     def remove(self, numbers: set[int]) -> None:
         """Take out the messages of these numbers. Takes time for each message of the queue."""
-        stay = [outgoing for outgoing in self.messages() if outgoing.number not in numbers]
+        stay: list[Outgoing] = []
+        for outgoing in self.messages():
+            if outgoing.number not in numbers:
+                stay.append(outgoing)
+            elif self.records is not None:
+                self.records.remove(outgoing)
         self.clear()
         for outgoing in stay:
             self.append(outgoing)
@@ -121,14 +131,17 @@ class MessageQueue:
             if lane:
                 for index in range(min(len(lane), EXPIRED_LOOK_MAX)):
                     if lane[index].expires_at <= now:
-                        qos = lane[index].qos
-                        self._remove(lane, index)
-                        return DROP_EXPIRED, qos
+                        return self._give_up(lane, index, DROP_EXPIRED)
         lane = self._qos0 or self._qos1_2
         assert lane
-        qos = lane[0].qos
-        self._remove(lane, 0)
-        return reason, qos
+        return self._give_up(lane, 0, reason)
+
+    def _give_up(self, lane: deque[Outgoing], index: int, reason: str) -> tuple[str, int]:
+        outgoing = lane[index]
+        if self.records is not None:
+            self.records.remove(outgoing)
+        self._remove(lane, index)
+        return reason, outgoing.qos
 
     def _remove(self, lane: deque[Outgoing], index: int) -> None:
         message = lane[index].message

@@ -22,13 +22,14 @@ from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
-from broker.session.backlog import Portion, RetainedBacklog
+from broker.session.backlog import BacklogWork, Portion, RetainedBacklog
 from broker.session.inflight import Inflight
-from broker.session.outgoing import AWAIT_PUBCOMP, Outgoing, encode_to
+from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing, encode_to, encode_unaliased
 from broker.session.output import Output
 from broker.session.queue import MessageQueue
+from broker.session.session_records import SessionRecords
 from broker.session.will import PendingWill
-from broker.slices import SLICE_STEPS, Work
+from broker.slices import SLICE_STEPS
 
 NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 FORM_BYTES_MAX: Final = 2  # a PUBLISH may grow by so many bytes in the form of the other protocol version
@@ -46,6 +47,7 @@ class Session(Subscriber):
     backlog           retained messages that subscriptions brought and the client has not taken yet, None for none
     incoming          packet identifiers of QoS 2 messages that were received and not released yet, None for none
     will              of the last connection, while its delay runs
+    records           in the store, None for a session that is not durable
     held              publishers that are not read while the queue is past its half, until `hold_until`; None: the backlog
                       that the queue has holds nobody
     """
@@ -70,7 +72,8 @@ class Session(Subscriber):
         self.queue: MessageQueue | None = None
         self.inflight: Inflight | None = None
         self.backlog: RetainedBacklog | None = None
-        self.incoming: dict[int, bool] | None = None
+        self.incoming: dict[int, int] | None = None  # packet identifier -> number of its record, 0 for none
+        self.records: SessionRecords | None = None
         self.will: PendingWill | None = None
         self.held: dict[Publisher, None] | None = None
         self.hold_until = 0.0
@@ -102,26 +105,24 @@ class Session(Subscriber):
     def _is_resending(self) -> bool:
         return self.inflight is not None and self.inflight.is_resending()
 
-    def restore(self, queued: list[Outgoing], inflight: list[Outgoing], next_packet_id: int) -> None:
-        """Add messages of an earlier process, without a look at the bounds of the queue."""
-        self.context.counters.copies += len(queued) + len(inflight)
-        if queued:
-            queue = self._made_queue()
-            for outgoing in queued:
-                queue.append(outgoing)
-        if inflight or next_packet_id != 1:
-            self._made_inflight().restore(inflight, next_packet_id)
+    def restore(self, outgoing: Outgoing) -> None:
+        """Add the next message of an earlier process, without a look at the bounds of the queue."""
+        self.context.counters.copies += 1
+        if outgoing.state == QUEUED:
+            self._made_queue().append(outgoing)
+        else:
+            self._made_inflight().restore(outgoing)
 
     def _made_queue(self) -> MessageQueue:
         queue = self.queue
         if queue is None:
-            queue = self.queue = MessageQueue()
+            queue = self.queue = MessageQueue(self.records)
         return queue
 
     def _made_inflight(self) -> Inflight:
         inflight = self.inflight
         if inflight is None:
-            inflight = self.inflight = Inflight()
+            inflight = self.inflight = Inflight(self.records)
         return inflight
 
     def is_available(self) -> bool:
@@ -220,7 +221,7 @@ class Session(Subscriber):
             portion = backlog.portion
             if message is None or portion is None:
                 if backlog.is_resting():
-                    slices.later(BacklogWork(self))
+                    slices.later(BacklogWork(backlog, self))
                 else:
                     self.backlog = None
                 return
@@ -231,7 +232,9 @@ class Session(Subscriber):
             elif inflight.has_room(self.inflight_max):
                 counters.copies += 1
                 qos = min(portion.qos, message.qos)
-                self._send(connection, inflight, Outgoing(message, qos, True, portion.identifiers), now)
+                # A copy: the message in the retained store has a record of its own.
+                copied = message if self.records is None else message.copy()
+                self._send(connection, inflight, Outgoing(copied, qos, True, portion.identifiers), now)
             else:
                 return
             backlog.message = None
@@ -252,15 +255,21 @@ class Session(Subscriber):
         message = outgoing.message
         assert message is not None
         packet_id = inflight.free_packet_id()
-        data = encode_to(
-            connection, message, outgoing.qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
-        )
+        qos = outgoing.qos
+        # A QoS 2 message waits until the store has its packet identifier: a later process must not send it with another one.
+        # A QoS 1 message does not overtake it.
+        waits = self.records is not None and (qos == 2 or connection.acks_waiting > 0)
+        encode = encode_unaliased if waits else encode_to
+        data = encode(connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now)
         if not data:
             self._drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
             return
         inflight.add(outgoing, packet_id, now)
-        connection.write_packets(data, 1)
-        self.context.counters.count_sent(outgoing.qos)
+        if waits:
+            self.context.write_after_commit(connection, data)
+        else:
+            connection.write_packets(data, 1)
+        self.context.counters.count_sent(qos)
 
     def _enqueue(
         self,
@@ -337,6 +346,8 @@ class Session(Subscriber):
                 self._send(connection, inflight, outgoing, now)
             else:
                 break
+            if outgoing.record and not outgoing.packet_id and self.records is not None:
+                self.records.remove(outgoing)  # it was not sent
             queue.remove_first()
         if self.backlog is not None:
             self._pump_backlog(now)
@@ -425,11 +436,14 @@ class Session(Subscriber):
         """A QoS 2 message was routed. It is not routed again until PUBREL releases its packet identifier."""
         if self.incoming is None:
             self.incoming = {}
-        self.incoming[packet_id] = True
+        self.incoming[packet_id] = 0 if self.records is None else self.records.add_received(packet_id)
 
     def release(self, packet_id: int) -> bool:
         """PUBREL. False for an unknown packet identifier."""
-        return self.incoming is not None and self.incoming.pop(packet_id, False)
+        record = -1 if self.incoming is None else self.incoming.pop(packet_id, -1)
+        if self.records is not None:
+            self.records.remove_received(record)
+        return record >= 0
 
     # --- connection comes and goes ---
 
@@ -479,19 +493,3 @@ class Session(Subscriber):
         self.inflight = None
         self.incoming = None
         self._release_publishers(True)
-
-
-class BacklogWork(Work):
-    """Continue with the retained messages of a session in a later turn."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def go_on(self, now: float) -> bool:
-        session = self._session
-        if session.backlog is not None:
-            session.backlog.resting = False
-            session.pump(now)
-        return True

@@ -38,6 +38,8 @@ from broker.routing.router import ROUTES_MAX
 from broker.routing.subscription import FilterEntry
 from broker.session.connection import Connection
 from broker.session.outgoing import Outgoing
+from broker.store.journal import Journal
+from broker.store.records import encode_changes
 
 START = 1_000.0
 
@@ -48,12 +50,37 @@ def waiting_bytes(outgoing: Outgoing) -> int:
 
 
 class World:
-    """One broker, its clients, and the clock. `flush` does what the shell does at the end of a loop turn."""
+    """One broker, its clients, and the clock. `flush` does what the shell does at the end of a loop turn.
+
+    stored  the records of a store, from `keep` on, and how far its wall clock is ahead of `now`
+    """
 
     def __init__(self, **limits: Any) -> None:
         self.now = START
         self.broker = Broker(replace(MqttSettings(), **limits), random.Random(1), self.now)
         self.clients: dict[Connection, Client] = {}
+        self.stored: dict[int, Any] = {}
+        self.wall_offset = 0.0
+
+    def keep(self, journal: Journal, stored: dict[int, Any], wall_offset: float) -> None:
+        """Write the changes of each turn to a store."""
+        self.broker.set_journal(journal)
+        self.stored = stored
+        self.wall_offset = wall_offset
+
+    def commit(self) -> bool:
+        """Write what has changed. False when there was nothing to write."""
+        journal = self.broker.commits.journal
+        if journal is None or not (journal.changes or journal.commit):
+            return False
+        commit = journal.commit or self.broker.commits.begin()
+        for number, record in encode_changes(journal.take(), self.wall_offset).items():
+            if record is None:
+                self.stored.pop(number, None)
+            else:
+                self.stored[number] = record
+        self.broker.commits.finish(commit)
+        return True
 
     def open(self, version: int = 5) -> Client:
         """A network connection without CONNECT."""
@@ -78,7 +105,7 @@ class World:
                 self.clients[publisher].set_reading()
             if self.broker.slices.has_work():
                 self.broker.go_on(self.now)
-            elif not dirty and not changes:
+            elif not dirty and not changes and not self.commit():
                 break
         assert not self.broker.dirty, "output that never ends"
 

@@ -143,7 +143,7 @@ def test_the_default_file_of_the_go_broker_loads_with_warnings_only() -> None:
     }
     assert result.settings is not None
     assert result.settings.mqtt == Settings().mqtt
-    assert result.settings.persistence == Settings().persistence
+    assert result.settings.store_type == "memory"
 
 
 def test_documentation_and_default_file_are_up_to_date() -> None:
@@ -161,7 +161,7 @@ def test_every_key_is_documented() -> None:
         if isinstance(key.setting.kind, Section | Sections) or key.setting.source is not Source.EXTENSION:
             continue
         assert path.startswith(
-            ("listeners[].", "mqtt.", "plugins.event_log.", "plugins.federation.", "log.", "api.")
+            ("data_dir", "listeners[].", "mqtt.", "plugins.event_log.", "plugins.federation.", "log.", "api.")
         ), path
 
 

@@ -38,7 +38,8 @@ class Keeper(Tap):
 
     def sync(self) -> None:
         """Everything that was published is on disk."""
-        self._broker.commits.finish(self._commits[-1])
+        for commit in self._commits:
+            self._broker.commits.finish(commit)
         self._commits.clear()
 
 

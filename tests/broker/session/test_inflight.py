@@ -33,7 +33,7 @@ def test_packet_identifiers_are_free_and_wrap_around() -> None:
     """1 to 65535, none that is in use [MQTT-2.2.1-4]."""
     inflight = Inflight()
     sent(inflight)
-    inflight.restore([], PACKET_ID_MAX)
+    inflight.next_packet_id = PACKET_ID_MAX
     for _ in range(3):
         sent(inflight)
     assert packet_ids(inflight) == [1, PACKET_ID_MAX, 2, 3]
@@ -129,7 +129,8 @@ def test_restored_messages_are_sent_again_in_their_order() -> None:
     first.received(2, False)
     first.acknowledge(1)
     second = Inflight()
-    second.restore(first.messages(), first.next_packet_id)
+    for outgoing in first.messages():
+        second.restore(outgoing)
     second.begin_resend()
     assert sent_again(second, 10) == [2, 3, 4]
     assert sent(second).packet_id == 5
@@ -197,7 +198,7 @@ def test_any_sequence_of_calls(seed: int) -> None:
     """No packet identifier is given twice, and the send quota is never below zero [MQTT5 4.9]."""
     rng = random.Random(seed)
     inflight = Inflight()
-    inflight.restore([], rng.choice([1, PACKET_ID_MAX - 3]))
+    inflight.next_packet_id = rng.choice([1, PACKET_ID_MAX - 3])
     open_ids: dict[int, int] = {}  # packet identifier -> QoS, in order
     sent_here: set[int] = set()  # on this connection
     given_up_ids: set[int] = set()

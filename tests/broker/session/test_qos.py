@@ -233,7 +233,7 @@ def test_packet_identifiers_wrap_around(world: Any) -> None:
     world.publish(b"a", b"stays", qos=1)
     (stays,) = client.take_publishes()
     session = world.broker.sessions["c"]
-    session.inflight.restore([], 65534)
+    session.inflight.next_packet_id = 65534
     client.auto = True
     publisher = world.connect("p")
     for _ in range(5):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from broker.event_log.writer_thread import WriterThread
+from broker.server.writer_thread import WriterThread
 from waiting import eventually
 
 NAME = "event-log"
@@ -18,7 +18,7 @@ def threads() -> int:
 async def test_nothing_runs_behind_the_last_work() -> None:
     """It gives the folder back: another process may use that."""
     before = threads()
-    thread = WriterThread(asyncio.get_running_loop())
+    thread = WriterThread(asyncio.get_running_loop(), "writer")
     thread.start()
     done: list[str] = []
     go = threading.Event()

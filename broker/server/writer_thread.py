@@ -1,4 +1,4 @@
-"""The thread that changes the files of the log. It has one work at a time; the loop hears of the end of each."""
+"""A thread that writes to a disk. It has one work at a time; the loop hears of the end of each."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 class WriterThread:
     """Runs work in order. `done` is called on the loop with the result, or with the exception."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
         self._queue: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Callable[[Any], None]] | None] = (
             SimpleQueue()
         )
-        self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -59,5 +59,5 @@ class WriterThread:
                 result = error
             try:
                 self._loop.call_soon_threadsafe(done, result)
-            except RuntimeError:  # the loop was closed before the log was stopped
+            except RuntimeError:  # the loop was closed before the thread was stopped
                 return

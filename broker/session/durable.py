@@ -1,0 +1,71 @@
+"""Sessions in the store: which are durable, from when to when. Their messages are in `SessionRecords`."""
+
+from __future__ import annotations
+
+from broker.routing.subscription import Subscription
+from broker.session.session import Session
+from broker.session.session_records import SessionRecords
+from broker.store.journal import Journal
+
+
+def attach_records(session: Session, journal: Journal) -> None:
+    """A connection serves the session. One whose client gave it a Session Expiry Interval of 0 ends with the connection, and
+    so with the process."""
+    records = session.records
+    if session.expiry_interval == 0:
+        end_records(session)
+    elif records is None:
+        session.records = SessionRecords(journal, journal.add(session))
+    else:
+        journal.change(records.number, session)
+
+
+def note_change(session: Session) -> None:
+    """Fields of the session, its will or its connection have changed."""
+    records = session.records
+    if records is not None:
+        records.journal.change(records.number, session)
+
+
+def note_subscription(session: Session, subscription: Subscription) -> None:
+    """The subscription is new, or has other options."""
+    records = session.records
+    if records is None:
+        return
+    if subscription.record:
+        records.journal.change(subscription.record, subscription)
+    else:
+        subscription.record = records.journal.add(subscription)
+
+
+def note_unsubscribed(session: Session, subscription: Subscription) -> None:
+    records = session.records
+    if records is not None:
+        records.journal.remove(subscription.record)
+        records.journal.is_touched = True
+
+
+def end_records(session: Session) -> None:
+    """The session ends, or is not durable any more."""
+    records = session.records
+    if records is None:
+        return
+    journal = records.journal
+    session.records = None
+    if session.inflight is not None:
+        session.inflight.records = None
+        for outgoing in session.inflight.messages():
+            records.remove(outgoing)
+    if session.queue is not None:
+        session.queue.records = None
+        for outgoing in session.queue.messages():
+            records.remove(outgoing)
+    if session.incoming is not None:
+        for packet_id, record in session.incoming.items():
+            records.remove_received(record)
+            session.incoming[packet_id] = 0
+    for subscription in session.subscriptions.values():
+        journal.remove(subscription.record)
+        subscription.record = 0
+    journal.remove(records.number)
+    journal.is_touched = True

@@ -1,0 +1,97 @@
+"""The store of a node, from its start to its stop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import Final
+
+from broker.config.settings import Settings
+from broker.server.host import Host
+from broker.server.logging import get_logger
+from broker.server.start_error import StartError
+from broker.server.writer_thread import WriterThread
+from broker.store.restoring import RecordFault, Restoring
+from broker.store.store import Store, StoreFault, unpack_record
+from broker.store.store_writer import StoreWriter
+
+RECORDS_OF_A_TURN: Final = 10_000  # then signals are looked at
+
+
+def make_store(settings: Settings) -> Store | None:
+    """The store that the settings ask for, not open yet; None for `memory`."""
+    if settings.store_type != "sqlite":
+        return None
+    from broker.store.sqlite_store import SqliteStore
+
+    return SqliteStore(Path(settings.data_dir))
+
+
+class Durability:
+    """writer  None without a store, and before `open`"""
+
+    def __init__(self, host: Host) -> None:
+        self.writer: StoreWriter | None = None
+        self._host = host
+        self._store: Store | None = None
+        self._thread: WriterThread | None = None
+        self._log = get_logger("store")
+
+    async def open(self) -> None:
+        """Restore what the store holds, and have changes written from now on. Raises StartError."""
+        store = make_store(self._host.settings)
+        if store is None:
+            return
+        host = self._host
+        begun = host.loop.time()
+        self._store = store
+        gc.disable()  # a collection looks at everything that was restored so far, and finds nothing
+        try:
+            store.open()
+            restoring = await self._restore(store)
+        except (StoreFault, RecordFault) as fault:
+            store.close()
+            self._store = None
+            raise StartError(f"persistence: {fault}") from fault
+        finally:
+            gc.enable()
+        journal = restoring.end()
+        broker = host.broker
+        self._thread = WriterThread(host.loop, "store")
+        self._thread.start()
+        self.writer = StoreWriter(host, store, journal, self._thread)
+        host.turns.ends.append(self.writer)
+        self._log.info(
+            "store opened",
+            type=host.settings.store_type,
+            sessions=len(broker.sessions),
+            retained_messages=len(broker.retained),
+            seconds=round(host.loop.time() - begun, 3),
+        )
+        if restoring.refused:
+            self._log.warning("retained messages above the limits were deleted", messages=restoring.refused)
+
+    async def _restore(self, store: Store) -> Restoring:
+        host = self._host
+        restoring = Restoring(host.broker, host.wall_time(0.0), host.now())
+        left = RECORDS_OF_A_TURN
+        for number, packed in store.records():
+            restoring.add(number, unpack_record(number, packed))
+            left -= 1
+            if left == 0:
+                left = RECORDS_OF_A_TURN
+                await asyncio.sleep(0)
+        return restoring
+
+    async def close(self) -> None:
+        """Write the last changes, and close the store."""
+        writer = self.writer
+        if writer is None or self._thread is None or self._store is None:
+            return
+        if not writer.fault:
+            await writer.flush()
+        writer.stop()
+        self._host.turns.ends.remove(writer)
+        self.writer = None
+        await self._thread.stop(self._store.close)

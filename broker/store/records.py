@@ -1,0 +1,126 @@
+"""The content of records: objects of the broker as tuples of plain values, and back.
+
+Times are wall time in records: seconds since 1970, `wall_offset` more than the monotonic time of the process. Another process
+has another monotonic clock, and therefore another offset. The first value of a record is its kind.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from broker.codec.packets import Will
+from broker.message import NEVER, Message
+from broker.routing.names import full_filter
+from broker.routing.subscription import Subscription
+from broker.session.outgoing import Outgoing
+from broker.session.session import Session
+
+SESSION: Final = 1
+SUBSCRIPTION: Final = 2
+MESSAGE: Final = 3  # of queued and in-flight messages, which refer to it
+OUTGOING: Final = 4
+RECEIVED: Final = 5  # a QoS 2 message that was received and not released
+RETAINED: Final = 6
+
+NO_TIME: Final = 0.0  # of what never expires
+
+
+def encode_changes(changes: dict[int, object], wall_offset: float) -> dict[int, tuple[object, ...] | None]:
+    """The changes of a batch as records by number, None for a record that is deleted."""
+    found: dict[int, tuple[object, ...] | None] = {}
+    for number, content in changes.items():
+        found[number] = None if content is None else encode(content, wall_offset)
+    return found
+
+
+def encode(content: object, wall_offset: float) -> tuple[object, ...]:
+    if isinstance(content, Outgoing):
+        message = content.message
+        return (
+            OUTGOING,
+            content.session_record,
+            0 if message is None else message.record,
+            content.qos,
+            content.retain,
+            content.identifiers,
+            wall_time(content.expires_at, wall_offset),
+            content.packet_id,
+            content.state,
+        )
+    if isinstance(content, Message):
+        return (
+            MESSAGE if content.references else RETAINED,
+            content.topic,
+            content.payload,
+            content.qos,
+            content.retain,
+            content.properties,
+            wall_time(content.expires_at, wall_offset),
+            content.client_id,
+        )
+    if isinstance(content, Subscription):
+        session = cast(Session, content.session)
+        assert session.records is not None
+        return (
+            SUBSCRIPTION,
+            session.records.number,
+            full_filter(content.share_name, content.topic_filter),
+            content.qos,
+            content.no_local,
+            content.retain_as_published,
+            content.retain_handling,
+            content.identifier,
+        )
+    if isinstance(content, Session):
+        return encode_session(content, wall_offset)
+    session_record, packet_id = cast(tuple[int, int], content)
+    return RECEIVED, session_record, packet_id
+
+
+def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:
+    """The last three values are of no meaning for a session that is connected: `disconnected_at` is NO_TIME then, and the
+    will is that of its connection."""
+    connection = session.connection
+    pending = session.will
+    will = None
+    will_due_at = NO_TIME
+    if connection is not None:
+        will = connection.will
+    elif pending is not None:
+        will = pending.will
+        will_due_at = pending.at + wall_offset
+    return (
+        SESSION,
+        session.client_id,
+        session.username,
+        session.version,
+        session.keep_alive,
+        session.remote_addr,
+        session.local_addr,
+        session.created_at + wall_offset,
+        session.connected_at + wall_offset,
+        session.expiry_interval,
+        NO_TIME if connection is not None else session.disconnected_at + wall_offset,
+        None if will is None else encode_will(will),
+        will_due_at,
+    )
+
+
+def encode_will(will: Will) -> tuple[object, ...]:
+    return (
+        will.topic,
+        will.payload,
+        will.qos,
+        will.retain,
+        will.properties,
+        will.message_expiry_interval,
+        will.delay_interval,
+    )
+
+
+def wall_time(monotonic: float, wall_offset: float) -> float:
+    return NO_TIME if monotonic == NEVER else monotonic + wall_offset
+
+
+def monotonic_time(wall: float, wall_offset: float) -> float:
+    return NEVER if wall == NO_TIME else wall - wall_offset

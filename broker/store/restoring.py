@@ -1,0 +1,188 @@
+"""From the records of a store to the sessions and retained messages of a broker that has just begun."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from broker.broker import Broker
+from broker.codec.packets import Will
+from broker.message import Message
+from broker.routing.names import parse_filter
+from broker.routing.subscription import Subscription
+from broker.session.outgoing import Outgoing
+from broker.session.session import Session
+from broker.session.session_records import SessionRecords
+from broker.session.will import PendingWill
+from broker.store.journal import Journal
+from broker.store.records import (
+    MESSAGE,
+    OUTGOING,
+    RECEIVED,
+    RETAINED,
+    SESSION,
+    SUBSCRIPTION,
+    monotonic_time,
+)
+
+
+class RecordFault(Exception):
+    """A record that no broker has written: the store is damaged."""
+
+
+class Restoring:
+    """Takes the records in the order of their numbers, so that a record comes behind those that it refers to.
+
+    A session that has expired and a will that is due are left to the broker's next `handle_timeout`. All sessions are
+    restored before that call, so that each of them gets the wills that it subscribed to. Limits that are lower than those of
+    the process before end no session: the queue is cut to its bounds by its next message. Retained messages above the limits
+    are deleted.
+
+    refused  number of these
+    """
+
+    def __init__(self, broker: Broker, wall_offset: float, now: float) -> None:
+        self.journal = Journal()
+        self.refused = 0
+        self._broker = broker
+        self._wall_offset = wall_offset
+        self._now = now
+        self._sessions: dict[int, Session] = {}
+        self._messages: dict[int, Message] = {}
+        self._surplus: list[int] = []
+
+    def add(self, number: int, record: tuple[object, ...]) -> None:
+        """Restore one record. Raises RecordFault."""
+        self.journal.begin_behind(number)
+        try:
+            kind = cast(int, record[0])
+            if kind == OUTGOING:
+                self._add_outgoing(number, record)
+            elif kind == MESSAGE:
+                self._messages[number] = self._message(number, record)
+            elif kind == SUBSCRIPTION:
+                self._add_subscription(number, record)
+            elif kind == SESSION:
+                self._add_session(number, record)
+            elif kind == RECEIVED:
+                session = self._session(record)
+                if session.incoming is None:
+                    session.incoming = {}
+                session.incoming[cast(int, record[2])] = number
+            elif kind == RETAINED:
+                message = self._message(number, record)
+                if not self._broker.retained.put(message):
+                    self.refused += 1
+                    self._surplus.append(number)
+            else:
+                raise RecordFault(f"record {number} is of the unknown kind {kind}")
+        except (TypeError, ValueError, IndexError) as error:
+            raise RecordFault(f"record {number} does not have the values of its kind: {error}") from None
+        except KeyError as error:
+            raise RecordFault(f"record {number} refers to record {error}, which is not there") from None
+
+    def end(self) -> Journal:
+        """All records were added. The broker tells the journal from now on."""
+        journal = self.journal
+        self._broker.set_journal(journal)
+        for number in self._surplus:
+            journal.remove(number)
+        for number, message in self._messages.items():
+            if message.references == 0:
+                journal.remove(number)
+        return journal
+
+    def _session(self, record: tuple[object, ...]) -> Session:
+        return self._sessions[cast(int, record[1])]
+
+    def _message(self, number: int, record: tuple[object, ...]) -> Message:
+        _, topic, payload, qos, retain, properties, expires_at, client_id = record
+        message = Message(
+            cast(bytes, topic),
+            cast(bytes, payload),
+            cast(int, qos),
+            cast(bool, retain),
+            cast(bytes, properties),
+            monotonic_time(cast(float, expires_at), self._wall_offset),
+            cast(str, client_id),
+        )
+        message.record = number
+        return message
+
+    def _add_outgoing(self, number: int, record: tuple[object, ...]) -> None:
+        _, session_record, message_record, qos, retain, identifiers, expires_at, packet_id, state = record
+        message = None
+        if message_record:
+            message = self._messages[cast(int, message_record)]
+            message.references += 1
+        outgoing = Outgoing(
+            message,
+            cast(int, qos),
+            cast(bool, retain),
+            cast(tuple[int, ...], identifiers),
+            monotonic_time(cast(float, expires_at), self._wall_offset),
+        )
+        outgoing.packet_id = cast(int, packet_id)
+        outgoing.state = cast(int, state)
+        outgoing.sent_at = self._now
+        outgoing.record = number
+        outgoing.session_record = cast(int, session_record)
+        self._sessions[outgoing.session_record].restore(outgoing)
+
+    def _add_subscription(self, number: int, record: tuple[object, ...]) -> None:
+        _, _, full, qos, no_local, retain_as_published, retain_handling, identifier = record
+        session = self._session(record)
+        share_name, topic_filter = parse_filter(cast(bytes, full))
+        subscription = Subscription(
+            session,
+            share_name,
+            topic_filter,
+            cast(int, qos),
+            cast(bool, no_local),
+            cast(bool, retain_as_published),
+            cast(int, retain_handling),
+            cast(int, identifier),
+        )
+        subscription.record = number
+        self._broker.insert_subscription(session, cast(bytes, full), subscription)
+
+    def _add_session(self, number: int, record: tuple[object, ...]) -> None:
+        (_, client_id, username, version, keep_alive, remote_addr, local_addr, *times) = record
+        created_at, connected_at, expiry_interval, disconnected_at, will, will_due_at = times
+        broker = self._broker
+        offset = self._wall_offset
+        now = self._now
+        session = Session(broker, cast(str, client_id), cast(float, created_at) - offset)
+        session.username = cast(str, username)
+        session.version = cast(int, version)
+        session.keep_alive = cast(int, keep_alive)
+        session.remote_addr = cast(str, remote_addr)
+        session.local_addr = cast(str, local_addr)
+        session.connected_at = cast(float, connected_at) - offset
+        # The wall clock may have been set back since: neither the expiry nor the will's delay becomes longer by that.
+        session.disconnected_at = min(now, monotonic_time(cast(float, disconnected_at), offset))
+        session.expiry_interval = cast(int, expiry_interval)
+        session.records = SessionRecords(self.journal, number)
+        if session.client_id in broker.sessions:
+            raise RecordFault(f"record {number} is a second session of the client identifier {session.client_id!r}")
+        broker.sessions[session.client_id] = session
+        broker.counters.sessions_created += 1
+        self._sessions[number] = session
+        if will is not None:
+            self._add_will(session, cast(tuple[object, ...], will), cast(float, will_due_at))
+        broker.timers.schedule(session)
+
+    def _add_will(self, session: Session, values: tuple[object, ...], due_at: float) -> None:
+        topic, payload, qos, retain, properties, expiry, delay = values
+        will = Will(
+            cast(bytes, topic),
+            cast(bytes, payload),
+            cast(int, qos),
+            cast(bool, retain),
+            cast(bytes, properties),
+            cast("int | None", expiry),
+            cast(int, delay),
+        )
+        at = self._now + min(will.delay_interval, session.expiry_interval)
+        at = min(at, monotonic_time(due_at, self._wall_offset))
+        session.will = PendingWill(self._broker, session.client_id, will, at)
+        self._broker.timers.schedule(session.will)

@@ -1,0 +1,150 @@
+"""A store in one SQLite file: WAL, `synchronous=FULL`, one table of records, locked for one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from broker.store.store import VERSION, Store, StoreFault
+
+FILE_NAME: Final = "store.db"
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+APPLICATION_ID: Final = 0x676D7174  # "gmqt", in the header of the file
+HEADER_BYTES: Final = 100
+MAGIC: Final = b"SQLite format 3\0"
+WAL_BYTES: Final = 64 * 2**20  # the log is cut to this size when a large batch has been moved into the file
+# Rows of one statement. Between two statements the writer's thread may have to wait for the loop: few statements are better.
+ROWS: Final = (512, 64, 8, 1)
+
+Migration = Callable[[sqlite3.Connection], None]
+MIGRATIONS: Final[Mapping[int, Migration]] = {}  # by the version that each begins with
+
+
+class SqliteStore(Store):
+    """folder  made if the folder above it exists"""
+
+    def __init__(self, folder: Path, version: int = VERSION, migrations: Mapping[int, Migration] = MIGRATIONS) -> None:
+        self.path = folder / FILE_NAME
+        self._version = version
+        self._migrations = migrations
+        self._database: sqlite3.Connection | None = None
+
+    def open(self) -> None:
+        path = self.path
+        try:
+            path.parent.mkdir(FOLDER_MODE, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            try:
+                os.fchmod(descriptor, FILE_MODE)
+                header = os.pread(descriptor, HEADER_BYTES, 0)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            raise StoreFault(f"{path.parent} cannot be made; make the folder above it") from None
+        except OSError as error:
+            raise StoreFault(f"{path}: {error.strerror or error}") from None
+        if header:
+            self._check_header(header)
+        self._run(self._open_database, not header)
+
+    def _check_header(self, header: bytes) -> None:
+        """Refuse a file before SQLite changes anything in it."""
+        if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
+            raise StoreFault(f"{self.path} is not a SQLite file, or only the beginning of one")
+        if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+            raise StoreFault(f"{self.path} is a SQLite file of another program; name a data_dir of gmqttd's own")
+        self._check_version(int.from_bytes(header[60:64], "big"))
+
+    def _check_version(self, version: int) -> None:
+        if version > self._version:
+            raise StoreFault(
+                f"{self.path} is of version {version}, this gmqttd knows {self._version} at most: start a newer gmqttd"
+            )
+
+    def _open_database(self, is_new: bool) -> None:
+        database = sqlite3.connect(self.path, timeout=0.0, isolation_level=None, check_same_thread=False)
+        self._database = database
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        if is_new:
+            database.execute("BEGIN EXCLUSIVE")
+            database.execute("CREATE TABLE record (number INTEGER PRIMARY KEY, value BLOB NOT NULL)")
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            database.execute(f"PRAGMA user_version = {self._version}")
+            database.execute("COMMIT")
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+        database.execute("BEGIN EXCLUSIVE")
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        self._check_version(version)
+        for older in range(version, self._version):
+            self._migrations[older](database)
+        database.execute(f"PRAGMA user_version = {self._version}")
+        database.execute("COMMIT")
+
+    def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """work(*arguments), with SQLite's errors as StoreFault."""
+        try:
+            return work(*arguments)
+        except sqlite3.Error as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: sqlite3.Error) -> StoreFault:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith("SQLITE_BUSY"):
+            return StoreFault(f"{self.path}: another process uses it; give each node a data_dir of its own")
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return StoreFault(
+                f"{self.path} is damaged ({error}); put a copy of it back, or move it away to begin without it"
+            )
+        return StoreFault(f"{self.path}: {error}")
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        assert self._database is not None
+        try:
+            yield from self._database.execute("SELECT number, value FROM record ORDER BY number")
+        except sqlite3.Error as error:
+            raise self._fault(error) from error
+
+    def commit(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
+        self._run(self._commit, batch)
+
+    def _commit(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
+        database = self._database
+        assert database is not None
+        deleted = [number for number, value in batch if value is None]
+        written = [row for row in batch if row[1] is not None]
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            if deleted:
+                database.execute(
+                    "DELETE FROM record WHERE number IN (SELECT value FROM json_each(?))", (json.dumps(deleted),)
+                )
+            position = 0
+            for rows in ROWS:
+                statement = "INSERT OR REPLACE INTO record VALUES " + ",".join(["(?,?)"] * rows)
+                while len(written) - position >= rows:
+                    values: list[object] = []
+                    for row in written[position : position + rows]:
+                        values += row
+                    database.execute(statement, values)
+                    position += rows
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+    def compact(self) -> None:
+        assert self._database is not None
+        self._run(self._database.execute, "VACUUM")
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._run(self._database.close)
+            self._database = None

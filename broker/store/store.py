@@ -1,0 +1,70 @@
+"""The contract of a store: records by number, changed in batches.
+
+tests/broker/store/test_contract.py holds all stores to it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgpack  # type: ignore[import-untyped]
+
+VERSION: Final = 1  # of the records; a store of a newer version is refused, one of an older version is migrated
+CHECKSUM_BYTES: Final = 4
+
+
+class StoreFault(Exception):
+    """The store cannot be opened, read or written. The text names the store, what is wrong, and what would be right."""
+
+
+class Store(ABC):
+    """Calls come from one thread at a time: `open` first, then `records` to its end, then the others; `close` last.
+
+    What `open` or `records` refuses is left as it is.
+    """
+
+    @abstractmethod
+    def open(self) -> None:
+        """Open the store and lock it for this process. Make it where there is none; migrate one of an older version, whole
+        or not at all. Raises StoreFault: it is in use, newer, damaged or out of reach."""
+
+    @abstractmethod
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """(record number, packed record) of all records, by rising numbers. Raises StoreFault."""
+
+    @abstractmethod
+    def commit(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
+        """Write the packed records of a batch; None deletes a record, one that is not there too. All of the batch is in the
+        store and outlives the process and its machine when the call returns, or nothing is. Raises StoreFault; the same
+        batch can be tried again, also when it was written after all."""
+
+    @abstractmethod
+    def compact(self) -> None:
+        """Give back the space of deleted records. Raises StoreFault."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Unlock and close. Also called after `open` has failed."""
+
+
+def pack_record(record: Sequence[object]) -> bytes:
+    """A record as the store keeps it: CRC-32, then the values in MessagePack."""
+    data: bytes = msgpack.packb(record)
+    return zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "big") + data
+
+
+def unpack_record(number: int, packed: bytes) -> tuple[object, ...]:
+    """Raises StoreFault."""
+    data = packed[CHECKSUM_BYTES:]
+    if zlib.crc32(data) != int.from_bytes(packed[:CHECKSUM_BYTES], "big"):
+        raise StoreFault(f"record {number} is damaged: its checksum does not fit")
+    try:
+        record = msgpack.unpackb(data, use_list=False)
+    except ValueError as error:
+        raise StoreFault(f"record {number} is not MessagePack: {error}") from None
+    if not isinstance(record, tuple) or not record:
+        raise StoreFault(f"record {number} is not a list of values")
+    return record

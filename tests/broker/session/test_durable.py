@@ -1,0 +1,108 @@
+"""Which sessions are in the store, from when to when, and what their clients wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.codec.packets import ConnAck, SubAck, UnsubAck, Will
+from broker.store.journal import Journal
+from broker.store.records import SESSION, SUBSCRIPTION
+
+
+def kept(make_world: Any, **limits: Any) -> Any:
+    world = make_world(**limits)
+    world.keep(Journal(), {}, 0.0)
+    return world
+
+
+def of_kind(world: Any, kind: int) -> list[Any]:
+    return [record[1] for record in world.stored.values() if record[0] == kind]
+
+
+@pytest.mark.parametrize(
+    ("version", "clean_start", "expiry", "durable"),
+    [(4, True, None, False), (4, False, None, True), (5, False, None, False), (5, True, 100, True)],
+)
+def test_a_session_with_an_expiry_is_durable(
+    make_world: Any, version: int, clean_start: bool, expiry: int | None, durable: bool
+) -> None:
+    world = kept(make_world)
+    client = world.connect("c", version, clean_start=clean_start, expiry=expiry)
+    client.subscribe(b"a", b"b")
+    client.subscribe(b"a", qos=1)
+    client.unsubscribe(b"b")
+    assert of_kind(world, SESSION) == (["c"] if durable else [])
+    assert len(of_kind(world, SUBSCRIPTION)) == durable
+
+
+@pytest.mark.parametrize("end", ["expiry", "clean start", "resumed without expiry", "DISCONNECT", "administrator"])
+def test_a_session_that_ended_leaves_no_record(make_world: Any, end: str) -> None:
+    world = kept(make_world)
+    client = world.connect("c", expiry=100, auto=False, will=Will(b"w", b"x", delay_interval=50))
+    client.subscribe(b"a", b"b/#")
+    world.publish(b"a", qos=2)
+    client.publish(b"x", qos=2, packet_id=5)
+    if end == "DISCONNECT":
+        client.disconnect(expiry=0)
+    elif end == "administrator":
+        world.broker.close_client("c", True, world.now)
+        world.flush()
+    else:
+        client.cut()
+        world.publish(b"a", qos=1)
+        if end == "expiry":
+            world.advance(101.0)
+        else:
+            world.connect("c", clean_start=end == "clean start")
+    assert world.stored == {}
+
+
+def test_a_client_is_welcomed_when_the_store_has_its_session(make_world: Any) -> None:
+    world = kept(make_world)
+    write, world.commit = world.commit, lambda: False
+    client = world.open()
+    assert client.connect("c", expiry=100, auto=False) is None
+    world.publish(b"none", qos=1)
+    assert world.broker.sessions["c"].connection is client.connection
+    assert write()
+    world.flush()
+    assert [type(packet) for packet in client.take_packets()] == [ConnAck]
+    with pytest.raises(AssertionError, match="no SUBACK"):
+        client.subscribe(b"a", b"b")
+    assert write()
+    world.flush()
+    with pytest.raises(AssertionError, match="no UNSUBACK"):
+        client.unsubscribe(b"a")
+    assert [type(packet) for packet in client.take_packets()] == [SubAck]
+    assert write()
+    world.flush()
+    assert [type(packet) for packet in client.take_packets()] == [UnsubAck]
+
+
+def test_a_client_that_goes_before_it_is_welcomed(make_world: Any) -> None:
+    world = kept(make_world)
+    write, world.commit = world.commit, lambda: False
+    clients = [world.open() for _ in range(3)]
+    for client in clients:  # each takes the session of the one before over
+        assert client.connect("c", expiry=100, auto=False) is None
+    clients[2].cut()
+    assert write()
+    world.flush()
+    assert not any(isinstance(packet, ConnAck) and not packet.reason_code for packet in clients[2].take_packets())
+    assert world.broker.connecting == {}
+    assert write() is False
+    world.check()
+
+
+def test_a_clean_start_waits_for_the_end_of_the_session_before(make_world: Any) -> None:
+    world = kept(make_world)
+    world.connect("c", expiry=100).cut()
+    write, world.commit = world.commit, lambda: False
+    client = world.open()
+    assert client.connect("c", clean_start=True) is None
+    assert write()
+    world.flush()
+    assert [type(packet) for packet in client.take_packets()] == [ConnAck]
+    assert world.stored == {}

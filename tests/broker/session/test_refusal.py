@@ -1,0 +1,86 @@
+"""A store that takes nothing, because the disk is full or its sync fails: nothing durable is acknowledged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.codec.packets import PubAck, PubRec
+from broker.session.refusal import refuse_waiting
+from broker.store.journal import Journal
+
+QUOTA_EXCEEDED = 0x97
+
+
+def full(make_world: Any) -> Any:
+    """A broker with durable sessions "member" and "sharing", whose store takes nothing any more."""
+    world = make_world()
+    world.keep(Journal(), {}, 0.0)
+    world.connect("member", expiry=100).subscribe(b"kept")
+    world.connect("sharing", expiry=100).subscribe(b"$share/g/shared")
+    world.connect("plain").subscribe(b"plain")
+    world.write, world.commit = world.commit, lambda: False
+    return world
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize(
+    ("topic", "retain", "refused"),
+    [(b"kept", False, True), (b"shared", False, True), (b"plain", False, False), (b"plain", True, True)],
+)
+def test_a_publish_that_has_to_be_stored_is_refused(
+    make_world: Any, qos: int, topic: bytes, retain: bool, refused: bool
+) -> None:
+    world = full(make_world)
+    client = world.connect("c", auto=False)
+    old = world.connect("old", 4, auto=False)
+    world.broker.commits.journal.is_full = True
+    kind = PubAck if qos == 1 else PubRec
+    client.publish(topic, qos=qos, retain=retain, packet_id=5)
+    assert client.take_packets() == [kind(5, QUOTA_EXCEEDED if refused else 0)]
+    old.publish(topic, qos=qos, retain=retain, packet_id=5)
+    assert old.closed is refused
+    assert old.take_packets() == ([] if refused else [kind(5)])
+    assert world.broker.counters.publishes_not_stored == 2 * refused
+    client.publish(topic, qos=0, retain=retain)
+    assert not client.closed
+
+
+def test_publishes_that_wait_for_the_store_are_refused(make_world: Any) -> None:
+    world = full(make_world)
+    client = world.connect("c", auto=False)
+    old = world.connect("old", 4, auto=False)
+    client.publish(b"kept", qos=1, packet_id=1)
+    client.publish(b"kept", qos=2, packet_id=2)
+    old.publish(b"kept", qos=1, packet_id=3)
+    world.broker.commits.journal.is_full = True
+    refuse_waiting(world.broker, world.now)
+    world.flush()
+    assert client.take_packets() == [PubAck(1, QUOTA_EXCEEDED), PubRec(2, QUOTA_EXCEEDED)]
+    assert (old.closed, old.take_packets()) == (True, [])
+    assert not world.broker.sessions["c"].is_unreleased(2)
+    assert client.connection.acks_waiting == 0
+    world.broker.commits.journal.is_full = False
+    assert world.write()
+    world.flush()
+    client.publish(b"kept", qos=2, packet_id=2)
+    assert world.write()
+    world.flush()
+    assert client.take_packets() == [PubRec(2)]
+
+
+def test_a_durable_publisher_of_qos_2_is_refused(make_world: Any) -> None:
+    """Its packet identifier could not be kept."""
+    world = full(make_world)
+    world.write()
+    world.connect("c", expiry=100, auto=False)
+    world.write()
+    world.flush()
+    session = world.broker.sessions["c"]
+    client = world.clients[session.connection]
+    client.take_packets()
+    world.broker.commits.journal.is_full = True
+    client.publish(b"plain", qos=1, packet_id=1)
+    client.publish(b"plain", qos=2, packet_id=2)
+    assert client.take_packets() == [PubAck(1), PubRec(2, QUOTA_EXCEEDED)]
