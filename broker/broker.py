@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 from typing import Final, cast
 
+from broker.authorization import Authorization
 from broker.codec.packets import SubscribeFilter, Will
 from broker.codec.reason_codes import (
     ADMINISTRATIVE_ACTION,
     NO_SUBSCRIPTION_EXISTED,
+    NOT_AUTHORIZED,
     QUOTA_EXCEEDED,
     SERVER_SHUTTING_DOWN,
     SERVER_UNAVAILABLE,
@@ -24,13 +26,14 @@ from broker.codec.reason_codes import (
 )
 from broker.config.settings_mqtt import MqttSettings
 from broker.context import Context
-from broker.counters import DROP_WILL_REFUSED
+from broker.counters import DROP_GROUP_GONE, DROP_PUBLISH_NOT_AUTHORIZED, DROP_WILL_REFUSED
 from broker.errors import MqttError
 from broker.hooks import ClientObserver
-from broker.message import Message
+from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
 from broker.routing.retained import RetainedWalk
+from broker.routing.route import SYS_PREFIX
 from broker.routing.router import Router
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.answers import write_reason
@@ -45,7 +48,6 @@ from broker.slices import Work
 from broker.store.journal import Journal
 
 NO_REASON: Final = -1  # close without a DISCONNECT or CONNACK
-DIRTY_MAX: Final = 2**31
 SUBSCRIPTION_STEPS: Final = 8  # steps of a slice for adding or removing a subscription
 
 
@@ -65,6 +67,7 @@ class Broker(Context):
         self.connecting: dict[Output, None] = {}
         self.observer: ClientObserver | None = None
         self.shutting_down = False
+        self._rules_number = 0
 
     def apply_settings(self, settings: MqttSettings) -> None:
         """Take over new settings while the node runs."""
@@ -97,39 +100,20 @@ class Broker(Context):
         session = self.sessions.get(connection.client_id)
         return session if session is not None and session.connection is connection else None
 
-    def take_dirty(self, count_max: int = DIRTY_MAX) -> list[Publisher]:
-        """At most `count_max` connections that have output or are to be closed, each once."""
-        dirty = self.dirty
-        if len(dirty) > count_max:
-            self.dirty = dirty[count_max:]
-            return dirty[:count_max]
-        if dirty:
-            self.dirty = []
-        return dirty
-
-    def take_reading_changes(self) -> list[Publisher]:
-        """Connections whose `held` went to or from zero: pause or resume reading."""
-        changes = self.reading_changes
-        if changes:
-            self.reading_changes = []
-        return changes
-
     def next_timeout(self) -> float | None:
         """When to call `handle_timeout`; None without deadlines."""
         at = self.timers.next_timeout()
-        for peer, until, held in self.peer_holds.values():
-            # The publishers of an outbox that has room again are released at once.
-            look_at = self.now if held and not peer.congested else until
-            if at is None or look_at < at:
-                at = look_at
-        return at
+        look_at = self.next_peer_timeout()
+        if look_at == NEVER or (at is not None and at <= look_at):
+            return at
+        return look_at
 
     def handle_timeout(self, now: float) -> None:
         """Handle what is due: Keep Alive, expiries, will delays, holds."""
         self.now = now
         self.slices.begin()
         self.timers.handle_timeout(now)
-        self.check_peer_holds(now)
+        self.release_for_peers(now)
         self.retained.expire(now)
 
     def go_on(self, now: float) -> None:
@@ -189,7 +173,7 @@ class Broker(Context):
                     will.cancel()
                     session.will = None
         connection.client_id = client_id
-        session.username = connection.username
+        self.identify(session, connection)
         session.expiry_interval = expiry_interval
         session.attach(connection, now)
         self.counters.clients_connected += 1
@@ -200,6 +184,13 @@ class Broker(Context):
                 client_id, connection.remote_addr, connection.version, connection.username, connection.keep_alive
             )
         return session, present
+
+    def identify(self, session: Session, connection: Output) -> None:
+        """The connection's client was authenticated: routes are resolved again where its access may have changed."""
+        connection.allowed_number = -1
+        changed = session.identify(connection.username, connection.remote_addr, connection.access)
+        if changed and self.authorization is not None and session.subscriptions:
+            self.router.forget_routes()
 
     def close_connection(self, connection: Output, reason_code: int, text: str, now: float) -> None:
         """End one connection. The shell closes the socket when it sees `closed`."""
@@ -258,7 +249,8 @@ class Broker(Context):
         if not removal.go_on(now):
             self.slices.later(removal)
         for group, message in left_behind:
-            self.router.deliver_group(group, message, None, now)
+            if not self.router.hand_over(group, message, now):
+                self.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
 
     def session_expired(self, client_id: str, now: float) -> None:
         session = self.sessions.get(client_id)
@@ -292,18 +284,22 @@ class Broker(Context):
         """Publish a message of the server itself: API, wills, plugins, whose `publisher` may be held. Raises MqttError for an
         invalid topic name, and when the tap is full."""
         self.now = now
-        self.router.lookup(message.topic)
+        route = self.router.lookup(message.topic)
         if self.tap is not None and self.tap.is_full and self.tap.keeps(message.topic):
             raise MqttError(QUOTA_EXCEEDED, "the event log has no room")
         self.counters.count_received(message.qos)
-        return self.router.route(message, publisher, now)
+        return self.router.route(route, message, publisher, now)
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:
-        """Publish a will. Drop and count it when the settings no longer allow the topic that CONNECT had."""
+        """Publish a will. Drop and count it when the client may not publish to the topic, or when the settings no longer allow
+        the topic that CONNECT had."""
         session = self.sessions.get(client_id)
         if session is not None and session.will is not None and session.will.will is will:
             session.will = None
             note_change(session)
+        if session is not None and not self.may_publish(session, will.topic):
+            self.counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, 1, will.qos, client_id)
+            return
         try:
             self.publish(will_message(will, client_id, now), now)
         except MqttError:
@@ -311,17 +307,31 @@ class Broker(Context):
         else:
             self.counters.wills_published += 1
 
+    # --- who may do what ---
+
+    def authorization_changed(self) -> None:
+        """The rules of an authorizer changed: forget its answers, and judge messages that wait for clients again."""
+        self._rules_number += 1
+        self.authorization = None
+        if self.authorizers:
+            self.authorization = Authorization(self.authorizers, self._rules_number, self.counters, self.faults)
+        self.router.forget_routes()
+
+    def may_publish(self, session: Session, topic: bytes) -> bool:
+        """Whether a client may publish to a topic name. No client may publish to `$SYS/#`."""
+        if topic.startswith(SYS_PREFIX):
+            return False
+        return self.authorization is None or self.authorization.may_publish(session.identity(), topic)
+
     # --- subscriptions ---
 
     def subscribe(self, client_id: str, requests: list[SubscribeFilter], identifier: int, now: float) -> list[int]:
         """Subscribe for the API. Returns the reason codes of SUBACK; KeyError for an unknown client. Sends retained
         messages."""
         session = self.sessions[client_id]
-        work = Subscribing(self, session, requests, identifier)
-        while not work.go_on(now):
-            self.slices.begin()
+        codes = [self.subscribe_one(session, request, identifier) for request in requests]
         session.pump(now)
-        return work.codes
+        return codes
 
     def unsubscribe(self, client_id: str, full_filters: list[bytes], now: float) -> list[int]:
         """Unsubscribe for the API. Returns the reason codes of UNSUBACK; KeyError for an unknown client."""
@@ -349,6 +359,9 @@ class Broker(Context):
             return TOPIC_FILTER_INVALID
         if share_name and not settings.shared_subscription_available:
             return SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        authorization = self.authorization
+        if authorization is not None and not authorization.may_subscribe(session.identity(), share_name, topic_filter):
+            return NOT_AUTHORIZED
         wildcard = has_wildcard(topic_filter)
         if wildcard and not settings.wildcard_subscription_available:
             return WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED
@@ -461,18 +474,6 @@ class FilterWork(Work):
     def handle(self, index: int) -> int:
         """Add or remove one filter. Returns its reason code."""
         raise AssertionError("a subclass implements this")
-
-
-class Subscribing(FilterWork):
-    """Adds the filters of one SUBSCRIBE."""
-
-    def __init__(self, broker: Broker, session: Session, requests: list[SubscribeFilter], identifier: int) -> None:
-        super().__init__(broker, session, len(requests))
-        self._requests = requests
-        self._identifier = identifier
-
-    def handle(self, index: int) -> int:
-        return self.broker.subscribe_one(self.session, self._requests[index], self._identifier)
 
 
 class Unsubscribing(FilterWork):

@@ -6,15 +6,21 @@
 from __future__ import annotations
 
 import random
+from typing import Final
 
+from broker.authorization import Authorization, Authorizer
 from broker.codec.packets import Will
 from broker.config.settings_mqtt import MqttSettings
 from broker.counters import Counters
+from broker.faults import Faults
 from broker.hooks import ConnectDecider, Forwarder, Peer, Tap
+from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
 from broker.slices import SLICE_STEPS, Slices, Work
 from broker.timers import TimerWheel
+
+DIRTY_MAX: Final = 2**31
 
 
 class Context:
@@ -23,6 +29,8 @@ class Context:
     reading_changes  publishers whose `held` went to or from zero: the shell pauses or resumes reading
     connect_deciders accept or refuse clients, asked one after the other; without one all are accepted
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
+    authorization    all `authorizers` as one, which decide who may publish and read what; None: everybody everything
+    faults           is told of plugins that raise
     """
 
     def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
@@ -37,6 +45,9 @@ class Context:
         self.forwarder = Forwarder()
         self.tap: Tap | None = None
         self.connect_deciders: tuple[ConnectDecider, ...] = ()
+        self.authorizers: list[Authorizer] = []
+        self.authorization: Authorization | None = None
+        self.faults = Faults()
         self.retained = RetainedStore()
         self.take_limits(settings)
 
@@ -66,6 +77,37 @@ class Context:
             if method in decider.methods():
                 return decider
         return None
+
+    # --- authorization ---
+
+    def add_authorizer(self, authorizer: Authorizer) -> None:
+        """Ask the authorizer from now on, after those that are asked already."""
+        self.authorizers = [*self.authorizers, authorizer]
+        self.authorization_changed()
+
+    def remove_authorizer(self, authorizer: Authorizer) -> None:
+        """Ask the authorizer no more."""
+        self.authorizers = [other for other in self.authorizers if other is not authorizer]
+        self.authorization_changed()
+
+    # --- for the shell ---
+
+    def take_dirty(self, count_max: int = DIRTY_MAX) -> list[Publisher]:
+        """At most `count_max` connections that have output or are to be closed, each once."""
+        dirty = self.dirty
+        if len(dirty) > count_max:
+            self.dirty = dirty[count_max:]
+            return dirty[:count_max]
+        if dirty:
+            self.dirty = []
+        return dirty
+
+    def take_reading_changes(self) -> list[Publisher]:
+        """Connections whose `held` went to or from zero: pause or resume reading."""
+        changes = self.reading_changes
+        if changes:
+            self.reading_changes = []
+        return changes
 
     # --- publishers that are too fast ---
 
@@ -103,8 +145,16 @@ class Context:
             entry[2][publisher] = None
             self.hold(publisher)
 
-    def check_peer_holds(self, now: float) -> None:
-        """Release the publishers that were held for long enough, or whose outbox has room."""
+    def next_peer_timeout(self) -> float:
+        """When to call `release_for_peers`; NEVER while no publisher is held for a peer."""
+        at = NEVER
+        for peer, until, held in self.peer_holds.values():
+            # The publishers of an outbox that has room again are released at once.
+            at = min(at, self.now if held and not peer.congested else until)
+        return at
+
+    def release_for_peers(self, now: float) -> None:
+        """Release the publishers of outboxes that have room again, and those that were held long enough."""
         for name in list(self.peer_holds):
             peer, until, held = self.peer_holds[name]
             if now >= until or not peer.congested:
@@ -118,6 +168,10 @@ class Context:
                     self.peer_holds[name] = (peer, now + 1.0, held)
 
     # --- implemented by the broker ---
+
+    def authorization_changed(self) -> None:
+        """The rules of an authorizer changed."""
+        raise AssertionError("the broker implements this")
 
     def session_expired(self, client_id: str, now: float) -> None:
         """End a session whose Session Expiry Interval has passed."""

@@ -18,6 +18,8 @@ DROP_FROM_PEER_EXPIRED: Final = "from_peer_expired"
 DROP_GROUP_GONE: Final = "group_gone"
 DROP_WILL_REFUSED: Final = "will_refused"
 DROP_LOG_FULL: Final = "log_full"
+DROP_PUBLISH_NOT_AUTHORIZED: Final = "publish_not_authorized"
+DROP_READ_NOT_AUTHORIZED: Final = "read_not_authorized"
 # Of copies, which are messages for one client each.
 COPY_DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
@@ -27,6 +29,7 @@ COPY_DROP_REASONS: Final = (
     DROP_QOS0_OFFLINE,
     DROP_PACKET_TOO_LARGE,
     DROP_SESSION_ENDED,
+    DROP_READ_NOT_AUTHORIZED,
 )
 DROP_REASONS: Final = (
     *COPY_DROP_REASONS,
@@ -36,6 +39,7 @@ DROP_REASONS: Final = (
     DROP_GROUP_GONE,
     DROP_WILL_REFUSED,
     DROP_LOG_FULL,
+    DROP_PUBLISH_NOT_AUTHORIZED,
 )
 
 
@@ -131,6 +135,7 @@ class Counters:
         self.publishers_held = 0
         self.publishers_slowed = 0
         self.routes_forgotten = 0
+        self.publishes_refused = 0
         self.subscriptions_total = 0
         self.subscriptions = 0  # now
         self.subscriptions_refused = 0

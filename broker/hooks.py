@@ -1,7 +1,8 @@
 """The interfaces of the broker to other nodes, logs and stores.
 
 The router knows other nodes as `Forwarder` and `Peer`. The base class `Forwarder` is a node without others. Plugins know them
-as `Members`. A `Tap` sees published messages. A `ConnectDecider` authenticates clients; a `ClientObserver` sees them.
+as `Members`. A `Tap` sees published messages. A `ConnectDecider` authenticates clients; a `ClientObserver` sees them. Who may
+publish and read what is decided in `authorization`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple
 
 from mypy_extensions import mypyc_attr
 
+from broker.authorization import TopicAccess
 from broker.codec.packets import Connect
 from broker.codec.reason_codes import CONTINUE_AUTHENTICATION, SUCCESS
 from broker.codec.runs import Run
@@ -200,7 +202,7 @@ class AuthenticationRequest(Work):
         self.data = data
         self.exchange: object = None
         self.expires_at = NEVER
-        self.access: object = None
+        self.access: tuple[TopicAccess, ...] | None = None
         self.is_challenged = False
         self.reason_code = UNDECIDED
         self.reason = ""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.hooks import Peer, RemoteGroup
-from broker.routing.shared import SharedGroup
+from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
+
+SYS_PREFIX: Final = b"$SYS/"
 
 
 class Receiver:
@@ -35,27 +39,38 @@ class Receiver:
 class GroupRoute:
     """One shared group that matches.
 
-    local   its members on this node, None without any
-    remote  the other nodes with members, None without any
+    local    its members on this node, None without any that may read the topic
+    skipped  those of them that may not, None for none
+    remote   the other nodes with members, None without any
     """
 
-    __slots__ = ("local", "remote", "share_name", "topic_filter")
+    __slots__ = ("local", "remote", "share_name", "skipped", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
         self.share_name = share_name
         self.topic_filter = topic_filter
         self.local: SharedGroup | None = None
+        self.skipped: dict[GroupMember, None] | None = None
         self.remote: RemoteGroup | None = None
 
 
 class Route:
-    """The receivers of one topic's messages. `whole_runs`: every receiver can get a run of QoS 0 messages unchanged."""
+    """The receivers of one topic's messages: those that may read it.
 
-    __slots__ = ("groups", "peers", "receivers", "topic", "whole_runs")
+    whole_runs   every receiver can get a run of QoS 0 messages unchanged
+    is_reserved  clients never publish to the topic: `$SYS/#`
+    is_judged    not every client may publish to the topic
+    is_kept      the route may be cached: no authorizer failed
+    """
 
-    def __init__(self, topic: bytes) -> None:
+    __slots__ = ("groups", "is_judged", "is_kept", "is_reserved", "peers", "receivers", "topic", "whole_runs")
+
+    def __init__(self, topic: bytes, is_authorized: bool) -> None:
         self.topic = topic
         self.receivers: list[Receiver] = []
         self.groups: list[GroupRoute] = []
         self.peers: list[Peer] = []
         self.whole_runs = True
+        self.is_reserved = topic.startswith(SYS_PREFIX)
+        self.is_judged = is_authorized or self.is_reserved
+        self.is_kept = True

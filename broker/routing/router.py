@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
+from broker.authorization import Authorization
 from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import TOPIC_NAME_INVALID
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
@@ -26,13 +27,14 @@ from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.names import check_topic_name
 from broker.routing.route import GroupRoute, Receiver, Route
-from broker.routing.shared import SharedGroup
+from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
 
 ROUTES_MAX: Final = 65_536  # topics in the cache; a full cache is cleared
 ROUTE_TOPIC_BYTES_MAX: Final = 1024  # longer topics are not cached, which bounds the bytes of the cache
+READ_ACCESS_STEPS: Final = 2  # steps of a slice for the question whether a client may read a topic
 
 
 class Router:
@@ -54,7 +56,7 @@ class Router:
         route = self.routes.get(topic)
         if route is None:
             route = self._resolve(topic)
-        self._last = route
+        self._last = route if route.is_kept else None
         return route
 
     def forget_routes(self) -> None:
@@ -75,7 +77,9 @@ class Router:
         levels_max = context.settings.max_topic_levels
         if topic.count(b"/") >= levels_max:
             raise MqttError(TOPIC_NAME_INVALID, f"topic name has more than {levels_max} levels")
-        route = Route(topic)
+        authorization = context.authorization
+        failed_before = 0 if authorization is None else authorization.failed
+        route = Route(topic, authorization is not None)
         groups: dict[tuple[bytes, bytes], GroupRoute] = {}
         merged: dict[Subscriber, Receiver] = {}
         matched = self.tree.match(topic)
@@ -83,6 +87,8 @@ class Router:
         for value in matched:
             entry = cast(FilterEntry, value)
             for subscription in entry.subscriptions.values():
+                if authorization is not None and not self._may_read(authorization, subscription, topic):
+                    continue
                 receiver = merged.get(subscription.session)
                 if receiver is None or context.overlap:
                     if receiver is not None:
@@ -96,6 +102,8 @@ class Router:
                 for share_name, group in entry.groups.items():
                     group_route = GroupRoute(share_name, entry.topic_filter)
                     group_route.local = group
+                    if authorization is not None:
+                        self._skip_members(authorization, group_route, group, topic)
                     groups[(share_name, entry.topic_filter)] = group_route
         remote = context.forwarder.route(topic)
         if remote is not None:
@@ -117,7 +125,9 @@ class Router:
                 receiver.more_identifiers = None
             if receiver.no_local or receiver.identifiers:
                 route.whole_runs = False
-        if len(topic) <= ROUTE_TOPIC_BYTES_MAX:
+        if authorization is not None and authorization.failed != failed_before:
+            route.is_kept = False
+        elif len(topic) <= ROUTE_TOPIC_BYTES_MAX:
             if len(self.routes) >= ROUTES_MAX:
                 self.forget_routes()
             self.routes[topic] = route
@@ -132,11 +142,28 @@ class Router:
                 return False
         return True
 
+    def _may_read(self, authorization: Authorization, subscription: Subscription, topic: bytes) -> bool:
+        self.context.slices.steps += READ_ACCESS_STEPS
+        return authorization.may_read(subscription.session.identity(), topic)
+
+    def _skip_members(
+        self, authorization: Authorization, group_route: GroupRoute, group: SharedGroup, topic: bytes
+    ) -> None:
+        """Leave the members of a shared group out that may not read the topic."""
+        skipped: dict[GroupMember, None] = {}
+        for member in group.members():
+            if not self._may_read(authorization, cast(Subscription, member), topic):
+                skipped[member] = None
+        if skipped:
+            group_route.skipped = skipped
+            if len(skipped) == len(group):
+                group_route.local = None
+
     # --- messages of clients and of the server ---
 
-    def route(self, message: Message, publisher: Publisher | None, now: float) -> bool:
-        """Route one message that was published on this node. True when a session or another node gets it."""
-        route = self.lookup(message.topic)
+    def route(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> bool:
+        """Route one message of the route's topic that was published on this node. True when a session or another node gets
+        it."""
         tap = self.context.tap
         if tap is not None:
             tap.published(message, publisher, now)
@@ -204,7 +231,7 @@ class Router:
                 if not peer.names_groups and peer in peers:
                     return peer
         if local is not None:
-            member = local.pick(True)
+            member = local.pick(True, group.skipped)
             if member is not None:
                 self._deliver_member(cast(Subscription, member), message, publisher, now)
                 return None
@@ -216,16 +243,27 @@ class Router:
                     return remote.peers[remote.last]
             if local is None:
                 return remote.peers[remote.last]
-        self.deliver_group(local, message, publisher, now)
+        self._deliver_group(group, message, publisher, now)
         return None
 
-    def deliver_group(
-        self, group: SharedGroup | None, message: Message, publisher: Publisher | None, now: float
-    ) -> None:
+    def _deliver_group(self, group: GroupRoute, message: Message, publisher: Publisher | None, now: float) -> None:
         """Deliver to the next local member of the group."""
-        member = group.pick() if group is not None else None
+        member = None if group.local is None else group.local.pick(False, group.skipped)
         if member is not None:
             self._deliver_member(cast(Subscription, member), message, publisher, now)
+
+    def hand_over(self, group: SharedGroup, message: Message, now: float) -> bool:
+        """Deliver a message that a member left behind to the next local member of its group. False when no member is left
+        that may read the topic."""
+        try:
+            route = self.lookup(message.topic)
+        except MqttError:
+            return False
+        for found in route.groups:
+            if found.local is group:
+                self._deliver_group(found, message, None, now)
+                return True
+        return False
 
     def _deliver_member(
         self, subscription: Subscription, message: Message, publisher: Publisher | None, now: float
@@ -299,14 +337,15 @@ class Router:
         self._deliver(route, message, publisher, now)
         if groups is None:
             for group in route.groups:
-                self.deliver_group(group.local, message, publisher, now)
+                self._deliver_group(group, message, publisher, now)
         elif groups:
             gone = len(groups)
             for group in route.groups:
                 if group.local is not None and (group.share_name, group.topic_filter) in groups:
                     gone -= 1
-                    self.deliver_group(group.local, message, publisher, now)
-            if gone > 0:  # the last local member unsubscribed while the message was on its way
+                    self._deliver_group(group, message, publisher, now)
+            # The last local member unsubscribed while the message was on its way, or none may read the topic.
+            if gone > 0:
                 context.counters.drop_of_topic(DROP_GROUP_GONE, gone, message.qos, message.topic)
 
     def publish_block(

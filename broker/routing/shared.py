@@ -86,25 +86,29 @@ class SharedGroup:
             member = member.following
         return found
 
-    def pick(self, available_only: bool = False) -> GroupMember | None:
+    def pick(self, available_only: bool = False, skipped: dict[GroupMember, None] | None = None) -> GroupMember | None:
         """The next available member, round robin; None for an empty group. When none is available: None with
-        `available_only`, else the next member, whose session queues the message."""
+        `available_only`, else the next member, whose session queues the message. No member of `skipped` is chosen."""
         first = self._next
         if first is None:
             first = self._first
             if first is None:
                 return None
         member = first
+        next_member: GroupMember | None = None
         while True:
             following = member.following
             assert following is not None
-            if member.is_available():
-                self._next = following
-                return member
+            if skipped is None or member not in skipped:
+                if member.is_available():
+                    self._next = following
+                    return member
+                if next_member is None:
+                    next_member = member
             if following is first:
                 break
             member = following
-        if available_only:
+        if available_only or next_member is None:
             return None
-        self._next = first.following
-        return first
+        self._next = next_member.following
+        return next_member

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.authorization import ClientIdentity, TopicAccess
 from broker.codec.runs import Run
 from broker.message import Message
 from broker.publisher import Publisher
@@ -10,13 +11,46 @@ from broker.timers import Timed
 
 class Subscriber(Timed):
     """client_id  of the client, for No Local
+    username   of the last connection, "" for none, as
+    remote_addr, and
+    access     what its credentials say about topics, None for nothing
+    judged_number  the messages that wait were judged by the rules of this number (Authorization.number), -1 never
     ended      the session has ended and gets no more messages
     """
 
     def __init__(self, client_id: str) -> None:
         super().__init__()
         self.client_id = client_id
+        self.username = ""
+        self.remote_addr = ""
+        self.access: tuple[TopicAccess, ...] | None = None
+        self.judged_number = -1
         self.ended = False
+        self._identity: ClientIdentity | None = None
+
+    def identity(self) -> ClientIdentity:
+        """The client, for authorizers."""
+        identity = self._identity
+        if identity is None:
+            identity = ClientIdentity(self.client_id, self.username, self.remote_addr, self.access)
+            self._identity = identity
+        return identity
+
+    def identify(self, username: str, remote_addr: str, access: tuple[TopicAccess, ...] | None) -> bool:
+        """The client has connected, or authenticated again. True when an authorizer may decide otherwise from now on: about
+        another user, another host, or other access."""
+        changed = (
+            username != self.username
+            or access != self.access
+            or remote_addr.rpartition(":")[0] != self.remote_addr.rpartition(":")[0]
+        )
+        self.username = username
+        self.remote_addr = remote_addr
+        self.access = access
+        if changed:
+            self.judged_number = -1
+        self._identity = None
+        return changed
 
     def is_available(self) -> bool:
         """Whether a message of a shared group can be sent now: connected, and the queue is less than half full."""

@@ -67,7 +67,7 @@ class Server(Host):
             await plugin.start()
         self.flush_soon()
         self._started = True
-        for key, text in exposure_warnings(settings, self.broker.connect_decider is not None):
+        for key, text in exposure_warnings(settings, bool(self.broker.connect_deciders)):
             self.log.warning(text, key=key)
         self.log.info("listeners started", mqtt=self.listeners.addresses)
         self._counter_logs = self._make_counter_logs()

@@ -50,12 +50,16 @@ def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) 
 
 def unusable_files(settings: Settings) -> Iterator[str]:
     """A text for each address with TLS whose files would stop the start now."""
-    addresses = {"listeners": settings.listeners, "api.grpc": settings.api.grpc, "api.http": settings.api.http}
-    for key, listeners in addresses.items():
-        for index, listener in enumerate(listeners):
-            if listener.tls is not None:
+    sections = {
+        "listeners": [listener.tls for listener in settings.listeners],
+        "api.grpc": [listener.tls for listener in settings.api.grpc],
+        "api.http": [listener.tls for listener in settings.api.http],
+    }
+    for key, found in sections.items():
+        for index, tls in enumerate(found):
+            if tls is not None:
                 try:
-                    server_context(listener.tls, f"{key}[{index}].tls", ())
+                    server_context(tls, f"{key}[{index}].tls", ())
                 except StartError as error:
                     yield str(error)
 

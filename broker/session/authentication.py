@@ -245,9 +245,10 @@ class Reauthentication(AuthenticationRequest):
             self._broker.close_connection(connection, error.reason_code, error.text, self._broker.now)
             return
         if reason_code == SUCCESS:
-            self._session.username = connection.username = self.username
+            connection.username = self.username
             connection.expires_at = self.expires_at
             connection.access = self.access
+            self._broker.identify(self._session, connection)
             self._broker.timers.schedule(connection)
             connection.reauthentication = None
         else:

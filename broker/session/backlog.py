@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from broker.authorization import Authorization
 from broker.message import Message
 from broker.routing.retained import RetainedStore, RetainedWalk
 from broker.routing.subscriber import Subscriber
@@ -68,17 +69,28 @@ class RetainedBacklog:
             self.portion = None
             self.message = None
 
-    def find(self, retained: RetainedStore, now: float, look_at_most: int) -> int:
+    def find(
+        self,
+        retained: RetainedStore,
+        now: float,
+        look_at_most: int,
+        authorization: Authorization | None = None,
+        reader: Subscriber | None = None,
+    ) -> int:
         """Search for the next `message`, unless there is one. Messages that expired or were replaced since are passed over:
-        a successor went to the subscriber as any other publish. Returns the number of retained topics that were looked
-        at, at most look_at_most or one level of a filter more."""
+        a successor went to the subscriber as any other publish. Also those that the reader may not read. Returns the number
+        of retained topics that were looked at, at most look_at_most or one level of a filter more."""
         looked = 0
         self.resting = False
         while True:
             message = self.message
             if message is not None:
                 if message.expires_at > now and retained.get(message.topic) is message:
-                    return looked
+                    if authorization is None or reader is None:
+                        return looked
+                    if authorization.may_read(reader.identity(), message.topic):
+                        return looked
+                    looked += 1
                 self.message = None
             portion = self.portion
             if portion is None:

@@ -10,13 +10,12 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.codec.connect_reader import peek_protocol_version
-from broker.codec.packets import CONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL
+from broker.codec.packets import CONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC
 from broker.codec.reader import decode_ack, decode_packet, decode_publish
 from broker.codec.reason_codes import (
     KEEP_ALIVE_TIMEOUT,
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED,
-    PACKET_IDENTIFIER_NOT_FOUND,
     QOS_NOT_SUPPORTED,
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
@@ -26,16 +25,19 @@ from broker.codec.reason_codes import (
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_ack
+from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
+from broker.session.acks import handle_ack
 from broker.session.aliases import resolve_alias
 from broker.session.authentication import check_first_type, handle_before_connack
 from broker.session.control import handle_connect, handle_control_packet
 from broker.session.limits import check_packet_size
 from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.output import CONNECTED, CONNECTING, Output
-from broker.session.refusal import refuse, refuse_unstored
+from broker.session.refused import is_refused_by_tap, may_publish, refuse_publish
 from broker.session.session import Session
+from broker.session.unstored import refuse_unstored
 
 KEEP_ALIVE_GRACE: Final = 1.5  # times the Keep Alive [MQTT-3.1.2-22]
 PENDING_MERGE_BYTES: Final = 4096  # chunks of one packet are joined up to this size, which saves objects
@@ -333,7 +335,9 @@ class Connection(Output):
         elif kind == PUBLISH:
             self._receive_publish(first, data, body, end, now)
         elif PUBACK <= kind <= PUBCOMP:
-            self._receive_ack(kind, first, data, body, end)
+            session = self.session
+            assert session is not None
+            handle_ack(self.broker, self, session, kind, decode_ack(first, data, body, end, self.version))
         elif kind == CONNECT:
             raise ProtocolViolation("second CONNECT on one connection [MQTT-3.1.0-2]")
         else:
@@ -383,7 +387,10 @@ class Connection(Output):
         run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
         self.count_publishes(run.count)
         broker.counters.qos0_received += run.count
-        router.route_run(route, run, self, now)
+        if route.is_judged and not may_publish(broker, self, route):
+            broker.counters.drop_of_topic(DROP_PUBLISH_NOT_AUTHORIZED, run.count, 0, run.topic)
+        else:
+            router.route_run(route, run, self, now)
         return run.stop
 
     def _receive_qos1(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> None:
@@ -399,16 +406,20 @@ class Connection(Output):
             raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")
         broker.counters.count_received(1)
         topic = data[body + 2 : topic_end]
-        if broker.commits.next_packet() and refuse_unstored(broker, self, topic, 1, False, packet_id, now):
+        route = broker.router.lookup(topic)
+        if route.is_judged and not may_publish(broker, self, route):
+            refuse_publish(broker, self, 1, packet_id, NOT_AUTHORIZED)
+            return
+        if broker.commits.next_packet() and refuse_unstored(broker, self, route, 1, False, packet_id, now):
             return
         tap = broker.tap
-        if tap is not None and tap.is_full and refuse(broker, self, tap, topic, 1, packet_id):
+        if tap is not None and tap.is_full and is_refused_by_tap(broker, self, tap, topic, 1, packet_id):
             return
         message = Message(topic, data[payload_at:end], 1, False, b"", NEVER, self.client_id)
         message.head = data[start:topic_end]
         message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
         message.head_version = 4 if version < 5 else 5
-        matched = broker.router.route(message, self, now)
+        matched = broker.router.route(route, message, self, now)
         if matched or version != 5:
             broker.commits.acknowledge(self, b"\x40\x02" + PACKET_ID_BYTES[packet_id])
         else:
@@ -446,18 +457,26 @@ class Connection(Output):
                     RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
                 )
         broker.counters.count_received(publish.qos)
+        route = broker.router.lookup(topic)
+        if route.is_judged and not may_publish(broker, self, route):
+            refuse_publish(broker, self, publish.qos, publish.packet_id, NOT_AUTHORIZED)
+            return
         if broker.commits.next_packet() and refuse_unstored(
-            broker, self, topic, publish.qos, publish.retain, publish.packet_id, now
+            broker, self, route, publish.qos, publish.retain, publish.packet_id, now
         ):
             return
         tap = broker.tap
-        if tap is not None and tap.is_full and refuse(broker, self, tap, topic, publish.qos, publish.packet_id):
+        if (
+            tap is not None
+            and tap.is_full
+            and is_refused_by_tap(broker, self, tap, topic, publish.qos, publish.packet_id)
+        ):
             return
         expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
         message = Message(
             topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, self.client_id
         )
-        matched = broker.router.route(message, self, now)
+        matched = broker.router.route(route, message, self, now)
         if publish.qos:
             reason_code = SUCCESS if matched or self.version != 5 else NO_MATCHING_SUBSCRIBERS
             if publish.qos == 1:
@@ -466,28 +485,3 @@ class Connection(Output):
                 # A message that is refused above does not count as received: it is refused again after a reconnect.
                 session.note_received(publish.packet_id)
                 broker.commits.acknowledge(self, encode_ack(PUBREC, publish.packet_id, reason_code, self.version))
-
-    def _receive_ack(self, kind: int, first: int, data: bytes, body: int, end: int) -> None:
-        """Handle PUBACK, PUBREC, PUBREL or PUBCOMP."""
-        ack = decode_ack(first, data, body, end, self.version)
-        session = self.session
-        assert session is not None
-        packet_id = ack.packet_id
-        commits = self.broker.commits
-        commits.next_packet()
-        answer = 0
-        known = False
-        if kind == PUBACK:
-            session.acknowledge(packet_id)
-        elif kind == PUBREC:
-            failed = ack.reason_code >= 0x80
-            known = session.received(packet_id, failed)
-            answer = 0 if failed else PUBREL
-        elif kind == PUBREL:
-            known = session.release(packet_id)
-            answer = PUBCOMP
-        else:
-            session.completed(packet_id)
-        if answer:
-            reason_code = SUCCESS if known else PACKET_IDENTIFIER_NOT_FOUND
-            commits.acknowledge(self, encode_ack(answer, packet_id, reason_code, self.version))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.broker import Broker, FilterWork, Subscribing, Unsubscribing
+from broker.broker import Broker, FilterWork, Unsubscribing
 from broker.codec import properties as props
 from broker.codec.packets import (
     Auth,
@@ -16,6 +16,7 @@ from broker.codec.packets import (
     Properties,
     SubAck,
     Subscribe,
+    SubscribeFilter,
     UnsubAck,
     Unsubscribe,
 )
@@ -170,6 +171,18 @@ def _answer(broker: Broker, connection: Output, packet_id: int, work: FilterWork
         connection.phase = ANSWERING
         connection.answer = answer
         broker.rest(connection)
+
+
+class Subscribing(FilterWork):
+    """Adds the filters of one SUBSCRIBE."""
+
+    def __init__(self, broker: Broker, session: Session, requests: list[SubscribeFilter], identifier: int) -> None:
+        super().__init__(broker, session, len(requests))
+        self._requests = requests
+        self._identifier = identifier
+
+    def handle(self, index: int) -> int:
+        return self.broker.subscribe_one(self.session, self._requests[index], self._identifier)
 
 
 class FiltersAnswer(Work):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from broker.authorization import TopicAccess
 from broker.codec.packets import PUBLISH, Will
 from broker.context import Context
 from broker.listener_facts import NO_LISTENER
@@ -66,7 +67,9 @@ class Output(Publisher):
     messages_received  number of PUBLISH packets of the client
     rate_limit       of the client's messages and bytes; None for none
     expires_at       monotonic seconds when the client's credentials expire, NEVER for never
-    access           what the credentials say about topics, for the authorizer; None for nothing
+    access           what the client's credentials say about topics, None for nothing
+    allowed_topic    the client may publish to this topic by the rules of allowed_number (Authorization.number); the object is
+                     that of a route
     close_text       why the connection ended, "" while it is open
     """
 
@@ -96,6 +99,9 @@ class Output(Publisher):
         self.rate_limit: RateLimit | None = None
         self.client_id = ""
         self.username = ""
+        self.access: tuple[TopicAccess, ...] | None = None
+        self.allowed_topic = b""
+        self.allowed_number = -1
         self.keep_alive = 0
         self.receive_maximum = RECEIVE_MAXIMUM_DEFAULT
         self.request_problem_information = True
@@ -106,7 +112,6 @@ class Output(Publisher):
         self.certificate_name = ""
         self.opened_at = now
         self.expires_at = NEVER
-        self.access: object = None
         self.close_text = ""
 
     @property

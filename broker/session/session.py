@@ -16,18 +16,19 @@ from broker.counters import (
     DROP_INFLIGHT_EXPIRED,
     DROP_PACKET_TOO_LARGE,
     DROP_QOS0_OFFLINE,
+    DROP_READ_NOT_AUTHORIZED,
     DROP_SESSION_ENDED,
 )
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
-from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
 from broker.session.backlog import BacklogWork, Portion, RetainedBacklog
+from broker.session.incoming import ReceivingSession
 from broker.session.inflight import Inflight
 from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing, encode_to, encode_unaliased
 from broker.session.output import Output
 from broker.session.queue import MessageQueue
-from broker.session.session_records import SessionRecords
+from broker.session.reading import discard_unreadable, drop_unreadable
 from broker.session.will import PendingWill
 from broker.slices import SLICE_STEPS
 
@@ -36,18 +37,16 @@ FORM_BYTES_MAX: Final = 2  # a PUBLISH may grow by so many bytes in the form of 
 EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval without end [MQTT5 3.1.2.11.2]
 
 
-class Session(Subscriber):
+class Session(ReceivingSession):
     """The session of one client identifier. Times are monotonic seconds.
 
     connection        None while the client is away
-    username ... local_addr  of the last connection
+    version, keep_alive, local_addr  of the last connection
     disconnected_at   when the last connection ended; of no meaning while there is a connection
     queue             None until a message has to wait: an idle client takes less memory so
     inflight          None until a message with QoS 1 or 2 is sent
     backlog           retained messages that subscriptions brought and the client has not taken yet, None for none
-    incoming          packet identifiers of QoS 2 messages that were received and not released yet, None for none
     will              of the last connection, while its delay runs
-    records           in the store, None for a session that is not durable
     held              publishers that are not read while the queue is past its half, until `hold_until`; None: the backlog
                       that the queue has holds nobody
     """
@@ -56,10 +55,8 @@ class Session(Subscriber):
         super().__init__(client_id)
         self.context = context
         self.connection: Output | None = None
-        self.username = ""
         self.version = 4
         self.keep_alive = 0
-        self.remote_addr = ""
         self.local_addr = ""
         self.created_at = now
         self.connected_at = now
@@ -72,8 +69,6 @@ class Session(Subscriber):
         self.queue: MessageQueue | None = None
         self.inflight: Inflight | None = None
         self.backlog: RetainedBacklog | None = None
-        self.incoming: dict[int, int] | None = None  # packet identifier -> number of its record, 0 for none
-        self.records: SessionRecords | None = None
         self.will: PendingWill | None = None
         self.held: dict[Publisher, None] | None = None
         self.hold_until = 0.0
@@ -214,9 +209,11 @@ class Session(Subscriber):
         if connection is None or backlog is None or self._is_resending():
             return
         inflight = self._made_inflight()
-        slices = self.context.slices
+        context = self.context
+        slices = context.slices
         while not self._is_queued() and not backlog.is_resting() and connection.can_write():
-            slices.steps += backlog.find(self.context.retained, now, max(1, SLICE_STEPS - slices.steps))
+            look_at_most = max(1, SLICE_STEPS - slices.steps)
+            slices.steps += backlog.find(context.retained, now, look_at_most, context.authorization, self)
             message = backlog.message
             portion = backlog.portion
             if message is None or portion is None:
@@ -324,6 +321,10 @@ class Session(Subscriber):
             if self.backlog is not None:
                 self._pump_backlog(now)
             return
+        authorization = self.context.authorization
+        if authorization is not None and self.judged_number != authorization.number and queue is not None:
+            for qos in drop_unreadable(queue, authorization, self):
+                self._drop(DROP_READ_NOT_AUTHORIZED, qos)
         inflight = self._made_inflight()
         while inflight.is_resending():
             if not connection.can_write():
@@ -423,28 +424,6 @@ class Session(Subscriber):
         for publisher in held:
             self.context.release(publisher)
 
-    # --- QoS 2 from the client [MQTT5 4.3.3] ---
-
-    def is_unreleased(self, packet_id: int) -> bool:
-        """Whether a QoS 2 message with the packet identifier was received and not released yet."""
-        return self.incoming is not None and packet_id in self.incoming
-
-    def unreleased_length(self) -> int:
-        return 0 if self.incoming is None else len(self.incoming)
-
-    def note_received(self, packet_id: int) -> None:
-        """A QoS 2 message was routed. It is not routed again until PUBREL releases its packet identifier."""
-        if self.incoming is None:
-            self.incoming = {}
-        self.incoming[packet_id] = 0 if self.records is None else self.records.add_received(packet_id)
-
-    def release(self, packet_id: int) -> bool:
-        """PUBREL. False for an unknown packet identifier."""
-        record = -1 if self.incoming is None else self.incoming.pop(packet_id, -1)
-        if self.records is not None:
-            self.records.remove_received(record)
-        return record >= 0
-
     # --- connection comes and goes ---
 
     def attach(self, connection: Output, now: float) -> None:
@@ -454,14 +433,18 @@ class Session(Subscriber):
         self.connected_at = now
         self.version = connection.version
         self.keep_alive = connection.keep_alive
-        self.remote_addr = connection.remote_addr
         self.local_addr = connection.local_addr
         self.inflight_max = min(self.context.settings.max_inflight, connection.receive_maximum)
 
     def resume(self, now: float) -> None:
         """Send again what was not acknowledged, in order [MQTT-4.4.0-1], then the queue. Called after CONNACK."""
-        if self.inflight is not None:
-            self.inflight.begin_resend()
+        inflight = self.inflight
+        if inflight is not None:
+            authorization = self.context.authorization
+            if authorization is not None:
+                for qos in discard_unreadable(inflight, authorization, self):
+                    self._drop(DROP_READ_NOT_AUTHORIZED, qos)
+            inflight.begin_resend()
         self.pump(now)
 
     def detach(self, now: float) -> None:

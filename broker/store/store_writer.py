@@ -11,7 +11,7 @@ from broker.server.logging import get_logger
 from broker.server.turns import TurnEnd
 from broker.server.writer_thread import WriterThread
 from broker.session.commits import Waiter
-from broker.session.refusal import refuse_waiting
+from broker.session.unstored import refuse_waiting
 from broker.store.journal import Journal
 from broker.store.records import encode_changes
 from broker.store.store import Store, StoreFault, pack_record

@@ -1,61 +1,40 @@
-"""PUBLISH packets that are refused because the event log or the store takes nothing."""
+"""PUBLISH packets that are refused because the store takes nothing."""
 
 from __future__ import annotations
 
 from typing import Final, cast
 
 from broker.broker import NO_REASON, Broker
-from broker.codec.packets import PUBACK, PUBREC
+from broker.codec.packets import PUBREC
 from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_LOG_FULL
-from broker.hooks import Tap
+from broker.routing.route import Route
 from broker.session.output import Output
+from broker.session.refused import answer_refused
 from broker.session.session import Session
 
 STORE_IS_FULL: Final = "the store takes no changes"
 
 
-def refuse(broker: Broker, connection: Output, tap: Tap, topic: bytes, qos: int, packet_id: int) -> bool:
-    """Refuse a PUBLISH that a full tap would keep. False for QoS 1 and 2 of MQTT 3.1.1, which cannot be refused."""
-    broker.router.lookup(topic)  # an invalid topic name is an error all the same
-    if not tap.keeps(topic) or (qos and connection.version < 5):
-        return False
-    if qos == 0:
-        broker.counters.drop_of_topic(DROP_LOG_FULL, 1, 0, topic)
-        return True
-    _answer(broker, connection, PUBACK if qos == 1 else PUBREC, packet_id)
-    return True
-
-
-def _answer(broker: Broker, connection: Output, kind: int, packet_id: int) -> None:
-    answer = encode_ack(kind, packet_id, QUOTA_EXCEEDED, connection.version)
-    if connection.acks_waiting:
-        broker.commits.acknowledge(connection, answer)  # in order [MQTT-4.6.0-2]
-    else:
-        connection.write_answer(answer)
-
-
 def refuse_unstored(
-    broker: Broker, connection: Output, topic: bytes, qos: int, retain: bool, packet_id: int, now: float
+    broker: Broker, connection: Output, route: Route, qos: int, retain: bool, packet_id: int, now: float
 ) -> bool:
     """Refuse a QoS 1 or 2 PUBLISH that the store would have to keep while it takes nothing. MQTT 3.1.1 has no such answer:
     its client is disconnected, and sends the message again. False when the store is not needed."""
     session = broker.session_of(connection)
     assert session is not None
-    if qos == 0 or not (retain or (qos == 2 and session.records is not None) or needs_store(broker, topic)):
+    if qos == 0 or not (retain or (qos == 2 and session.records is not None) or needs_store(route)):
         return False
     broker.counters.publishes_not_stored += 1
     if connection.version < 5:
         broker.close_connection(connection, NO_REASON, STORE_IS_FULL, now)
     else:
-        _answer(broker, connection, PUBACK if qos == 1 else PUBREC, packet_id)
+        answer_refused(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
     return True
 
 
-def needs_store(broker: Broker, topic: bytes) -> bool:
-    """Whether a QoS 1 or 2 message of this topic may have to be stored. Raises MqttError for an invalid topic name."""
-    route = broker.router.lookup(topic)
+def needs_store(route: Route) -> bool:
+    """Whether a QoS 1 or 2 message of this topic may have to be stored."""
     if route.groups:  # the member is chosen later
         return True
     for receiver in route.receivers:  # noqa: SIM110 (compiled without a generator)

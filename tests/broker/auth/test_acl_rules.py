@@ -1,0 +1,176 @@
+"""Access rules: the order of rules, patterns, `$` topics, and which SUBSCRIBE may match something readable."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.auth.acl_rules import DENIED, PUBLISH, READ, AclRules, Rule, filter_matches, intersect
+from broker.authorization import ALLOW, DENY, NO_OPINION, Verdict
+
+BOTH = READ | PUBLISH
+
+LEVELS = ["a", "b", "$a", ""]
+NAMES = ["a", "b", "", "a/b", "$a", "a+", "%c", "c"]
+filters = (
+    st.lists(st.sampled_from(["a", "b", "+", "$a", "%u", "%c", "x%u", ""]), min_size=1, max_size=3)
+    .flatmap(lambda levels: st.sampled_from(["/".join(levels), "/".join([*levels, "#"])]))
+    .filter(bool)
+)
+plain_filters = filters.filter(lambda found: "%" not in found)
+rules = st.builds(Rule, filters, st.sampled_from([READ, PUBLISH, BOTH, DENIED]))
+plain_rules = st.builds(Rule, plain_filters, st.sampled_from([READ, PUBLISH, BOTH, DENIED]))
+names = st.sampled_from(NAMES)
+client_ids = names.filter(bool)
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """By the text of the specification, level by level [MQTT5 4.7]."""
+    levels, names = topic_filter.split("/"), topic.split("/")
+    if topic[:1] == "$" and levels[0] in ("+", "#"):
+        return False
+    while levels:
+        level = levels.pop(0)
+        if level == "#":
+            return True
+        if not names:
+            return False
+        name = names.pop(0)
+        if level not in ("+", name):
+            return False
+    return not names
+
+
+def test_hash_matches_the_level_above_it() -> None:
+    assert filter_matches(b"a/#", b"a")
+    assert not filter_matches(b"a/#", b"ab")
+
+
+@given(plain_filters, st.lists(st.sampled_from(LEVELS), min_size=1, max_size=4).map("/".join))
+def test_filter_matches_as_the_specification_says(topic_filter: str, topic: str) -> None:
+    # "a/#" matches "a": `matches` above needs a level for "#".
+    expected = matches(topic_filter, topic) or (
+        topic_filter.endswith("/#") and matches(topic_filter[:-2], topic) and topic_filter != "/#"
+    )
+    if topic_filter == "/#":
+        expected = topic == "" or topic.startswith("/")
+    assert filter_matches(topic_filter.encode(), topic.encode()) is expected
+
+
+@given(plain_filters, plain_filters, st.lists(st.sampled_from(LEVELS), min_size=1, max_size=5).map("/".join))
+def test_an_intersection_has_the_topics_of_both(first: str, second: str, name: str) -> None:
+    topic = name.encode()
+    both = intersect(first.encode(), second.encode())
+    expected = filter_matches(first.encode(), topic) and filter_matches(second.encode(), topic)
+    if both is None:
+        assert not expected
+        return
+    levels, is_open = both
+    assert filter_matches(b"/".join([*levels, b"#"] if is_open else levels), topic) is expected
+
+
+def model(
+    users: dict[str, list[Rule]], patterns: list[Rule], topic: str, wanted: int, username: str, client_id: str
+) -> Verdict:
+    """As mosquitto evaluates the lists: denials first, one rule after the other."""
+
+    def first_of(found: list[tuple[str, int]]) -> Verdict:
+        for topic_filter, gives in sorted(found, key=lambda rule: rule[1] != DENIED):
+            if filter_matches(topic_filter.encode(), topic.encode()):
+                if gives == DENIED:
+                    return DENY
+                if gives & wanted:
+                    return ALLOW
+        return NO_OPINION
+
+    verdict = first_of([(rule.topic_filter, rule.gives) for rule in users.get(username, [])])
+    if verdict is not NO_OPINION or not patterns:
+        return verdict
+    if any(sign in name for sign in "+#" for name in (username, client_id)):
+        return DENY
+    substituted = []
+    for rule in patterns:
+        if "%u" in rule.topic_filter and not username:
+            continue
+        if topic.startswith("$") and not rule.topic_filter.startswith("$"):
+            continue
+        text, rest = "", rule.topic_filter
+        while rest:
+            if rest[:2] in ("%u", "%c"):
+                text += username if rest[:2] == "%u" else client_id
+                rest = rest[2:]
+            else:
+                text += rest[0]
+                rest = rest[1:]
+        substituted.append((text, rule.gives))
+    return first_of(substituted)
+
+
+user_rules = st.dictionaries(names, st.lists(plain_rules, max_size=4), max_size=2)
+topics = st.lists(st.sampled_from(["a", "b", "$a", "xa", "", "c"]), min_size=1, max_size=4).map("/".join).filter(bool)
+
+
+@settings(max_examples=500)
+@given(user_rules, st.lists(rules, max_size=4), topics, st.sampled_from([READ, PUBLISH]), names, client_ids)
+def test_rules_are_judged_like_the_model(
+    users: dict[str, list[Rule]], patterns: list[Rule], topic: str, wanted: int, username: str, client_id: str
+) -> None:
+    found = AclRules(users, patterns).judge(topic.encode(), wanted, username, client_id)
+    assert found is model(users, patterns, topic, wanted, username, client_id)
+
+
+short_filters = st.lists(st.sampled_from(["a", "b", "+", "$a", "%u", "x%u"]), min_size=1, max_size=2).flatmap(
+    lambda levels: st.sampled_from(["/".join(levels), "/".join([*levels, "#"])])
+)
+short_rules = st.builds(Rule, short_filters, st.sampled_from([READ, PUBLISH, DENIED]))
+plain_short_rules = st.builds(
+    Rule, short_filters.filter(lambda found: "%" not in found), st.sampled_from([READ, DENIED])
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(plain_short_rules, max_size=3),
+    st.lists(short_rules, max_size=3),
+    short_filters.filter(lambda found: "%" not in found),
+)
+def test_a_filter_is_readable_when_one_of_its_topics_is(
+    user_rules: list[Rule], patterns: list[Rule], topic_filter: str
+) -> None:
+    """All topics of up to four levels, with a name that no rule has."""
+    acl = AclRules({"u": user_rules}, patterns)
+    found = any(
+        filter_matches(topic_filter.encode(), topic) and acl.judge(topic, READ, "u", "c") is ALLOW
+        for count in range(1, 5)
+        for topic in map(b"/".join, product([b"a", b"b", b"$a", b"u", b"xu", b"fresh"], repeat=count))
+    )
+    assert acl.may_read_any(topic_filter.encode(), "u", "c") is found
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "is_readable"),
+    [
+        ("#", True),
+        ("a/#", True),
+        ("a/b", False),
+        ("a/b/#", False),
+        ("a/b/c", False),
+        ("+/b", False),
+        ("+/c", True),
+        ("c", False),
+        ("a", True),
+        ("$SYS/#", True),
+        ("$SYS/x", False),
+        ("+/b/c", False),
+        ("+/broker", True),
+    ],
+)
+def test_subscriptions_of_one_user(topic_filter: str, is_readable: bool) -> None:
+    acl = AclRules(
+        {"u": [Rule("a/#", READ), Rule("a/b/#", DENIED), Rule("w/#", PUBLISH), Rule("$SYS/broker/#", READ)]}, []
+    )
+    assert acl.may_read_any(topic_filter.encode(), "u", "c") is is_readable
+    assert not acl.may_read_any(topic_filter.encode(), "other", "c")
