@@ -25,7 +25,7 @@ from broker.codec.reason_codes import (
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 )
 from broker.config.settings_mqtt import MqttSettings
-from broker.context import Context
+from broker.context import NO_STORE, Context
 from broker.counters import DROP_GROUP_GONE, DROP_PUBLISH_NOT_AUTHORIZED, DROP_WILL_REFUSED
 from broker.errors import MqttError
 from broker.hooks import ClientObserver
@@ -127,6 +127,12 @@ class Broker(Context):
 
     def write_after_commit(self, connection: Publisher, data: bytes) -> None:
         self.commits.acknowledge(cast(Output, connection), data)
+
+    def begun_commit(self) -> int:
+        return NO_STORE if self.commits.journal is None else self.commits.begun()
+
+    def is_committed(self, number: int) -> bool:
+        return self.commits.is_finished(number)
 
     # --- connections and sessions ---
 

@@ -21,6 +21,7 @@ from broker.slices import SLICE_STEPS, Slices, Work
 from broker.timers import TimerWheel
 
 DIRTY_MAX: Final = 2**31
+NO_STORE: Final = -1
 
 
 class Context:
@@ -179,6 +180,14 @@ class Context:
 
     def write_after_commit(self, connection: Publisher, data: bytes) -> None:
         """Write a packet to a client when what has happened so far is in the store."""
+        raise AssertionError("the broker implements this")
+
+    def begun_commit(self) -> int:
+        """Number of the commit that holds all durable changes so far; 0 when the store has them, NO_STORE without a store."""
+        raise AssertionError("the broker implements this")
+
+    def is_committed(self, number: int) -> bool:
+        """Whether the store has the changes of a commit."""
         raise AssertionError("the broker implements this")
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:

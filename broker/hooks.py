@@ -132,6 +132,15 @@ class Members:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Waiter:
+    """Goes on when commits are finished (`Commits.wait` in broker/session/commits.py)."""
+
+    def committed(self) -> None:
+        """What happened before `Commits.wait` in broker/session/commits.py is on disk."""
+        raise AssertionError("a subclass implements this")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Tap:
     """Sees each message that is published on this node, once: by clients, the API and wills, not by other nodes.
 

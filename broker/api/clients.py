@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from broker.api.after_commit import answer_after_commit
 from broker.api.errors import invalid_argument, not_found
 from broker.api.long_calls import LongCalls, Steps
 from broker.api.paging import page_bounds
@@ -57,6 +58,7 @@ class ClientService(ClientServiceServicer):
         if server.broker.close_client(wanted(request.client_id), request.clean_session, server.now()):
             self._log.info("client ended by the API", client_id=request.client_id, clean_session=request.clean_session)
         server.flush_soon()
+        await answer_after_commit(server)
         return Empty()
 
     def _client(self, session: Session) -> Client:

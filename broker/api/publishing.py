@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
+from broker.api.after_commit import answer_after_commit
 from broker.api.errors import ApiError, invalid_argument
 from broker.api.pb.admin_pb2 import PublishRequest
 from broker.api.pb.admin_pb2_grpc import PublishServiceServicer
@@ -41,6 +42,7 @@ class PublishService(PublishServiceServicer):
                 raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from None
             raise invalid_argument(f"topic_name: {error.text}") from None
         server.flush_soon()
+        await answer_after_commit(server)
         return Empty()
 
 

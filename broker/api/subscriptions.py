@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
+from broker.api.after_commit import answer_after_commit
 from broker.api.clients import unknown_client, wanted
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.long_calls import LongCalls, Steps
@@ -80,7 +81,9 @@ class SubscriptionService(SubscriptionServiceServicer):
         if not request.subscriptions:
             raise invalid_argument("subscriptions is empty; it needs at least one with its topic_name")
         check_count("subscriptions", len(request.subscriptions))
-        return await self._long_calls.run(self._subscribe(session, request))
+        response = await self._long_calls.run(self._subscribe(session, request))
+        await answer_after_commit(server)
+        return response
 
     def _subscribe(self, session: Session, request: SubscribeRequest) -> Steps[SubscribeResponse]:
         server = self._server
@@ -123,7 +126,9 @@ class SubscriptionService(SubscriptionServiceServicer):
         if not request.topics:
             raise invalid_argument("topics is empty; it needs at least one full filter")
         check_count("topics", len(request.topics))
-        return await self._long_calls.run(self._unsubscribe(client_id, request))
+        response = await self._long_calls.run(self._unsubscribe(client_id, request))
+        await answer_after_commit(self._server)
+        return response
 
     def _unsubscribe(self, client_id: str, request: UnsubscribeRequest) -> Steps[Empty]:
         server = self._server

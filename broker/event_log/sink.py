@@ -25,6 +25,7 @@ from broker.event_log.staged_files import StagingFault, StagingFull
 from broker.event_log.staged_rows import MARKER, RowSet, marked_rows, marker_prefix
 from broker.event_log.staging import Commit, Partition, Staging
 from broker.publisher import Publisher
+from broker.server.committed import NotCommitted, committed
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
@@ -184,6 +185,10 @@ class Sink:
         """Publish the rows that are not logged yet, until the log has them all, and end the commit."""
         while not await self._publish_missing(commit, logged):
             logged = await self._logged(commit)
+        try:
+            await committed(self._server)
+        except NotCommitted as fault:
+            raise NotWritten(str(fault)) from None
         await self._in_thread(self._staging.finish, commit)
         await self._event_log.release(HOLD_GROUP, commit.query)
 

@@ -13,9 +13,8 @@ from broker.codec.reason_codes import (
     SUCCESS,
 )
 from broker.errors import MqttError, ProtocolViolation
-from broker.hooks import NO_OPINION, UNDECIDED, AuthenticationRequest, ConnectRequest
+from broker.hooks import NO_OPINION, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
 from broker.session.answers import check_answer, write_answer
-from broker.session.commits import Waiter
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import Session
 

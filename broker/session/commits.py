@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from mypy_extensions import mypyc_attr
-
 from broker.codec.packets import PUBACK, PUBREC
+from broker.hooks import Waiter
 from broker.session.output import Output
 from broker.store.journal import Journal
 
@@ -27,15 +26,6 @@ class WaitingAcks:
         self.number = number
         self.connection = connection
         self.acks = [ack]
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Waiter:
-    """Goes on when commits are finished (`Commits.wait`)."""
-
-    def committed(self) -> None:
-        """What happened before `Commits.wait` is on disk."""
-        raise AssertionError("a subclass implements this")
 
 
 class Commits:
@@ -126,13 +116,22 @@ class Commits:
 
     def wait(self, waiter: Waiter) -> bool:
         """Call the waiter when everything that has happened so far is on disk. False when it is."""
+        number = self.begun()
+        if number == 0:
+            return False
+        self._waiters.append((number, waiter))
+        return True
+
+    def begun(self) -> int:
+        """Number of the commit that holds everything that has happened so far, 0 when that is on disk."""
         journal = self.journal
         if journal is not None and journal.changes and journal.commit == 0:
             journal.commit = self.begin()
-        if self._begun == self._finished:
-            return False
-        self._waiters.append((self._begun, waiter))
-        return True
+        return 0 if self._begun == self._finished else self._begun
+
+    def is_finished(self, number: int) -> bool:
+        """Whether the commit and all before it are on disk."""
+        return number <= self._finished
 
     def finish(self, number: int) -> None:
         """This commit is on disk. The connections of packets that waited for it have output afterwards."""

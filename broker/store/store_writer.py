@@ -6,11 +6,11 @@ import asyncio
 from typing import Final
 
 from broker.broker import Broker
+from broker.server.committed import committed
 from broker.server.host import Host
 from broker.server.logging import get_logger
 from broker.server.turns import TurnEnd
 from broker.server.writer_thread import WriterThread
-from broker.session.commits import Waiter
 from broker.session.unstored import refuse_waiting
 from broker.store.journal import Journal
 from broker.store.records import encode_changes
@@ -122,22 +122,3 @@ class StoreWriter(TurnEnd):
     def stop(self) -> None:
         if self._retry is not None:
             self._retry.cancel()
-
-
-class FutureWaiter(Waiter):
-    """Sets a future when the commits are finished."""
-
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self._future = future
-
-    def committed(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
-
-
-async def committed(host: Host) -> None:
-    """Wait until what has changed so far is on disk: in the store, and in the event log where that is awaited."""
-    future: asyncio.Future[None] = host.loop.create_future()
-    if host.broker.commits.wait(FutureWaiter(future)):
-        host.flush_soon()
-        await future

@@ -135,6 +135,7 @@ class DirectServer(ServedStream):
     def say_alive(self, now: float) -> None:
         assert self.receiver is not None
         self._received_at = self._whole_at = now  # while nothing is read the silence is ours
+        self.receiver.note_done()
         done = self.receiver.next_event_id - 1
         if done >= 0:
             self.acknowledge(done, now)
@@ -153,8 +154,9 @@ class DirectServer(ServedStream):
             self._refuse(STATUS_INVALID, text)
             return
         super().end(text, malformed)
-        if self._ack >= 0:
-            self._output += encode_ack(self._ack)
+        ack = min(self._ack, self.receiver.stored.newest())
+        if ack >= 0:
+            self._output += encode_ack(ack)
         self._output += encode_end(malformed, text)
 
     def data_to_send(self, now: float) -> bytes:
@@ -162,10 +164,16 @@ class DirectServer(ServedStream):
         output = self._output
         self._output = b""
         if now >= self._ack_at and not self.is_over:
-            output += encode_ack(self._ack)
-            self._ack = -1
-            self._ack_at = NEVER
-            self._ack_batches = 0
+            assert self.receiver is not None
+            stored = self.receiver.stored.newest()
+            if stored >= self._ack:
+                output += encode_ack(self._ack)
+                self._ack = -1
+                self._ack_at = NEVER
+                self._ack_batches = 0
+            else:
+                output += encode_ack(stored if stored >= 0 else ACK_PONG)
+                self._ack_at = now + ACK_SECONDS
         return output
 
     # --- time ---

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from broker.message import NEVER
 from federation.stream.go_events import receive_event
 from federation.stream.held_batches import StreamError
 from federation.stream.served_stream import ServedStream
+
+STORE_SECONDS: Final = 0.02  # between two looks whether the store has the events
 
 
 class GoServer(ServedStream):
@@ -13,14 +18,18 @@ class GoServer(ServedStream):
     def __init__(self) -> None:
         super().__init__()
         self._ack = -1
+        self._now = 0.0
+        self._store_at = NEVER  # when to look again whether the store has the events
 
     def receive_event(self, data: bytes, now: float) -> None:
         """One event. After it, take_ack."""
+        self._now = now
         receiver = self.receiver
         if self.is_over or receiver is None:
             return
         try:
             self._ack = receive_event(receiver, self, data, now)
+            receiver.note_done()
         except StreamError as error:
             self.end(error.text, error.malformed)
 
@@ -30,18 +39,26 @@ class GoServer(ServedStream):
     def say_alive(self, now: float) -> None:
         receiver = self.receiver
         if receiver is not None and receiver.extended and receiver.next_event_id > 0:  # a Go broker waits for ever
+            receiver.note_done()
             self._ack = receiver.next_event_id - 1
 
     def take_ack(self) -> int:
         """The event id to acknowledge, -1 for none. It stands for all before it."""
         ack = self._ack
+        if ack >= 0 and self.receiver is not None:
+            stored = self.receiver.stored.newest()
+            if stored < ack:
+                self._store_at = self._now + STORE_SECONDS
+                return stored
+        self._store_at = NEVER
         self._ack = -1
         return ack
 
     def next_timeout(self) -> float:
         """When to call handle_timeout, ask again after every other call; NEVER for not at all."""
-        return self._held_at
+        return min(self._held_at, self._store_at)
 
     def handle_timeout(self, now: float) -> None:
         """It is that late; harmless when early. After it, take_ack."""
+        self._now = now
         self.handle_held(now)

@@ -39,6 +39,7 @@ from federation.stream.frames import (
 from federation.stream.go_state import GoState
 from federation.stream.held_batches import HeldBatch, HeldBatches, StreamError
 from federation.stream.retained_changes import LONG_AGO, RetainedChanges
+from federation.stream.stored_events import StoredEvents
 from federation.stream.tree import FederationTree
 
 SESSION_ID_CHARS_MAX: Final = 256
@@ -60,6 +61,7 @@ class PeerReceiver(EventEffects):
 
     extended   the node marks its full state and names groups on both streams (its Serf tag says so)
     stream     the stream that counts, None while there is none
+    stored     which of the events that are done are in the store
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class PeerReceiver(EventEffects):
         self._block_at = 0
         self._block_end = 0
         self._held = HeldBatches()
+        self.stored = StoredEvents(router.context)
         self.extended = False
         self.session_id = ""
         # A session that must begin anew, with a full state, and which of its events were done: they do not come again.
@@ -99,12 +102,14 @@ class PeerReceiver(EventEffects):
             raise StreamError(f"session_id of {len(session_id)} characters, 1 to {SESSION_ID_CHARS_MAX}", True)
         self._held.clear()
         if session_id == self.session_id and (self.next_event_id > 0 or self._done_id == 0):
-            return False, self.next_event_id
+            self.note_done()  # events that are done and not stored come again, and are only acknowledged
+            return False, self.stored.newest() + 1
         if session_id != self._done_session_id or not self.extended:
             self._done_id = 0
         self.session_id = session_id
         self._replace(None)  # what still comes on the stream of the session before has other ids
         self.next_event_id = 0
+        self.stored.clear()
         self._gaps = 0
         self.begin_session()
         self._go_state = None if self.extended else GoState()
@@ -198,7 +203,13 @@ class PeerReceiver(EventEffects):
             return self.resume(now)
         self._check(stream, first_id)
         self._router.context.slices.begin()
-        return self._apply(first_id, count, 0, data, start, stop, now)
+        ack = self._apply(first_id, count, 0, data, start, stop, now)
+        self.note_done()
+        return ack
+
+    def note_done(self) -> None:
+        """Acknowledgements wait for the store from here on."""
+        self.stored.done(self.next_event_id - 1, self._block is None)
 
     def resume(self, now: float) -> int:
         """Go on with what waits, as far as the publisher is not held; the event id to acknowledge, -1 for none.
@@ -215,6 +226,7 @@ class PeerReceiver(EventEffects):
                 self._check(self.stream, batch.first_id)
             data = batch.data
             ack = max(ack, self._apply(batch.first_id, batch.count, batch.done, data, batch.pos, len(data), now))
+        self.note_done()
         return ack
 
     def _apply(self, first_id: int, count: int, done: int, data: bytes, pos: int, end: int, now: float) -> int:

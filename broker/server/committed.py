@@ -1,0 +1,41 @@
+"""Waiting for the disk outside of the core: of answers of the API."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from broker.hooks import Waiter
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+
+COMMIT_SECONDS_MAX: Final = 5.0
+
+
+class NotCommitted(Exception):
+    """What has changed is not on disk: the store takes nothing. It may be there later."""
+
+
+class FutureWaiter(Waiter):
+    """Sets a future when the commits are finished."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        self._future = future
+
+    def committed(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+
+async def committed(host: Host) -> None:
+    """Wait until what has changed so far is on disk. Raises NotCommitted after COMMIT_SECONDS_MAX."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    if not host.broker.commits.wait(FutureWaiter(future)):
+        return
+    host.flush_soon()
+    try:
+        async with asyncio.timeout(COMMIT_SECONDS_MAX):
+            await future
+    except TimeoutError:
+        raise NotCommitted(f"not stored within {COMMIT_SECONDS_MAX:g} s: the store takes no changes now") from None
