@@ -23,6 +23,7 @@ from broker.slices import Work
 NO_GROUPS: Final[tuple[tuple[bytes, bytes], ...]] = ()
 UNDECIDED: Final = -1
 NO_OPINION: Final = -2
+NOT_LET_IN: Final = "not authorized: the credentials are wrong or missing"  # reason where no decider has an opinion
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -30,8 +30,8 @@ INTRODUCTION: Final = """\
 Written by `scripts/build_docs` from `broker/config/settings*.py` and the settings of the plugins; changes belong there.
 
 A node reads one YAML file: `gmqttd start -c FILE`, by default `gmqtt.yml` in the home directory, else
-`/etc/gmqtt/gmqttd.yml`, the default of the Go broker. A file of the Go broker starts this node unchanged, unless it asks
-for the plugin `auth`. `gmqttd check -c FILE` prints the effective configuration, or every fault with its line.
+`/etc/gmqtt/gmqttd.yml`, the default of the Go broker. A file of the Go broker starts this node unchanged.
+`gmqttd check -c FILE` prints the effective configuration, or every fault with its line.
 
 - An unknown key is a fault. A key without a value is a key that is not set.
 - A key whose feature is *not supported yet* draws a warning, which says what happens instead. With a name in `plugin_order`

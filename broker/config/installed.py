@@ -12,7 +12,6 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Final
 
-from broker.config.missing_plugins import MISSING_PLUGINS
 from broker.config.schema import keys_of, walk
 from broker.config.setting import Section, Setting
 
@@ -52,10 +51,6 @@ def _sections() -> tuple[type[Any], dict[str, str]]:
             faults[name] = str(fault)
         else:
             sections[name] = found, Setting(_first_sentence(found), Section())
-    for name, missing in MISSING_PLUGINS.items():
-        if name not in installed_plugins():
-            later = Setting(_first_sentence(missing.settings), Section(), later=missing.instead)
-            sections[name] = missing.settings, later
     fields = [
         (name, Annotated[found, setting], dataclasses.field(default_factory=found))
         for name, (found, setting) in sorted(sections.items())

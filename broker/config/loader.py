@@ -14,7 +14,6 @@ from typing import Any, Final
 import yaml
 
 from broker.config.installed import installed_plugins, plugin_fault
-from broker.config.missing_plugins import MISSING_PLUGINS
 from broker.config.rules import check_settings
 from broker.config.schema import Key, keys_of, walk
 from broker.config.setting import Section, Sections, Sequence
@@ -63,7 +62,7 @@ class LoadResult:
 def load(path: str | os.PathLike[str], allow_missing: bool = False) -> LoadResult:
     """Read and check a file. Never raises for anything that a file can be.
 
-    allow_missing: a plugin or a security feature that the file asks for and that is not there is a warning, not a fault.
+    allow_missing: a plugin that the file asks for and that is not installed is a warning, not a fault.
     """
     file = os.fspath(path)
     try:
@@ -146,27 +145,23 @@ class _Reading:
         installed = installed_plugins()
         for index, name in enumerate(settings.plugin_order):
             key = f"plugin_order[{index}]"
-            missing = MISSING_PLUGINS.get(name)
             if plugin_fault(name):
                 self._faults.append(Fault(self._file, self._lines[key], key, plugin_fault(name)))
             elif name in installed:
                 continue
-            elif missing is None:
+            else:
                 near = difflib.get_close_matches(name, list(installed), n=1)
                 hint = f"the nearest is {near[0]}" if near else f"installed are {', '.join(installed) or 'none'}"
-                self._missing(self._lines[key], key, f'no plugin "{name}" is installed; {hint}', True)
-            else:
-                text = f'"{name}" is not supported yet: {missing.instead}'
-                self._missing(self._lines[key], key, text, missing.is_security)
+                self._missing(self._lines[key], key, f'no plugin "{name}" is installed; {hint}')
         for name in installed:
             path = f"plugins.{name}"
             if path in self._lines and name not in settings.plugin_order:
                 text = f"plugin_order does not name {name}, so these keys have no effect"
                 self._warnings.append(Warning(self._file, self._lines[path], path, text))
 
-    def _missing(self, line: int, path: str, text: str, refuses: bool) -> None:
-        """The file asks for something that is not there."""
-        if refuses and not self._allow_missing:
+    def _missing(self, line: int, path: str, text: str) -> None:
+        """The file asks for a plugin that is not there."""
+        if not self._allow_missing:
             text = f"{text}; --allow-missing starts without it"
             self._missing_faults.append(Fault(self._file, line, path, text))
         else:

@@ -1,4 +1,4 @@
-"""The command `gmqttd`: start, check, reload, defaults, version.
+"""The command `gmqttd`: start, check, reload, passwd, defaults, version.
 
 Each command imports what it needs when it runs: `gmqttd check` loads neither an event loop nor gRPC.
 """
@@ -87,7 +87,7 @@ def config_option(callback: Callable[..., str | None] | None) -> Callable[[Comma
 allow_missing_option = click.option(
     "--allow-missing",
     is_flag=True,
-    help="Warn of plugins and security features that the file asks for and that are not there, instead of refusing.",
+    help="Warn of plugins that the file asks for and that are not installed, instead of refusing.",
 )
 
 
@@ -179,6 +179,49 @@ def version() -> None:
 
     click.echo(f"gmqttd {version_text()}")
     click.echo(f"configurations, systemd unit, documentation: {shared_folder()}")
+
+
+@main.command()
+@click.option("-c", "create", is_flag=True, help="Make the file; it must not exist yet.")
+@click.option(
+    "-b", "batch", is_flag=True, help="The password is the last argument. Other users of the machine may see it."
+)
+@click.option("-D", "delete", is_flag=True, help="Delete the user.")
+@click.option(
+    "-H",
+    "kind",
+    metavar="HASH",
+    type=click.Choice(("argon2id", "bcrypt")),
+    default="argon2id",
+    show_default=True,
+    help="argon2id or bcrypt. The Go broker reads bcrypt.",
+)
+@click.option("--scram", is_flag=True, help="Also keep the keys with which the user logs in by SCRAM-SHA-256.")
+@click.argument("file", type=click.Path(readable=False))
+@click.argument("username", metavar="USER")
+@click.argument("password", required=False)
+def passwd(
+    create: bool, batch: bool, delete: bool, kind: str, scram: bool, file: str, username: str, password: str | None
+) -> None:
+    """Make an account, or set its password, in the password_file of the plugin auth.
+
+    The password is asked for, or is the first line of standard input. A running node reads the file at a reload.
+    """
+    if delete and (create or batch or scram):
+        raise click.UsageError("-D goes with none of -c, -b and --scram")
+    if batch != (password is not None):
+        raise click.UsageError("-b and a password as last argument belong together")
+    from broker.auth.passwd import PasswdFault, delete_account, read_password, set_password
+
+    try:
+        if delete:
+            delete_account(file, username)
+            click.echo(f"deleted {username}")
+        else:
+            is_new = set_password(file, username, read_password(password), kind, scram, create)
+            click.echo(f"{'added' if is_new else 'changed the password of'} {username}")
+    except PasswdFault as fault:
+        _fail(str(fault))
 
 
 def _load_or_exit(config_file: str, allow_missing: bool) -> tuple[Settings, list[Warning]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Callable
@@ -86,6 +87,10 @@ class Host:
     def wall_time(self, monotonic: float) -> float:
         """Unix seconds of a monotonic instant."""
         return monotonic + self._wall_offset
+
+    def path_of(self, file: str) -> str:
+        """The path of a file that a plugin's settings name."""
+        return os.path.normpath(os.path.join(self.config_folder, file))
 
     def flush_soon(self) -> None:
         """Write the broker's output at the end of this turn. Call it after every change of the broker."""

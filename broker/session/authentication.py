@@ -13,7 +13,7 @@ from broker.codec.reason_codes import (
     SUCCESS,
 )
 from broker.errors import MqttError, ProtocolViolation
-from broker.hooks import NO_OPINION, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
+from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
 from broker.session.answers import check_answer, write_answer
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import Session
@@ -98,7 +98,7 @@ class ConnectAnswer(ConnectRequest):
             if self._position >= len(self._deciders):
                 if not self._is_accepted:
                     self.reason_code = NOT_AUTHORIZED
-                    self.reason = "no opinion of any plugin lets the client in"
+                    self.reason = NOT_LET_IN
                     break
                 if self._let_in(now):
                     return True
@@ -233,7 +233,7 @@ class Reauthentication(AuthenticationRequest):
         connection = self._connection
         if self.reason_code == NO_OPINION:
             self.reason_code = NOT_AUTHORIZED
-            self.reason = "the plugin of the authentication method has no opinion"
+            self.reason = NOT_LET_IN
         reason_code = self.reason_code
         if reason_code >= 0x80:
             self._broker.close_connection(connection, reason_code, self.reason, self._broker.now)  # [MQTT-4.12.1-2]

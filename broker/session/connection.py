@@ -114,9 +114,8 @@ class Connection(Output):
     def deadline(self) -> float:
         if self.closed:
             return NEVER
-        connect_timeout = self.broker.settings.connect_timeout
         if self.session is None:
-            return self.opened_at + connect_timeout
+            return self.opened_at + self.broker.settings.connect_timeout
         at = self.expires_at
         if self.keep_alive:
             at = min(at, self.last_received_at + self.keep_alive * KEEP_ALIVE_GRACE)

@@ -88,8 +88,10 @@ class Mosquitto:
             assert sub.subscribed.is_set(), sub.output
         return sub
 
-    async def pub(self, port: int, *arguments: str, version: str = "mqttv5", stdin: bytes = b"") -> None:
-        """Run mosquitto_pub, which must succeed."""
+    async def pub(
+        self, port: int, *arguments: str, version: str = "mqttv5", stdin: bytes = b"", refused: str = ""
+    ) -> None:
+        """Run mosquitto_pub, which must succeed; or fail and say `refused`."""
         process = await asyncio.create_subprocess_exec(
             *("mosquitto_pub", "-h", "127.0.0.1", "-p", str(port), "-V", version, *arguments),
             stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
@@ -103,7 +105,8 @@ class Mosquitto:
             process.kill()
             await process.communicate()
             raise
-        assert process.returncode == 0, output
+        assert (process.returncode != 0) == bool(refused), output
+        assert refused in output.decode(), output
 
     async def close(self) -> None:
         for sub in self._subs:

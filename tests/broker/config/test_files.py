@@ -161,7 +161,16 @@ def test_every_key_is_documented() -> None:
         if isinstance(key.setting.kind, Section | Sections) or key.setting.source is not Source.EXTENSION:
             continue
         assert path.startswith(
-            ("data_dir", "listeners[].", "mqtt.", "plugins.event_log.", "plugins.federation.", "log.", "api.")
+            (
+                "data_dir",
+                "listeners[].",
+                "mqtt.",
+                "plugins.auth.",
+                "plugins.event_log.",
+                "plugins.federation.",
+                "log.",
+                "api.",
+            )
         ), path
 
 

@@ -127,7 +127,7 @@ def test_keys_without_a_value_are_not_set() -> None:
         ),
         (
             "plugin_order:\n- zz\n",
-            'x.yml:2: plugin_order[0]: no plugin "zz" is installed; installed are admin, event_log, federation',
+            'x.yml:2: plugin_order[0]: no plugin "zz" is installed; installed are admin, auth, event_log, federation',
         ),
         (
             "plugins: {zz: {a: 1}}\n",
@@ -275,7 +275,7 @@ def test_both_spellings_of_the_session_timer() -> None:
         ),
         ("persistence: {redis: {database: 3}}\n", "persistence.redis: not supported yet"),
         ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus: plugin_order does not name prometheus"),
-        ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth: not supported yet: every client is let in"),
+        ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth: plugin_order does not name auth"),
         ("config_dir: /etc/gmqtt\n", "config_dir: this key has no effect, here as in the Go broker"),
         ("mqtt: {max_awaiting_rel: 100}\n", "mqtt.max_awaiting_rel: this key has no effect"),
         ("plugins: {admin: {http: {enable: true}}}\n", "plugins.admin: this key has no effect"),
@@ -312,14 +312,20 @@ def test_the_default_of_a_missing_feature_draws_a_warning_too(key: str, value: s
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
+        ("plugins: {auth: {hash: argon2}}", 'plugins.auth.hash: "argon2" is not one of'),
         (
-            "plugin_order: [auth]\n",
-            'plugin_order[0]: "auth" is not supported yet: every client is let in without a password',
+            "plugins: {auth: {new_hash: md5, hash: sha256}}",
+            "plugins.auth.new_hash: md5 does not name itself in the file",
         ),
-        ("plugin_order: [acl]\n", 'plugin_order[0]: no plugin "acl" is installed'),
     ],
 )
-def test_a_node_does_not_start_without_the_security_that_its_file_asks_for(text: str, fault: str) -> None:
+def test_hashes_of_passwords_must_be_readable_again(text: str, fault: str) -> None:
+    (found,) = faults(f"plugin_order: [auth]\n{text}\n")
+    assert fault in found
+
+
+def test_a_node_does_not_start_without_a_plugin_that_its_file_asks_for() -> None:
+    text, fault = "plugin_order: [quota]\n", 'plugin_order[0]: no plugin "quota" is installed'
     (found,) = faults(text)
     assert fault in found
     assert found.endswith("; --allow-missing starts without it")

@@ -1,0 +1,99 @@
+"""One login, and what a source of users says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final, NamedTuple
+
+from broker.auth.failed_logins import address_key
+from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED
+from broker.hooks import NOT_LET_IN, AuthenticationRequest, ConnectRequest
+from broker.message import NEVER
+
+
+class Verdict(NamedTuple):
+    """is_final   the client is refused, with this reason code and reason
+    is_allowed   the client is let in unless another source refuses it. Neither of the two: no opinion
+    """
+
+    is_final: bool = False
+    is_allowed: bool = False
+    reason_code: int = 0
+    reason: str = ""
+
+
+ALLOWED: Final = Verdict(is_allowed=True)
+NO_OPINION: Final = Verdict()
+# The text for a user whom no source knows, or it would tell which users exist.
+WRONG_PASSWORD: Final = Verdict(is_final=True, reason_code=NOT_AUTHORIZED, reason=NOT_LET_IN)
+
+
+def denied(reason: str, reason_code: int = NOT_AUTHORIZED) -> Verdict:
+    """A refusal. The reason is written to the client and the log, and contains no secret."""
+    return Verdict(True, False, reason_code, reason)
+
+
+SLOWED: Final = denied("too many failed logins, try again later", CONNECTION_RATE_EXCEEDED)
+
+
+class Attempt:
+    """A login. Sources see what those before them have set.
+
+    request     asks to connect, or to authenticate again
+    username    of CONNECT, "" for none; a source that knows who the client is sets it
+    password    of CONNECT, None for none
+    address     of the client, as `address_key` has it
+    login_name  under which failed logins are counted: the user name that the client gave, else its client id
+    is_proven   a certificate, a token or an Authentication Method has proved who the client is; passwords are not looked at
+    expires_at  monotonic seconds when the credentials expire, NEVER for never
+    access      what the credentials say about topics, None for nothing
+    """
+
+    __slots__ = ("access", "address", "expires_at", "is_proven", "login_name", "password", "request", "username")
+
+    def __init__(self, request: AuthenticationRequest) -> None:
+        self.request = request
+        self.username = request.username
+        self.password = request.connect.password if isinstance(request, ConnectRequest) else None
+        self.address = address_key(request.remote_addr)
+        self.login_name = self.username or request.client_id
+        self.is_proven = False
+        self.expires_at = NEVER
+        self.access: object = None
+
+
+class Source:
+    """Knows some users. The class itself knows none."""
+
+    def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
+        """What the source says about a login, at once or later. An exception refuses the client."""
+        return NO_OPINION
+
+    def refused(self) -> dict[str, int]:
+        """Totals of what the source refused or could not do, by reason."""
+        return {}
+
+
+class CertificateNames(Source):
+    """A verified client certificate names the user: user name and password of CONNECT are not looked at."""
+
+    def check(self, attempt: Attempt) -> Verdict:
+        if not attempt.request.certificate_name or attempt.request.method:
+            return NO_OPINION
+        attempt.username = attempt.request.certificate_name
+        attempt.is_proven = True
+        return ALLOWED
+
+
+class Anonymous(Source):
+    """Clients without a user name, where the listener or else the settings allow them."""
+
+    def __init__(self, is_allowed: bool) -> None:
+        self._is_allowed = is_allowed
+
+    def check(self, attempt: Attempt) -> Verdict:
+        if attempt.username or attempt.request.method:
+            return NO_OPINION
+        of_listener = attempt.request.listener.allow_anonymous
+        is_allowed = self._is_allowed if of_listener is None else of_listener
+        return ALLOWED if is_allowed else NO_OPINION

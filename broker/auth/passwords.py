@@ -1,0 +1,109 @@
+"""Users with passwords: the accounts in memory, their file, and the check of a login."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+
+from broker.auth.account_file import AccountFile, Accounts
+from broker.auth.accounts import Account
+from broker.auth.attempt import ALLOWED, NO_OPINION, SLOWED, WRONG_PASSWORD, Attempt, Source, Verdict, denied
+from broker.auth.check_pool import CheckPool, NotChecked
+from broker.auth.failed_logins import FailedLogins
+from broker.auth.password_hash import hash_password, password_fits, takes_long
+from broker.auth.scram import SALT_BYTES, ScramFault, derive_credentials
+from broker.codec.reason_codes import SERVER_BUSY
+
+
+class AccountFault(Exception):
+    """A new password cannot be kept. The text says why."""
+
+
+def new_account(username: str, password: bytes, kind: str, scram: bool) -> Account:
+    """An account with a new password. Takes milliseconds of CPU. Raises AccountFault."""
+    try:
+        stored = hash_password(kind, password)
+        credentials = derive_credentials(password.decode(), secrets.token_bytes(SALT_BYTES)) if scram else None
+    except UnicodeDecodeError:
+        raise AccountFault("the password is not UTF-8, which SCRAM needs") from None
+    except (ValueError, ScramFault) as fault:
+        raise AccountFault(str(fault)) from None
+    return Account(username, stored, credentials)
+
+
+class Passwords(Source):
+    """The accounts of the file. A user without an account costs the same time as one with a wrong password.
+
+    accounts  as the file had them when it was read or changed last; never changed in place
+    """
+
+    def __init__(
+        self, file: AccountFile, bare: str, pool: CheckPool, failed: FailedLogins, now: Callable[[], float]
+    ) -> None:
+        self.accounts: Accounts = {}
+        self.file = file
+        self._bare = bare
+        self._pool = pool
+        self._failed = failed
+        self._now = now
+        self._changes = asyncio.Lock()  # the order of the file is that of the memory
+        self._stand_in: Account | None = None  # checked for a user without an account
+
+    async def load(self) -> None:
+        """Read the file. Raises AccountsFault and OSError."""
+        async with self._changes:
+            self._take(await asyncio.to_thread(self.file.read))
+
+    async def change(self, change: Callable[[Accounts], None]) -> None:
+        """Change the file and then the memory. Raises AccountsFault and OSError; both are then as before."""
+        async with self._changes:
+            self._take(await asyncio.to_thread(self.file.change, change))
+
+    async def add(self, username: str, password: bytes, kind: str, scram: bool) -> None:
+        """Make an account, or set its password. Raises AccountFault, AccountsFault, OSError and NotChecked."""
+        account = await self._pool.run("", lambda: new_account(username, password, kind, scram), lambda: True)
+
+        def put(accounts: Accounts) -> None:
+            accounts[username] = account
+
+        await self.change(put)
+
+    def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
+        password = attempt.password
+        if attempt.is_proven or password is None or not attempt.username:
+            return NO_OPINION
+        account = self.accounts.get(attempt.username)
+        checked = account or self._stand_in
+        if checked is None:
+            return NO_OPINION
+        if takes_long(checked.password, self._bare):
+            return self._check_later(attempt, account, checked.password, password)
+        return self._verdict(account, password_fits(checked.password, self._bare, password))
+
+    async def _check_later(self, attempt: Attempt, account: Account | None, stored: str, password: bytes) -> Verdict:
+        def is_slowed() -> bool:
+            """Others with this name and address may have failed meanwhile."""
+            return self._failed.wait(attempt.address, attempt.login_name, self._now()) > 0
+
+        try:
+            fits = await self._pool.run(
+                attempt.address,
+                lambda: password_fits(stored, self._bare, password),
+                lambda: attempt.request.is_open() and not is_slowed(),
+            )
+        except NotChecked:
+            if is_slowed():
+                self._failed.slowed += 1
+                return SLOWED
+            return denied("too many logins wait for their check", SERVER_BUSY)
+        return self._verdict(account, fits)
+
+    def _verdict(self, account: Account | None, fits: bool) -> Verdict:
+        if account is None:
+            return NO_OPINION
+        return ALLOWED if fits else WRONG_PASSWORD
+
+    def _take(self, accounts: Accounts) -> None:
+        self.accounts = accounts
+        self._stand_in = next((one for one in accounts.values() if takes_long(one.password, self._bare)), None)

@@ -1,0 +1,99 @@
+"""The plugin `auth`: who may connect."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from broker.auth.account_file import AccountFile
+from broker.auth.accounts import AccountsFault
+from broker.auth.attempt import Anonymous, CertificateNames, Source
+from broker.auth.check_pool import CheckPool
+from broker.auth.decider import AuthDecider
+from broker.auth.failed_logins import FailedLogins
+from broker.auth.passwords import Passwords
+from broker.auth.scram_logins import ScramLogins
+from broker.auth.settings import AuthSettings
+from broker.plugins import Plugin
+from broker.server.logging import get_logger
+from broker.server.start_error import StartError
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+
+KEY: Final = "plugins.auth"
+THREADS_MAX: Final = 4  # without the setting
+
+
+class AuthPlugin(Plugin):
+    """Puts the sources of users together and asks them about each client."""
+
+    def __init__(self, server: Host) -> None:
+        super().__init__(server)
+        self.settings: AuthSettings = server.settings.plugins.auth
+        self._log = get_logger("auth")
+        self._failed = FailedLogins(self.settings.failures_per_user, self.settings.failures_per_address)
+        self._pool: CheckPool | None = None
+        self._passwords: Passwords | None = None
+        self._decider: AuthDecider | None = None
+        self._sources: list[Source] = []
+
+    async def prepare(self) -> None:
+        settings = self.settings
+        server = self.server
+        scram = None
+        if settings.use_identity_as_username:
+            self._sources.append(CertificateNames())
+        if settings.password_file:
+            self._pool = CheckPool(settings.threads or default_threads())
+            file = AccountFile(server.path_of(settings.password_file), settings.hash)
+            self._passwords = Passwords(file, settings.hash, self._pool, self._failed, server.now)
+            await self._load(file, self._passwords)
+            self._sources.append(self._passwords)
+            if settings.scram:
+                scram = ScramLogins(self._passwords)
+        self._sources.append(Anonymous(settings.allow_anonymous))
+        self._decider = AuthDecider(server, self._sources, self._failed, scram, self._log)
+        server.broker.add_connect_decider(self._decider)
+
+    async def _load(self, file: AccountFile, passwords: Passwords) -> None:
+        """Raises StartError for a file that cannot be used."""
+        key = f"{KEY}.password_file"
+        try:
+            await passwords.load()
+        except AccountsFault as fault:
+            raise StartError(f"{key}: {file.path}: {fault}") from fault
+        except OSError as error:
+            raise StartError(f"{key}: {file.path} cannot be read: {error.strerror or error}") from error
+        self._log.info("accounts read", file=file.path, accounts=len(passwords.accounts))
+        if not passwords.accounts:
+            self._log.warning("there are no accounts: `gmqttd passwd -c FILE USER` makes one", key=key, file=file.path)
+        elif file.is_readable_by_others():
+            self._log.warning("other users of this machine can read the file: chmod 600", key=key, file=file.path)
+
+    async def reload(self) -> None:
+        if self._passwords is not None:
+            await self._load(self._passwords.file, self._passwords)
+
+    async def stop(self) -> None:
+        if self._decider is not None:
+            self.server.broker.remove_connect_decider(self._decider)
+            self._decider.stop()
+        if self._pool is not None:
+            self._pool.stop()
+
+    def refused_input(self) -> dict[str, int]:
+        if self._decider is None:
+            return {}
+        found = {
+            "logins_refused": self._decider.refused,
+            "logins_slowed": self._failed.slowed,
+            "logins_busy": self._decider.busy + (self._pool.refused if self._pool is not None else 0),
+        }
+        for source in self._sources:
+            found.update(source.refused())
+        return found
+
+
+def default_threads() -> int:
+    return min(max(1, (os.cpu_count() or 2) - 1), THREADS_MAX)

@@ -1,0 +1,51 @@
+"""Logins with SCRAM-SHA-256 against the keys of the accounts."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from broker.auth.attempt import Attempt, Verdict, denied
+from broker.auth.passwords import Passwords
+from broker.auth.scram import METHOD, ScramFault, ServerExchange, parse_client_first, unknown_credentials
+
+NONCE_BYTES: Final = 18
+
+
+class ScramLogins:
+    """The exchange of a login is kept in `request.exchange`."""
+
+    methods: Final = (METHOD,)
+
+    def __init__(self, passwords: Passwords) -> None:
+        self._passwords = passwords
+        self._secret = secrets.token_bytes(32)
+
+    def begin(self, attempt: Attempt) -> bytes | Verdict:
+        """The challenge, which tells nothing about whether the user exists; or a refusal. Sets the user name."""
+        try:
+            first = parse_client_first(attempt.request.data)
+        except ScramFault as fault:
+            return denied(str(fault))
+        account = self._passwords.accounts.get(first.username)
+        credentials = account.scram if account is not None else None
+        if credentials is None:
+            credentials = unknown_credentials(self._secret, first.username)
+        exchange = ServerExchange(first, credentials, secrets.token_urlsafe(NONCE_BYTES))
+        attempt.username = attempt.login_name = first.username
+        attempt.request.exchange = first.username, exchange
+        return exchange.challenge
+
+    def finish(self, attempt: Attempt) -> bytes | Verdict:
+        """The last message of the server, for a client that knows the password; or a refusal. Sets the user name."""
+        exchange = attempt.request.exchange
+        attempt.request.exchange = None
+        if exchange is None:
+            return denied("the login has not begun")
+        assert isinstance(exchange, tuple)
+        attempt.username = attempt.login_name = exchange[0]
+        try:
+            message: bytes = exchange[1].finish(attempt.request.data)
+        except ScramFault as fault:
+            return denied(str(fault))
+        return message

@@ -1,0 +1,187 @@
+"""The sources of users as one decider: a table of opinions, sources that raise, bounds, failed logins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from broker.auth import decider as module
+from broker.auth.attempt import ALLOWED, NO_OPINION, Anonymous, Attempt, CertificateNames, Source, Verdict, denied
+from broker.auth.decider import AuthDecider
+from broker.auth.failed_logins import FailedLogins
+from broker.codec.packets import Connect
+from broker.codec.reason_codes import NOT_AUTHORIZED, SERVER_BUSY, SERVER_UNAVAILABLE, SUCCESS
+from broker.config.settings import Settings
+from broker.hooks import NO_OPINION as WITHOUT_OPINION
+from broker.hooks import UNDECIDED, ConnectRequest
+from broker.listener_facts import ListenerFacts
+from broker.server.host import Host
+from broker.server.logging import get_logger
+
+TIMEOUT = 30.0
+
+
+class Request(ConnectRequest):
+    """A CONNECT outside of a connection; `answered` is set by the answer."""
+
+    def __init__(
+        self,
+        username: str | None = "u",
+        password: bytes | None = b"p",
+        allow_anonymous: bool | None = None,
+        certificate_name: str = "",
+    ) -> None:
+        packet = Connect("c", 5, username=username, password=password)
+        listener = ListenerFacts("127.0.0.1:1883", "tcp", allow_anonymous)
+        super().__init__(packet, "c", "192.0.2.1:9", "127.0.0.1:1883", listener, certificate_name, "", b"")
+        self.answered = asyncio.Event()
+
+    def is_open(self) -> bool:
+        return not self.answered.is_set()
+
+    def decided(self) -> None:
+        self.answered.set()
+
+
+class Says(Source):
+    """Gives its verdict at once or later; an exception is raised."""
+
+    def __init__(self, verdict: Verdict | Exception, later: bool = False) -> None:
+        self.verdict = verdict
+        self.later = later
+        self.asked = 0
+
+    def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
+        self.asked += 1
+        if self.later:
+            return self._check_later()
+        return self._give()
+
+    async def _check_later(self) -> Verdict:
+        await asyncio.sleep(0)
+        return self._give()
+
+    def _give(self) -> Verdict:
+        if isinstance(self.verdict, Exception):
+            raise self.verdict
+        return self.verdict
+
+
+Made = Callable[..., AuthDecider]
+
+
+@pytest.fixture
+async def make() -> Made:
+    """A decider of sources, which is the only one of its node."""
+    host = Host(Settings())
+
+    def made(*sources: Source, per_user: int = 5) -> AuthDecider:
+        decider = AuthDecider(host, sources, FailedLogins(per_user, 100), None, get_logger("auth"))
+        host.broker.connect_deciders = (decider,)
+        return decider
+
+    return made
+
+
+async def ask(decider: AuthDecider, request: Request) -> int:
+    decider.decide(request, 1000.0)
+    async with asyncio.timeout(TIMEOUT):
+        await request.answered.wait()
+    return request.reason_code
+
+
+DENIED = denied("no", NOT_AUTHORIZED)
+
+
+@pytest.mark.parametrize("later", [(False, False), (True, True), (True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("verdicts", "code", "asked"),
+    [
+        ((ALLOWED, ALLOWED), SUCCESS, 2),
+        ((ALLOWED, NO_OPINION), SUCCESS, 2),
+        ((NO_OPINION, ALLOWED), SUCCESS, 2),
+        ((NO_OPINION, NO_OPINION), WITHOUT_OPINION, 2),
+        ((ALLOWED, DENIED), NOT_AUTHORIZED, 2),
+        ((DENIED, ALLOWED), NOT_AUTHORIZED, 1),
+        ((ALLOWED, KeyError("bug")), SERVER_UNAVAILABLE, 2),
+        ((KeyError("bug"), ALLOWED), SERVER_UNAVAILABLE, 1),
+    ],
+)
+async def test_opinions_of_sources(
+    make: Made, verdicts: tuple[Any, ...], code: int, asked: int, later: tuple[bool, bool]
+) -> None:
+    """A refusal is final, and so is an exception."""
+    sources = [Says(verdict, wait) for verdict, wait in zip(verdicts, later, strict=True)]
+    decider = make(*sources)
+    assert await ask(decider, Request()) == code
+    assert sum(source.asked for source in sources) == asked
+    assert decider.faults == (code == SERVER_UNAVAILABLE)
+
+
+@pytest.mark.parametrize(
+    ("setting", "of_listener", "username", "code"),
+    [
+        (False, None, None, WITHOUT_OPINION),
+        (False, None, "", WITHOUT_OPINION),
+        (False, True, None, SUCCESS),
+        (False, False, None, WITHOUT_OPINION),
+        (True, None, None, SUCCESS),
+        (True, None, "", SUCCESS),
+        (True, False, None, WITHOUT_OPINION),
+        (True, True, "u", WITHOUT_OPINION),
+    ],
+)
+async def test_the_listener_decides_about_anonymous_clients_before_the_setting(
+    make: Made, setting: bool, of_listener: bool | None, username: str | None, code: int
+) -> None:
+    assert await ask(make(Anonymous(setting)), Request(username, None, of_listener)) == code
+
+
+async def test_a_certificate_names_the_user(make: Made) -> None:
+    """The user name of CONNECT does not, and a client without a certificate has to be known otherwise."""
+    decider = make(CertificateNames(), Anonymous(True))
+    request = Request("somebody else", b"whatever", certificate_name="device-7")
+    assert await ask(decider, request) == SUCCESS
+    assert request.username == "device-7"
+    assert await ask(decider, Request("device-7", b"whatever")) == WITHOUT_OPINION
+
+
+async def test_failed_logins_are_counted_with_a_password_only(make: Made) -> None:
+    """An unknown user counts, a client that gives none does not, and a fault of ours does not."""
+    slowed = 0x9F
+    decider = make(Says(NO_OPINION), per_user=2)
+    assert [await ask(decider, Request("a", b"p")) for _ in range(3)] == [WITHOUT_OPINION] * 2 + [slowed]
+    assert [await ask(decider, Request("b", None)) for _ in range(3)] == [WITHOUT_OPINION] * 3
+    decider = make(Says(DENIED), per_user=2)
+    assert [await ask(decider, Request("a", b"p")) for _ in range(3)] == [NOT_AUTHORIZED] * 2 + [slowed]
+    decider = make(Says(KeyError("bug")), per_user=2)
+    assert [await ask(decider, Request("a", b"p")) for _ in range(3)] == [SERVER_UNAVAILABLE] * 3
+
+
+async def test_logins_that_wait_are_bounded(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOGINS_MAX", 3)
+    decider = make(Says(ALLOWED, later=True))
+    requests = [Request(f"u{number}") for number in range(5)]
+    for request in requests:
+        decider.decide(request, 1000.0)
+    assert [request.reason_code for request in requests] == [UNDECIDED] * 3 + [SERVER_BUSY] * 2
+    async with asyncio.timeout(TIMEOUT):
+        for request in requests:
+            await request.answered.wait()
+    assert [request.reason_code for request in requests] == [SUCCESS] * 3 + [SERVER_BUSY] * 2
+    assert decider.busy == 2
+    await asyncio.sleep(0)  # their tasks end
+    assert await ask(decider, Request()) == SUCCESS
+
+
+async def test_a_client_that_left_is_not_asked_about_any_more(make: Made) -> None:
+    last = Says(ALLOWED)
+    decider = make(Says(NO_OPINION, later=True), last)
+    request = Request()
+    decider.decide(request, 1000.0)
+    request.answered.set()
+    await ask(decider, Request("other"))
+    assert (request.reason_code, last.asked) == (UNDECIDED, 1)

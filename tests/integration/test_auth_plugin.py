@@ -1,0 +1,248 @@
+"""The plugin `auth` with real clients: accounts, anonymous clients, SCRAM, wrong passwords by the thousand, bad files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.codec.packets import Auth, ConnAck, Connect
+from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
+from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY, SERVER_UNAVAILABLE
+from scram_client import final_message
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from broker.server.lifecycle import Server
+    from mosquitto_process import Mosquitto
+    from mqtt_client import Clients, MqttClient
+    from node_process import Nodes
+
+    StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
+
+REFUSED = "ot authori"  # mosquitto_pub has two spellings
+# As the Go broker writes them, for the password "secret" of user "root".
+GO_PASSWORDS = {
+    "plain": "secret",
+    "md5": "5ebe2294ecd0e0f08eab7690d2a6ee69",
+    "sha256": "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b",
+    "bcrypt": "$2a$04$qvuItV.yLSRxeuoOFejmQeftBOX13YIf.8eg1RAG2R3f8t69EDrmG",
+}
+
+
+def passwd(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "broker", "passwd", *arguments],
+        input=stdin,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def with_auth(**keys: Any) -> dict[str, Any]:
+    return {"plugin_order": ["auth"], "plugins": {"auth": keys}}
+
+
+def port_of(server: Server) -> int:
+    return int(server.listeners.addresses[0].rpartition(":")[2])
+
+
+async def connack_of(client: MqttClient, username: str | None, password: bytes | None, **fields: Any) -> ConnAck:
+    client.send(Connect("c", client.version, username=username, password=password, **fields))
+    return await client.answer(ConnAck)
+
+
+@pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv5"])
+@pytest.mark.parametrize("kind", list(GO_PASSWORDS))
+async def test_the_password_file_of_a_go_broker_works_unchanged(
+    nodes: Nodes, mosquitto: Mosquitto, tmp_path: Path, kind: str, version: str
+) -> None:
+    """Its relative path starts at the configuration file. Without a user name nobody is let in."""
+    text = f"# accounts\n- username: root\n  password: {GO_PASSWORDS[kind]}\n"
+    (tmp_path / "gmqtt_password.yml").write_text(text)
+    node = await nodes.start(with_auth(**({} if kind == "md5" else {"hash": kind})))
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "root", "-P", "secret", version=version)
+    for arguments in (("-u", "root", "-P", "Secret"), ("-u", "root"), ("-u", "nobody", "-P", "secret"), ()):
+        await mosquitto.pub(node.port, "-t", "t", "-m", "x", *arguments, version=version, refused=REFUSED)
+    assert (tmp_path / "gmqtt_password.yml").read_text() == text
+
+
+async def test_accounts_of_gmqttd_passwd(nodes: Nodes, mosquitto: Mosquitto, tmp_path: Path) -> None:
+    """Made, changed and deleted while the node runs, which reads them at SIGHUP."""
+    file = str(tmp_path / "accounts.yml")
+    assert passwd("-c", "-b", file, "alice", "first").returncode == 0
+    node = await nodes.start(with_auth(password_file=file))
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "first")
+    assert passwd(file, "bob", stdin="of bob\n").stdout == "added bob\n"
+    assert passwd("-b", "-H", "bcrypt", file, "alice", "second").stdout == "changed the password of alice\n"
+    os.kill(node.pid, signal.SIGHUP)
+    await eventually(lambda: node.log().count("accounts read") == 2, "the accounts are read again")
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "second")
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "bob", "-P", "of bob")
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "alice", "-P", "first", refused=REFUSED)
+    assert passwd("-D", file, "bob").returncode == 0
+    os.kill(node.pid, signal.SIGHUP)
+    await eventually(lambda: node.log().count("accounts read") == 3, "the accounts are read again")
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "bob", "-P", "of bob", refused=REFUSED)
+    for secret in ("first", "second", "of bob", "argon2id", "$2b$"):
+        assert secret not in node.log()
+
+
+async def test_a_damaged_account_file_keeps_the_node_from_starting(
+    nodes: Nodes, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    """The fault has file and line. A node that runs keeps its accounts."""
+    file = tmp_path / "gmqtt_password.yml"
+    good = f"- username: root\n  password: {GO_PASSWORDS['md5']}\n"
+    file.write_text(f"{good}- username: secret\n  password: [secret]\n")
+    node = nodes.make(with_auth())
+    node.spawn()
+    assert await node.wait_ended() == 1
+    assert "plugins.auth.password_file" in node.log()
+    assert "gmqtt_password.yml: line 4: password is not a text" in node.log()
+    file.write_text(good)
+    await node.start()
+    file.write_text("- username: [")
+    os.kill(node.pid, signal.SIGHUP)
+    await node.logged("gmqtt_password.yml: line 2")
+    await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "root", "-P", "secret")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "username", "password", "code"),
+    [
+        (True, None, None, 0),
+        (True, "", None, 0),
+        (True, None, b"x", 0),
+        (True, "nobody", None, NOT_AUTHORIZED),
+        (True, "nobody", b"x", NOT_AUTHORIZED),
+        (False, None, None, NOT_AUTHORIZED),
+        (False, "", b"", NOT_AUTHORIZED),
+        (False, "root", None, NOT_AUTHORIZED),
+        (False, "root", b"", NOT_AUTHORIZED),
+        (True, "root", b"", NOT_AUTHORIZED),
+        (False, "root", b"secret", 0),
+    ],
+)
+async def test_anonymous_clients(
+    start_server: StartServer,
+    clients: Clients,
+    tmp_path: Path,
+    allowed: bool,
+    username: str | None,
+    password: bytes | None,
+    code: int,
+) -> None:
+    """They have no user name. Who has one needs its password."""
+    file = tmp_path / "accounts.yml"
+    file.write_text("- {username: root, password: secret}")
+    server = await start_server(with_auth(hash="plain", password_file=str(file), allow_anonymous=allowed))
+    connack = await connack_of(await clients.open(port_of(server)), username, password)
+    assert connack.reason_code == code
+
+
+async def test_thousands_of_wrong_passwords(start_server: StartServer, clients: Clients, tmp_path: Path) -> None:
+    """From one address, while users of the same address log in: the known one at any time, and nobody waits for the flood.
+    All but some of the wrong ones are refused without a check."""
+    file = str(tmp_path / "accounts.yml")
+    for user in ("alice", "bob"):
+        assert passwd(*(["-c"] if user == "alice" else []), "-b", file, user, "right").returncode == 0
+    server = await start_server(with_auth(password_file=file, threads=1))
+    port = port_of(server)
+    assert (await connack_of(await clients.open(port), "bob", b"right")).reason_code == 0
+
+    async def guess(number: int) -> int:
+        client = await clients.open(port)
+        client.send(Connect(f"guess{number}", 5, username=f"user{number % 50}", password=b"%d" % number))
+        code = (await client.answer(ConnAck)).reason_code
+        await client.close(goodbye=False)
+        return code
+
+    async def guesses(first: int) -> list[int]:
+        return [await guess(number) for number in range(first, 2000, 100)]
+
+    flood = asyncio.gather(*(guesses(first) for first in range(100)))
+    for _ in range(5):
+        assert (await connack_of(await clients.open(port), "bob", b"right")).reason_code == 0
+    codes = [code for found in await flood for code in found]
+    assert set(codes) <= {NOT_AUTHORIZED, CONNECTION_RATE_EXCEEDED, SERVER_BUSY}
+    assert codes.count(NOT_AUTHORIZED) < 500
+    refused = server.plugins[0].refused_input()
+    assert refused["logins_slowed"] + refused["logins_busy"] + codes.count(NOT_AUTHORIZED) >= len(codes)
+    assert server.broker.connecting == {}
+    assert (await connack_of(await clients.open(port), "bob", b"wrong")).reason_code == NOT_AUTHORIZED
+
+
+async def test_a_user_is_slowed_down_after_failed_logins(
+    start_server: StartServer, clients: Clients, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "accounts.yml")
+    (tmp_path / "accounts.yml").write_text(
+        "- {username: root, password: secret}\n- {username: other, password: secret}"
+    )
+    server = await start_server(with_auth(hash="plain", password_file=file, failures_per_user=3))
+    codes = []
+    for version in (5, 5, 5, 5, 4):
+        client = await clients.open(port_of(server), version)
+        codes.append((await connack_of(client, "root", b"wrong")).reason_code)
+    assert codes == [NOT_AUTHORIZED] * 3 + [CONNECTION_RATE_EXCEEDED, SERVER_UNAVAILABLE]
+    client = await clients.open(port_of(server))
+    assert (await connack_of(client, "root", b"secret")).reason_code == CONNECTION_RATE_EXCEEDED
+    assert (await connack_of(await clients.open(port_of(server)), "other", b"secret")).reason_code == 0
+    assert server.plugins[0].refused_input()["logins_slowed"] == 3
+
+
+def scram(data: bytes) -> dict[int, Any]:
+    return {AUTHENTICATION_METHOD: "SCRAM-SHA-256", AUTHENTICATION_DATA: data}
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "code"),
+    [
+        ("alice", "right", 0),
+        ("alice", "wrong", NOT_AUTHORIZED),
+        ("bob", "right", NOT_AUTHORIZED),
+        ("nobody", "x", NOT_AUTHORIZED),
+    ],
+)
+async def test_scram_over_the_accounts(
+    start_server: StartServer, clients: Clients, tmp_path: Path, user: str, password: str, code: int
+) -> None:
+    """bob has no keys. The challenges of all look alike."""
+    file = str(tmp_path / "accounts.yml")
+    assert passwd("-c", "-b", "--scram", file, "alice", "right").returncode == 0
+    assert passwd("-b", file, "bob", "right").returncode == 0
+    server = await start_server(with_auth(password_file=file, scram=True))
+    client = await clients.open(port_of(server))
+    first = f"n,,n={user},r=client".encode()
+    client.send(Connect("c", properties=scram(first)))
+    challenge = (await client.answer(Auth)).properties[AUTHENTICATION_DATA]
+    assert isinstance(challenge, bytes)
+    assert b"i=15000" in challenge
+    client.send(Auth(0x18, scram(final_message(first, challenge, password))))
+    assert (await client.answer(ConnAck)).reason_code == code
+    if code:
+        return
+    assert server.broker.sessions["c"].username == "alice"
+    client.send(Auth(0x19, scram(first)))
+    challenge = (await client.answer(Auth)).properties[AUTHENTICATION_DATA]
+    assert isinstance(challenge, bytes)
+    client.send(Auth(0x18, scram(final_message(first, challenge, password))))
+    assert (await client.answer(Auth)).reason_code == 0
+
+
+async def test_scram_is_off_without_its_setting(start_server: StartServer, clients: Clients, tmp_path: Path) -> None:
+    server = await start_server(with_auth(password_file=str(tmp_path / "none.yml")))
+    client = await clients.open(port_of(server))
+    client.send(Connect("c", properties=scram(b"n,,n=u,r=x")))
+    assert (await client.answer(ConnAck)).reason_code == 0x8C
