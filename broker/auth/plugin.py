@@ -19,6 +19,7 @@ from broker.server.logging import get_logger
 from broker.server.start_error import StartError
 
 if TYPE_CHECKING:
+    from broker.api.server import ApiServer
     from broker.server.host import Host
 
 KEY: Final = "plugins.auth"
@@ -52,9 +53,18 @@ class AuthPlugin(Plugin):
             self._sources.append(self._passwords)
             if settings.scram:
                 scram = ScramLogins(self._passwords)
+            if server.api is not None:
+                self._serve(server.api, self._passwords)
         self._sources.append(Anonymous(settings.allow_anonymous))
         self._decider = AuthDecider(server, self._sources, self._failed, scram, self._log)
         server.broker.add_connect_decider(self._decider)
+
+    def _serve(self, api: ApiServer, passwords: Passwords) -> None:
+        from broker.auth.pb.account_pb2 import DESCRIPTOR
+        from broker.auth.service import AccountService
+
+        service = AccountService(passwords, self.settings, self._log)
+        api.register(DESCRIPTOR.services_by_name["AccountService"], service)
 
     async def _load(self, file: AccountFile, passwords: Passwords) -> None:
         """Raises StartError for a file that cannot be used."""

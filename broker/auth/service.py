@@ -1,0 +1,93 @@
+"""AccountService: the accounts of the plugin auth over the API."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+from google.protobuf.empty_pb2 import Empty
+
+from broker.api.errors import ApiError, invalid_argument, not_found
+from broker.api.paging import page_bounds
+from broker.auth.account_file import Accounts
+from broker.auth.accounts import ACCOUNTS_MAX, AccountsFault, name_fault
+from broker.auth.check_pool import NotChecked
+from broker.auth.passwords import AccountFault, Passwords
+from broker.auth.pb.account_pb2 import (
+    Account,
+    DeleteAccountRequest,
+    GetAccountRequest,
+    GetAccountResponse,
+    ListAccountsRequest,
+    ListAccountsResponse,
+    UpdateAccountRequest,
+)
+from broker.auth.pb.account_pb2_grpc import AccountServiceServicer
+
+if TYPE_CHECKING:
+    from broker.auth.settings import AuthSettings
+
+
+class AccountService(AccountServiceServicer):
+    def __init__(self, passwords: Passwords, settings: AuthSettings, log: Any) -> None:
+        self._passwords = passwords
+        self._settings = settings
+        self._log = log
+
+    async def List(self, request: ListAccountsRequest, context: object) -> ListAccountsResponse:
+        accounts = self._passwords.accounts
+        offset, count = page_bounds(request.page, request.page_size)
+        page = [Account(username=username) for username in islice(accounts, offset, offset + count)]
+        return ListAccountsResponse(accounts=page, total_count=len(accounts))
+
+    async def Get(self, request: GetAccountRequest, context: object) -> GetAccountResponse:
+        username = wanted(request.username)
+        if username not in self._passwords.accounts:
+            raise not_found(f'there is no account "{username[:100]}"')
+        return GetAccountResponse(account=Account(username=username))
+
+    async def Update(self, request: UpdateAccountRequest, context: object) -> Empty:
+        username = wanted(request.username)
+        accounts = self._passwords.accounts
+        if username not in accounts and len(accounts) >= ACCOUNTS_MAX:
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {ACCOUNTS_MAX} accounts already")
+        settings = self._settings
+        try:
+            await self._passwords.add(username, request.password.encode(), settings.new_hash, settings.scram)
+        except AccountFault as fault:
+            raise invalid_argument(str(fault)) from None
+        except NotChecked:
+            raise ApiError(grpc.StatusCode.UNAVAILABLE, "too many passwords are being checked") from None
+        except (AccountsFault, OSError) as error:
+            self._not_written(error)
+        self._log.info("password set by the API", username=username)
+        return Empty()
+
+    async def Delete(self, request: DeleteAccountRequest, context: object) -> Empty:
+        username = wanted(request.username)
+
+        def remove(accounts: Accounts) -> None:
+            accounts.pop(username, None)
+
+        if username in self._passwords.accounts:
+            try:
+                await self._passwords.change(remove)
+            except (AccountsFault, OSError) as error:
+                self._not_written(error)
+            self._log.info("account deleted by the API", username=username)
+        return Empty()
+
+    def _not_written(self, error: AccountsFault | OSError) -> NoReturn:
+        """The file cannot be changed. The answer does not name its path; the log does."""
+        text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        self._log.error("the account file cannot be changed", file=self._passwords.file.path, reason=text)
+        raise ApiError(grpc.StatusCode.INTERNAL, f"the account file cannot be changed: {text}") from error
+
+
+def wanted(username: str) -> str:
+    """The user name of a request. Raises ApiError for one that no user may have."""
+    fault = name_fault(username)
+    if fault:
+        raise invalid_argument(f"username: {fault}")
+    return username
