@@ -26,6 +26,21 @@ def exposure_warnings(settings: Settings, has_decider: bool) -> Iterator[tuple[s
                 "clients and no certificate is demanded; use a loopback or private address, plugin_order: [auth], or tls "
                 "with verify",
             )
+        elif _lets_anonymous_clients_in(settings, listener) and _is_reached_from_elsewhere(listener):
+            yield (
+                f"{key}.allow_anonymous",
+                f"whoever reaches {listener.address} may connect without a user name; set allow_anonymous: false here, or "
+                "use a loopback or private address",
+            )
+
+
+def _lets_anonymous_clients_in(settings: Settings, listener: ListenerSettings) -> bool:
+    """As the plugin auth does. Of other plugins that authenticate clients nothing is known."""
+    if "auth" not in settings.plugin_order:
+        return False
+    if listener.allow_anonymous is None:
+        return bool(settings.plugins.auth.allow_anonymous)
+    return listener.allow_anonymous
 
 
 def _demands_certificates(listener: ListenerSettings) -> bool:

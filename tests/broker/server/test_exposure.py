@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from broker.auth.settings import AuthSettings
 from broker.config.addresses import parse_address
 from broker.config.settings import Settings
 from broker.config.settings_listeners import ListenerSettings, TlsSettings
@@ -36,3 +39,23 @@ ASKED = TlsSettings("ca", "cert", "key")
 def test_the_keys_of_the_warnings(address: str, tls: TlsSettings | None, has_decider: bool, keys: list[str]) -> None:
     settings = Settings(listeners=(ListenerSettings(parse_address(address), tls),))
     assert [key for key, _ in exposure_warnings(settings, has_decider)] == keys
+
+
+@pytest.mark.parametrize(
+    ("address", "of_listener", "setting", "is_named"),
+    [
+        (":1883", None, True, True),
+        (":1883", True, False, True),
+        (":1883", False, True, False),
+        (":1883", None, False, False),
+        ("127.0.0.1:1883", True, True, False),
+    ],
+)
+def test_anonymous_clients_from_elsewhere_draw_a_warning(
+    address: str, of_listener: bool | None, setting: bool, is_named: bool
+) -> None:
+    listener = replace(ListenerSettings(parse_address(address)), allow_anonymous=of_listener)
+    plugins = replace(Settings().plugins, auth=AuthSettings(allow_anonymous=setting))
+    settings = Settings(listeners=(listener,), plugin_order=("auth",), plugins=plugins)
+    expected = ["listeners[0].allow_anonymous"] if is_named else []
+    assert [key for key, _ in exposure_warnings(settings, True)] == expected
