@@ -12,10 +12,10 @@ from typing import Final
 
 from broker.server.layers import LayerError
 
-SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"  # of version 2 (section 2.2)
+SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"  # of version 2
 FIXED_BYTES: Final = 16  # of version 2, before its addresses
 ADDRESSES_BYTES_MAX: Final = 4096  # of version 2, with the extensions behind the addresses, which are skipped
-LINE_BYTES_MAX: Final = 107  # of version 1, with its line end (section 2.1)
+LINE_BYTES_MAX: Final = 107  # of version 1, with its line end
 WORDS: Final = 6
 LOCAL: Final = 0x20  # version and command: a connection of the proxy itself, such as a health check
 PROXY: Final = 0x21

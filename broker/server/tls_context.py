@@ -50,18 +50,15 @@ def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) 
 
 def unusable_files(settings: Settings) -> Iterator[str]:
     """A text for each address with TLS whose files would stop the start now."""
-    sections = {
-        "listeners": [listener.tls for listener in settings.listeners],
-        "api.grpc": [listener.tls for listener in settings.api.grpc],
-        "api.http": [listener.tls for listener in settings.api.http],
-    }
-    for key, found in sections.items():
-        for index, tls in enumerate(found):
-            if tls is not None:
-                try:
-                    server_context(tls, f"{key}[{index}].tls", ())
-                except StartError as error:
-                    yield str(error)
+    sections = [(f"listeners[{index}].tls", listener.tls) for index, listener in enumerate(settings.listeners)]
+    for kind, listeners in (("grpc", settings.api.grpc), ("http", settings.api.http)):
+        sections += [(f"api.{kind}[{index}].tls", listener.tls) for index, listener in enumerate(listeners)]
+    for key, tls in sections:
+        if tls is not None:
+            try:
+                server_context(tls, key, ())
+            except StartError as error:
+                yield str(error)
 
 
 def _check_readable(key: str, path: str) -> None:

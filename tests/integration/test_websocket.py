@@ -20,6 +20,7 @@ from websockets.uri import parse_uri
 from broker.codec.packets import (
     ConnAck,
     Connect,
+    Disconnect,
     Packet,
     PingReq,
     PingResp,
@@ -161,7 +162,8 @@ async def test_the_stop_of_the_node_says_why(nodes: Nodes) -> None:
         await client.log_in("c")
         await node.stop()
         packet = await client.receive()
-        assert packet.fields()[0] == 0x8B
+        assert isinstance(packet, Disconnect)
+        assert packet.reason_code == 0x8B
         with pytest.raises(ConnectionClosed) as closed:
             await connection.recv()
         assert closed.value.rcvd is not None

@@ -32,7 +32,7 @@ def authority(tmp_path: Path) -> Authority:
 async def start(tls: TlsSettings) -> tuple[ApiServer, Service]:
     settings = api_settings([ONE], [ONE])
     settings = replace(settings, grpc=(replace(settings.grpc[0], tls=tls),), http=(replace(settings.http[0], tls=tls),))
-    api = ApiServer(settings, get_logger("api"))
+    api = ApiServer(settings, {}, get_logger("api"))
     service = Service()
     api.register(PUBLISH, service)
     await api.start()
@@ -54,7 +54,7 @@ async def call_grpc(api: ApiServer, authority: Authority, pair: Pair | None) -> 
     files = [authority.cacert] if pair is None else [authority.cacert, pair.key, pair.cert]
     credentials = grpc.ssl_channel_credentials(*[content(path) for path in files])
     async with grpc.aio.secure_channel(api.grpc_addresses[0], credentials) as channel:
-        await PublishServiceStub(channel).Publish(REQUEST, timeout=DEADLINE)  # type: ignore[no-untyped-call]
+        await PublishServiceStub(channel).Publish(REQUEST, timeout=DEADLINE)
 
 
 async def test_both_protocols(authority: Authority) -> None:
@@ -131,6 +131,6 @@ async def test_wrong_files_name_the_key(authority: Authority, kind: str) -> None
     pair, other = authority.pair("one"), authority.pair("other")
     settings = api_settings([ONE], [ONE])
     tls: Any = (replace(getattr(settings, kind)[0], tls=TlsSettings(cert=pair.cert, key=other.key)),)
-    api = ApiServer(replace(settings, **{kind: tls}), get_logger("api"))
+    api = ApiServer(replace(settings, **{kind: tls}), {}, get_logger("api"))
     with pytest.raises(StartError, match=rf"^api\.{kind}\[0\]\.tls\.key: {other.key} is not the key"):
         await api.start()
