@@ -25,11 +25,12 @@ LOOPBACK: Final = "127.0.0.1"
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 5.0
 LOG_TAIL_LINES: Final = 10
+CERT: Final = "cert.pem"
 
 # For this broker and for the Go broker. max_queued_messages: mosquitto has no limit here either, and with the Go broker's
 # default of 1000 a queue overflows under 10 publishers. max_subscriptions_per_client: a row needs 50,000; Go has no such key.
 GMQTTD: Final = """\
-listeners: [{{address: "127.0.0.1:{mqtt}"}}]
+listeners: [{{address: "127.0.0.1:{mqtt}"}}{listener}]
 mqtt: {{max_queued_messages: 100000, max_subscriptions_per_client: 100000}}
 api:
   grpc: [{{address: "tcp://127.0.0.1:{grpc}"}}]
@@ -47,6 +48,18 @@ log: {{level: warn, format: text}}
 EVENT_LOG: Final = """\
   event_log: {{dir: {folder}, sync: {sync}}}
 """
+
+# By transport: a second listener.
+GMQTTD_LISTENERS: Final = {
+    "": "",
+    "tls": ', {{address: "127.0.0.1:{layered}", tls: {{cert: {cert}, key: {key}}}}}',
+    "ws": ', {{address: "127.0.0.1:{layered}", websocket: {{path: /mqtt}}}}',
+}
+MOSQUITTO_LISTENERS: Final = {
+    "": "",
+    "tls": "listener {layered} 127.0.0.1\ncertfile {cert}\nkeyfile {key}\n",
+    "ws": "listener {layered} 127.0.0.1\nprotocol websockets\n",
+}
 
 # max_queued_messages 0 (no limit): with 1000, the default, a bridge drops messages of 10 publishers.
 # persistence false: this broker writes nothing to disk either. Everything else is mosquitto's default, set_tcp_nodelay false
@@ -122,13 +135,14 @@ class Ports:
 
 @dataclass(frozen=True)
 class Server:
-    """One process: its command and its ports. http and gossip are 0 for a broker without them."""
+    """One process: its command and its ports. http, gossip and layered are 0 for a broker without them."""
 
     name: str
     command: list[str]
     mqtt: int
     http: int = 0
     gossip: int = 0
+    layered: int = 0
 
 
 class Cluster:
@@ -139,6 +153,8 @@ class Cluster:
         self.last = f"{LOOPBACK}:{servers[-1].mqtt}"
         self.http = f"{LOOPBACK}:{servers[-1].http}"  # the last node's
         self.gossip = f"{LOOPBACK}:{servers[0].gossip}"  # the first node's
+        self.layered = f"{LOOPBACK}:{servers[0].layered}"  # the first node's listener with the row's transport
+        self.cacert = str(folder / CERT)
         self._servers = servers
         self._folder = folder
         self._is_joined = len(servers) > 1 and not joins_late
@@ -249,33 +265,71 @@ def message_comes_through(publish_at: str, subscribe_at: str, until: float) -> b
 # --- the configurations
 
 
-def gmqttd_servers(nodes: int, folder: Path, ports: Ports, command: Path, joins_late: bool, log: str) -> list[Server]:
+def make_certificate(folder: Path) -> dict[str, Path]:
+    """The files of a certificate for localhost that signs itself, and its key."""
+    files = {"cert": folder / CERT, "key": folder / "key.pem"}
+    program = find_program("openssl")
+    if program is None:
+        raise BenchFailed("no openssl, which makes the certificate: sudo apt-get install openssl")
+    subprocess.run(
+        [
+            *(
+                program,
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-days",
+                "2",
+            ),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+            *("-keyout", str(files["key"]), "-out", str(files["cert"])),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    files["key"].chmod(0o644)  # mosquitto reads it as another user
+    return files
+
+
+def gmqttd_servers(
+    nodes: int, folder: Path, ports: Ports, command: Path, joins_late: bool, log: str, transport: str
+) -> list[Server]:
     servers: list[Server] = []
     join = ""
+    files = make_certificate(folder) if transport == "tls" else {}
     for number in range(1, nodes + 1):
         name = f"gmqttd{number}"
         taken = {use: ports.take() for use in ("mqtt", "grpc", "http", "federation", "gossip")}
+        layered = ports.take() if transport else 0
+        listener = GMQTTD_LISTENERS[transport].format(layered=layered, **files)
         config = folder / f"{name}.yml"
         keys = EVENT_LOG.format(folder=folder / f"{name}-log", sync=log) if log else ""
         order = ", event_log" if log else ""
-        config.write_text(GMQTTD.format(name=name, join=join, event_log=order, event_log_keys=keys, **taken))
+        text = GMQTTD.format(name=name, join=join, listener=listener, event_log=order, event_log_keys=keys, **taken)
+        config.write_text(text)
         join = "" if joins_late else f'"{LOOPBACK}:{taken["gossip"]}"'
         start = [str(command), "start", "-c", str(config)]
-        servers.append(Server(name, start, taken["mqtt"], taken["http"], taken["gossip"]))
+        servers.append(Server(name, start, taken["mqtt"], taken["http"], taken["gossip"], layered))
     return servers
 
 
-def mosquitto_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> list[Server]:
+def mosquitto_servers(nodes: int, folder: Path, ports: Ports, command: Path, transport: str) -> list[Server]:
     servers: list[Server] = []
+    files = make_certificate(folder) if transport == "tls" else {}
     for number in range(1, nodes + 1):
         name = f"mosquitto{number}"
         mqtt = ports.take()
-        text = MOSQUITTO_CONFIG.format(mqtt=mqtt)
+        layered = ports.take() if transport else 0
+        text = MOSQUITTO_CONFIG.format(mqtt=mqtt) + MOSQUITTO_LISTENERS[transport].format(layered=layered, **files)
         if servers:
             text += MOSQUITTO_BRIDGE.format(first=servers[0].mqtt)
         config = folder / f"{name}.conf"
         config.write_text(text)
-        servers.append(Server(name, [str(command), "-c", str(config)], mqtt))
+        servers.append(Server(name, [str(command), "-c", str(config)], mqtt, layered=layered))
     return servers
 
 
@@ -295,15 +349,23 @@ def nats_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> list[
 
 
 def make_cluster(
-    participant: str, command: Path, folder: Path, ports: Ports, nodes: int, joins_late: bool = False, log: str = ""
+    participant: str,
+    command: Path,
+    folder: Path,
+    ports: Ports,
+    nodes: int,
+    joins_late: bool = False,
+    log: str = "",
+    transport: str = "",
 ) -> Cluster:
     """Write the configuration files. Entering the cluster starts the processes. `log` is for this checkout only."""
     folder.mkdir(parents=True)
     if participant == MOSQUITTO:
-        servers = mosquitto_servers(nodes, folder, ports, command)
+        servers = mosquitto_servers(nodes, folder, ports, command, transport)
     elif participant == NATS:
         servers = nats_servers(nodes, folder, ports, command)
     else:
         assert participant in (THIS, NO_LOG, OTHER, GMQTT)
-        servers = gmqttd_servers(nodes, folder, ports, command, joins_late, log if participant == THIS else "")
+        own_log = log if participant == THIS else ""
+        servers = gmqttd_servers(nodes, folder, ports, command, joins_late, own_log, transport)
     return Cluster(servers, folder, joins_late)

@@ -11,11 +11,11 @@ import argparse
 import json
 import resource
 import select
-import socket
 import struct
 import time
 
-from mqtt_load import address, connect_packet, cpu_seconds, packet, process_tree, utf8
+from mqtt_load import address, connect_packet, cpu_seconds, open_socket, packet, process_tree, utf8
+from mqtt_transports import Stream, layered
 
 
 def pss_bytes(pids: list[int]) -> int:
@@ -34,15 +34,17 @@ def main() -> None:
     ap.add_argument("--connections", type=int, default=5000)
     ap.add_argument("--parallel", type=int, default=100)
     ap.add_argument("--pid", action="append", metavar="NAME=PID", default=[])
+    ap.add_argument("--transport", choices=["tcp", "tls", "ws"], default="tcp")
+    ap.add_argument("--cacert", default="", metavar="FILE")
     args = ap.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, args.connections + 200), hard))
     watched = {n or p: process_tree(int(p)) for n, _, p in (s.rpartition("=") for s in args.pid)}
     before = {n: (pss_bytes(p), cpu_seconds(p)) for n, p in watched.items()}
     poll = select.epoll()
-    waiting: dict[int, socket.socket] = {}
+    waiting: dict[int, Stream] = {}
     received: dict[int, int] = {}
-    done: list[socket.socket] = []
+    done: list[Stream] = []
     opened = 0
     start = time.perf_counter()
     deadline = start + 120
@@ -50,7 +52,7 @@ def main() -> None:
         if time.perf_counter() > deadline:
             raise SystemExit(f"only {len(done)} of {args.connections} connected in 120 s")
         while opened < args.connections and len(waiting) < args.parallel:
-            s = socket.create_connection(address(args.to))
+            s = layered(open_socket(address(args.to), f"idle-{opened}"), args.transport, args.cacert)
             s.sendall(connect_packet(f"idle-{opened}"))
             s.sendall(packet(0x82, struct.pack("!H", 1) + utf8(f"idle/{opened % 997}/{opened}") + b"\0"))
             waiting[s.fileno()], received[s.fileno()] = s, 0

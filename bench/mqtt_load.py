@@ -32,6 +32,8 @@ import sys
 import time
 from typing import Any
 
+from mqtt_transports import Stream, layered
+
 
 def varint(n: int) -> bytes:
     out = bytearray()
@@ -66,7 +68,7 @@ def address(text: str) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
-def read_exact(sock: socket.socket, n: int) -> bytes:
+def read_exact(sock: Stream, n: int) -> bytes:
     out = b""
     while len(out) < n:
         got = sock.recv(n - len(out))
@@ -76,7 +78,7 @@ def read_exact(sock: socket.socket, n: int) -> bytes:
     return out
 
 
-def read_packet(sock: socket.socket) -> tuple[int, bytes]:
+def read_packet(sock: Stream) -> tuple[int, bytes]:
     first = read_exact(sock, 1)[0]
     length = shift = 0
     while True:
@@ -88,22 +90,37 @@ def read_packet(sock: socket.socket) -> tuple[int, bytes]:
     return first, read_exact(sock, length)
 
 
-def open_client(
-    addr: tuple[str, int], client_id: str, user: str | None = None, password: str | None = None
-) -> socket.socket:
+def open_socket(addr: tuple[str, int], client_id: str) -> socket.socket:
     try:
         sock = socket.create_connection(addr, timeout=30)
     except OSError as e:
         raise SystemExit(f"{client_id}: {addr[0]}:{addr[1]}: {e}") from None
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.sendall(connect_packet(client_id, user, password))
-    first, body = read_packet(sock)
-    if first != 0x20 or body[1] != 0:
-        raise SystemExit(f"{client_id}: refused: {first:#x} {body.hex()}")
     return sock
 
 
-def subscribe(sock: socket.socket, topic_filter: str, qos: int) -> None:
+def log_in(stream: Stream, client_id: str, user: str | None = None, password: str | None = None) -> None:
+    stream.sendall(connect_packet(client_id, user, password))
+    first, body = read_packet(stream)
+    if first != 0x20 or body[1] != 0:
+        raise SystemExit(f"{client_id}: refused: {first:#x} {body.hex()}")
+
+
+def open_client(
+    addr: tuple[str, int], client_id: str, user: str | None = None, password: str | None = None
+) -> socket.socket:
+    sock = open_socket(addr, client_id)
+    log_in(sock, client_id, user, password)
+    return sock
+
+
+def open_layered_client(args: argparse.Namespace, addr: tuple[str, int], client_id: str) -> Stream:
+    stream = layered(open_socket(addr, client_id), args.transport, args.cacert)
+    log_in(stream, client_id, args.user, args.password)
+    return stream
+
+
+def subscribe(sock: Stream, topic_filter: str, qos: int) -> None:
     sock.sendall(packet(0x82, struct.pack("!H", 1) + utf8(topic_filter) + bytes([qos])))
     first, body = read_packet(sock)
     if first != 0x90 or body[2] > 2:
@@ -159,7 +176,7 @@ def one_publish(topic: str, qos: int, payload: bytes) -> tuple[bytes, int]:
 
 
 class Publisher:
-    def __init__(self, sock: socket.socket, topic: str, qos: int, payload: bytes, block: int) -> None:
+    def __init__(self, sock: Stream, topic: str, qos: int, payload: bytes, block: int) -> None:
         self.sock, self.qos, self.sent, self.acked = sock, qos, 0, 0
         self.pending: memoryview | None = None
         self.next_id, self.partial = 1, 0
@@ -199,7 +216,7 @@ class Publisher:
 
 
 class Subscriber:
-    def __init__(self, sock: socket.socket, length: int, qos: int, id_at: int) -> None:
+    def __init__(self, sock: Stream, length: int, qos: int, id_at: int) -> None:
         self.sock, self.length, self.qos, self.id_at = sock, length, qos, id_at
         self.rest, self.received, self.out = b"", 0, b""
 
@@ -249,7 +266,7 @@ def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber],
     count = {"pairs": (n, n), "fanout": (1, n), "fanin": (n, 1)}[args.topology]
     encoded, id_at = one_publish(topic_of(0), args.qos, payload)
     for i in range(count[1]):
-        sock = open_client(address(args.sub), f"sub-{tag}-{i}", args.user, args.password)
+        sock = open_layered_client(args, address(args.sub), f"sub-{tag}-{i}")
         wanted = f"load/{tag}/+" if args.topology == "fanin" else topic_of(i)
         if args.share:
             wanted = f"$share/{args.share}/{wanted}"
@@ -257,7 +274,7 @@ def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber],
         subs.append(Subscriber(sock, len(encoded), args.qos, id_at))
     time.sleep(args.settle)
     for i in range(count[0]):
-        sock = open_client(address(args.pub), f"pub-{tag}-{i}", args.user, args.password)
+        sock = open_layered_client(args, address(args.pub), f"pub-{tag}-{i}")
         pubs.append(Publisher(sock, topic_of(i), args.qos, payload, args.block))
     for c in pubs + subs:
         c.sock.setblocking(False)
@@ -359,7 +376,7 @@ def latency(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subscrib
             one = bytearray(p.blocks(1))
             struct.pack_into("!d", one, body_at, due)  # when it was due, which avoids coordinated omission
             p.sock.setblocking(True)
-            p.sock.sendall(one)
+            p.sock.sendall(bytes(one))
             p.sock.setblocking(False)
             sent += 1
             due = start + sent * gap
@@ -431,6 +448,8 @@ def main() -> int:
     ap.add_argument("--pid-tree", action="append", metavar="NAME=PID")
     ap.add_argument("--user")
     ap.add_argument("--password")
+    ap.add_argument("--transport", choices=["tcp", "tls", "ws"], default="tcp")
+    ap.add_argument("--cacert", default="", metavar="FILE")
     args = ap.parse_args()
     args.sub = args.sub or args.pub
     if args.latency and args.size < 8:

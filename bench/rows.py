@@ -43,6 +43,7 @@ class Row:
                   has no "seconds" gets the same count in every slice.
     beside        participants that are measured alternately with this checkout
     starts_anew   brokers start again for each slice, because a slice changes the result of the next one
+    transport     of a listener beside that of TCP, at {layered}: tls, ws; "" for none
     log           `sync` of this checkout's event log; "" for none
     joins_late    the second node joins the first one during the slice
     rounds_max    most rounds, for rows whose slices take long
@@ -58,12 +59,18 @@ class Row:
     joins_late: bool = False
     rounds_max: int = 1000
     log: str = ""
+    transport: str = ""
 
 
 LOAD: Final = "mqtt_load.py --pub {first} --sub {last} --settle {settle} --messages {count} {pids}"
 CONNECTIONS: Final = "mqtt_connections.py --to {first} --connections {count} {pids}"
 STALL: Final = "mqtt_stall.py --first {first} --last {last} --http {http} --gossip {gossip} --count {count}"
-ONE_AT_A_TIME: Final = f"{LOAD} --clients 500 --window 1 --block 1"
+SINGLY: Final = "--clients 500 --window 1 --block 1"
+ONE_AT_A_TIME: Final = f"{LOAD} {SINGLY}"
+LAYERED: Final = (
+    "mqtt_load.py --pub {layered} --sub {layered} --transport {transport} --cacert {cacert} --settle {settle} "
+    "--messages {count} {pids}"
+)
 LATENCY: Final = f"{LOAD} --latency --clients 1"
 WITH_NATS: Final = (OTHER, MOSQUITTO, NATS, GMQTT)
 
@@ -127,6 +134,39 @@ ROWS: Final = (
         ),
         starts_anew=True,
         rounds_max=10,
+    ),
+    Row("TLS, 10 pairs, QoS 0", LAYERED, 100_000, cpu(), (OTHER, MOSQUITTO), transport="tls"),
+    Row("TLS, 10 pairs, QoS 1", f"{LAYERED} --qos 1", 40_000, cpu(), (OTHER, MOSQUITTO), transport="tls"),
+    Row(
+        "TLS, 500 pairs, one at a time, QoS 0",
+        f"{LAYERED} {SINGLY}",
+        10_000,
+        cpu(),
+        (OTHER, MOSQUITTO),
+        transport="tls",
+    ),
+    Row("WebSocket, 10 pairs, QoS 0", LAYERED, 100_000, cpu(), (OTHER, MOSQUITTO), transport="ws"),
+    Row("WebSocket, 10 pairs, QoS 1", f"{LAYERED} --qos 1", 40_000, cpu(), (OTHER, MOSQUITTO), transport="ws"),
+    Row(
+        "WebSocket, 500 pairs, one at a time, QoS 0",
+        f"{LAYERED} {SINGLY}",
+        10_000,
+        cpu(),
+        (OTHER, MOSQUITTO),
+        transport="ws",
+    ),
+    Row(
+        "TLS, idle connections, 1 subscription each",
+        "mqtt_connections.py --to {layered} --transport {transport} --cacert {cacert} --connections {count} {pids}",
+        1_000,
+        (
+            Figure("cpu_us_per_connect", "CPU µs to connect and subscribe"),
+            Figure("bytes_per_connection", "bytes"),
+        ),
+        (MOSQUITTO,),
+        starts_anew=True,
+        rounds_max=5,
+        transport="tls",
     ),
     stall("stall: 8,192 filters match each message", "filters", 8_192),
     stall("stall: `#` with 100,000 retained messages", "retained", 100_000),

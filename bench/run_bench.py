@@ -60,6 +60,9 @@ def run_generator(row: Row, cluster: Cluster, count: int) -> dict[str, Any]:
         "last": cluster.last,
         "http": cluster.http,
         "gossip": cluster.gossip,
+        "layered": cluster.layered,
+        "transport": row.transport,
+        "cacert": cluster.cacert,
         "settle": SETTLE_SECONDS[row.nodes],
         "count": count,
         "pids": " ".join(f"--pid {number}={pid}" for number, pid in enumerate(cluster.pids)),
@@ -131,7 +134,9 @@ class Bench:
     def cluster(self, row: Row, name: str) -> Cluster:
         self.started += 1
         folder = self.folder / f"{self.started:03d}-{name}"
-        return make_cluster(name, self.commands[name], folder, self.ports, row.nodes, row.joins_late, row.log)
+        return make_cluster(
+            name, self.commands[name], folder, self.ports, row.nodes, row.joins_late, row.log, row.transport
+        )
 
     def count_for(self, row: Row, cluster: Cluster) -> int:
         """Messages for a slice of --seconds, from the rate of a first slice."""

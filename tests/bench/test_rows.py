@@ -23,6 +23,7 @@ STALL_COUNT: Final = 100
 GMQTTD: Final = Path(sys.executable).with_name("gmqttd")
 STALLS: Final = [row for row in ROWS if "mqtt_stall" in row.command]
 LOADS: Final = [row for row in ROWS if row not in STALLS]
+Kind = tuple[int, str]
 
 
 def names(rows: list[Row]) -> list[str]:
@@ -30,17 +31,23 @@ def names(rows: list[Row]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Cluster]]:
-    """By the number of nodes."""
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Kind, Cluster]]:
+    """By the number of nodes and the transport of the second listener."""
     folder = tmp_path_factory.mktemp("bench")
+    ports = Ports()
     with ExitStack() as stack:
-        made = {nodes: make_cluster(THIS, GMQTTD, folder / str(nodes), Ports(), nodes) for nodes in (1, 2)}
-        yield {nodes: stack.enter_context(cluster) for nodes, cluster in made.items()}
+        made = {
+            (nodes, transport): make_cluster(
+                THIS, GMQTTD, folder / f"{nodes}{transport}", ports, nodes, transport=transport
+            )
+            for nodes, transport in sorted({(row.nodes, row.transport) for row in LOADS})
+        }
+        yield {kind: stack.enter_context(cluster) for kind, cluster in made.items()}
 
 
 @pytest.mark.parametrize("row", LOADS, ids=names(LOADS))
-def test_load(row: Row, clusters: dict[int, Cluster]) -> None:
-    result = run_generator(row, clusters[row.nodes], COUNT)
+def test_load(row: Row, clusters: dict[Kind, Cluster]) -> None:
+    result = run_generator(row, clusters[row.nodes, row.transport], COUNT)
     assert result.get("lost", 0) == 0
     assert result.get("delivered", result.get("connections", 0)) >= COUNT
     for figure in row.figures:

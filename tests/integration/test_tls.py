@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import ssl
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from broker.codec.writer import encode_packet
 from broker.server.layered_protocol import LayeredProtocol
 from certificates import Authority, Pair
 from mqtt_client import MqttClient
+from repository import ROOT
 from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
@@ -283,3 +285,23 @@ async def test_a_client_that_does_not_read(start_server: StartServer, authority:
     for client in (good, publisher):
         await client.close()
     writer.transport.abort()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
+async def test_the_authority_of_the_documentation(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """docs/listeners.md: its commands make files that a node and a client take."""
+    lines = (ROOT / "docs" / "listeners.md").read_text(encoding="utf-8").splitlines()
+    commands = [line.strip() for line in lines if line.startswith(("    openssl ", "    printf "))]
+    assert len(commands) == 9
+    await asyncio.to_thread(
+        subprocess.run, ["sh", "-e", "-c", "\n".join(commands)], cwd=tmp_path, check=True, capture_output=True
+    )
+    files = {
+        name: str(tmp_path / name) for name in ("ca.pem", "server.pem", "server.key", "device7.pem", "device7.key")
+    }
+    tls = {"cert": files["server.pem"], "key": files["server.key"], "cacert": files["ca.pem"], "verify": True}
+    _, port = await start(nodes, tls)
+    context = ssl.create_default_context(cafile=files["ca.pem"])
+    context.load_cert_chain(files["device7.pem"], files["device7.key"])
+    client = await clients.connect(port, "device", tls=context)
+    await client.ping()
