@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import click
 
-from pipeline.errors import PipelineError
+from pipeline.errors import HOW_TO_INSTALL, PipelineError
 
 EXIT_FAILED: Final = 1
+OWN: Final = ("broker", "pipeline")  # packages of this project
 
 # Name of the command -> where it is, and its line in the help.
 COMMANDS: Final = {
@@ -27,7 +28,7 @@ COMMANDS: Final = {
 
 
 class Commands(click.Group):
-    """Imports a command when it is used. An error of a pipeline is one line."""
+    """Imports a command when it is used. An error of a pipeline, and a missing package, is one line."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -48,8 +49,14 @@ class Commands(click.Group):
         try:
             return super().invoke(context)
         except PipelineError as error:
-            click.echo(f"gmqttctl: {error}", err=True)
-            sys.exit(EXIT_FAILED)
+            fault = str(error)
+        except ModuleNotFoundError as error:
+            name = (error.name or "").partition(".")[0]
+            if name in OWN:
+                raise
+            fault = f"this command needs the package {name}, which is not installed. To install it: {HOW_TO_INSTALL}"
+        click.echo(f"gmqttctl: {fault}", err=True)
+        sys.exit(EXIT_FAILED)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

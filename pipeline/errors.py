@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+# What Spark and the commands on it need.
+HOW_TO_INSTALL: Final = "pip install 'gmqttd[pipeline]' (in a checkout: pip install '.[pipeline]')"
+
 
 class PipelineError(Exception):
     """Base of the errors of this package."""

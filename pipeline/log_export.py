@@ -18,7 +18,7 @@ from broker.event_log.selection import Selection
 from pipeline.client import NodeClient
 from pipeline.cluster import Cluster, Members, find_position
 from pipeline.durable import publish_file, replace_text
-from pipeline.errors import OptionError, PipelineError
+from pipeline.errors import HOW_TO_INSTALL, OptionError, PipelineError
 from pipeline.log_text import record_fields
 from pipeline.options import ReadOptions
 from pipeline.planning import Range, ranges
@@ -228,4 +228,4 @@ def _check_parquet() -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        raise PipelineError("Parquet needs pyarrow, which is not installed: pip install 'gmqttd[pipeline]'") from None
+        raise PipelineError(f"Parquet needs pyarrow, which is not installed: {HOW_TO_INSTALL}") from None

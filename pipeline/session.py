@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.errors import PipelineError
+from pipeline.errors import HOW_TO_INSTALL, PipelineError
 from pipeline.java import find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HOW_TO_INSTALL: Final = "pip install 'gmqttd[pipeline]'"
 NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
 # Each can be given otherwise by the caller.
 CONFIGURATION: Final = {

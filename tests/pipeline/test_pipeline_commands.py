@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ def test_pipelines_are_listed() -> None:
     assert found["rollup"]["options"]["window"] == {"default": "1m", "meaning": "length of a window"}
 
 
+EXTRA = ["pyspark", "py4j", "pyarrow", "pandas", "numpy", "rich", "matplotlib"]
 INSTANTS = ("--from", "2026-11-22T10:00:00Z", "--to", "2026-11-22T11:00:00Z")
 
 
@@ -65,3 +68,39 @@ def test_the_status_is_shown(tmp_path: Path) -> None:
         result = run("pipeline", "status", "--servers", node.address, "--dir", str(tmp_path), "--json")
     found: dict[str, Any] = json.loads(result.output)
     assert found["queries"][0]["nodes"][0]["messages"] == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (("pipeline", "list"), "pyspark"),
+        (("pipeline", "run", "archive"), "pyspark"),
+        (("pipeline", "status"), "pyarrow"),
+        (("replay", *INSTANTS), "rich"),
+    ],
+)
+def test_a_missing_package_is_named_with_what_installs_it(arguments: tuple[str, ...], missing: str) -> None:
+    """As after `pip install gmqttd` without the extra: the commands of logs work, the others say what they need."""
+    program = (
+        "import sys\n"
+        f"for name in {EXTRA}: sys.modules[name] = None\n"
+        "from pipeline.cli import main\n"
+        f"main({list(arguments)})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        f"gmqttctl: this command needs the package {missing}, which is not installed. To install it: pip"
+    )
+
+
+def test_commands_of_logs_need_no_extra() -> None:
+    program = (
+        "import sys\n"
+        f"for name in {EXTRA}: sys.modules[name] = None\n"
+        "from pipeline.cli import main\n"
+        "main(['log', 'describe', '--servers', '127.0.0.1:1'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert 'gmqttctl: option servers: "127.0.0.1:1" leads to no event log' in done.stderr
