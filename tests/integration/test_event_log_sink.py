@@ -18,6 +18,7 @@ from broker.event_log.staged_block import ROWS_MAX
 from broker.event_log.staged_rows import MARKER
 from mqtt_client import Clients
 from node_process import Node, Nodes, free_port
+from pipeline.client import stage_requests
 from row_blocks import Row, a_row, block_of
 from waiting import DEADLINE, eventually
 
@@ -154,6 +155,47 @@ async def test_a_row_that_cannot_be_published_is_named(nodes: Nodes, row: Row, t
             await sink.Stage(request)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert (caught.value.details() or "").startswith(text)
+
+
+async def test_a_row_larger_than_a_request_is_published(node: tuple[Node, str], api: Api, clients: Clients) -> None:
+    """It comes in parts, and the node is killed between two of them."""
+    payload = random.Random(1).randbytes(5 << 20)
+    block = block_of([a_row("rows/large", payload, 1, False, [("k", "v")])])
+    parts = list(stage_requests([block]))
+    assert len(parts) == 3
+    position = 0
+    for part in parts:
+        request = pb.StageRequest(query="q", batch=1, attempt=1, position=position, blocks=part)
+        staged = await api.sink.Stage(request, wait_for_ready=True)
+        position += len(part)
+        assert staged.bytes == position
+        if position == len(parts[0]):
+            await node[0].kill()
+            await node[0].start()
+    subscriber = await clients.connect(node[0].port)
+    await subscriber.subscribe("rows/#", qos=1)
+    partition = pb.StagedPartition(partition=0, attempt=1, rows=1)
+    await api.sink.Commit(pb.CommitRequest(query="q", batch=1, partitions=[partition]))
+    assert (await subscriber.message()).payload == payload
+    (record,) = await api.records()
+    assert (record.payload, record.user_properties) == (payload, [("k", "v"), (MARKER, "q/1/0")])
+
+
+async def test_the_disk_space_of_staged_rows_is_bounded(nodes: Nodes) -> None:
+    node, address = logging_node(nodes, staged_bytes="1MiB")
+    await node.start()
+    async with grpc.aio.insecure_channel(address) as channel:
+        sink: Any = EventLogSinkStub(channel)
+        blocks = block_of([a_row("t", bytes(600_000))])
+        await sink.Stage(pb.StageRequest(query="q", batch=1, attempt=1, blocks=blocks))
+        more = pb.StageRequest(query="q", batch=1, partition=1, attempt=1, blocks=blocks)
+        with pytest.raises(
+            grpc.aio.AioRpcError, match=r"bytes of rows are staged, .*event_log.staged_bytes, 1048576"
+        ) as caught:
+            await sink.Stage(more)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await sink.Abort(pb.AbortRequest(query="q", batch=1))
+        assert (await sink.Stage(more)).rows == 1
 
 
 async def test_wrong_calls_are_refused_by_field_and_value(api: Api) -> None:

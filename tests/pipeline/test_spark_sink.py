@@ -63,6 +63,13 @@ def test_a_bad_row_is_named_and_none_is_published(spark: SparkSession, node: Eve
     assert node.published == {}
 
 
+def test_large_payloads_are_published(spark: SparkSession, node: EventLogNode) -> None:
+    """Larger than a request."""
+    query = "select 't' topic, repeat(cast(id as string), {}) payload from range(0, 3, 1, 1)"
+    write(spark, node, query.format(5_000_000), jobId="job")
+    assert payloads(node) == [digit * 5_000_000 for digit in (b"0", b"1", b"2")]
+
+
 def test_options_of_a_write_are_checked(spark: SparkSession, node: EventLogNode) -> None:
     with pytest.raises(AnalysisException, match="option jobId"):
         write(spark, node, "select 't' topic, x'' payload")
