@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -22,6 +23,11 @@ SUPPORT = (
     "stations",
 )
 pytest.register_assert_rewrite(*SUPPORT)
+
+# JVMs of tests live for seconds: the code of the first compiler does, and one thread collects garbage.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(name, SHORT_LIVED_JVM)
 
 
 def pytest_asyncio_loop_factories(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import sys
@@ -180,7 +181,8 @@ async def test_archive_and_rollup_on_a_cluster(tmp_path: Path) -> None:
 
 
 async def submit(master: str, *arguments: str, folder: Path) -> str:
-    settings = ("--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1")
+    executor = ("--conf", f"spark.executor.extraJavaOptions={os.environ['SPARK_SUBMIT_OPTS']}")
+    settings = (*executor, "--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         SPARK_SUBMIT, "--master", master, *settings, *arguments, cwd=folder, stdout=pipe, stderr=pipe
