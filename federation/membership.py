@@ -85,6 +85,11 @@ class FederationMembership(MembershipControl):
         self._gossip = GossipShell(serf, sockets, self.receive_events, self._log_gossip, self._retry_join)
         await self._gossip.start()
 
+    @property
+    def serf(self) -> Serf | None:
+        """The core of the membership; None before the start."""
+        return None if self._gossip is None else self._gossip.serf
+
     async def leave_at_stop(self) -> None:
         """Leave gracefully before the process stops."""
         self._is_stopping = True

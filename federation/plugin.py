@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Final
 from broker.config.addresses import UNSPECIFIED_HOSTS, Address, advertised_address, is_loopback
 from broker.config.interfaces import local_ipv4_addresses
 from broker.message import NEVER
+from broker.metrics.metric import Metric
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError, bind_error
 from federation import counters
+from federation.api.gossip_metrics import gossip_metrics
 from federation.api.membership import MembershipService
+from federation.api.peers import PeersService, peer_metrics
 from federation.membership import FederationMembership, OtherNodes
 from federation.node import BadAddress, Node, own_tags
 from federation.pb.federation_pb2 import DESCRIPTOR
@@ -64,8 +67,10 @@ class FederationPlugin(Plugin):
     async def prepare(self) -> None:
         self.server.turns.ends.append(self._outlet_flush)
         if self.server.api is not None:
-            service = DESCRIPTOR.services_by_name["Membership"]
-            self.server.api.register(service, MembershipService(self.membership))
+            services = DESCRIPTOR.services_by_name
+            self.server.api.register(services["Membership"], MembershipService(self.membership))
+            peers = PeersService(self.node, self.server.now, self.server.wall_time)
+            self.server.api.register(services["Peers"], peers)
 
     async def start(self) -> None:
         settings = self.settings
@@ -133,6 +138,13 @@ class FederationPlugin(Plugin):
         await self.membership.stop()
         if self._sockets is not None:
             self._sockets.close()
+
+    def metrics(self) -> list[Metric]:
+        serf = self.membership.serf
+        return peer_metrics(self.node, self.server.now()) + ([] if serf is None else gossip_metrics(serf))
+
+    def not_ready(self) -> list[str]:
+        return ["this node left the federation"] if self.node.has_left else []
 
     def lost_messages(self) -> dict[str, int]:
         return counters.lost_messages(self.node.counters)

@@ -24,6 +24,8 @@ HTTP_METHOD_NOT_ALLOWED: Final = 405
 # The plugin that serves /v1/NAME, for the answer to a request when the plugin is not loaded.
 PLUGINS: Final = {
     "clients": "admin",
+    "node": "admin",
+    "log_level": "admin",
     "subscriptions": "admin",
     "filter_subscriptions": "admin",
     "subscribe": "admin",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.api.clients import ClientService
+from broker.api.node import NodeService
 from broker.api.pb import admin_pb2
 from broker.api.publishing import PublishService
 from broker.api.subscriptions import SubscriptionService
@@ -19,4 +20,5 @@ class AdminPlugin(Plugin):
         services = admin_pb2.DESCRIPTOR.services_by_name
         api.register(services["ClientService"], ClientService(self.server, api.long_calls))
         api.register(services["SubscriptionService"], SubscriptionService(self.server, api.long_calls))
+        api.register(services["NodeService"], NodeService(self.server))
         api.register(services["PublishService"], PublishService(self.server))

@@ -6,6 +6,7 @@ from collections.abc import Awaitable
 from typing import Final, NamedTuple
 
 from broker.auth.failed_logins import address_key
+from broker.authorization import TopicAccess
 from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED
 from broker.hooks import NOT_LET_IN, AuthenticationRequest, ConnectRequest
 from broker.message import NEVER
@@ -59,7 +60,7 @@ class Attempt:
         self.login_name = self.username or request.client_id
         self.is_proven = False
         self.expires_at = NEVER
-        self.access: object = None
+        self.access: tuple[TopicAccess, ...] | None = None
 
 
 class Source:

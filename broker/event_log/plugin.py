@@ -23,6 +23,7 @@ from broker.event_log.staged_block import RowLimits
 from broker.event_log.staged_files import StagingFault
 from broker.event_log.staging import Staging
 from broker.event_log.tap import LogTap, LogTurnEnd
+from broker.metrics.metric import Metric, counter, gauge
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
@@ -148,6 +149,25 @@ class EventLogPlugin(Plugin):
             server.turns.ends.remove(self._turn_end)
         if self.log is not None:
             await self.log.stop()
+
+    def metrics(self) -> list[Metric]:
+        if self.log is None:
+            return []
+        found = self.log.describe()
+        return [
+            gauge("gmqtt_event_log_bytes", "Bytes of all segments of the event log.", found.bytes),
+            gauge("gmqtt_event_log_segments", "Segments of the event log.", found.segments),
+            gauge("gmqtt_event_log_first_offset", "Offset of the first record that is kept.", found.first_offset),
+            gauge("gmqtt_event_log_next_offset", "Offset of the next record that is served.", found.next_offset),
+            gauge("gmqtt_event_log_stopped", "1 while no records are written.", float(found.stopped != "")),
+            gauge("gmqtt_event_log_holds", "Groups that hold segments back from the retention.", len(found.holds)),
+            counter("gmqtt_event_log_holds_released_total", "Holds that the retention released.", found.holds_released),
+            counter("gmqtt_event_log_records_lost_total", "Records that found no room.", found.records_lost),
+        ]
+
+    def not_ready(self) -> list[str]:
+        stopped = "" if self.log is None else self.log.describe().stopped
+        return [f"the event log is not written: {stopped}"] if stopped else []
 
     def lost_messages(self) -> dict[str, int]:
         return {} if self.log is None else {NOT_LOGGED: self.log.appender.lost}

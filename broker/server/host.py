@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from broker.admission import counted_address
@@ -18,6 +18,7 @@ from broker.config.settings import Settings
 from broker.hooks import Members
 from broker.metrics.broker_metrics import broker_metrics
 from broker.metrics.metric import Metric
+from broker.server.client_log import ClientLog
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
 from broker.server.turns import Turns
@@ -41,6 +42,18 @@ class ClientShell(Protocol):
         """Close the socket at once and discard its output."""
 
 
+class PluginFigures(Protocol):
+    """A plugin (broker/plugins.py), as the node asks for its figures."""
+
+    def metrics(self) -> list[Metric]: ...
+
+    def not_ready(self) -> list[str]: ...
+
+    def lost_messages(self) -> dict[str, int]: ...
+
+    def refused_input(self) -> dict[str, int]: ...
+
+
 class Host:
     """Made and used inside a running loop.
 
@@ -53,8 +66,8 @@ class Host:
     turns      the turns of the loop; a plugin that acts at the end of each adds itself to `turns.ends`
     protocols  the connections of clients
     pages      of the REST API, by path
-    metric_sources  of `metrics`; plugins are among them
-    obstacles  of `not_ready`; plugins are among them
+    plugins    those that are loaded, in their order
+    started_at monotonic seconds
     """
 
     def __init__(self, settings: Settings, config_folder: str = "") -> None:
@@ -69,8 +82,8 @@ class Host:
         self.tags: dict[str, str] = {}
         self.protocols: set[ClientShell] = set()
         self.pages: dict[str, PageMaker] = {"/healthz": alive_page, "/readyz": self._ready_page}
-        self.metric_sources: list[Callable[[], list[Metric]]] = [self._broker_metrics]
-        self.obstacles: list[Callable[[], list[str]]] = [self._own_obstacles]
+        self.plugins: Sequence[PluginFigures] = []
+        self.started_at = self.loop.time()
         self.stop_reason = ""
         self._started = False
         self._wall_offset = time.time() - self.loop.time()
@@ -100,19 +113,49 @@ class Host:
 
     def metrics(self) -> list[Metric]:
         """All metrics of the node and its plugins."""
-        return [metric for source in self.metric_sources for metric in source()]
+        return broker_metrics(self.broker) + [metric for plugin in self.plugins for metric in plugin.metrics()]
 
     def not_ready(self) -> list[str]:
         """Why clients should be sent to other nodes; empty when the node is ready."""
-        return [reason for obstacle in self.obstacles for reason in obstacle()]
-
-    def _broker_metrics(self) -> list[Metric]:
-        return broker_metrics(self.broker)
-
-    def _own_obstacles(self) -> list[str]:
         if self._stopping:
             return ["the node is stopping"]
-        return [] if self._started else ["the node is starting"]
+        if not self._started:
+            return ["the node is starting"]
+        return [reason for plugin in self.plugins for reason in plugin.not_ready()]
+
+    def lost_messages(self) -> dict[str, int]:
+        """Totals of messages that were dropped, by reason; those of plugins too."""
+        found = dict(self.broker.counters.messages_dropped)
+        for plugin in self.plugins:
+            found.update(plugin.lost_messages())
+        return found
+
+    def refused_input(self) -> dict[str, int]:
+        """Totals of input that was refused, by reason; those of plugins too."""
+        counters = self.broker.counters
+        found = {
+            "connections_refused": counters.connections_refused,
+            "handshakes_failed": counters.handshakes_failed,
+            "protocol_errors": counters.protocol_errors,
+            "publishes_not_stored": counters.publishes_not_stored,
+            "plugin_faults": counters.plugin_faults,
+            "subscriptions_refused": counters.subscriptions_refused,
+        }
+        if self.api is not None:
+            found.update(self.api.refused_input())
+        for plugin in self.plugins:
+            found.update(plugin.refused_input())
+        return found
+
+    def listener_addresses(self) -> list[str]:
+        """Addresses on which clients connect, with real ports."""
+        return []
+
+    def observe_clients(self) -> None:
+        """Log clients that connect, disconnect or are refused, when the settings ask for it."""
+        log = self.settings.log
+        is_written = log.clients and log.level in ("debug", "info")
+        self.broker.observer = ClientLog(self.now, log.level) if is_written else None
 
     def _ready_page(self) -> Page:
         return ready_page(self.not_ready())

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from broker.config.printer import changed_keys
 from broker.config.settings import Settings
+from broker.metrics.metric import Metric
 from broker.plugins import Plugin, load_plugin
-from broker.server.client_log import ClientLog
 from broker.server.counter_log import CounterLog, CounterLogs
 from broker.server.exposure import exposure_warnings
 from broker.server.host import Host
@@ -44,7 +44,7 @@ class Server(Host):
         """Open everything. Raises StartError; call `stop` afterwards to close what was opened."""
         self.loop.set_exception_handler(self._loop_fault)
         settings = self.settings
-        self._observe_clients()
+        self.observe_clients()
         if settings.api.grpc or settings.api.http:
             from broker.api.server import ApiServer
 
@@ -54,8 +54,6 @@ class Server(Host):
             if plugin_class is not None:  # the loader has warned of a missing one
                 self.plugins.append(plugin_class(self))
         for plugin in self.plugins:
-            self.metric_sources.append(plugin.metrics)
-            self.obstacles.append(plugin.not_ready)
             await plugin.prepare()
         await self._durability.open()
         if self.api is not None:
@@ -73,21 +71,18 @@ class Server(Host):
         self._counter_logs = self._make_counter_logs()
         self._counter_logs.start()
 
-    def _observe_clients(self) -> None:
-        """Log clients that connect, disconnect or are refused, when the settings ask for it."""
-        log = self.settings.log
-        is_written = log.clients and log.level in ("debug", "info")
-        self.broker.observer = ClientLog(self.now, log.level) if is_written else None
+    def metrics(self) -> list[Metric]:
+        return super().metrics() + self._durability.metrics()
+
+    def not_ready(self) -> list[str]:
+        return super().not_ready() + self._durability.not_ready()
+
+    def listener_addresses(self) -> list[str]:
+        return self.listeners.addresses
 
     def _make_counter_logs(self) -> CounterLogs:
         counters = self.broker.counters
         now = self.now()
-
-        def lost() -> dict[str, int]:
-            found = dict(counters.messages_dropped)
-            for plugin in self.plugins:
-                found.update(plugin.lost_messages())
-            return found
 
         def losers() -> dict[str, Any]:
             lost_most = {
@@ -96,26 +91,11 @@ class Server(Host):
             }
             return {name: found for name, found in lost_most.items() if found}
 
-        def refused() -> dict[str, int]:
-            found = {
-                "connections_refused": counters.connections_refused,
-                "handshakes_failed": counters.handshakes_failed,
-                "protocol_errors": counters.protocol_errors,
-                "publishes_not_stored": counters.publishes_not_stored,
-                "plugin_faults": counters.plugin_faults,
-                "subscriptions_refused": counters.subscriptions_refused,
-            }
-            if self.api is not None:
-                found.update(self.api.refused_input())
-            for plugin in self.plugins:
-                found.update(plugin.refused_input())
-            return found
-
         return CounterLogs(
             self.loop,
             [
-                CounterLog(self.log.warning, "messages dropped", lost, now, losers),
-                CounterLog(self.log.info, "input refused", refused, now),
+                CounterLog(self.log.warning, "messages dropped", self.lost_messages, now, losers),
+                CounterLog(self.log.info, "input refused", self.refused_input, now),
             ],
         )
 
@@ -175,7 +155,7 @@ class Server(Host):
         need_restart = [key for key in changed_keys(self.settings, settings) if not key.startswith(("mqtt.", "log."))]
         # The other settings stay as they run, so that the next reload names the keys again.
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)
-        self._observe_clients()
+        self.observe_clients()
         for plugin in self.plugins:
             try:
                 await plugin.reload()

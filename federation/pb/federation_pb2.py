@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64\x65ration/pb/federation.proto\x12\x14gmqtt.federation.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\"\xf5\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x34\n\tSubscribe\x18\x02 \x01(\x0b\x32\x1f.gmqtt.federation.api.SubscribeH\x00\x12\x30\n\x07message\x18\x03 \x01(\x0b\x32\x1d.gmqtt.federation.api.MessageH\x00\x12\x38\n\x0bunsubscribe\x18\x04 \x01(\x0b\x32!.gmqtt.federation.api.UnsubscribeH\x00\x12\x35\n\nstate_mark\x18\x64 \x01(\x0e\x32\x1f.gmqtt.federation.api.StateMarkH\x00\x42\x07\n\x05\x45vent\"5\n\tSubscribe\x12\x12\n\nshare_name\x18\x01 \x01(\t\x12\x14\n\x0ctopic_filter\x18\x02 \x01(\t\"!\n\x0bUnsubscribe\x12\x12\n\ntopic_name\x18\x01 \x01(\t\"\x89\x03\n\x07Message\x12\x12\n\ntopic_name\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x0b\n\x03qos\x18\x03 \x01(\r\x12\x10\n\x08retained\x18\x04 \x01(\x08\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12\x18\n\x10\x63orrelation_data\x18\x06 \x01(\t\x12\x16\n\x0emessage_expiry\x18\x07 \x01(\r\x12\x16\n\x0epayload_format\x18\x08 \x01(\r\x12\x16\n\x0eresponse_topic\x18\t \x01(\t\x12;\n\x0fuser_properties\x18\n \x03(\x0b\x32\".gmqtt.federation.api.UserProperty\x12\x1c\n\x14\x63orrelation_data_raw\x18\x64 \x01(\x0c\x12,\n\x06groups\x18\x65 \x01(\x0b\x32\x1c.gmqtt.federation.api.Groups\x12\x18\n\x0bstate_flags\x18\x66 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x65xpired\x18g \x01(\x08\x42\x0e\n\x0c_state_flags\"5\n\x06Groups\x12+\n\x06groups\x18\x01 \x03(\x0b\x32\x1b.gmqtt.federation.api.Group\"1\n\x05Group\x12\x12\n\nshare_name\x18\x01 \x01(\t\x12\x14\n\x0ctopic_filter\x18\x02 \x01(\t\"$\n\x0cUserProperty\x12\t\n\x01K\x18\x01 \x01(\x0c\x12\t\n\x01V\x18\x02 \x01(\x0c\"\x17\n\x03\x41\x63k\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x04\"!\n\x0b\x43lientHello\x12\x12\n\nsession_id\x18\x01 \x01(\t\"9\n\x0bServerHello\x12\x13\n\x0b\x63lean_start\x18\x01 \x01(\x08\x12\x15\n\rnext_event_id\x18\x02 \x01(\x04\"\xb5\x01\n\x06Member\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x61\x64\x64r\x18\x02 \x01(\t\x12\x34\n\x04tags\x18\x03 \x03(\x0b\x32&.gmqtt.federation.api.Member.TagsEntry\x12,\n\x06status\x18\x04 \x01(\x0e\x32\x1c.gmqtt.federation.api.Status\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1c\n\x0bJoinRequest\x12\r\n\x05hosts\x18\x01 \x03(\t\"&\n\x11\x46orceLeaveRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\"D\n\x13ListMembersResponse\x12-\n\x07members\x18\x01 \x03(\x0b\x32\x1c.gmqtt.federation.api.Member*Q\n\tStateMark\x12\x1a\n\x16STATE_MARK_UNSPECIFIED\x10\x00\x12\x14\n\x10STATE_MARK_BEGIN\x10\x01\x12\x12\n\x0eSTATE_MARK_END\x10\x02*j\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTATUS_ALIVE\x10\x01\x12\x12\n\x0eSTATUS_LEAVING\x10\x02\x12\x0f\n\x0bSTATUS_LEFT\x10\x03\x12\x11\n\rSTATUS_FAILED\x10\x04\x32\xa6\x01\n\nFederation\x12M\n\x05Hello\x12!.gmqtt.federation.api.ClientHello\x1a!.gmqtt.federation.api.ServerHello\x12I\n\x0b\x45ventStream\x12\x1b.gmqtt.federation.api.Event\x1a\x19.gmqtt.federation.api.Ack(\x01\x30\x01\x32\xb1\x03\n\nMembership\x12\x61\n\x04Join\x12!.gmqtt.federation.api.JoinRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18\"\x13/v1/federation/join:\x01*\x12X\n\x05Leave\x12\x16.google.protobuf.Empty\x1a\x16.google.protobuf.Empty\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/federation/leave:\x01*\x12t\n\nForceLeave\x12\'.gmqtt.federation.api.ForceLeaveRequest\x1a\x16.google.protobuf.Empty\"%\x82\xd3\xe4\x93\x02\x1f\"\x1a/v1/federation/force_leave:\x01*\x12p\n\x0bListMembers\x12\x16.google.protobuf.Empty\x1a).gmqtt.federation.api.ListMembersResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/federation/membersb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x66\x65\x64\x65ration/pb/federation.proto\x12\x14gmqtt.federation.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x34\n\tSubscribe\x18\x02 \x01(\x0b\x32\x1f.gmqtt.federation.api.SubscribeH\x00\x12\x30\n\x07message\x18\x03 \x01(\x0b\x32\x1d.gmqtt.federation.api.MessageH\x00\x12\x38\n\x0bunsubscribe\x18\x04 \x01(\x0b\x32!.gmqtt.federation.api.UnsubscribeH\x00\x12\x35\n\nstate_mark\x18\x64 \x01(\x0e\x32\x1f.gmqtt.federation.api.StateMarkH\x00\x42\x07\n\x05\x45vent\"5\n\tSubscribe\x12\x12\n\nshare_name\x18\x01 \x01(\t\x12\x14\n\x0ctopic_filter\x18\x02 \x01(\t\"!\n\x0bUnsubscribe\x12\x12\n\ntopic_name\x18\x01 \x01(\t\"\x89\x03\n\x07Message\x12\x12\n\ntopic_name\x18\x01 \x01(\t\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x0b\n\x03qos\x18\x03 \x01(\r\x12\x10\n\x08retained\x18\x04 \x01(\x08\x12\x14\n\x0c\x63ontent_type\x18\x05 \x01(\t\x12\x18\n\x10\x63orrelation_data\x18\x06 \x01(\t\x12\x16\n\x0emessage_expiry\x18\x07 \x01(\r\x12\x16\n\x0epayload_format\x18\x08 \x01(\r\x12\x16\n\x0eresponse_topic\x18\t \x01(\t\x12;\n\x0fuser_properties\x18\n \x03(\x0b\x32\".gmqtt.federation.api.UserProperty\x12\x1c\n\x14\x63orrelation_data_raw\x18\x64 \x01(\x0c\x12,\n\x06groups\x18\x65 \x01(\x0b\x32\x1c.gmqtt.federation.api.Groups\x12\x18\n\x0bstate_flags\x18\x66 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x65xpired\x18g \x01(\x08\x42\x0e\n\x0c_state_flags\"5\n\x06Groups\x12+\n\x06groups\x18\x01 \x03(\x0b\x32\x1b.gmqtt.federation.api.Group\"1\n\x05Group\x12\x12\n\nshare_name\x18\x01 \x01(\t\x12\x14\n\x0ctopic_filter\x18\x02 \x01(\t\"$\n\x0cUserProperty\x12\t\n\x01K\x18\x01 \x01(\x0c\x12\t\n\x01V\x18\x02 \x01(\x0c\"\x17\n\x03\x41\x63k\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x04\"!\n\x0b\x43lientHello\x12\x12\n\nsession_id\x18\x01 \x01(\t\"9\n\x0bServerHello\x12\x13\n\x0b\x63lean_start\x18\x01 \x01(\x08\x12\x15\n\rnext_event_id\x18\x02 \x01(\x04\"\xb5\x01\n\x06Member\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x61\x64\x64r\x18\x02 \x01(\t\x12\x34\n\x04tags\x18\x03 \x03(\x0b\x32&.gmqtt.federation.api.Member.TagsEntry\x12,\n\x06status\x18\x04 \x01(\x0e\x32\x1c.gmqtt.federation.api.Status\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1c\n\x0bJoinRequest\x12\r\n\x05hosts\x18\x01 \x03(\t\"&\n\x11\x46orceLeaveRequest\x12\x11\n\tnode_name\x18\x01 \x01(\t\"D\n\x13ListMembersResponse\x12-\n\x07members\x18\x01 \x03(\x0b\x32\x1c.gmqtt.federation.api.Member\"\xc0\x04\n\x04Peer\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06stream\x18\x04 \x01(\t\x12\x0c\n\x04\x61\x64\x64r\x18\x05 \x01(\t\x12\x14\n\x0coutbox_bytes\x18\x06 \x01(\x04\x12\x16\n\x0eoutbox_seconds\x18\x07 \x01(\x01\x12\x1f\n\x12round_trip_seconds\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x38\n\x14last_acknowledgement\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tcongested\x18\n \x01(\x08\x12\x17\n\x0fmessages_queued\x18\x0b \x01(\x04\x12\x13\n\x0b\x65vents_sent\x18\x0c \x01(\x04\x12\x14\n\x0c\x65vents_acked\x18\r \x01(\x04\x12\x15\n\revents_resent\x18\x0e \x01(\x04\x12\x17\n\x0f\x65vents_received\x18\x0f \x01(\x04\x12\x12\n\nbytes_sent\x18\x10 \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x11 \x01(\x04\x12\x15\n\rstreams_begun\x18\x12 \x01(\x04\x12\x14\n\x0cstreams_lost\x18\x13 \x01(\x04\x12\x38\n\x07\x64ropped\x18\x14 \x03(\x0b\x32\'.gmqtt.federation.api.Peer.DroppedEntry\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\x15\n\x13_round_trip_seconds\">\n\x11ListPeersResponse\x12)\n\x05peers\x18\x01 \x03(\x0b\x32\x1a.gmqtt.federation.api.Peer*Q\n\tStateMark\x12\x1a\n\x16STATE_MARK_UNSPECIFIED\x10\x00\x12\x14\n\x10STATE_MARK_BEGIN\x10\x01\x12\x12\n\x0eSTATE_MARK_END\x10\x02*j\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x10\n\x0cSTATUS_ALIVE\x10\x01\x12\x12\n\x0eSTATUS_LEAVING\x10\x02\x12\x0f\n\x0bSTATUS_LEFT\x10\x03\x12\x11\n\rSTATUS_FAILED\x10\x04\x32\xa6\x01\n\nFederation\x12M\n\x05Hello\x12!.gmqtt.federation.api.ClientHello\x1a!.gmqtt.federation.api.ServerHello\x12I\n\x0b\x45ventStream\x12\x1b.gmqtt.federation.api.Event\x1a\x19.gmqtt.federation.api.Ack(\x01\x30\x01\x32\xb1\x03\n\nMembership\x12\x61\n\x04Join\x12!.gmqtt.federation.api.JoinRequest\x1a\x16.google.protobuf.Empty\"\x1e\x82\xd3\xe4\x93\x02\x18\"\x13/v1/federation/join:\x01*\x12X\n\x05Leave\x12\x16.google.protobuf.Empty\x1a\x16.google.protobuf.Empty\"\x1f\x82\xd3\xe4\x93\x02\x19\"\x14/v1/federation/leave:\x01*\x12t\n\nForceLeave\x12\'.gmqtt.federation.api.ForceLeaveRequest\x1a\x16.google.protobuf.Empty\"%\x82\xd3\xe4\x93\x02\x1f\"\x1a/v1/federation/force_leave:\x01*\x12p\n\x0bListMembers\x12\x16.google.protobuf.Empty\x1a).gmqtt.federation.api.ListMembersResponse\"\x1e\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/federation/members2s\n\x05Peers\x12j\n\tListPeers\x12\x16.google.protobuf.Empty\x1a\'.gmqtt.federation.api.ListPeersResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/federation/peersb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +36,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MEMBER_TAGSENTRY']._loaded_options = None
   _globals['_MEMBER_TAGSENTRY']._serialized_options = b'8\001'
+  _globals['_PEER_DROPPEDENTRY']._loaded_options = None
+  _globals['_PEER_DROPPEDENTRY']._serialized_options = b'8\001'
   _globals['_MEMBERSHIP'].methods_by_name['Join']._loaded_options = None
   _globals['_MEMBERSHIP'].methods_by_name['Join']._serialized_options = b'\202\323\344\223\002\030\"\023/v1/federation/join:\001*'
   _globals['_MEMBERSHIP'].methods_by_name['Leave']._loaded_options = None
@@ -43,42 +46,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MEMBERSHIP'].methods_by_name['ForceLeave']._serialized_options = b'\202\323\344\223\002\037\"\032/v1/federation/force_leave:\001*'
   _globals['_MEMBERSHIP'].methods_by_name['ListMembers']._loaded_options = None
   _globals['_MEMBERSHIP'].methods_by_name['ListMembers']._serialized_options = b'\202\323\344\223\002\030\022\026/v1/federation/members'
-  _globals['_STATEMARK']._serialized_start=1436
-  _globals['_STATEMARK']._serialized_end=1517
-  _globals['_STATUS']._serialized_start=1519
-  _globals['_STATUS']._serialized_end=1625
-  _globals['_EVENT']._serialized_start=116
-  _globals['_EVENT']._serialized_end=361
-  _globals['_SUBSCRIBE']._serialized_start=363
-  _globals['_SUBSCRIBE']._serialized_end=416
-  _globals['_UNSUBSCRIBE']._serialized_start=418
-  _globals['_UNSUBSCRIBE']._serialized_end=451
-  _globals['_MESSAGE']._serialized_start=454
-  _globals['_MESSAGE']._serialized_end=847
-  _globals['_GROUPS']._serialized_start=849
-  _globals['_GROUPS']._serialized_end=902
-  _globals['_GROUP']._serialized_start=904
-  _globals['_GROUP']._serialized_end=953
-  _globals['_USERPROPERTY']._serialized_start=955
-  _globals['_USERPROPERTY']._serialized_end=991
-  _globals['_ACK']._serialized_start=993
-  _globals['_ACK']._serialized_end=1016
-  _globals['_CLIENTHELLO']._serialized_start=1018
-  _globals['_CLIENTHELLO']._serialized_end=1051
-  _globals['_SERVERHELLO']._serialized_start=1053
-  _globals['_SERVERHELLO']._serialized_end=1110
-  _globals['_MEMBER']._serialized_start=1113
-  _globals['_MEMBER']._serialized_end=1294
-  _globals['_MEMBER_TAGSENTRY']._serialized_start=1251
-  _globals['_MEMBER_TAGSENTRY']._serialized_end=1294
-  _globals['_JOINREQUEST']._serialized_start=1296
-  _globals['_JOINREQUEST']._serialized_end=1324
-  _globals['_FORCELEAVEREQUEST']._serialized_start=1326
-  _globals['_FORCELEAVEREQUEST']._serialized_end=1364
-  _globals['_LISTMEMBERSRESPONSE']._serialized_start=1366
-  _globals['_LISTMEMBERSRESPONSE']._serialized_end=1434
-  _globals['_FEDERATION']._serialized_start=1628
-  _globals['_FEDERATION']._serialized_end=1794
-  _globals['_MEMBERSHIP']._serialized_start=1797
-  _globals['_MEMBERSHIP']._serialized_end=2230
+  _globals['_PEERS'].methods_by_name['ListPeers']._loaded_options = None
+  _globals['_PEERS'].methods_by_name['ListPeers']._serialized_options = b'\202\323\344\223\002\026\022\024/v1/federation/peers'
+  _globals['_STATEMARK']._serialized_start=2112
+  _globals['_STATEMARK']._serialized_end=2193
+  _globals['_STATUS']._serialized_start=2195
+  _globals['_STATUS']._serialized_end=2301
+  _globals['_EVENT']._serialized_start=149
+  _globals['_EVENT']._serialized_end=394
+  _globals['_SUBSCRIBE']._serialized_start=396
+  _globals['_SUBSCRIBE']._serialized_end=449
+  _globals['_UNSUBSCRIBE']._serialized_start=451
+  _globals['_UNSUBSCRIBE']._serialized_end=484
+  _globals['_MESSAGE']._serialized_start=487
+  _globals['_MESSAGE']._serialized_end=880
+  _globals['_GROUPS']._serialized_start=882
+  _globals['_GROUPS']._serialized_end=935
+  _globals['_GROUP']._serialized_start=937
+  _globals['_GROUP']._serialized_end=986
+  _globals['_USERPROPERTY']._serialized_start=988
+  _globals['_USERPROPERTY']._serialized_end=1024
+  _globals['_ACK']._serialized_start=1026
+  _globals['_ACK']._serialized_end=1049
+  _globals['_CLIENTHELLO']._serialized_start=1051
+  _globals['_CLIENTHELLO']._serialized_end=1084
+  _globals['_SERVERHELLO']._serialized_start=1086
+  _globals['_SERVERHELLO']._serialized_end=1143
+  _globals['_MEMBER']._serialized_start=1146
+  _globals['_MEMBER']._serialized_end=1327
+  _globals['_MEMBER_TAGSENTRY']._serialized_start=1284
+  _globals['_MEMBER_TAGSENTRY']._serialized_end=1327
+  _globals['_JOINREQUEST']._serialized_start=1329
+  _globals['_JOINREQUEST']._serialized_end=1357
+  _globals['_FORCELEAVEREQUEST']._serialized_start=1359
+  _globals['_FORCELEAVEREQUEST']._serialized_end=1397
+  _globals['_LISTMEMBERSRESPONSE']._serialized_start=1399
+  _globals['_LISTMEMBERSRESPONSE']._serialized_end=1467
+  _globals['_PEER']._serialized_start=1470
+  _globals['_PEER']._serialized_end=2046
+  _globals['_PEER_DROPPEDENTRY']._serialized_start=1977
+  _globals['_PEER_DROPPEDENTRY']._serialized_end=2023
+  _globals['_LISTPEERSRESPONSE']._serialized_start=2048
+  _globals['_LISTPEERSRESPONSE']._serialized_end=2110
+  _globals['_FEDERATION']._serialized_start=2304
+  _globals['_FEDERATION']._serialized_end=2470
+  _globals['_MEMBERSHIP']._serialized_start=2473
+  _globals['_MEMBERSHIP']._serialized_end=2906
+  _globals['_PEERS']._serialized_start=2908
+  _globals['_PEERS']._serialized_end=3023
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ and are ignored by it (docs/protocol-extensions.md).
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -456,3 +457,139 @@ class ListMembersResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListMembersResponse: _TypeAlias = ListMembersResponse  # noqa: Y015
+
+@_typing.final
+class Peer(_message.Message):
+    """The event streams with one other node. Totals begin when it becomes a member."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class DroppedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    STREAM_FIELD_NUMBER: _builtins.int
+    ADDR_FIELD_NUMBER: _builtins.int
+    OUTBOX_BYTES_FIELD_NUMBER: _builtins.int
+    OUTBOX_SECONDS_FIELD_NUMBER: _builtins.int
+    ROUND_TRIP_SECONDS_FIELD_NUMBER: _builtins.int
+    LAST_ACKNOWLEDGEMENT_FIELD_NUMBER: _builtins.int
+    CONGESTED_FIELD_NUMBER: _builtins.int
+    MESSAGES_QUEUED_FIELD_NUMBER: _builtins.int
+    EVENTS_SENT_FIELD_NUMBER: _builtins.int
+    EVENTS_ACKED_FIELD_NUMBER: _builtins.int
+    EVENTS_RESENT_FIELD_NUMBER: _builtins.int
+    EVENTS_RECEIVED_FIELD_NUMBER: _builtins.int
+    BYTES_SENT_FIELD_NUMBER: _builtins.int
+    BYTES_RECEIVED_FIELD_NUMBER: _builtins.int
+    STREAMS_BEGUN_FIELD_NUMBER: _builtins.int
+    STREAMS_LOST_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    node_name: _builtins.str
+    state: _builtins.str
+    """Of the stream to it: stopped, hello (it is asked), streaming, or backoff (the next try waits)."""
+    reason: _builtins.str
+    """Why there is no stream to it; empty while there is one."""
+    stream: _builtins.str
+    """The kind of the stream: direct, or gRPC as with a Go broker."""
+    addr: _builtins.str
+    """HOST:PORT of its event streams."""
+    outbox_bytes: _builtins.int
+    """Bytes that wait for it, those on their way included."""
+    outbox_seconds: _builtins.float
+    """Age in seconds of the oldest message that waits or is not acknowledged; 0 for none."""
+    round_trip_seconds: _builtins.float
+    """Seconds from sending a batch to its acknowledgement, the last time; absent before the first one."""
+    congested: _builtins.bool
+    """Publishers on this node are held because its outbox is past its half."""
+    messages_queued: _builtins.int
+    events_sent: _builtins.int
+    events_acked: _builtins.int
+    events_resent: _builtins.int
+    """Events that were sent once more after a stream was lost."""
+    events_received: _builtins.int
+    bytes_sent: _builtins.int
+    bytes_received: _builtins.int
+    streams_begun: _builtins.int
+    """Streams to it that began, and that were lost."""
+    streams_lost: _builtins.int
+    @_builtins.property
+    def last_acknowledgement(self) -> _timestamp_pb2.Timestamp:
+        """When it acknowledged last; absent before the first time."""
+
+    @_builtins.property
+    def dropped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Messages and events that were dropped, by reason."""
+
+    def __init__(
+        self,
+        *,
+        node_name: _builtins.str = ...,
+        state: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        stream: _builtins.str = ...,
+        addr: _builtins.str = ...,
+        outbox_bytes: _builtins.int = ...,
+        outbox_seconds: _builtins.float = ...,
+        round_trip_seconds: _builtins.float | None = ...,
+        last_acknowledgement: _timestamp_pb2.Timestamp | None = ...,
+        congested: _builtins.bool = ...,
+        messages_queued: _builtins.int = ...,
+        events_sent: _builtins.int = ...,
+        events_acked: _builtins.int = ...,
+        events_resent: _builtins.int = ...,
+        events_received: _builtins.int = ...,
+        bytes_sent: _builtins.int = ...,
+        bytes_received: _builtins.int = ...,
+        streams_begun: _builtins.int = ...,
+        streams_lost: _builtins.int = ...,
+        dropped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "last_acknowledgement", b"last_acknowledgement", "round_trip_seconds", b"round_trip_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds", "addr", b"addr", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "congested", b"congested", "dropped", b"dropped", "events_acked", b"events_acked", "events_received", b"events_received", "events_resent", b"events_resent", "events_sent", b"events_sent", "last_acknowledgement", b"last_acknowledgement", "messages_queued", b"messages_queued", "node_name", b"node_name", "outbox_bytes", b"outbox_bytes", "outbox_seconds", b"outbox_seconds", "reason", b"reason", "round_trip_seconds", b"round_trip_seconds", "state", b"state", "stream", b"stream", "streams_begun", b"streams_begun", "streams_lost", b"streams_lost"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__round_trip_seconds: _TypeAlias = _typing.Literal["round_trip_seconds"]  # noqa: Y015
+    _WhichOneofArgType__round_trip_seconds: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_trip_seconds) -> _WhichOneofReturnType__round_trip_seconds | None: ...
+
+Global___Peer: _TypeAlias = Peer  # noqa: Y015
+
+@_typing.final
+class ListPeersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Peer]: ...
+    def __init__(
+        self,
+        *,
+        peers: _abc.Iterable[Global___Peer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["peers", b"peers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPeersResponse: _TypeAlias = ListPeersResponse  # noqa: Y015

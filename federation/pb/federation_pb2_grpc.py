@@ -353,3 +353,79 @@ class Membership:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class PeersStub:
+    """How the event streams of this node go.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListPeers = channel.unary_unary(
+                '/gmqtt.federation.api.Peers/ListPeers',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=federation_dot_pb_dot_federation__pb2.ListPeersResponse.FromString,
+                _registered_method=True)
+
+
+class PeersServicer:
+    """How the event streams of this node go.
+    """
+
+    def ListPeers(self, request, context):
+        """Every other node that events are sent to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_PeersServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListPeers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPeers,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=federation_dot_pb_dot_federation__pb2.ListPeersResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gmqtt.federation.api.Peers', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gmqtt.federation.api.Peers', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Peers:
+    """How the event streams of this node go.
+    """
+
+    @staticmethod
+    def ListPeers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.federation.api.Peers/ListPeers',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            federation_dot_pb_dot_federation__pb2.ListPeersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -147,3 +147,34 @@ class MembershipServicer(metaclass=_abc_1.ABCMeta):
         """Every member that this node knows, itself included."""
 
 def add_MembershipServicer_to_server(servicer: MembershipServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class PeersStub:
+    """How the event streams of this node go."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> PeersAsyncStub: ...
+    ListPeers: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListPeersResponse]
+    """Every other node that events are sent to."""
+
+@_typing.type_check_only
+class PeersAsyncStub(PeersStub):
+    """How the event streams of this node go."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    ListPeers: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _federation_pb2.ListPeersResponse]  # type: ignore[assignment]
+    """Every other node that events are sent to."""
+
+class PeersServicer(metaclass=_abc_1.ABCMeta):
+    """How the event streams of this node go."""
+
+    @_abc_1.abstractmethod
+    def ListPeers(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.ListPeersResponse, _abc.Awaitable[_federation_pb2.ListPeersResponse]]:
+        """Every other node that events are sent to."""
+
+def add_PeersServicer_to_server(servicer: PeersServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

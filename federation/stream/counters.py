@@ -50,6 +50,7 @@ class StreamCounters:
         self.losses = 0
         self.retained_mended = 0
         self.events_acked = 0
+        self.events_resent = 0
         self.full_states_sent = 0
         self.full_states_received = 0
         self.streams_replaced = 0

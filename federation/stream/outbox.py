@@ -296,6 +296,13 @@ class Outbox:
         block = self._open
         return NEVER if block is None else block.opened_at
 
+    def oldest_at(self) -> float:
+        """When the oldest block that waits or is on the way got its first event; NEVER without one."""
+        for blocks in (self.on_way, self.waiting):
+            if blocks:
+                return blocks[0].opened_at
+        return self.open_since()
+
     def is_empty(self) -> bool:
         """Nothing waits to be sent."""
         return self._open is None and not self.waiting

@@ -73,6 +73,8 @@ class PeerSender(Peer):
     outlet      the shell's, that writes to it; None while there is none
     attempt     number of the connection that the shell should have while the state is HELLO or STREAMING
     choice      which kind of stream that is
+    acked_at    of the last acknowledgement, NEVER before the first one
+    round_trip  seconds from sending events to their acknowledgement, the last time; -1.0 before the first one
     """
 
     def __init__(
@@ -101,6 +103,10 @@ class PeerSender(Peer):
         self._next_id = 0
         self._last_sent_at = 0.0
         self._progress_at = 0.0
+        self.acked_at = NEVER
+        self.round_trip = -1.0
+        self._timed_id = 0
+        self._timed_at = NEVER  # when the event of _timed_id was sent; NEVER while none is timed
         self._half = outbox.bytes_max // 2
         self.addr = ""
         self.attempt = 0
@@ -296,6 +302,7 @@ class PeerSender(Peer):
         self.reachable = False
         self.congested = False
         self._quiet = True
+        self._timed_at = NEVER
 
     def _new_session(self) -> None:
         bits = f"{self._rng.getrandbits(128):032x}"
@@ -316,6 +323,10 @@ class PeerSender(Peer):
             self.connection_lost(attempt, f"it acknowledged event {event_id}, which was not sent", now)
             return
         self._progress_at = now
+        self.acked_at = now
+        if event_id >= self._timed_id and self._timed_at != NEVER:
+            self.round_trip = now - self._timed_at
+            self._timed_at = NEVER
         self.counters.events_acked += self.outbox.acknowledge(event_id)
         if self.congested and self.outbox.size < self._quarter:
             self.congested = False
@@ -331,6 +342,8 @@ class PeerSender(Peer):
         if self._resending:
             self._resending = False
             blocks.extend(outbox.on_way)
+            for block in blocks:
+                self.counters.events_resent += block.events
         if not outbox.on_way:
             self._progress_at = now
         if (outbox.lost_topics or outbox.is_retained_state_due) and outbox.size <= self._quarter:
@@ -356,6 +369,9 @@ class PeerSender(Peer):
         self._quiet = not outbox.is_empty()
         if not outbox.on_way and self.full_state.has_more():
             self.want_attention()  # no acknowledgement will come that goes on with it
+        if blocks and self._timed_at == NEVER:
+            self._timed_at = now
+            self._timed_id = blocks[-1].first_id + blocks[-1].events - 1
         counters = self.counters
         counters.batches_sent += len(blocks)
         for block in blocks:

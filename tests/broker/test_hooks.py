@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.authorization import TopicAccess
 from broker.broker import Broker
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck, Connect, PingReq, PingResp, Publish, Will
@@ -379,7 +380,7 @@ def test_a_decider_sees_the_name_that_another_has_set(world: Any) -> None:
     class Renames(ConnectDecider):
         def decide(self, request: ConnectRequest, now: float) -> None:
             request.username = "from the certificate"
-            request.access = {"publish": "#"}
+            request.access = (TopicAccess("#", True, False),)
             request.accept()
 
     world.broker.add_connect_decider(Renames())
@@ -387,7 +388,7 @@ def test_a_decider_sees_the_name_that_another_has_set(world: Any) -> None:
     client = world.connect("c", username="written in CONNECT")
     assert last.requests[0].username == "from the certificate"
     assert world.broker.sessions["c"].username == "from the certificate"
-    assert client.connection.access == {"publish": "#"}
+    assert client.connection.access == (TopicAccess("#", True, False),)
 
 
 def test_a_removed_decider_is_asked_no_more(world: Any) -> None:

@@ -210,6 +210,11 @@ class Node:
         address = self.config["api"]["http"][0]["address"].removeprefix("tcp://")
         return await asyncio.to_thread(_request, method, f"http://{address}{path}", body)
 
+    async def rest_text(self, method: str, path: str) -> tuple[int, str]:
+        """HTTP status and text of an answer that is not JSON."""
+        address = self.config["api"]["http"][0]["address"].removeprefix("tcp://")
+        return await asyncio.to_thread(_request_text, method, f"http://{address}{path}", None)
+
     async def members(self) -> dict[str, dict[str, Any]]:
         status, answer = await self.rest("GET", "/v1/federation/members")
         assert status == 200, answer
@@ -220,15 +225,20 @@ class Node:
 
 
 def _request(method: str, url: str, body: object) -> tuple[int, Any]:
+    status, text = _request_text(method, url, body)
+    return status, json.loads(text or "null")
+
+
+def _request_text(method: str, url: str, body: object) -> tuple[int, str]:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=DEADLINE) as answer:
-            return answer.status, json.loads(answer.read() or b"null")
+            return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, json.loads(error.read() or b"null")
+            return error.code, error.read().decode()
 
 
 class Nodes:

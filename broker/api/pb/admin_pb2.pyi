@@ -578,3 +578,164 @@ class UserProperties(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UserProperties: _TypeAlias = UserProperties  # noqa: Y015
+
+@_typing.final
+class Node(_message.Message):
+    """What this node is and does."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class DroppedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class RefusedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
+    FORM_REASON_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    UPTIME_SECONDS_FIELD_NUMBER: _builtins.int
+    NOT_READY_FIELD_NUMBER: _builtins.int
+    LISTENERS_FIELD_NUMBER: _builtins.int
+    LOG_LEVEL_FIELD_NUMBER: _builtins.int
+    CLIENTS_CONNECTED_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    RETAINED_MESSAGES_FIELD_NUMBER: _builtins.int
+    MESSAGES_WAITING_FIELD_NUMBER: _builtins.int
+    MESSAGES_RECEIVED_FIELD_NUMBER: _builtins.int
+    MESSAGES_SENT_FIELD_NUMBER: _builtins.int
+    BYTES_RECEIVED_FIELD_NUMBER: _builtins.int
+    BYTES_SENT_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    node_name: _builtins.str
+    """Name in the federation; empty without one."""
+    version: _builtins.str
+    form: _builtins.str
+    """compiled or interpreted, and why."""
+    form_reason: _builtins.str
+    uptime_seconds: _builtins.float
+    log_level: _builtins.str
+    """Level of the log."""
+    clients_connected: _builtins.int
+    sessions: _builtins.int
+    subscriptions: _builtins.int
+    retained_messages: _builtins.int
+    messages_waiting: _builtins.int
+    """Copies of messages that are queued for clients or in flight to them."""
+    bytes_received: _builtins.int
+    bytes_sent: _builtins.int
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def not_ready(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The node is ready for clients when there is no reason against it."""
+
+    @_builtins.property
+    def listeners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses on which clients connect."""
+
+    @_builtins.property
+    def messages_received(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Messages that clients and the node published, and copies that were sent, of QoS 0, 1 and 2."""
+
+    @_builtins.property
+    def messages_sent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def dropped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Messages that were dropped, by reason; those of plugins too."""
+
+    @_builtins.property
+    def refused(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Input that was refused, by reason."""
+
+    def __init__(
+        self,
+        *,
+        node_name: _builtins.str = ...,
+        version: _builtins.str = ...,
+        form: _builtins.str = ...,
+        form_reason: _builtins.str = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        uptime_seconds: _builtins.float = ...,
+        not_ready: _abc.Iterable[_builtins.str] | None = ...,
+        listeners: _abc.Iterable[_builtins.str] | None = ...,
+        log_level: _builtins.str = ...,
+        clients_connected: _builtins.int = ...,
+        sessions: _builtins.int = ...,
+        subscriptions: _builtins.int = ...,
+        retained_messages: _builtins.int = ...,
+        messages_waiting: _builtins.int = ...,
+        messages_received: _abc.Iterable[_builtins.int] | None = ...,
+        messages_sent: _abc.Iterable[_builtins.int] | None = ...,
+        bytes_received: _builtins.int = ...,
+        bytes_sent: _builtins.int = ...,
+        dropped: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        refused: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "clients_connected", b"clients_connected", "dropped", b"dropped", "form", b"form", "form_reason", b"form_reason", "listeners", b"listeners", "log_level", b"log_level", "messages_received", b"messages_received", "messages_sent", b"messages_sent", "messages_waiting", b"messages_waiting", "node_name", b"node_name", "not_ready", b"not_ready", "refused", b"refused", "retained_messages", b"retained_messages", "sessions", b"sessions", "started_at", b"started_at", "subscriptions", b"subscriptions", "uptime_seconds", b"uptime_seconds", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Node: _TypeAlias = Node  # noqa: Y015
+
+@_typing.final
+class LogLevelRequest(_message.Message):
+    """Example: {"level": "debug"}"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    level: _builtins.str
+    """debug, info, warn or error. It holds until the next reload or restart."""
+    def __init__(
+        self,
+        *,
+        level: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogLevelRequest: _TypeAlias = LogLevelRequest  # noqa: Y015

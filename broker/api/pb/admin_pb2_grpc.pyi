@@ -184,3 +184,46 @@ class PublishServiceServicer(metaclass=_abc_1.ABCMeta):
         """Publish a message as the node. It reaches subscribers on every node of the federation."""
 
 def add_PublishServiceServicer_to_server(servicer: PublishServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class NodeServiceStub:
+    """This node."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> NodeServiceAsyncStub: ...
+    Get: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.Node]
+    """What this node is and does."""
+    SetLogLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LogLevelRequest, _empty_pb2.Empty]
+    """Change the level of the log while the node runs."""
+
+@_typing.type_check_only
+class NodeServiceAsyncStub(NodeServiceStub):
+    """This node."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Get: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.Node]  # type: ignore[assignment]
+    """What this node is and does."""
+    SetLogLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.LogLevelRequest, _empty_pb2.Empty]  # type: ignore[assignment]
+    """Change the level of the log while the node runs."""
+
+class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
+    """This node."""
+
+    @_abc_1.abstractmethod
+    def Get(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Node, _abc.Awaitable[_admin_pb2.Node]]:
+        """What this node is and does."""
+
+    @_abc_1.abstractmethod
+    def SetLogLevel(
+        self,
+        request: _admin_pb2.LogLevelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
+        """Change the level of the log while the node runs."""
+
+def add_NodeServiceServicer_to_server(servicer: NodeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

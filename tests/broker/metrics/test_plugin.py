@@ -76,8 +76,9 @@ async def test_the_rest_api_has_metrics_and_health_checks_too(server: Server) ->
         assert (await fetched(base, "/readyz", "POST"))[0] == 405
 
 
-async def test_an_obstacle_of_a_plugin_makes_a_node_not_ready(server: Server) -> None:
-    server.obstacles.append(lambda: ["the disk is full"])
+async def test_an_obstacle_of_a_plugin_makes_a_node_not_ready(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plugin,) = server.plugins
+    monkeypatch.setattr(plugin, "not_ready", lambda: ["the disk is full"])
     status, _, text = await fetched(metrics_address(server), "/readyz")
     assert (status, text) == (503, '{"ready": false, "reasons": ["the disk is full"]}\n')
 

@@ -1,0 +1,149 @@
+"""The Peers service: how the event streams with the other nodes go, over the API and as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from broker.message import NEVER
+from broker.metrics.metric import Kind, Metric, counters, gauges
+from federation.node import Node
+from federation.pb.federation_pb2 import ListPeersResponse, Peer
+from federation.pb.federation_pb2_grpc import PeersServicer
+from federation.stream.sender import PeerSender
+from federation.stream.state import State
+
+NANOSECONDS: Final = 1_000_000_000
+
+
+class PeersService(PeersServicer):
+    """`now` returns monotonic seconds, `wall_time` the Unix seconds of a monotonic instant."""
+
+    def __init__(self, node: Node, now: Callable[[], float], wall_time: Callable[[float], float]) -> None:
+        self._node = node
+        self._now = now
+        self._wall_time = wall_time
+
+    async def ListPeers(self, request: Empty, context: object) -> ListPeersResponse:
+        return ListPeersResponse(peers=[self._peer(sender) for sender in self._node.senders.values()])
+
+    def _peer(self, sender: PeerSender) -> Peer:
+        found = sender.counters
+        peer = Peer(
+            node_name=sender.name,
+            state=sender.state.value,
+            reason=sender.reason,
+            stream=sender.choice.kind.value,
+            addr=sender.addr,
+            outbox_bytes=outbox_bytes(sender),
+            outbox_seconds=outbox_seconds(sender, self._now()),
+            congested=sender.congested,
+            messages_queued=found.messages_queued,
+            events_sent=found.events_sent,
+            events_acked=found.events_acked,
+            events_resent=found.events_resent,
+            events_received=found.events_received,
+            bytes_sent=found.bytes_sent,
+            bytes_received=found.bytes_received,
+            streams_begun=found.connects,
+            streams_lost=found.losses,
+            dropped={str(reason): count for reason, count in found.dropped.items() if count},
+        )
+        if sender.round_trip >= 0:
+            peer.round_trip_seconds = sender.round_trip
+        if sender.acked_at != NEVER:
+            seconds, nanos = divmod(int(self._wall_time(sender.acked_at) * NANOSECONDS), NANOSECONDS)
+            peer.last_acknowledgement.CopyFrom(Timestamp(seconds=seconds, nanos=nanos))
+        return peer
+
+
+def outbox_bytes(sender: PeerSender) -> int:
+    """Bytes that wait for a node or are on their way to it."""
+    return sender.outbox.size
+
+
+def outbox_seconds(sender: PeerSender, now: float) -> float:
+    """Age of the oldest message that waits or is not acknowledged; 0.0 for none."""
+    oldest_at = sender.outbox.oldest_at()
+    return 0.0 if oldest_at == NEVER else max(0.0, now - oldest_at)
+
+
+def peer_metrics(node: Node, now: float) -> list[Metric]:
+    """Metrics of the event streams, by node."""
+    senders = list(node.senders.values())
+    found = [(sender.name, sender.counters) for sender in senders]
+    dropped: dict[tuple[str, ...], float] = {
+        (name, str(reason)): count for name, totals in node.counters.items() for reason, count in totals.dropped.items()
+    }
+    return [
+        gauges(
+            "gmqtt_federation_streaming",
+            "1 while the event stream to a node is up.",
+            "node",
+            [(sender.name, float(sender.state is State.STREAMING)) for sender in senders],
+        ),
+        gauges(
+            "gmqtt_federation_outbox_bytes",
+            "Bytes that wait for a node or are on their way to it.",
+            "node",
+            [(sender.name, outbox_bytes(sender)) for sender in senders],
+        ),
+        gauges(
+            "gmqtt_federation_lag_seconds",
+            "Age of the oldest message for a node that it has not acknowledged.",
+            "node",
+            [(sender.name, outbox_seconds(sender, now)) for sender in senders],
+        ),
+        gauges(
+            "gmqtt_federation_round_trip_seconds",
+            "Time from sending events to their acknowledgement, the last time.",
+            "node",
+            [(sender.name, sender.round_trip) for sender in senders if sender.round_trip >= 0],
+        ),
+        counters(
+            "gmqtt_federation_messages_queued_total",
+            "Messages that were queued for a node.",
+            "node",
+            [(name, totals.messages_queued) for name, totals in found],
+        ),
+        counters(
+            "gmqtt_federation_events_sent_total",
+            "Events that were sent to a node.",
+            "node",
+            [(name, totals.events_sent) for name, totals in found],
+        ),
+        counters(
+            "gmqtt_federation_events_acked_total",
+            "Events that a node acknowledged.",
+            "node",
+            [(name, totals.events_acked) for name, totals in found],
+        ),
+        counters(
+            "gmqtt_federation_events_resent_total",
+            "Events that were sent to a node once more after a stream was lost.",
+            "node",
+            [(name, totals.events_resent) for name, totals in found],
+        ),
+        counters(
+            "gmqtt_federation_events_received_total",
+            "Events that a node sent.",
+            "node",
+            [(name, totals.events_received) for name, totals in found],
+        ),
+        counters(
+            "gmqtt_federation_streams_lost_total",
+            "Event streams to a node that were lost.",
+            "node",
+            [(name, totals.losses) for name, totals in found],
+        ),
+        Metric(
+            "gmqtt_federation_dropped_total",
+            Kind.COUNTER,
+            "Messages to and events from a node that were dropped, by reason (docs/operations.md).",
+            ("node", "reason"),
+            dropped,
+        ),
+    ]
