@@ -26,14 +26,13 @@ from broker.codec.reason_codes import (
 )
 from broker.config.settings_mqtt import MqttSettings
 from broker.context import NO_STORE, Context
-from broker.counters import DROP_GROUP_GONE, DROP_PUBLISH_NOT_AUTHORIZED, DROP_WILL_REFUSED
+from broker.counters import DROP_GROUP_GONE, DROP_WILL_REFUSED
 from broker.errors import MqttError
-from broker.hooks import ClientObserver
+from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
 from broker.routing.retained import RetainedWalk
-from broker.routing.route import SYS_PREFIX
 from broker.routing.router import Router
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.answers import write_reason
@@ -43,9 +42,10 @@ from broker.session.durable import attach_records, end_records, note_change, not
 from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import NO_IDENTIFIERS, Session
-from broker.session.will import PendingWill, will_message
+from broker.session.will import PendingWill, judged_will
 from broker.slices import Work
 from broker.store.journal import Journal
+from broker.wrappers import SubscribeRequest
 
 NO_REASON: Final = -1  # close without a DISCONNECT or CONNACK
 SUBSCRIPTION_STEPS: Final = 8  # steps of a slice for adding or removing a subscription
@@ -56,7 +56,6 @@ class Broker(Context):
 
     sessions         by client id
     connecting       connections whose CONNECT is not decided yet, at most max_connections
-    observer         sees clients
     """
 
     def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
@@ -65,7 +64,6 @@ class Broker(Context):
         self.commits = Commits()
         self.sessions: dict[str, Session] = {}
         self.connecting: dict[Output, None] = {}
-        self.observer: ClientObserver | None = None
         self.shutting_down = False
         self._rules_number = 0
 
@@ -160,7 +158,7 @@ class Broker(Context):
         present = False
         if session is not None and clean_start:
             self.counters.sessions_replaced += 1
-            self.end_session(session, now)
+            self.end_session(session, now, SESSION_REPLACED)
             session = None
         if session is None:
             if len(self.sessions) >= self.settings.max_sessions:
@@ -185,8 +183,10 @@ class Broker(Context):
         self.counters.clients_connected += 1
         if self.commits.journal is not None:
             attach_records(session, self.commits.journal)
-        if self.observer is not None:
-            self.observer.client_connected(
+        observer = self.observer
+        if observer is not None:
+            observer.session_opened(client_id, present)
+            observer.client_connected(
                 client_id, connection.remote_addr, connection.version, connection.username, connection.keep_alive
             )
         return session, present
@@ -223,10 +223,8 @@ class Broker(Context):
         connection.will = None
         session.detach(now)
         if will is not None:
-            pending = PendingWill(
-                self, session.client_id, will, now + min(will.delay_interval, session.expiry_interval)
-            )
-            session.will = pending
+            at = now + min(will.delay_interval, session.expiry_interval)
+            pending = session.will = PendingWill(self, session.client_id, will, at)
             if pending.at <= now:
                 pending.handle_timeout(now)
             else:
@@ -235,7 +233,7 @@ class Broker(Context):
         if session.expiry_interval == 0:
             self.end_session(session, now)
 
-    def end_session(self, session: Session, now: float) -> None:
+    def end_session(self, session: Session, now: float, reason: str = SESSION_ENDED) -> None:
         """Delete the session state. The will is published [MQTT-3.1.2-8], the subscriptions are removed, and queued messages
         of shared groups go to other members."""
         will = session.will
@@ -257,12 +255,14 @@ class Broker(Context):
         for group, message in left_behind:
             if not self.router.hand_over(group, message, now):
                 self.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
+        if self.observer is not None:
+            self.observer.session_terminated(session.client_id, reason)
 
     def session_expired(self, client_id: str, now: float) -> None:
         session = self.sessions.get(client_id)
         if session is not None:
             self.counters.sessions_expired += 1
-            self.end_session(session, now)
+            self.end_session(session, now, SESSION_EXPIRED)
 
     def close_client(self, client_id: str, end_session: bool, now: float) -> bool:
         """Disconnect a client for the API. False when the client id is unknown."""
@@ -291,7 +291,7 @@ class Broker(Context):
         invalid topic name, and when the tap is full."""
         self.now = now
         route = self.router.lookup(message.topic)
-        if self.tap is not None and self.tap.is_full and self.tap.keeps(message.topic):
+        if self.tap is not None and self.tap.refuses(message.topic):
             raise MqttError(QUOTA_EXCEEDED, "the event log has no room")
         self.counters.count_received(message.qos)
         return self.router.route(route, message, publisher, now)
@@ -303,15 +303,17 @@ class Broker(Context):
         if session is not None and session.will is not None and session.will.will is will:
             session.will = None
             note_change(session)
-        if session is not None and not self.may_publish(session, will.topic):
-            self.counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, 1, will.qos, client_id)
+        message = judged_will(self, session, will, client_id, now)
+        if message is None:
             return
         try:
-            self.publish(will_message(will, client_id, now), now)
+            self.publish(message, now)
         except MqttError:
             self.counters.drop_for_client(DROP_WILL_REFUSED, 1, will.qos, client_id)
-        else:
-            self.counters.wills_published += 1
+            return
+        self.counters.wills_published += 1
+        if self.observer is not None:
+            self.observer.will_published(client_id, message)
 
     # --- who may do what ---
 
@@ -322,12 +324,6 @@ class Broker(Context):
         if self.authorizers:
             self.authorization = Authorization(self.authorizers, self._rules_number, self.counters, self.faults)
         self.router.forget_routes()
-
-    def may_publish(self, session: Session, topic: bytes) -> bool:
-        """Whether a client may publish to a topic name. No client may publish to `$SYS/#`."""
-        if topic.startswith(SYS_PREFIX):
-            return False
-        return self.authorization is None or self.authorization.may_publish(session.identity(), topic)
 
     # --- subscriptions ---
 
@@ -355,6 +351,11 @@ class Broker(Context):
 
     def _subscribe_one(self, session: Session, request: SubscribeFilter, identifier: int) -> int:
         settings = self.settings
+        if self.subscribing is not None:
+            wrapped = SubscribeRequest(session.identity(), request, identifier)
+            if not self.subscribing.run(wrapped):
+                return wrapped.reason_code
+            request = wrapped.filter
         full = request.topic_filter
         try:
             check_topic_filter(full)
@@ -397,6 +398,8 @@ class Broker(Context):
             )
             self.insert_subscription(session, full, subscription)
             note_subscription(session, subscription)
+        if self.observer is not None:
+            self.observer.subscribed(session.client_id, full, qos)
         if not share_name and (request.retain_handling == 0 or (request.retain_handling == 1 and known is None)):
             self._add_retained(session, request, topic_filter, wildcard, qos, identifier)
         return qos
@@ -451,6 +454,8 @@ class Broker(Context):
         self._forget(topic_filter, has_wildcard(topic_filter))
         if last:
             self.forwarder.interest_removed(subscription.share_name, topic_filter)
+        if self.observer is not None:
+            self.observer.unsubscribed(session.client_id, full)
         return SUCCESS
 
     def local_interest(self) -> list[tuple[bytes, bytes]]:
@@ -487,7 +492,7 @@ class Unsubscribing(FilterWork):
 
     def __init__(self, broker: Broker, session: Session, full_filters: list[bytes]) -> None:
         super().__init__(broker, session, len(full_filters))
-        self._full_filters = full_filters
+        self.full_filters = full_filters
 
     def handle(self, index: int) -> int:
-        return self.broker.unsubscribe_one(self.session, self._full_filters[index])
+        return self.broker.unsubscribe_one(self.session, self.full_filters[index])

@@ -8,12 +8,10 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from broker.authorization import Authorization, Authorizer
 from broker.codec.packets import Will
 from broker.config.settings_mqtt import MqttSettings
-from broker.counters import Counters
-from broker.faults import Faults
-from broker.hooks import ConnectDecider, Forwarder, Peer, Tap
+from broker.hook_points import HookPoints
+from broker.hooks import Forwarder, Peer
 from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
@@ -24,18 +22,15 @@ DIRTY_MAX: Final = 2**31
 NO_STORE: Final = -1
 
 
-class Context:
+class Context(HookPoints):
     """now              monotonic seconds of the last call from the shell, for calls without a time
     dirty            connections that have output or are to be closed, each once
     reading_changes  publishers whose `held` went to or from zero: the shell pauses or resumes reading
-    connect_deciders accept or refuse clients, asked one after the other; without one all are accepted
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
-    authorization    all `authorizers` as one, which decide who may publish and read what; None: everybody everything
-    faults           is told of plugins that raise
     """
 
     def __init__(self, settings: MqttSettings, rng: random.Random, now: float) -> None:
-        self.counters = Counters()
+        super().__init__()
         self.dirty: list[Publisher] = []
         self.reading_changes: list[Publisher] = []
         self.peer_holds: dict[str, tuple[Peer, float, dict[Publisher, None]]] = {}
@@ -44,11 +39,6 @@ class Context:
         self.now = now
         self.rng = rng
         self.forwarder = Forwarder()
-        self.tap: Tap | None = None
-        self.connect_deciders: tuple[ConnectDecider, ...] = ()
-        self.authorizers: list[Authorizer] = []
-        self.authorization: Authorization | None = None
-        self.faults = Faults()
         self.retained = RetainedStore()
         self.take_limits(settings)
 
@@ -61,35 +51,6 @@ class Context:
         self.overlap = settings.delivery_mode == "overlap"
         self.retained.messages_max = settings.max_retained_messages
         self.retained.bytes_max = settings.max_retained_bytes
-
-    # --- authentication ---
-
-    def add_connect_decider(self, decider: ConnectDecider) -> None:
-        """Ask the decider about each client that connects from now on, after those that are asked already."""
-        self.connect_deciders = (*self.connect_deciders, decider)
-
-    def remove_connect_decider(self, decider: ConnectDecider) -> None:
-        """Ask the decider no more."""
-        self.connect_deciders = tuple([other for other in self.connect_deciders if other is not decider])
-
-    def decider_of(self, method: str) -> ConnectDecider | None:
-        """The first decider that has an Authentication Method."""
-        for decider in self.connect_deciders:
-            if method in decider.methods():
-                return decider
-        return None
-
-    # --- authorization ---
-
-    def add_authorizer(self, authorizer: Authorizer) -> None:
-        """Ask the authorizer from now on, after those that are asked already."""
-        self.authorizers = [*self.authorizers, authorizer]
-        self.authorization_changed()
-
-    def remove_authorizer(self, authorizer: Authorizer) -> None:
-        """Ask the authorizer no more."""
-        self.authorizers = [other for other in self.authorizers if other is not authorizer]
-        self.authorization_changed()
 
     # --- for the shell ---
 

@@ -20,6 +20,7 @@ DROP_WILL_REFUSED: Final = "will_refused"
 DROP_LOG_FULL: Final = "log_full"
 DROP_PUBLISH_NOT_AUTHORIZED: Final = "publish_not_authorized"
 DROP_READ_NOT_AUTHORIZED: Final = "read_not_authorized"
+DROP_REFUSED_BY_PLUGIN: Final = "refused_by_plugin"
 # Of copies, which are messages for one client each.
 COPY_DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
@@ -40,6 +41,7 @@ DROP_REASONS: Final = (
     DROP_WILL_REFUSED,
     DROP_LOG_FULL,
     DROP_PUBLISH_NOT_AUTHORIZED,
+    DROP_REFUSED_BY_PLUGIN,
 )
 
 

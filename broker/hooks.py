@@ -148,17 +148,18 @@ class Tap:
     A tap is called before the message is delivered. `message` and `run` may change after the call. `publisher` is the
     client's connection (broker.session.output.Output: user name, address), or None for the API and wills: the message has
     their client id. A tap that stores messages later than in this call begins a commit (broker/session/commits.py).
-
-    is_full  messages that the tap keeps are refused before they are given to it: Quota exceeded for QoS 1 and 2 of MQTT 5,
-             for the API and for wills; QoS 0 is dropped. MQTT 3.1.1 has no such answer. The tap is given these messages,
-             and holds the publisher.
     """
 
-    is_full: bool = False
+    def is_essential(self) -> bool:
+        """Whether an exception of the tap ends the client's connection, because the message is not stored. Otherwise it is
+        logged and counted, and the message goes on."""
+        return False
 
-    def keeps(self, topic: bytes) -> bool:
-        """Whether messages of this topic are kept."""
-        return True
+    def refuses(self, topic: bytes) -> bool:
+        """Whether messages of this topic are refused before the tap sees them: Quota exceeded for QoS 1 and 2 of MQTT 5, for
+        the API and for wills; QoS 0 is dropped. MQTT 3.1.1 has no such answer: the tap is given these messages, and holds
+        the publisher."""
+        return False
 
     def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
         """One message."""
@@ -312,7 +313,7 @@ class ConnectDecider:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ClientObserver:
-    """Sees clients that connect and disconnect (`Broker.observer`). Calls never wait and never fail. There is none for a
+    """Sees clients, their sessions and subscriptions (`Broker.add_observer`). Calls never wait. There is none for a
     connection that ends before it sent a byte.
 
     addr    HOST:PORT of the client
@@ -327,3 +328,41 @@ class ClientObserver:
 
     def client_refused(self, client_id: str, addr: str, reason: str) -> None:
         """The connection ended before a CONNECT was accepted. client_id is empty where none could be read."""
+
+    def session_created(self, client_id: str) -> None:
+        """A new session; `client_connected` follows."""
+
+    def session_resumed(self, client_id: str) -> None:
+        """A client came back to its session; `client_connected` follows."""
+
+    def session_terminated(self, client_id: str, reason: str) -> None:
+        """The session state is deleted. reason: SESSION_EXPIRED, SESSION_REPLACED or SESSION_ENDED."""
+
+    def subscribed(self, client_id: str, full_filter: bytes, qos: int) -> None:
+        """A subscription was added or replaced, by the client or the API. full_filter includes `$share/NAME/`."""
+
+    def unsubscribed(self, client_id: str, full_filter: bytes) -> None:
+        """A subscription was removed, by the client, the API or the end of its session."""
+
+    def will_published(self, client_id: str, message: Message) -> None:
+        """The will of a client was published."""
+
+
+SESSION_EXPIRED: Final = "expired"
+SESSION_REPLACED: Final = "replaced"  # the client began a new one: Clean Start
+SESSION_ENDED: Final = "ended"  # with its connection, or by the API
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DeliveryObserver:
+    """Sees every message that is sent to a client of this node, or dropped for one (`Broker.add_delivery_observer`). Calls
+    never wait. They cost each delivery; a run is one call."""
+
+    def delivered(self, client_id: str, message: Message, qos: int) -> None:
+        """A message is written to the client for the first time. `message` may change after the call."""
+
+    def delivered_run(self, client_id: str, run: Run) -> None:
+        """A run of QoS 0 messages of one topic is written to the client. `run` may change after the call."""
+
+    def dropped(self, client_id: str, qos: int, reason: str) -> None:
+        """A message for the client is dropped; the reasons are those of broker/counters.py."""

@@ -25,16 +25,19 @@ class AclFault(Exception):
 
 
 class AclFile(NamedTuple):
-    """`warnings` name lines that are allowed and mean nothing."""
+    """rule_count  number of rules
+    warnings    name lines whose meaning may surprise
+    """
 
     rules: AclRules
+    rule_count: int
     warnings: list[str]
 
 
 def parse_acl_file(data: bytes) -> AclFile:
     """The rules of a file. Raises AclFault."""
     if len(data) > ACL_BYTES_MAX:
-        raise AclFault([f"the file has {len(data)} bytes, at most {ACL_BYTES_MAX}"])
+        raise AclFault([f"the file has more than {ACL_BYTES_MAX} bytes"])
     users: dict[str, list[Rule]] = {}
     patterns: list[Rule] = []
     faults: list[str] = []
@@ -72,7 +75,7 @@ def parse_acl_file(data: bytes) -> AclFile:
             break
     if faults:
         raise AclFault(faults)
-    return AclFile(AclRules(users, patterns), warnings)
+    return AclFile(AclRules(users, patterns), count, warnings)
 
 
 def _user_name(text: str) -> str:

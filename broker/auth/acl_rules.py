@@ -123,8 +123,8 @@ class PatternRules:
 
     def _templates_for(self, topic: bytes, username: bytes, client_id: bytes) -> list[Template]:
         """The templates that may match the topic."""
-        if b"/" in username or b"/" in client_id:
-            return self._templates  # a placeholder stands for more than one level
+        if b"/" in username or b"/" in client_id or topic.startswith(b"$"):
+            return self._templates  # a placeholder stands for more than one level, or for a part of $NAME
         found: list[Template] = []
         for templates in self._tree.match(topic):
             assert isinstance(templates, list)

@@ -45,6 +45,7 @@ class EventLogPlugin(Plugin):
         self._log = get_logger("event_log")
         self.settings: EventLogSettings = server.settings.plugins.event_log
         self.log: EventLog | None = None
+        self._tap: LogTap | None = None
         self._turn_end: LogTurnEnd | None = None
         self._sink: Sink | None = None
         self._log_service: EventLogService | None = None
@@ -76,7 +77,8 @@ class EventLogPlugin(Plugin):
             server.broker, log.appender, selection, log.wall_ns, server.flush_soon, waits=settings.sync == "commit"
         )
         log.attach(tap)
-        server.broker.tap = tap
+        server.broker.add_tap(tap)
+        self._tap = tap
         self._turn_end = LogTurnEnd(log.appender, log.writer.records_wait)
         server.turns.ends.append(self._turn_end)
         if server.api is not None:
@@ -144,8 +146,8 @@ class EventLogPlugin(Plugin):
         server = self.server
         if self._sink is not None:
             await self._sink.stop()
-        if self._turn_end is not None:
-            server.broker.tap = None
+        if self._turn_end is not None and self._tap is not None:
+            server.broker.remove_tap(self._tap)
             server.turns.ends.remove(self._turn_end)
         if self.log is not None:
             await self.log.stop()

@@ -21,6 +21,7 @@ WAITING_BYTES_MAX: Final = 16 * 2**20  # of records that wait for the writer; th
 
 class LogTap(Tap):
     """is_forced  everything is logged, whatever the topics are: set while a pipeline publishes
+    is_full    the log has no room: messages that it keeps are refused
 
     With `waits` acknowledgements wait until the record of their message is on disk.
     """
@@ -36,6 +37,7 @@ class LogTap(Tap):
     ) -> None:
         super().__init__()
         self.is_forced = False
+        self.is_full = False
         self._broker = broker
         self._appender = appender
         self._selection = selection
@@ -100,7 +102,14 @@ class LogTap(Tap):
             self._names = client_id, publisher.username, ""
         return self._names
 
+    def is_essential(self) -> bool:
+        return True
+
+    def refuses(self, topic: bytes) -> bool:
+        return self.is_full and self.keeps(topic)
+
     def keeps(self, topic: bytes) -> bool:
+        """Whether messages of this topic are logged."""
         return self._selection.has(topic) or self.is_forced
 
     def _hold(self, publisher: Publisher) -> None:

@@ -290,7 +290,7 @@ class Router:
         """As `route`, for a run of a client."""
         tap = self.context.tap
         if tap is not None:
-            if tap.is_full and tap.keeps(run.topic):
+            if tap.refuses(run.topic):
                 self.context.counters.drop_of_topic(DROP_LOG_FULL, run.count, 0, run.topic)
                 return
             tap.published_run(run, publisher, now)

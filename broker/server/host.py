@@ -21,8 +21,10 @@ from broker.metrics.metric import Metric
 from broker.server.client_log import ClientLog
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
+from broker.server.plugin_faults import LoggedFaults
 from broker.server.turns import Turns
 from broker.session.connection import Connection
+from broker.wrappers import AcceptRequest
 
 if TYPE_CHECKING:
     from broker.api.server import ApiServer
@@ -76,6 +78,7 @@ class Host:
         self.config_folder = config_folder
         self.log = get_logger("server")
         self.broker = Broker(settings.mqtt, random.Random(), self.loop.time())
+        self.broker.faults = LoggedFaults(self.loop.time)
         self.turns = Turns(self.broker, self.loop, self)
         self.api: ApiServer | None = None  # loaded only when the configuration asks for it
         self.members = Members("")
@@ -84,6 +87,7 @@ class Host:
         self.pages: dict[str, PageMaker] = {"/healthz": alive_page, "/readyz": self._ready_page}
         self.plugins: Sequence[PluginFigures] = []
         self.started_at = self.loop.time()
+        self._client_log: ClientLog | None = None
         self.stop_reason = ""
         self._started = False
         self._wall_offset = time.time() - self.loop.time()
@@ -139,6 +143,7 @@ class Host:
             "protocol_errors": counters.protocol_errors,
             "publishes_not_stored": counters.publishes_not_stored,
             "plugin_faults": counters.plugin_faults,
+            "publishes_refused": counters.publishes_refused,
             "subscriptions_refused": counters.subscriptions_refused,
         }
         if self.api is not None:
@@ -154,8 +159,12 @@ class Host:
     def observe_clients(self) -> None:
         """Log clients that connect, disconnect or are refused, when the settings ask for it."""
         log = self.settings.log
-        is_written = log.clients and log.level in ("debug", "info")
-        self.broker.observer = ClientLog(self.now, log.level) if is_written else None
+        if self._client_log is not None:
+            self.broker.remove_observer(self._client_log)
+            self._client_log = None
+        if log.clients and log.level in ("debug", "info"):
+            self._client_log = ClientLog(self.now, log.level)
+            self.broker.add_observer(self._client_log)
 
     def _ready_page(self) -> Page:
         return ready_page(self.not_ready())
@@ -179,7 +188,13 @@ class Host:
         return True
 
     def admit_address(self, protocol: ClientShell, client: object) -> bool:
-        """Whether one more connection is within the limits for the client's address, the name of a socket."""
+        """Whether one more connection is within the limits for the client's address, the name of a socket, and plugins let it
+        in."""
+        if self.broker.accepting is not None:
+            request = AcceptRequest(socket_name_text(client), protocol.listener.facts)
+            if not self.broker.accepting.run(request):
+                self.refused(client, request.reason)
+                return False
         admission = protocol.listener.admission
         if admission is None or not isinstance(client, tuple):
             return True

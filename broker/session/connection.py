@@ -25,7 +25,7 @@ from broker.codec.reason_codes import (
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED
+from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
 from broker.session.acks import handle_ack
@@ -35,9 +35,9 @@ from broker.session.control import handle_connect, handle_control_packet
 from broker.session.limits import check_packet_size
 from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.output import CONNECTED, CONNECTING, Output
-from broker.session.refused import is_refused_by_tap, may_publish, refuse_publish
+from broker.session.publishing import is_refused, route_run_wrapped, route_wrapped
+from broker.session.refused import may_publish, refuse_publish
 from broker.session.session import Session
-from broker.session.unstored import refuse_unstored
 
 KEEP_ALIVE_GRACE: Final = 1.5  # times the Keep Alive [MQTT-3.1.2-22]
 PENDING_MERGE_BYTES: Final = 4096  # chunks of one packet are joined up to this size, which saves objects
@@ -386,8 +386,12 @@ class Connection(Output):
         run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
         self.count_publishes(run.count)
         broker.counters.qos0_received += run.count
+        session = self.session
+        assert session is not None
         if route.is_judged and not may_publish(broker, self, route):
-            broker.counters.drop_of_topic(DROP_PUBLISH_NOT_AUTHORIZED, run.count, 0, run.topic)
+            broker.counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, run.count, 0, self.client_id)
+        elif broker.publishing is not None:
+            route_run_wrapped(broker, self, session, route, run, now)
         else:
             router.route_run(route, run, self, now)
         return run.stop
@@ -406,23 +410,25 @@ class Connection(Output):
         broker.counters.count_received(1)
         topic = data[body + 2 : topic_end]
         route = broker.router.lookup(topic)
-        if route.is_judged and not may_publish(broker, self, route):
-            refuse_publish(broker, self, 1, packet_id, NOT_AUTHORIZED)
-            return
-        if broker.commits.next_packet() and refuse_unstored(broker, self, route, 1, False, packet_id, now):
-            return
-        tap = broker.tap
-        if tap is not None and tap.is_full and is_refused_by_tap(broker, self, tap, topic, 1, packet_id):
+        session = self.session
+        assert session is not None
+        if is_refused(broker, self, route, 1, False, packet_id, now):
             return
         message = Message(topic, data[payload_at:end], 1, False, b"", NEVER, self.client_id)
         message.head = data[start:topic_end]
         message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
         message.head_version = 4 if version < 5 else 5
-        matched = broker.router.route(route, message, self, now)
-        if matched or version != 5:
+        if broker.publishing is None:
+            reason_code = SUCCESS if broker.router.route(route, message, self, now) else NO_MATCHING_SUBSCRIBERS
+        else:
+            reason_code = route_wrapped(broker, self, session, route, message, now)
+            if reason_code >= 0x80:
+                refuse_publish(broker, self, 1, packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
+                return
+        if reason_code == SUCCESS or version != 5:
             broker.commits.acknowledge(self, b"\x40\x02" + PACKET_ID_BYTES[packet_id])
         else:
-            broker.commits.acknowledge(self, encode_ack(PUBACK, packet_id, NO_MATCHING_SUBSCRIBERS, 5))
+            broker.commits.acknowledge(self, encode_ack(PUBACK, packet_id, reason_code, 5))
 
     def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
         """Handle any PUBLISH [MQTT5 3.3]."""
@@ -457,27 +463,22 @@ class Connection(Output):
                 )
         broker.counters.count_received(publish.qos)
         route = broker.router.lookup(topic)
-        if route.is_judged and not may_publish(broker, self, route):
-            refuse_publish(broker, self, publish.qos, publish.packet_id, NOT_AUTHORIZED)
-            return
-        if broker.commits.next_packet() and refuse_unstored(
-            broker, self, route, publish.qos, publish.retain, publish.packet_id, now
-        ):
-            return
-        tap = broker.tap
-        if (
-            tap is not None
-            and tap.is_full
-            and is_refused_by_tap(broker, self, tap, topic, publish.qos, publish.packet_id)
-        ):
+        if is_refused(broker, self, route, publish.qos, publish.retain, publish.packet_id, now):
             return
         expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
         message = Message(
             topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, self.client_id
         )
-        matched = broker.router.route(route, message, self, now)
+        if broker.publishing is None:
+            reason_code = SUCCESS if broker.router.route(route, message, self, now) else NO_MATCHING_SUBSCRIBERS
+        else:
+            reason_code = route_wrapped(broker, self, session, route, message, now)
+            if reason_code >= 0x80:
+                refuse_publish(broker, self, publish.qos, publish.packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
+                return
         if publish.qos:
-            reason_code = SUCCESS if matched or self.version != 5 else NO_MATCHING_SUBSCRIBERS
+            if self.version != 5:
+                reason_code = SUCCESS
             if publish.qos == 1:
                 broker.commits.acknowledge(self, encode_ack(PUBACK, publish.packet_id, reason_code, self.version))
             else:

@@ -38,6 +38,7 @@ from broker.session.authentication import ConnectAnswer, handle_auth
 from broker.session.output import ANSWERING, Output
 from broker.session.session import EXPIRY_NEVER, Session
 from broker.slices import Work
+from broker.wrappers import UnsubscribeRequest
 
 PINGRESP_BYTES: Final = b"\xd0\x00"
 MAXIMUM_PACKET_SIZE: Final = 268_435_460  # of the protocol, in bytes; CONNACK announces a smaller one only
@@ -160,7 +161,7 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
     """Handle UNSUBSCRIBE [MQTT5 3.10]."""
     check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
-    _answer(broker, connection, packet.packet_id, Unsubscribing(broker, session, packet.topic_filters), now)
+    _answer(broker, connection, packet.packet_id, ClientUnsubscribing(broker, session, packet.topic_filters), now)
 
 
 def _answer(broker: Broker, connection: Output, packet_id: int, work: FilterWork, now: float) -> None:
@@ -183,6 +184,18 @@ class Subscribing(FilterWork):
 
     def handle(self, index: int) -> int:
         return self.broker.subscribe_one(self.session, self._requests[index], self._identifier)
+
+
+class ClientUnsubscribing(Unsubscribing):
+    """Removes the filters of one UNSUBSCRIBE, where plugins wrap them."""
+
+    def handle(self, index: int) -> int:
+        chain = self.broker.unsubscribing
+        if chain is not None:
+            request = UnsubscribeRequest(self.session.identity(), self.full_filters[index])
+            if not chain.run(request):
+                return request.reason_code
+        return super().handle(index)
 
 
 class FiltersAnswer(Work):

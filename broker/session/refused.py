@@ -28,21 +28,28 @@ def may_publish(broker: Broker, connection: Output, route: Route) -> bool:
     return True
 
 
-def refuse_publish(broker: Broker, connection: Output, qos: int, packet_id: int, reason_code: int) -> None:
-    """The client may not publish this. MQTT 5 has an answer for QoS 1 and 2; a message of MQTT 3.1.1 is acknowledged and
+def refuse_publish(
+    broker: Broker,
+    connection: Output,
+    qos: int,
+    packet_id: int,
+    reason_code: int,
+    drop_reason: str = DROP_PUBLISH_NOT_AUTHORIZED,
+) -> None:
+    """Do not route a PUBLISH. MQTT 5 has an answer for QoS 1 and 2; a message of MQTT 3.1.1 is acknowledged and
     dropped [MQTT-3.3.5-2], as one of QoS 0 is dropped."""
     counters = broker.counters
     if qos and connection.version == 5:
         counters.publishes_refused += 1
     else:
-        counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, 1, qos, connection.client_id)
+        counters.drop_for_client(drop_reason, 1, qos, connection.client_id)
     if qos:
         answer_refused(broker, connection, qos, packet_id, reason_code if connection.version == 5 else SUCCESS)
 
 
-def is_refused_by_tap(broker: Broker, connection: Output, tap: Tap, topic: bytes, qos: int, packet_id: int) -> bool:
+def refuse_by_tap(broker: Broker, connection: Output, tap: Tap, topic: bytes, qos: int, packet_id: int) -> bool:
     """Refuse a PUBLISH that a full tap would keep. False for QoS 1 and 2 of MQTT 3.1.1, which cannot be refused."""
-    if not tap.keeps(topic) or (qos and connection.version < 5):
+    if (qos and connection.version < 5) or not tap.refuses(topic):
         return False
     if qos == 0:
         broker.counters.drop_of_topic(DROP_LOG_FULL, 1, 0, topic)

@@ -191,6 +191,8 @@ class Session(ReceivingSession):
                 counters = self.context.counters
                 counters.copies += run.count
                 counters.qos0_sent += run.count
+                if self.context.deliveries is not None:
+                    self.context.deliveries.delivered_run(self.client_id, run)
                 return
         self.context.slices.steps += run.count  # the queue takes messages one by one
         for message in run.messages():
@@ -246,6 +248,8 @@ class Session(ReceivingSession):
             return
         connection.write_packets(data, 1)
         self.context.counters.qos0_sent += 1
+        if self.context.deliveries is not None:
+            self.context.deliveries.delivered(self.client_id, message, 0)
 
     def _send(self, connection: Output, inflight: Inflight, outgoing: Outgoing, now: float) -> None:
         """Send with a new packet identifier. The caller has seen that the in-flight window has room."""
@@ -267,6 +271,8 @@ class Session(ReceivingSession):
         else:
             connection.write_packets(data, 1)
         self.context.counters.count_sent(qos)
+        if self.context.deliveries is not None:
+            self.context.deliveries.delivered(self.client_id, message, qos)
 
     def _enqueue(
         self,
@@ -309,6 +315,8 @@ class Session(ReceivingSession):
             self._hold_publisher(publisher, now)
 
     def _drop(self, reason: str, qos: int) -> None:
+        if self.context.deliveries is not None:
+            self.context.deliveries.dropped(self.client_id, qos, reason)
         self.messages_dropped += 1
         self.context.counters.drop_for_client(reason, 1, qos, self.client_id)
 

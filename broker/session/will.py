@@ -4,14 +4,38 @@ from __future__ import annotations
 
 from broker.codec.packets import Will
 from broker.context import Context
+from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.message import NEVER, Message
+from broker.routing.route import SYS_PREFIX
+from broker.routing.subscriber import Subscriber
 from broker.timers import Timed
+from broker.wrappers import WillRequest
 
 
 def will_message(will: Will, client_id: str, now: float) -> Message:
     """The message of a will that is published at `now`."""
     expires_at = NEVER if will.message_expiry_interval is None else now + will.message_expiry_interval
     return Message(will.topic, will.payload, will.qos, will.retain, will.properties, expires_at, client_id)
+
+
+def judged_will(context: Context, session: Subscriber | None, will: Will, client_id: str, now: float) -> Message | None:
+    """The message of a will as the client may publish it now and plugins let it pass; None when it is dropped, and counted."""
+    message = will_message(will, client_id, now)
+    if session is None:
+        return message
+    client = session.identity()
+    authorization = context.authorization
+    is_allowed = authorization is None or authorization.may_publish(client, message.topic)
+    if not is_allowed or message.topic.startswith(SYS_PREFIX):
+        context.counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, 1, message.qos, client.client_id)
+        return None
+    if context.will_publishing is None:
+        return message
+    request = WillRequest(client, message)
+    if context.will_publishing.run(request):
+        return request.message
+    context.counters.drop_for_client(DROP_REFUSED_BY_PLUGIN, 1, message.qos, client.client_id)
+    return None
 
 
 class PendingWill(Timed):

@@ -45,7 +45,7 @@ class Refusals(ClientObserver):
     def __init__(self, broker: Broker) -> None:
         self.connected: list[str] = []
         self.refused: list[tuple[str, str]] = []
-        broker.observer = self
+        broker.add_observer(self)
 
     def client_connected(self, client_id: str, addr: str, version: int, username: str, keep_alive: int) -> None:
         self.connected.append(client_id)
@@ -380,7 +380,7 @@ def test_a_decider_sees_the_name_that_another_has_set(world: Any) -> None:
     class Renames(ConnectDecider):
         def decide(self, request: ConnectRequest, now: float) -> None:
             request.username = "from the certificate"
-            request.access = (TopicAccess("#", True, False),)
+            request.access = (TopicAccess("#", publish=True, subscribe=False),)
             request.accept()
 
     world.broker.add_connect_decider(Renames())
@@ -388,7 +388,7 @@ def test_a_decider_sees_the_name_that_another_has_set(world: Any) -> None:
     client = world.connect("c", username="written in CONNECT")
     assert last.requests[0].username == "from the certificate"
     assert world.broker.sessions["c"].username == "from the certificate"
-    assert client.connection.access == (TopicAccess("#", True, False),)
+    assert client.connection.access == (TopicAccess("#", publish=True, subscribe=False),)
 
 
 def test_a_removed_decider_is_asked_no_more(world: Any) -> None:

@@ -184,7 +184,8 @@ async def test_connections_of_proxies_without_a_header(start_server: StartServer
     proxy = {"address": "127.0.0.1:0", "proxy_protocol": {"from": ["127.0.0.1"]}, "handshake_timeout": "300ms"}
     elsewhere = {"address": "127.0.0.1:0", "proxy_protocol": {"from": ["192.0.2.0/24"]}}
     server = await start_server({"listeners": [proxy, elsewhere]})
-    server.broker.observer = refusals = Refusals()
+    refusals = Refusals()
+    server.broker.add_observer(refusals)
     first, second = ports(server)
     assert not await is_served(first)
     assert not await is_served(second, HEADERS[0])

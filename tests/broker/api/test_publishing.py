@@ -181,8 +181,12 @@ async def test_a_topic_with_more_levels_than_the_broker_allows(node: Any, rest: 
 
 
 async def test_a_full_event_log_refuses(node: Any, rest: Any) -> None:
-    node.broker.tap = Tap()
-    node.broker.tap.is_full = True
+    class Full(Tap):
+        def refuses(self, topic: bytes) -> bool:
+            return True
+
+    full = Full()
+    node.broker.add_tap(full)
     await rest.fails(("POST", "/v1/publish", body(topic_name="a"), 429, 8, "the event log has no room"))
-    node.broker.tap.is_full = False
+    node.broker.remove_tap(full)
     assert await rest.post("/v1/publish", {"topic_name": "a"}) == {}

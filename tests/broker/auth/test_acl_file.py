@@ -99,7 +99,7 @@ def test_a_pattern_without_placeholder_draws_a_warning() -> None:
 
 def test_a_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acl_file, "ACL_BYTES_MAX", 10)
-    with pytest.raises(AclFault, match="the file has 12 bytes, at most 10"):
+    with pytest.raises(AclFault, match="the file has more than 10 bytes"):
         parse_acl_file(b"topic abcdef")
     monkeypatch.setattr(acl_file, "ACL_BYTES_MAX", 1000)
     monkeypatch.setattr(acl_file, "ACL_RULES_MAX", 2)

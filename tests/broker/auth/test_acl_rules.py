@@ -16,7 +16,7 @@ BOTH = READ | PUBLISH
 LEVELS = ["a", "b", "$a", ""]
 NAMES = ["a", "b", "", "a/b", "$a", "a+", "%c", "c"]
 filters = (
-    st.lists(st.sampled_from(["a", "b", "+", "$a", "%u", "%c", "x%u", ""]), min_size=1, max_size=3)
+    st.lists(st.sampled_from(["a", "b", "+", "$a", "%u", "%c", "x%u", "$%u", ""]), min_size=1, max_size=3)
     .flatmap(lambda levels: st.sampled_from(["/".join(levels), "/".join([*levels, "#"])]))
     .filter(bool)
 )
@@ -110,7 +110,9 @@ def model(
 
 
 user_rules = st.dictionaries(names, st.lists(plain_rules, max_size=4), max_size=2)
-topics = st.lists(st.sampled_from(["a", "b", "$a", "xa", "", "c"]), min_size=1, max_size=4).map("/".join).filter(bool)
+topics = (
+    st.lists(st.sampled_from(["a", "b", "$a", "xa", "", "c", "$b"]), min_size=1, max_size=4).map("/".join).filter(bool)
+)
 
 
 @settings(max_examples=500)
@@ -148,6 +150,14 @@ def test_a_filter_is_readable_when_one_of_its_topics_is(
         for topic in map(b"/".join, product([b"a", b"b", b"$a", b"u", b"xu", b"fresh"], repeat=count))
     )
     assert acl.may_read_any(topic_filter.encode(), "u", "c") is found
+
+
+def test_a_name_that_begins_with_dollar_gives_no_dollar_topics() -> None:
+    """Stricter than mosquitto 2.0, where the client id $SYS may read $SYS/# here."""
+    acl = AclRules({}, [Rule("%c/#", READ), Rule("%u/x", READ), Rule("$%c/y", READ)])
+    assert acl.judge(b"$SYS/x", READ, "$SYS", "$SYS") is NO_OPINION
+    assert not acl.may_read_any(b"$SYS/#", "$SYS", "$SYS")
+    assert acl.judge(b"$SYS/y", READ, "", "SYS") is ALLOW
 
 
 @pytest.mark.parametrize(

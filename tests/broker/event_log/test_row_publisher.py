@@ -29,7 +29,7 @@ class World:
         self.broker = Host(Settings()).broker
         self.appender = Appender(0)
         self.tap = LogTap(self.broker, self.appender, Selection([b"other/#"]), lambda: 5_000, lambda: None, waits=True)
-        self.broker.tap = self.tap
+        self.broker.add_tap(self.tap)
         self.publisher = Publisher(None)
 
     def rows(self, *given: Row, logged: RowSet | None = None) -> RowPublisher:

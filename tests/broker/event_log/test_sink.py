@@ -74,7 +74,7 @@ async def tap(host: Host, log: EventLog) -> LogTap:
     """Topics of the sink are not among those that are logged."""
     tap = LogTap(host.broker, log.appender, Selection([b"other/#"]), log.wall_ns, host.flush_soon, waits=True)
     log.attach(tap)
-    host.broker.tap = tap
+    host.broker.add_tap(tap)
     host.turns.ends.append(LogTurnEnd(log.appender, log.writer.records_wait))
     return tap
 
@@ -235,11 +235,14 @@ async def test_a_commit_holds_the_log_until_it_has_ended(start: Start, log: Even
     await log.flush()
     sink = await start()
     partitions = await stage(sink, 1, 3, retain=True)
-    holding = host.broker.tap = HoldingTap(tap, host)
+    holding = HoldingTap(tap, host)
+    host.broker.remove_tap(tap)
+    host.broker.add_tap(holding)
     committing = asyncio.create_task(sink.commit("q", 1, partitions))
     await holding.row_published.wait()
     assert holds(log) == [(MARKER, "q", 3)]
-    host.broker.tap = tap
+    host.broker.remove_tap(holding)
+    host.broker.add_tap(tap)
     host.broker.release(sink.publisher)
     host.flush_soon()
     assert await committing == (3, False)
@@ -282,7 +285,7 @@ async def test_a_commit_that_waits_longer_than_its_hold_is_refused(
     log = await make_log(**settings)
     tap = LogTap(host.broker, log.appender, Selection([b"#"]), log.wall_ns, host.flush_soon, waits=True)
     log.attach(tap)
-    host.broker.tap = tap
+    host.broker.add_tap(tap)
     sink = Sink(host, log, tap, staging_in(tmp_path), LongCalls())
     await sink.open()
     for batch in (1, 2):
@@ -342,7 +345,7 @@ async def test_rows_wait_for_a_log_that_refuses_publishes(
     log = await make_log("a", files, on_full="refuse_publishes")
     tap = LogTap(host.broker, log.appender, Selection([b"#"]), log.wall_ns, host.flush_soon, waits=True)
     log.attach(tap)
-    host.broker.tap = tap
+    host.broker.add_tap(tap)
     host.turns.ends.append(LogTurnEnd(log.appender, log.writer.records_wait))
     sink = Sink(host, log, tap, staging_in(tmp_path), LongCalls())
     await sink.open()
@@ -379,7 +382,9 @@ class HoldingTap(Tap):
 async def test_no_row_is_published_while_receivers_are_full(start: Start, host: Host, tap: LogTap) -> None:
     sink = await start()
     partitions = await stage(sink, 1, 3, retain=True)
-    holding = host.broker.tap = HoldingTap(tap, host)
+    holding = HoldingTap(tap, host)
+    host.broker.remove_tap(tap)
+    host.broker.add_tap(holding)
     committing = asyncio.create_task(sink.commit("q", 1, partitions))
     for rows in (1, 2, 3):
         await holding.row_published.wait()

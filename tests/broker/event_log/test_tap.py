@@ -28,7 +28,7 @@ class Log:
         self.appender = Appender(0)
         self.tap = LogTap(world.broker, self.appender, Selection(topics), clock, lambda: None, waits)
         self.records: list[Record] = []
-        world.broker.tap = self.tap
+        world.broker.add_tap(self.tap)
 
     def write(self) -> list[Record]:
         commit = self.appender.commit

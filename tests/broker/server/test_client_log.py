@@ -93,7 +93,7 @@ class Shell:
 
 async def test_a_client_above_max_connections_is_named_by_its_address(stream: io.StringIO) -> None:
     host = Host(Settings(mqtt=MqttSettings(max_connections=1)))
-    host.broker.observer = ClientLog(host.now, "info")
+    host.broker.add_observer(ClientLog(host.now, "info"))
     shells = [Shell(asyncio.Transport({"peername": ("::1", port)})) for port in (40000, 40001)]
     assert [host.admit(shell) for shell in shells] == [True, False]
     (line,) = lines(stream)

@@ -10,8 +10,12 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from broker.codec.packets import Connect, Will
+from broker.codec.writer import encode_packet
 from broker.config.settings import LogSettings, Settings
-from broker.hooks import ClientObserver
+from broker.hooks import Tap
+from broker.message import Message
+from broker.publisher import Publisher
 from broker.server.host import Host
 from broker.server.logging import setup_logging
 from broker.session.connection import Connection
@@ -52,8 +56,11 @@ async def test_a_node_without_a_federation_has_no_other_nodes() -> None:
     assert (host.members.node_name, host.members.others(), host.tags) == ("", [], {})
 
 
-class BrokenObserver(ClientObserver):
-    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
+class BrokenTap(Tap):
+    def is_essential(self) -> bool:
+        return True
+
+    def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
         raise RuntimeError("second")
 
 
@@ -62,9 +69,11 @@ async def test_a_fault_in_closing_a_client_ends_its_socket(log: io.StringIO) -> 
     shells = [Shell(), Shell()]
     for shell in shells:
         connection = Connection(host.broker, shell, "", "", host.now())
+        connect = Connect(f"c{len(host.broker.sessions)}", 5, will=Will(b"will", b""))
+        connection.receive_data(encode_packet(connect, 5), host.now())
         host.internal_error(connection, RuntimeError("first"))
         assert connection.closed
-        host.broker.observer = BrokenObserver()
+        host.broker.add_tap(BrokenTap())
     assert [shell.aborts for shell in shells] == [0, 1]
     assert log.getvalue().count("RuntimeError: first") == 2
     assert log.getvalue().count("RuntimeError: second") == 1

@@ -24,7 +24,7 @@ class Keeper(Tap):
         self.kept: list[tuple[str, bytes, bytes]] = []
         self._broker = broker
         self._commits: list[int] = []
-        broker.tap = self
+        broker.add_tap(self)
 
     def published(self, message: Message, publisher: Publisher | None, now: float) -> None:
         username = publisher.username if isinstance(publisher, Output) else "-"

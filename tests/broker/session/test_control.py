@@ -75,7 +75,8 @@ class Refusals(ClientObserver):
 
 
 def test_a_client_of_tls_is_named_as_one(world: Any) -> None:
-    world.broker.observer = observer = Refusals()
+    observer = Refusals()
+    world.broker.add_observer(observer)
     world.open().connection.receive_data(b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", world.now)
     assert observer.reasons == ["the client speaks TLS, this listener does not"]
 

@@ -1,0 +1,59 @@
+"""The `acl_file` of a node, and what tokens say about topics: the authorizer of the plugin `auth`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker.auth.acl_authorizer import AclAuthorizer
+from broker.auth.acl_file import ACL_BYTES_MAX, AclFault, AclFile, parse_acl_file
+from broker.server.logging import get_logger
+from broker.server.start_error import StartError
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+
+
+class Acl:
+    """key   of the setting, for errors
+    path  of the file; "" without one: only what tokens say is judged
+    """
+
+    def __init__(self, server: Host, key: str, path: str) -> None:
+        self.key = key
+        self.path = path
+        self._server = server
+        self._log = get_logger("auth")
+        self._authorizer: AclAuthorizer | None = None
+
+    async def load(self) -> None:
+        """Read the file, for the first time or again, and judge everything by it. Raises StartError for a file that cannot be
+        used; the former rules stay."""
+        rules = None
+        if self.path:
+            try:
+                found = await asyncio.to_thread(self._read)
+            except AclFault as fault:
+                raise StartError(f"{self.key}: {self.path}: {fault}") from fault
+            except OSError as error:
+                raise StartError(f"{self.key}: {self.path} cannot be read: {error.strerror or error}") from error
+            for warning in found.warnings:
+                self._log.warning(warning, key=self.key, file=self.path)
+            rules = found.rules
+            self._log.info("access rules read", file=self.path, rules=found.rule_count)
+        broker = self._server.broker
+        if self._authorizer is None:
+            self._authorizer = AclAuthorizer(rules)
+            broker.add_authorizer(self._authorizer)
+        else:
+            self._authorizer.rules = rules
+            broker.authorization_changed()
+
+    def _read(self) -> AclFile:
+        with Path(self.path).open("rb") as file:
+            return parse_acl_file(file.read(ACL_BYTES_MAX + 1))
+
+    def stop(self) -> None:
+        if self._authorizer is not None:
+            self._server.broker.remove_authorizer(self._authorizer)

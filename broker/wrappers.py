@@ -1,0 +1,168 @@
+"""Ordered wrappers of plugins around what clients ask for: connections, SUBSCRIBE, UNSUBSCRIBE, PUBLISH, wills.
+
+A wrapper is a function of a request and the next wrapper: it may change or refuse the request, and calls `proceed(request)`
+to go on. The plugin that is first in `plugin_order` stands outermost. A refusal is final: a refused request goes no
+further. A wrapper that raises refuses the request; that is logged and counted (`plugin_faults`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from broker.authorization import ClientIdentity
+from broker.codec.packets import SubscribeFilter
+from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, NOT_AUTHORIZED, SUCCESS
+from broker.codec.runs import Run
+from broker.counters import Counters
+from broker.faults import Faults
+from broker.listener_facts import ListenerFacts
+from broker.message import Message
+
+
+class Request:
+    """reason_code  SUCCESS, or that of the refusal
+    reason       of the refusal, for the log
+    """
+
+    def __init__(self) -> None:
+        self.reason_code = SUCCESS
+        self.reason = ""
+
+    def refuse(self, reason_code: int = NOT_AUTHORIZED, reason: str = "refused by a plugin") -> None:
+        """Refuse with a reason code of the answer, 0x80 or above. The first refusal stays."""
+        assert reason_code >= 0x80, f"0x{reason_code:02x} is no reason code of a refusal, which is 0x80 or above"
+        if self.reason_code == SUCCESS:
+            self.reason_code = reason_code
+            self.reason = reason
+
+
+class AcceptRequest(Request):
+    """A connection was opened; nothing is read of it yet. A refused one is closed without an answer.
+
+    remote_addr  HOST:PORT of the client; the one that a PROXY header names, where the listener takes such headers
+    """
+
+    def __init__(self, remote_addr: str, listener: ListenerFacts) -> None:
+        super().__init__()
+        self.remote_addr = remote_addr
+        self.listener = listener
+
+
+class SubscribeRequest(Request):
+    """One filter of a SUBSCRIBE, before anything else decides about it.
+
+    filter      its topic filter (with $share/NAME/) and options, which may be changed
+    identifier  Subscription Identifier, 0 for none
+    """
+
+    def __init__(self, client: ClientIdentity, subscribe_filter: SubscribeFilter, identifier: int) -> None:
+        super().__init__()
+        self.client = client
+        self.filter = subscribe_filter
+        self.identifier = identifier
+
+
+class UnsubscribeRequest(Request):
+    """One filter of an UNSUBSCRIBE. MQTT 3.1.1 has no answer for a refusal: the subscription stays all the same.
+
+    full_filter  with $share/NAME/
+    """
+
+    def __init__(self, client: ClientIdentity, full_filter: bytes) -> None:
+        super().__init__()
+        self.client = client
+        self.full_filter = full_filter
+
+
+class PublishRequest(Request):
+    """A message of a client that may publish to its topic, before it is routed.
+
+    message  may be replaced; topic and payload of the new one count. Its QoS is that of the client's packet
+    """
+
+    def __init__(self, client: ClientIdentity, message: Message) -> None:
+        super().__init__()
+        self.client = client
+        self.message = message
+
+
+class RunRequest(Request):
+    """Consecutive QoS 0 messages of one topic and size, before they are routed. They are refused all or none."""
+
+    def __init__(self, client: ClientIdentity, run: Run) -> None:
+        super().__init__()
+        self.client = client
+        self.run = run
+
+
+class WillRequest(Request):
+    """The will of a client that may publish to its topic, before it is published. `message` may be replaced."""
+
+    def __init__(self, client: ClientIdentity, message: Message) -> None:
+        super().__init__()
+        self.client = client
+        self.message = message
+
+
+R = TypeVar("R", bound=Request)
+Wrapper = Callable[[R, Callable[[R], None]], None]
+
+ACCEPT: Final = "accept"
+SUBSCRIBE: Final = "subscribe"
+UNSUBSCRIBE: Final = "unsubscribe"
+PUBLISH: Final = "publish"
+PUBLISH_RUN: Final = "publish_run"
+WILL: Final = "will"
+
+
+class Link(Generic[R]):
+    """One wrapper, and the link behind it."""
+
+    def __init__(
+        self, name: str, wrapper: Wrapper[R], following: Link[R] | None, counters: Counters, faults: Faults
+    ) -> None:
+        self._name = name
+        self._wrapper = wrapper
+        self._following = following
+        self._counters = counters
+        self._faults = faults
+
+    def proceed(self, request: R) -> None:
+        if request.reason_code != SUCCESS:
+            return
+        following = self._following
+        try:
+            self._wrapper(request, allow if following is None else following.proceed)
+        except Exception as error:
+            self._counters.plugin_faults += 1
+            self._faults.plugin_failed(self._name, error)
+            request.refuse(IMPLEMENTATION_SPECIFIC_ERROR, "fault in a plugin")
+
+
+class Chain(Generic[R]):
+    """The wrappers of one kind of request, outermost first. It is made once for each change of the wrappers."""
+
+    def __init__(self, name: str, wrappers: list[Wrapper[R]], counters: Counters, faults: Faults) -> None:
+        self.name = name
+        self.wrappers = wrappers
+        self._counters = counters
+        self._faults = faults
+        first: Link[R] | None = None
+        for wrapper in reversed(wrappers):
+            first = Link(name, wrapper, first, counters, faults)
+        assert first is not None, "a chain has a wrapper"
+        self._first: Link[R] = first
+
+    def extended(self, wrapper: Wrapper[R]) -> Chain[R]:
+        """With one more wrapper inside of the others."""
+        return Chain(self.name, [*self.wrappers, wrapper], self._counters, self._faults)
+
+    def run(self, request: R) -> bool:
+        """Whether the request is not refused."""
+        self._first.proceed(request)
+        return request.reason_code == SUCCESS
+
+
+def allow(request: Request) -> None:
+    """Behind the last wrapper: the request stays as it is."""
