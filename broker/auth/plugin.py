@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.auth.account_file import AccountFile
 from broker.auth.accounts import AccountsFault
+from broker.auth.acl import Acl
 from broker.auth.attempt import Anonymous, CertificateNames, Source
 from broker.auth.check_pool import CheckPool
 from broker.auth.decider import AuthDecider
@@ -37,6 +38,7 @@ class AuthPlugin(Plugin):
         self._pool: CheckPool | None = None
         self._passwords: Passwords | None = None
         self._decider: AuthDecider | None = None
+        self._acl: Acl | None = None
         self._sources: list[Source] = []
 
     async def prepare(self) -> None:
@@ -56,6 +58,9 @@ class AuthPlugin(Plugin):
             if server.api is not None:
                 self._serve(server.api, self._passwords)
         self._sources.append(Anonymous(settings.allow_anonymous))
+        if settings.acl_file:
+            self._acl = Acl(server, f"{KEY}.acl_file", server.path_of(settings.acl_file))
+            await self._acl.load()
         self._decider = AuthDecider(server, self._sources, self._failed, scram, self._log)
         server.broker.add_connect_decider(self._decider)
 
@@ -82,13 +87,26 @@ class AuthPlugin(Plugin):
             self._log.warning("other users of this machine can read the file: chmod 600", key=key, file=file.path)
 
     async def reload(self) -> None:
-        if self._passwords is not None:
-            await self._load(self._passwords.file, self._passwords)
+        faults: list[str] = []
+        try:
+            if self._passwords is not None:
+                await self._load(self._passwords.file, self._passwords)
+        except StartError as fault:
+            faults.append(str(fault))
+        try:
+            if self._acl is not None:
+                await self._acl.load()
+        except StartError as fault:
+            faults.append(str(fault))
+        if faults:
+            raise StartError("; ".join(faults))
 
     async def stop(self) -> None:
         if self._decider is not None:
             self.server.broker.remove_connect_decider(self._decider)
             self._decider.stop()
+        if self._acl is not None:
+            self._acl.stop()
         if self._pool is not None:
             self._pool.stop()
 

@@ -67,6 +67,15 @@ class AuthSettings:
             source=Source.EXTENSION,
         ),
     ] = False
+    acl_file: Annotated[
+        str,
+        Setting(
+            "File of the topics that clients may publish to and read, in the syntax of mosquitto's `acl_file`; "
+            f"{RELATIVE}. Read again at a reload. Empty: all topics.",
+            Text("./acl"),
+            source=Source.EXTENSION,
+        ),
+    ] = ""
     threads: Annotated[
         int,
         Setting(
