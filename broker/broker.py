@@ -49,6 +49,7 @@ from broker.wrappers import SubscribeRequest
 
 NO_REASON: Final = -1  # close without a DISCONNECT or CONNACK
 SUBSCRIPTION_STEPS: Final = 8  # steps of a slice for adding or removing a subscription
+SUBSCRIPTION_ACCESS_STEPS: Final = 50  # for the question whether a client may subscribe, with a thousand rules
 
 
 class Broker(Context):
@@ -366,9 +367,10 @@ class Broker(Context):
             return TOPIC_FILTER_INVALID
         if share_name and not settings.shared_subscription_available:
             return SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        authorization = self.authorization
-        if authorization is not None and not authorization.may_subscribe(session.identity(), share_name, topic_filter):
-            return NOT_AUTHORIZED
+        if self.authorization is not None:
+            self.slices.steps += SUBSCRIPTION_ACCESS_STEPS
+            if not self.authorization.may_subscribe(session.identity(), share_name, topic_filter):
+                return NOT_AUTHORIZED
         wildcard = has_wildcard(topic_filter)
         if wildcard and not settings.wildcard_subscription_available:
             return WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED

@@ -32,12 +32,17 @@ class Rule(NamedTuple):
 
 
 class FilterRules:
-    """The rules of one user: topic filters without placeholders."""
+    """The rules of one user: topic filters without placeholders.
+
+    The last answer is kept: a route asks for one topic and all of its receivers."""
 
     def __init__(self, rules: list[Rule]) -> None:
         self.filters: list[bytes] = []  # that may be read, for `may_read_any`
         self._denied = Trie()
         self._given = Trie()
+        self._topic = b""
+        self._wanted = DENIED
+        self._verdict = NO_OPINION
         for rule in rules:
             topic_filter = rule.topic_filter.encode()
             if rule.gives == DENIED:
@@ -50,6 +55,13 @@ class FilterRules:
                 self.filters.append(topic_filter)
 
     def judge(self, topic: bytes, wanted: int) -> Verdict:
+        if topic is not self._topic or wanted != self._wanted:
+            self._verdict = self._judge(topic, wanted)
+            self._topic = topic
+            self._wanted = wanted
+        return self._verdict
+
+    def _judge(self, topic: bytes, wanted: int) -> Verdict:
         if self._denied.match(topic):
             return DENY
         for gives in self._given.match(topic):
@@ -66,6 +78,8 @@ class Template:
         self.gives = rule.gives
         self.needs_user = USER_NAME in rule.topic_filter
         self._is_dollar = rule.topic_filter.startswith("$")
+        first_level = rule.topic_filter.partition("/")[0]
+        self.first_level = b"+" if _PLACEHOLDERS.search(first_level) else first_level.encode()
         self._parts = [part.encode() for part in _PLACEHOLDERS.split(rule.topic_filter)]
 
     def filter_of(self, username: bytes, client_id: bytes) -> bytes:
@@ -89,6 +103,8 @@ class PatternRules:
         self._plain = FilterRules([rule for rule in rules if not _PLACEHOLDERS.search(rule.topic_filter)])
         self._templates: list[Template] = []
         self._tree = Trie()  # filter with + for levels with placeholders -> list of templates
+        self._topic = b""  # of the last search in the tree
+        self._found: list[Template] = []
         for rule in rules:
             if not _PLACEHOLDERS.search(rule.topic_filter):
                 continue
@@ -125,18 +141,22 @@ class PatternRules:
         """The templates that may match the topic."""
         if b"/" in username or b"/" in client_id or topic.startswith(b"$"):
             return self._templates  # a placeholder stands for more than one level, or for a part of $NAME
-        found: list[Template] = []
-        for templates in self._tree.match(topic):
-            assert isinstance(templates, list)
-            found += templates
-        return found
+        if topic is not self._topic:
+            found: list[Template] = []
+            for templates in self._tree.match(topic):
+                assert isinstance(templates, list)
+                found += templates
+            self._topic = topic
+            self._found = found
+        return self._found
 
-    def filters_of(self, username: str, client_id: str) -> list[bytes]:
-        """The topic filters that a client may read, before denials."""
+    def filters_of(self, username: str, client_id: str, first_level: bytes) -> list[bytes]:
+        """The topic filters that a client may read, before denials; without those that begin with another level than a topic
+        filter with this first level."""
         user, client = username.encode(), client_id.encode()
         found = list(self._plain.filters)
         for template in self._templates:
-            if template.gives & READ:
+            if template.gives & READ and may_begin_alike(first_level, template.first_level):
                 topic_filter = template.filter_of(user, client)
                 if topic_filter:
                     found.append(topic_filter)
@@ -176,7 +196,7 @@ class AclRules:
         it denies all of them."""
         user = self.users.get(username)
         filters = [] if user is None else list(user.filters)
-        filters += self.patterns.filters_of(username, client_id)
+        filters += self.patterns.filters_of(username, client_id, topic_filter.partition(b"/")[0])
         depth = self.depth + self.placeholders * max(username.count("/"), client_id.count("/"))
         for allowed in filters:
             both = intersect(topic_filter, allowed)
@@ -191,6 +211,11 @@ class AclRules:
                 if self.judge(b"/".join(levels[:count]), READ, username, client_id) is ALLOW:
                     return True
         return False
+
+
+def may_begin_alike(first: bytes, second: bytes) -> bool:
+    """Whether filters with these first levels may have a topic in common."""
+    return first == second or first in (b"+", b"#") or second in (b"+", b"#")
 
 
 def intersect(first: bytes, second: bytes) -> tuple[list[bytes], bool] | None:
