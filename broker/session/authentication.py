@@ -15,6 +15,7 @@ from broker.codec.reason_codes import (
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
 from broker.session.answers import check_answer, write_answer
+from broker.session.durable import note_change
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import Session
 
@@ -248,6 +249,7 @@ class Reauthentication(AuthenticationRequest):
             connection.expires_at = self.expires_at
             connection.access = self.access
             self._broker.identify(self._session, connection)
+            note_change(self._session)
             self._broker.timers.schedule(connection)
             connection.reauthentication = None
         else:
