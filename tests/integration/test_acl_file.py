@@ -46,7 +46,7 @@ async def code_of(client: MqttClient, topic: str) -> int:
 
 
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
-async def test_mosquitto_clients_get_what_they_may_read(
+async def test_mosquitto_clients_get_readable_topics_only(
     nodes: Nodes, mosquitto: Mosquitto, tmp_path: Path, version: str
 ) -> None:
     accounts = tmp_path / "accounts.yml"
@@ -62,7 +62,7 @@ async def test_mosquitto_clients_get_what_they_may_read(
     assert topics == ["home/x", "devices/d1/x", "home/last"]
 
 
-async def test_a_reload_changes_what_connected_clients_may_do(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+async def test_new_rules_hold_for_connected_clients_after_a_reload(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     node = await node_with(nodes, tmp_path, "topic readwrite a\n")
     reader, writer = await connected(clients, node.port, "reader"), await connected(clients, node.port, "writer")
     assert await reader.subscribe("+", "c") == [0, 0x87]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LINES_MAX = 40
 PAGE = (ROOT / "docs/plugins.md").read_text()
-# Section 8 of the wire of the Go broker.
+# As the Go broker names them.
 GO_HOOKS = (
     "OnAccept OnStop OnSubscribe OnSubscribed OnUnsubscribe OnUnsubscribed OnMsgArrived OnBasicAuth OnEnhancedAuth OnReAuth "
     "OnConnected OnSessionCreated OnSessionResumed OnSessionTerminated OnDelivered OnClosed OnMsgDropped OnWillPublish "
@@ -59,7 +59,7 @@ def test_the_page_has_each_hook_of_the_go_broker() -> None:
     assert re.findall(r"^\| (On\w+) \|", PAGE, re.MULTILINE) == GO_HOOKS.split()
 
 
-def test_the_page_names_only_what_is_there() -> None:
+def test_the_page_names_existing_classes_and_methods() -> None:
     """Every `Class.method` of the page and every call of its first table."""
     from broker import hooks, plugins
     from broker.hook_points import HookPoints
