@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from broker.auth.account_file import AccountFile
@@ -21,6 +22,8 @@ from broker.server.start_error import StartError
 
 if TYPE_CHECKING:
     from broker.api.server import ApiServer
+    from broker.auth.token_files import TokenFiles
+    from broker.auth.webhook import Webhook
     from broker.server.host import Host
 
 KEY: Final = "plugins.auth"
@@ -38,6 +41,8 @@ class AuthPlugin(Plugin):
         self._pool: CheckPool | None = None
         self._passwords: Passwords | None = None
         self._decider: AuthDecider | None = None
+        self._token_files: TokenFiles | None = None
+        self._webhook: Webhook | None = None
         self._acl: Acl | None = None
         self._sources: list[Source] = []
 
@@ -57,9 +62,20 @@ class AuthPlugin(Plugin):
                 scram = ScramLogins(self._passwords)
             if server.api is not None:
                 self._serve(server.api, self._passwords)
+        if settings.jwt.algorithms:
+            from broker.auth.token_files import TokenFiles
+
+            self._token_files = TokenFiles(server, settings.jwt, f"{KEY}.jwt")
+            self._sources.append(await self._token_files.open())
+        if settings.webhook.url:
+            from broker.auth.webhook import open_webhook
+
+            self._webhook = open_webhook(server, settings.webhook, f"{KEY}.webhook", self._log)
+            self._sources.append(self._webhook)
         self._sources.append(Anonymous(settings.allow_anonymous))
-        if settings.acl_file:
-            self._acl = Acl(server, f"{KEY}.acl_file", server.path_of(settings.acl_file))
+        if settings.acl_file or settings.jwt.algorithms or settings.webhook.url:
+            path = server.path_of(settings.acl_file) if settings.acl_file else ""
+            self._acl = Acl(server, f"{KEY}.acl_file", path)
             await self._acl.load()
         self._decider = AuthDecider(server, self._sources, self._failed, scram, self._log)
         server.broker.add_connect_decider(self._decider)
@@ -87,28 +103,34 @@ class AuthPlugin(Plugin):
             self._log.warning("other users of this machine can read the file: chmod 600", key=key, file=file.path)
 
     async def reload(self) -> None:
-        faults: list[str] = []
-        try:
-            if self._passwords is not None:
-                await self._load(self._passwords.file, self._passwords)
-        except StartError as fault:
-            faults.append(str(fault))
-        try:
-            if self._acl is not None:
-                await self._acl.load()
-        except StartError as fault:
-            faults.append(str(fault))
+        faults = []
+        for load in self._loads():
+            try:
+                await load
+            except StartError as fault:
+                faults.append(str(fault))
         if faults:
             raise StartError("; ".join(faults))
+
+    def _loads(self) -> Iterator[Awaitable[None]]:
+        """Reading of each file again. The fault of one keeps no other from being read."""
+        if self._passwords is not None:
+            yield self._load(self._passwords.file, self._passwords)
+        if self._token_files is not None:
+            yield self._token_files.load()
+        if self._acl is not None:
+            yield self._acl.load()
 
     async def stop(self) -> None:
         if self._decider is not None:
             self.server.broker.remove_connect_decider(self._decider)
             self._decider.stop()
-        if self._acl is not None:
-            self._acl.stop()
         if self._pool is not None:
             self._pool.stop()
+        if self._webhook is not None:
+            await self._webhook.stop()
+        if self._acl is not None:
+            self._acl.stop()
 
     def refused_input(self) -> dict[str, int]:
         if self._decider is None:

@@ -3,12 +3,128 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
-from broker.config.setting import Choice, Flag, Setting, Source, Text, Whole
+from broker.config.setting import Choice, Duration, Flag, Section, Sequence, Setting, Source, Text, Whole
 
 HASHES: Final = ("plain", "md5", "sha256", "bcrypt", "argon2id")
 SELF_NAMING: Final = ("bcrypt", "argon2id")
 RELATIVE: Final = "a relative path starts at the configuration file"
+
+
+@dataclass(frozen=True, slots=True)
+class JwtSettings:
+    """Tokens (JSON Web Tokens) as passwords. The connection ends when the token expires."""
+
+    algorithms: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Algorithms of the signatures: HS256, RS256, ES256. Empty: a password is never a token.",
+            Sequence(Choice(("HS256", "RS256", "ES256"))),
+            source=Source.EXTENSION,
+        ),
+    ] = ()
+    secret: Annotated[
+        str,
+        Setting(
+            "The secret of HS256, at least 32 bytes.",
+            Text("of at least thirty-two characters"),
+            secret=True,
+            source=Source.EXTENSION,
+        ),
+    ] = ""
+    public_key_file: Annotated[
+        str,
+        Setting(
+            f"PEM file with the public keys of RS256 and ES256; {RELATIVE}. Read again at a reload.",
+            Text("/etc/gmqtt/tokens.pem"),
+            source=Source.EXTENSION,
+        ),
+    ] = ""
+    jwks_file: Annotated[
+        str,
+        Setting(
+            f"JSON file with a JWK Set; {RELATIVE}. Read again at a reload.",
+            Text("/etc/gmqtt/jwks.json"),
+            source=Source.EXTENSION,
+        ),
+    ] = ""
+    issuer: Annotated[
+        str,
+        Setting(
+            "The `iss` that a token must have. Empty: any.", Text("https://id.example.com"), source=Source.EXTENSION
+        ),
+    ] = ""
+    audience: Annotated[
+        str,
+        Setting(
+            "The `aud` that a token must have. Empty: tokens that have none.", Text("mqtt"), source=Source.EXTENSION
+        ),
+    ] = ""
+    username_claim: Annotated[
+        str,
+        Setting(
+            "The claim that is the user name. CONNECT has the same user name, or none.",
+            Text("sub", 100, is_name=True),
+            source=Source.EXTENSION,
+        ),
+    ] = "sub"
+    acl_claim: Annotated[
+        str,
+        Setting(
+            "The claim with the topics of the user, an object with lists of topic filters: `pub`, `sub`, `all`. A token "
+            "without it says nothing about topics.",
+            Text("acl", 100, is_name=True),
+            source=Source.EXTENSION,
+        ),
+    ] = "acl"
+    leeway: Annotated[
+        float,
+        Setting("How far the clock of the issuer may be off.", Duration(0.0, "10s"), source=Source.EXTENSION),
+    ] = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """A web service that is asked about each client by POST with JSON."""
+
+    url: Annotated[
+        str,
+        Setting(
+            "The URL of the service, http or https. Empty: there is none.",
+            Text("https://users.example.com/mqtt"),
+            source=Source.EXTENSION,
+        ),
+    ] = ""
+    timeout: Annotated[
+        float,
+        Setting(
+            "Time for an answer. A client is refused when it passes.", Duration(0.01, "2s"), source=Source.EXTENSION
+        ),
+    ] = 2.0
+    keep: Annotated[
+        float,
+        Setting(
+            "How long an answer is kept for the same client id, user name and password. 0: not at all.",
+            Duration(0.0, "1m"),
+            "Raising it asks less often; a user that is blocked meanwhile can still connect. At most 10,000 are kept.",
+            source=Source.EXTENSION,
+        ),
+    ] = 60.0
+    token: Annotated[
+        str,
+        Setting(
+            "Sent to the service as `Authorization: Bearer`.", Text("secret"), secret=True, source=Source.EXTENSION
+        ),
+    ] = ""
+    cacert: Annotated[
+        str,
+        Setting(
+            f"File with the certificates of the authorities of the service; {RELATIVE}. Empty: those of the system.",
+            Text("/etc/gmqtt/ca.pem"),
+            source=Source.EXTENSION,
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +174,19 @@ class AuthSettings:
             source=Source.EXTENSION,
         ),
     ] = False
+    jwt: Annotated[JwtSettings, Setting("Tokens as passwords.", Section(), source=Source.EXTENSION)] = JwtSettings()
+    webhook: Annotated[
+        WebhookSettings, Setting("A web service that knows users.", Section(), source=Source.EXTENSION)
+    ] = WebhookSettings()
+    acl_file: Annotated[
+        str,
+        Setting(
+            f"File with the topics of the users, in mosquitto's syntax; {RELATIVE}. Read again at a reload. Empty: users may "
+            "publish and subscribe to all topics.",
+            Text("/etc/gmqtt/acl"),
+            source=Source.EXTENSION,
+        ),
+    ] = ""
     scram: Annotated[
         bool,
         Setting(
@@ -112,3 +241,29 @@ class AuthSettings:
                 "new_hash",
                 f"{self.new_hash} does not name itself in the file, so it must be the same as hash, which is {self.hash}",
             )
+        jwt = self.jwt
+        if jwt.algorithms and not (jwt.secret or jwt.public_key_file or jwt.jwks_file):
+            yield "jwt.algorithms", "there is no key: set secret, public_key_file or jwks_file"
+        if not jwt.algorithms and (jwt.secret or jwt.public_key_file or jwt.jwks_file):
+            yield "jwt.algorithms", "there are keys, and no algorithm; for example [RS256]"
+        if jwt.secret and "HS256" not in jwt.algorithms:
+            yield "jwt.secret", "only HS256 has a secret, and algorithms does not name it"
+        url = self.webhook.url
+        if url:
+            fault = url_fault(url)
+            if fault:
+                yield "webhook.url", fault
+
+
+def url_fault(url: str) -> str:
+    """Why the webhook cannot have this URL; empty when it can. The text does not repeat the URL, which may have a password."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "this is not a URL; for example https://users.example.com/mqtt"
+    if parts.scheme not in ("http", "https") or not host:
+        return "this is not a URL of http or https; for example https://users.example.com/mqtt"
+    if parts.username is not None or parts.password is not None:
+        return "the URL has a password in it; give the service a token instead (webhook.token)"
+    return ""

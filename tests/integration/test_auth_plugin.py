@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jwt
 import pytest
+import yaml
 
-from broker.codec.packets import Auth, ConnAck, Connect
+from broker.codec.packets import Auth, ConnAck, Connect, SubAck, Subscribe, SubscribeFilter
 from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY, SERVER_UNAVAILABLE
 from scram_client import final_message
@@ -246,3 +249,106 @@ async def test_scram_is_off_without_its_setting(start_server: StartServer, clien
     client = await clients.open(port_of(server))
     client.send(Connect("c", properties=scram(b"n,,n=u,r=x")))
     assert (await client.answer(ConnAck)).reason_code == 0x8C
+
+
+SECRET = "a secret of at least thirty-two bytes"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_a_connection_ends_with_its_token(start_server: StartServer, clients: Clients, version: int) -> None:
+    """What the token says about topics holds; a publish to another topic is refused."""
+    server = await start_server(with_auth(password_file="", jwt={"algorithms": ["HS256"], "secret": SECRET}))
+    claims = {"sub": "alice", "exp": int(time.time()) + 3, "acl": {"all": ["mine/#"]}}
+    client = await clients.open(port_of(server), version)
+    connack = await connack_of(client, "alice", jwt.encode(claims, SECRET, "HS256").encode())
+    assert connack.reason_code == 0
+    assert server.broker.sessions["c"].username == "alice"
+    client.connack = connack
+    client.send(Subscribe(1, [SubscribeFilter(b"mine/#", 0), SubscribeFilter(b"other", 0)]))
+    assert (await client.answer(SubAck)).reason_codes == [0, NOT_AUTHORIZED if version == 5 else 0x80]
+    await client.publish("mine/a", b"x")
+    assert (await client.message()).payload == b"x"
+    await client.wait_closed()
+    assert (client.disconnect is not None) == (version == 5)
+    if client.disconnect is not None:
+        assert client.disconnect.reason_code == NOT_AUTHORIZED
+    again = await clients.open(port_of(server), version)
+    code = (await connack_of(again, "alice", jwt.encode(claims, SECRET, "HS256").encode())).reason_code
+    assert code == NOT_AUTHORIZED
+    assert server.plugins[0].refused_input()["tokens_refused"] == 1
+
+
+async def test_a_webhook_that_gives_no_answer_refuses(start_server: StartServer, clients: Clients) -> None:
+    """The node serves others meanwhile; the client is told to try again."""
+    taken = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        taken.set()
+        writer.close()
+
+    service = await asyncio.start_server(silent, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{service.sockets[0].getsockname()[1]}/"
+    server = await start_server(
+        with_auth(password_file="", allow_anonymous=True, webhook={"url": url, "timeout": "300ms"})
+    )
+    try:
+        client = await clients.open(port_of(server))
+        connack = await connack_of(client, "alice", b"x")
+        assert connack.reason_code == SERVER_UNAVAILABLE
+        assert server.plugins[0].refused_input()["webhook_failed"] == 1
+        await taken.wait()
+    finally:
+        service.close()
+        await service.wait_closed()
+
+
+async def test_no_secret_is_printed(nodes: Nodes, tmp_path: Path) -> None:
+    """By check, in the log, or in a fault."""
+    secrets = {
+        "jwt": {"algorithms": ["HS256"], "secret": SECRET},
+        "webhook": {"url": "http://127.0.0.1:1", "token": "tok"},
+    }
+    node = nodes.make(with_auth(password_file=str(tmp_path / "none.yml"), **secrets))
+    node.spawn()
+    await eventually(node.serves, "the node serves")
+    printed = node.command("check")
+    assert printed.returncode == 0
+    assert "secret: '***'" in printed.stdout
+    assert "token: '***'" in printed.stdout
+    for text in (printed.stdout, printed.stderr, node.log()):
+        assert SECRET not in text
+        assert "tok\n" not in text
+    for wrong in (
+        {"jwt": {"algorithms": ["HS256"], "secret": "short" + "\0"}},
+        {"jwt": {"algorithms": ["RS256"], "secret": SECRET}},
+        {"webhook": {"url": "https://me:hidden@example.com/"}},
+    ):
+        node.config["plugins"]["auth"] = wrong
+        node.config_path.write_text(yaml.safe_dump(node.config))
+        printed = node.command("check")
+        assert printed.returncode == 2
+        for text in (printed.stdout, printed.stderr):
+            assert SECRET not in text
+            assert "short" not in text
+            assert "hidden" not in text
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"jwt": {"algorithms": ["HS256"], "secret": "short"}}, "jwt.secret: the secret has 5 bytes"),
+        ({"jwt": {"algorithms": ["RS256"], "public_key_file": "none.pem"}}, "jwt.public_key_file: /"),
+        ({"jwt": {"algorithms": ["ES256", "HS256"], "secret": SECRET}}, "jwt.algorithms: there is no key for ES256"),
+        ({"webhook": {"url": "https://x", "cacert": "none.pem"}}, "webhook.cacert: /"),
+        ({"acl_file": "none"}, "acl_file: /"),
+    ],
+)
+async def test_keys_that_cannot_be_used_keep_the_node_from_starting(
+    nodes: Nodes, keys: dict[str, Any], fault: str
+) -> None:
+    node = nodes.make(with_auth(**keys))
+    node.spawn()
+    assert await node.wait_ended() == 1
+    assert f"gmqttd: plugins.auth.{fault}" in node.log()
+    assert SECRET not in node.log()
