@@ -21,6 +21,7 @@ from broker.api.pb.admin_pb2 import (
     ListClientResponse,
 )
 from broker.api.pb.admin_pb2_grpc import ClientServiceServicer
+from broker.api.tokens import Role
 from broker.server.logging import get_logger
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ NANOSECONDS: Final = 1_000_000_000
 
 
 class ClientService(ClientServiceServicer):
+    roles: Final = {"List": Role.READ, "Get": Role.READ, "Delete": Role.WRITE}
+
     def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server
         self._long_calls = long_calls

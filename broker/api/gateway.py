@@ -40,9 +40,10 @@ PLUGINS: Final = {
 class Gateway:
     """The routes of all registered methods."""
 
-    def __init__(self, long_calls: LongCalls, log: Any) -> None:
+    def __init__(self, long_calls: LongCalls, log: Any, needs_token: bool = False) -> None:
         self.routes: list[Route] = []
         self._long_calls = long_calls
+        self._needs_token = needs_token
         self._log = log
         self._openapi = ""
 
@@ -57,7 +58,7 @@ class Gateway:
     def openapi(self) -> str:
         """The OpenAPI description of all routes, as JSON."""
         if not self._openapi:
-            self._openapi = json.dumps(OpenApi(__version__).document(self.routes))
+            self._openapi = json.dumps(OpenApi(__version__, self._needs_token).document(self.routes))
         return self._openapi
 
     def find(self, verb: str, raw_path: str) -> tuple[Route, dict[str, str]]:

@@ -16,6 +16,7 @@ import grpc.aio
 
 from broker.api.errors import ApiError
 from broker.api.gateway import REQUEST_BYTES_MAX
+from broker.api.guard import ApiGuard
 from broker.api.http_server import STOP_SECONDS_MAX, bound_address
 from broker.api.method import ApiMethod
 from broker.config.addresses import Address
@@ -37,9 +38,10 @@ REQUEST_SECONDS_MAX: Final = 30.0  # for a request to arrive
 class GrpcServer:
     """All `api.grpc` listeners of a node. `addresses` are known after `open`, with real ports."""
 
-    def __init__(self, services: Mapping[str, list[ApiMethod]]) -> None:
+    def __init__(self, services: Mapping[str, list[ApiMethod]], guard: ApiGuard) -> None:
         self.addresses: list[str] = []
         self.contexts: list[ServedFiles] = []
+        self._guard = guard
         self._socket_paths: list[str] = []
         self.requests_dropped = 0
         self._arriving: dict[asyncio.Timeout, None] = {}  # in the order of their beginning
@@ -81,6 +83,7 @@ class GrpcServer:
     def _handler(self, method: ApiMethod) -> grpc.RpcMethodHandler[Any, Any]:
         async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
             try:
+                self._guard.check(authorizations_of(context), method.role)
                 # Decoded here: the answer of grpc.aio to a wrong request is UNKNOWN.
                 answer = await method.call(method.read_request(await self._receive(requests)), context)
                 return answer.SerializeToString()
@@ -111,6 +114,15 @@ class GrpcServer:
         del self._arriving[oldest]
         oldest.reschedule(asyncio.get_running_loop().time())
         self.requests_dropped += 1
+
+
+def authorizations_of(context: grpc.aio.ServicerContext[Any, Any]) -> list[str]:
+    """All values of the metadata `authorization`."""
+    return [
+        value if isinstance(value, str) else value.decode("latin-1")
+        for key, value in context.invocation_metadata() or ()
+        if key == "authorization"
+    ]
 
 
 class ServedFiles:

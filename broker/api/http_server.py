@@ -22,7 +22,9 @@ from broker.api.browser_guard import BrowserGuard
 from broker.api.docs_page import OPENAPI_PATH, docs_response
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.gateway import REQUEST_BYTES_MAX, Gateway, MethodNotAllowed
-from broker.api.pages import PageMaker
+from broker.api.guard import ApiGuard
+from broker.api.pages import HEALTH_PATHS, PageMaker
+from broker.api.tokens import Role
 from broker.api.transcoding import one_line
 from broker.config.addresses import Address
 from broker.config.settings_listeners import ApiListener
@@ -62,12 +64,13 @@ class HttpServer:
     """Listeners that serve the calls of a gateway (None: no calls) and pages by their path. `addresses` are known after
     `open`, with real ports."""
 
-    def __init__(self, gateway: Gateway | None, pages: Mapping[str, PageMaker], log: Any) -> None:
+    def __init__(self, gateway: Gateway | None, pages: Mapping[str, PageMaker], guard: ApiGuard, log: Any) -> None:
         self.addresses: list[str] = []
         self.connections_dropped = 0
         self.web_pages_refused = 0
         self._gateway = gateway
         self._pages = pages
+        self._guard = guard
         self._log = log
         self._socket_paths: list[str] = []
         self.contexts: list[LiveContext] = []
@@ -178,7 +181,10 @@ class HttpServer:
             raise ApiError(grpc.StatusCode.PERMISSION_DENIED, refusal)
         gateway = self._gateway
         make_page = self._pages.get(request.path)
+        authorizations = headers.getall(hdrs.AUTHORIZATION, [])
         if make_page is not None:
+            if request.path not in HEALTH_PATHS:
+                self._guard.check(authorizations, Role.READ)
             return page_response(request.method, make_page)
         if gateway is None:
             paths = ", ".join(self._pages)
@@ -190,6 +196,7 @@ class HttpServer:
             if docs_page is not None:
                 return docs_page
         route, path_fields = gateway.find(request.method, request.rel_url.raw_path)
+        self._guard.check(authorizations, route.method.role)
         body = await self._read_body(request)
         self._calling.add(request.protocol)
         try:
@@ -279,5 +286,9 @@ def json_response(text: str, status: int = 200, headers: dict[str, str] | None =
 def error_response(error: ApiError) -> web.Response:
     # ASCII only: the text may quote a lone surrogate of the request's JSON, which UTF-8 cannot carry.
     text = json.dumps({"code": error.number, "message": error.text, "details": []})
-    headers = {"Allow": ", ".join(error.allowed)} if isinstance(error, MethodNotAllowed) else None
+    headers: dict[str, str] = {}
+    if isinstance(error, MethodNotAllowed):
+        headers = {hdrs.ALLOW: ", ".join(error.allowed)}
+    elif error.code is grpc.StatusCode.UNAUTHENTICATED:
+        headers = {hdrs.WWW_AUTHENTICATE: "Bearer"}
     return json_response(text, error.http_status, headers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
 import grpc
@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from broker.api.errors import ApiError, invalid_argument
+from broker.api.tokens import Role
 
 CALLS_MAX: Final = 128  # that run at once, over both protocols; more are refused with RESOURCE_EXHAUSTED
 INTERNAL_TEXT: Final = "internal error; the node's log says more"
@@ -48,7 +49,7 @@ class Calls:
 
 
 class ApiMethod:
-    """A method's descriptor and its servicer's coroutine function."""
+    """A method's descriptor and its servicer's coroutine function. `role` is what a token needs for a call."""
 
     def __init__(self, descriptor: MethodDescriptor, servicer: object, calls: Calls, log: Any) -> None:
         if descriptor.client_streaming or descriptor.server_streaming:
@@ -56,6 +57,10 @@ class ApiMethod:
         self.descriptor = descriptor
         self.request_class: type[Message] = GetMessageClass(descriptor.input_type)
         self._call: Callable[[Message, object], Awaitable[Answer]] = getattr(servicer, descriptor.name)
+        roles: Mapping[str, Role] = getattr(servicer, "roles", {})
+        if descriptor.name not in roles:
+            raise ValueError(f"{type(servicer).__name__}.roles does not say who may call {descriptor.name}")
+        self.role = roles[descriptor.name]
         self._calls = calls
         self._log = log
 

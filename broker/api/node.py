@@ -12,6 +12,7 @@ from broker import __version__
 from broker.api.errors import invalid_argument
 from broker.api.pb.admin_pb2 import LogLevelRequest, Node
 from broker.api.pb.admin_pb2_grpc import NodeServiceServicer
+from broker.api.tokens import Role
 from broker.metrics.broker_metrics import waiting_copies
 from broker.server.form import running_form
 from broker.server.logging import get_logger, setup_logging
@@ -23,6 +24,8 @@ LEVELS: Final = ("debug", "info", "warn", "error")
 
 
 class NodeService(NodeServiceServicer):
+    roles: Final = {"Get": Role.READ, "SetLogLevel": Role.ADMIN}
+
     def __init__(self, server: Host) -> None:
         self._server = server
         self._form = running_form()

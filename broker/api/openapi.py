@@ -58,8 +58,9 @@ SCALARS: Final[dict[int, Schema]] = {
 class OpenApi:
     """One description. It collects the schemas that the operations refer to."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, needs_token: bool = False) -> None:
         self._version = version
+        self._needs_token = needs_token
         self._schemas: Schema = {ERROR_SCHEMA: error_schema()}
         self._comments: dict[str, str] = {}
         self._files: set[str] = set()
@@ -73,13 +74,17 @@ class OpenApi:
             self._read_comments(service.file.name)
             tags.setdefault(service.name, self._commented({"name": service.name}, service.full_name))
             paths.setdefault(route.template, {})[route.verb.lower()] = self._operation(route)
-        return {
+        document: Schema = {
             "openapi": OPENAPI_VERSION,
             "info": {"title": "gmqttd", "version": self._version, "description": "The API of one node, over REST."},
             "tags": list(tags.values()),
             "paths": paths,
             "components": {"schemas": dict(sorted(self._schemas.items()))},
         }
+        if self._needs_token:
+            document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            document["security"] = [{"token": []}]
+        return document
 
     def _read_comments(self, file_name: str) -> None:
         """Read the comments of a definition, which scripts/build_proto writes beside the generated code."""

@@ -11,6 +11,7 @@ from broker.api.after_commit import answer_after_commit
 from broker.api.errors import ApiError, invalid_argument
 from broker.api.pb.admin_pb2 import PublishRequest
 from broker.api.pb.admin_pb2_grpc import PublishServiceServicer
+from broker.api.tokens import Role
 from broker.codec.properties import encode_publish_properties
 from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.errors import MqttError
@@ -25,6 +26,8 @@ USER_PROPERTIES_MAX: Final = 1000  # of one message
 
 
 class PublishService(PublishServiceServicer):
+    roles: Final = {"Publish": Role.WRITE}
+
     def __init__(self, server: Host) -> None:
         self._server = server
 

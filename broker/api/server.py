@@ -17,6 +17,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from broker.api.gateway import Gateway
 from broker.api.grpc_server import GrpcServer, ServedFiles
+from broker.api.guard import ApiGuard
 from broker.api.http_server import HttpServer
 from broker.api.long_calls import LongCalls
 from broker.api.method import ApiMethod, Calls, service_methods
@@ -29,14 +30,17 @@ from broker.server.tls_context import LiveContext
 class ApiServer:
     """Made inside a running loop. `grpc_addresses` and `http_addresses` are known after start, with real ports."""
 
-    def __init__(self, settings: ApiSettings, pages: Mapping[str, PageMaker], log: Any) -> None:
+    def __init__(
+        self, settings: ApiSettings, pages: Mapping[str, PageMaker], log: Any, guard: ApiGuard | None = None
+    ) -> None:
         self.settings = settings
+        self.guard = guard or ApiGuard()
         self.long_calls = LongCalls()
         self.calls = Calls()
-        self.gateway = Gateway(self.long_calls, log)
+        self.gateway = Gateway(self.long_calls, log, self.guard.is_on)
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}
-        self._http = HttpServer(self.gateway, pages, log)
+        self._http = HttpServer(self.gateway, pages, self.guard, log)
         self._grpc: GrpcServer | None = None
 
     @property
@@ -51,7 +55,8 @@ class ApiServer:
         """Serve a service over both protocols: gRPC from its descriptor, REST from its google.api.http options.
 
         The servicer has one coroutine function a method, `async def Name(self, request, context)`, which raises ApiError
-        or calls `context.abort`. Raises ValueError for a service or a path that is registered already.
+        or calls `context.abort`; its `roles` say for each method what a token needs. Raises ValueError for a service or a path
+        that is registered already, and for a method without a role.
         """
         assert self._grpc is None
         if service.full_name in self._services:
@@ -65,6 +70,7 @@ class ApiServer:
         """Totals of what was refused, by reason: for the log."""
         return {
             "api_calls_refused": self.calls.refused,
+            "api_calls_unauthorized": self.guard.refused,
             "api_connections_dropped": self._http.connections_dropped,
             "api_requests_dropped": self._grpc.requests_dropped if self._grpc else 0,
             "api_web_pages_refused": self._http.web_pages_refused,
@@ -74,7 +80,7 @@ class ApiServer:
         """Open every address; raises StartError that names the first that cannot be opened, and opens none then."""
         try:
             if self.settings.grpc:
-                self._grpc = GrpcServer(self._services)
+                self._grpc = GrpcServer(self._services, self.guard)
                 for index, listener in enumerate(self.settings.grpc):
                     await self._grpc.open(f"api.grpc[{index}]", listener)
                 await self._grpc.start()

@@ -25,6 +25,7 @@ from broker.api.pb.admin_pb2 import (
 from broker.api.pb.admin_pb2 import Subscription as SubscriptionEntry
 from broker.api.pb.admin_pb2_grpc import SubscriptionServiceServicer
 from broker.api.subscription_search import Search
+from broker.api.tokens import Role
 from broker.codec.packets import SubscribeFilter
 from broker.codec.reason_codes import NOT_AUTHORIZED, QUOTA_EXCEEDED, reason_name
 from broker.errors import MqttError
@@ -45,6 +46,8 @@ REFUSAL_CODES: Final = {
 
 
 class SubscriptionService(SubscriptionServiceServicer):
+    roles: Final = {"List": Role.READ, "Filter": Role.READ, "Subscribe": Role.WRITE, "Unsubscribe": Role.WRITE}
+
     def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server
         self._long_calls = long_calls

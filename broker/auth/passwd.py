@@ -10,9 +10,10 @@ from typing import Final
 import click
 
 from broker.auth.account_file import AccountFile, Accounts
-from broker.auth.accounts import AccountsFault, name_fault
+from broker.auth.accounts import name_fault
 from broker.auth.password_hash import PLAIN
 from broker.auth.passwords import AccountFault, new_account
+from broker.config.yaml_entries import EntriesFault
 
 PASSWORD_BYTES_MAX: Final = 65_535  # of binary data in a packet [MQTT5 1.5.6]
 
@@ -61,7 +62,7 @@ def _change(path: str, change: Callable[[Accounts], None]) -> None:
     # What passwords without a name of their hash are does not matter: they stay as they are.
     try:
         AccountFile(path, PLAIN).change(change)
-    except AccountsFault as fault:
+    except EntriesFault as fault:
         raise PasswdFault(f"{path}: {fault}") from None
     except OSError as error:
         raise PasswdFault(f"{path} cannot be written: {error.strerror or error}") from None

@@ -51,17 +51,17 @@ class Passwords(Source):
         self._stand_in: Account | None = None  # checked for a user without an account
 
     async def load(self) -> None:
-        """Read the file. Raises AccountsFault and OSError."""
+        """Read the file. Raises EntriesFault and OSError."""
         async with self._changes:
             self._take(await asyncio.to_thread(self.file.read))
 
     async def change(self, change: Callable[[Accounts], None]) -> None:
-        """Change the file and then the memory. Raises AccountsFault and OSError; both are then as before."""
+        """Change the file and then the memory. Raises EntriesFault and OSError; both are then as before."""
         async with self._changes:
             self._take(await asyncio.to_thread(self.file.change, change))
 
     async def add(self, username: str, password: bytes, kind: str, scram: bool) -> None:
-        """Make an account, or set its password. Raises AccountFault, AccountsFault, OSError and NotChecked."""
+        """Make an account, or set its password. Raises AccountFault, EntriesFault, OSError and NotChecked."""
         account = await self._pool.run("", lambda: new_account(username, password, kind, scram), lambda: True)
 
         def put(accounts: Accounts) -> None:

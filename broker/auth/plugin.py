@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from broker.auth.account_file import AccountFile
-from broker.auth.accounts import AccountsFault
 from broker.auth.acl import Acl
 from broker.auth.attempt import Anonymous, CertificateNames, Source
 from broker.auth.check_pool import CheckPool
@@ -16,6 +15,7 @@ from broker.auth.failed_logins import FailedLogins
 from broker.auth.passwords import Passwords
 from broker.auth.scram_logins import ScramLogins
 from broker.auth.settings import AuthSettings
+from broker.config.yaml_entries import EntriesFault
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
@@ -92,7 +92,7 @@ class AuthPlugin(Plugin):
         key = f"{KEY}.password_file"
         try:
             await passwords.load()
-        except AccountsFault as fault:
+        except EntriesFault as fault:
             raise StartError(f"{key}: {file.path}: {fault}") from fault
         except OSError as error:
             raise StartError(f"{key}: {file.path} cannot be read: {error.strerror or error}") from error

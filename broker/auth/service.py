@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.paging import page_bounds
+from broker.api.tokens import Role
 from broker.auth.account_file import Accounts
-from broker.auth.accounts import ACCOUNTS_MAX, AccountsFault, name_fault
+from broker.auth.accounts import name_fault
 from broker.auth.check_pool import NotChecked
 from broker.auth.passwords import AccountFault, Passwords
 from broker.auth.pb.account_pb2 import (
@@ -24,12 +25,15 @@ from broker.auth.pb.account_pb2 import (
     UpdateAccountRequest,
 )
 from broker.auth.pb.account_pb2_grpc import AccountServiceServicer
+from broker.config.yaml_entries import ENTRIES_MAX, EntriesFault
 
 if TYPE_CHECKING:
     from broker.auth.settings import AuthSettings
 
 
 class AccountService(AccountServiceServicer):
+    roles: Final = {"List": Role.ADMIN, "Get": Role.ADMIN, "Update": Role.ADMIN, "Delete": Role.ADMIN}
+
     def __init__(self, passwords: Passwords, settings: AuthSettings, log: Any) -> None:
         self._passwords = passwords
         self._settings = settings
@@ -50,8 +54,8 @@ class AccountService(AccountServiceServicer):
     async def Update(self, request: UpdateAccountRequest, context: object) -> Empty:
         username = wanted(request.username)
         accounts = self._passwords.accounts
-        if username not in accounts and len(accounts) >= ACCOUNTS_MAX:
-            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {ACCOUNTS_MAX} accounts already")
+        if username not in accounts and len(accounts) >= ENTRIES_MAX:
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {ENTRIES_MAX} accounts already")
         settings = self._settings
         try:
             await self._passwords.add(username, request.password.encode(), settings.new_hash, settings.scram)
@@ -59,7 +63,7 @@ class AccountService(AccountServiceServicer):
             raise invalid_argument(str(fault)) from None
         except NotChecked:
             raise ApiError(grpc.StatusCode.UNAVAILABLE, "too many passwords are being checked") from None
-        except (AccountsFault, OSError) as error:
+        except (EntriesFault, OSError) as error:
             self._not_written(error)
         self._log.info("password set by the API", username=username)
         return Empty()
@@ -73,12 +77,12 @@ class AccountService(AccountServiceServicer):
         if username in self._passwords.accounts:
             try:
                 await self._passwords.change(remove)
-            except (AccountsFault, OSError) as error:
+            except (EntriesFault, OSError) as error:
                 self._not_written(error)
             self._log.info("account deleted by the API", username=username)
         return Empty()
 
-    def _not_written(self, error: AccountsFault | OSError) -> NoReturn:
+    def _not_written(self, error: EntriesFault | OSError) -> NoReturn:
         """The file cannot be changed. The answer does not name its path; the log does."""
         text = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         self._log.error("the account file cannot be changed", file=self._passwords.file.path, reason=text)

@@ -178,15 +178,6 @@ class AuthSettings:
     webhook: Annotated[
         WebhookSettings, Setting("A web service that knows users.", Section(), source=Source.EXTENSION)
     ] = WebhookSettings()
-    acl_file: Annotated[
-        str,
-        Setting(
-            f"File with the topics of the users, in mosquitto's syntax; {RELATIVE}. Read again at a reload. Empty: users may "
-            "publish and subscribe to all topics.",
-            Text("/etc/gmqtt/acl"),
-            source=Source.EXTENSION,
-        ),
-    ] = ""
     scram: Annotated[
         bool,
         Setting(

@@ -35,6 +35,15 @@ class ApiSettings:
 
     grpc: Annotated[tuple[ApiListener, ...], Setting("Addresses of the gRPC API.", Sections())] = ()
     http: Annotated[tuple[ApiListener, ...], Setting("Addresses of the REST API.", Sections())] = ()
+    token_file: Annotated[
+        str,
+        Setting(
+            "File of the tokens that calls of the API and the metrics need, on every address; a relative path starts at the "
+            "configuration file. `gmqttd token` writes it; it is read again at a reload. Empty: no tokens are needed.",
+            Text("/etc/gmqtt/tokens.yml"),
+            source=Source.EXTENSION,
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from broker.api.errors import ApiError, invalid_argument
+from broker.api.tokens import Role
 from broker.errors import MqttError
 from broker.event_log.faults import LogFault, OutOfRange, WrongLogId
 from broker.event_log.log import EventLog
@@ -46,6 +47,14 @@ ANSWER_SECONDS_MAX: Final = 20.0
 
 class EventLogService(EventLogServicer):
     """`members` are the other nodes; their tag TAG_ADDR says who keeps a log."""
+
+    roles: Final = {
+        "Describe": Role.READ,
+        "FindOffset": Role.READ,
+        "Read": Role.WRITE,
+        "Hold": Role.WRITE,
+        "Release": Role.WRITE,
+    }
 
     def __init__(self, log: EventLog, members: Members) -> None:
         self._log = log

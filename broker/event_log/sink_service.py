@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import grpc
 
 from broker.api.errors import ApiError, invalid_argument
+from broker.api.tokens import Role
 from broker.event_log.faults import LogFault
 from broker.event_log.pb.event_log_pb2 import (
     AbortRequest,
@@ -30,6 +31,8 @@ Result = TypeVar("Result")
 
 class EventLogSinkService(EventLogSinkServicer):
     """`refused` counts calls that met a bound."""
+
+    roles: Final = {"Stage": Role.WRITE, "Commit": Role.WRITE, "Abort": Role.WRITE}
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink

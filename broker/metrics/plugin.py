@@ -42,7 +42,7 @@ class PrometheusPlugin(Plugin):
     async def start(self) -> None:
         pages = {path: self.server.pages[path] for path in HEALTH_PATHS}
         pages[self.settings.path] = self._page
-        self._http = HttpServer(None, pages, self._log)
+        self._http = HttpServer(None, pages, self.server.api_guard, self._log)
         await self._http.open(f"{KEY}.listen_address", ApiListener(self.settings.listen_address))
         self._lag.start()
         self._log.info("metrics started", http=self._http.addresses, path=self.settings.path)

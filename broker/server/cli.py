@@ -1,4 +1,4 @@
-"""The command `gmqttd`: start, check, reload, passwd, defaults, version.
+"""The command `gmqttd`: start, check, reload, passwd, token, defaults, version.
 
 Each command imports what it needs when it runs: `gmqttd check` loads neither an event loop nor gRPC.
 """
@@ -16,6 +16,7 @@ import click
 from broker.server.exit_status import EXIT_BAD_CONFIGURATION, EXIT_FAILED
 
 if TYPE_CHECKING:
+    from broker.api.token_command import TokenFile
     from broker.config.loader import Warning
     from broker.config.settings import Settings
 
@@ -162,6 +163,61 @@ def reload(config_file: str, allow_missing: bool) -> None:
     except PermissionError:
         _fail(f"{settings.pid_file}: the node with process id {pid} belongs to another user")
     click.echo(f"told the node with process id {pid} to read its configuration again; its log tells the result")
+
+
+@main.group()
+def token() -> None:
+    """Tokens of the API, in api.token_file of the configuration. A running node reads the file at a reload."""
+
+
+@token.command("create")
+@config_option(_chosen_file)
+@click.option("--role", type=click.Choice(("read", "write", "admin")), required=True, help="What the token may do.")
+@click.option("--name", default="", help="Name of the token.  [default: the role and a number]")
+def token_create(config_file: str, role: str, name: str) -> None:
+    """Make a token and print it. It is shown this once: the file has its hash."""
+    from broker.api.token_command import TokenFault
+
+    try:
+        click.echo(_token_file(config_file).create(name, role))
+    except TokenFault as fault:
+        _fail(str(fault))
+
+
+@token.command("list")
+@config_option(_chosen_file)
+def token_list(config_file: str) -> None:
+    """Print name, role and day of each token."""
+    from broker.api.token_command import TokenFault
+
+    try:
+        for each in _token_file(config_file).tokens():
+            click.echo(f"{each.name}  {each.role.name.lower()}  {each.created}")
+    except TokenFault as fault:
+        _fail(str(fault))
+
+
+@token.command("delete")
+@config_option(_chosen_file)
+@click.argument("name")
+def token_delete(config_file: str, name: str) -> None:
+    """Delete a token by its name."""
+    from broker.api.token_command import TokenFault
+
+    try:
+        _token_file(config_file).delete(name)
+    except TokenFault as fault:
+        _fail(str(fault))
+
+
+def _token_file(config_file: str) -> TokenFile:
+    settings, _ = _load_or_exit(config_file, allow_missing=True)
+    from broker.api.token_command import TokenFile
+
+    file = settings.api.token_file
+    if not file:
+        _fail(f"{config_file}: api.token_file is not set, so no call needs a token; for example /etc/gmqtt/tokens.yml")
+    return TokenFile(os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(config_file)), file)))
 
 
 @main.command()

@@ -27,6 +27,7 @@ from broker.session.connection import Connection
 from broker.wrappers import AcceptRequest
 
 if TYPE_CHECKING:
+    from broker.api.guard import ApiGuard
     from broker.api.server import ApiServer
 
 
@@ -81,6 +82,7 @@ class Host:
         self.broker.faults = LoggedFaults(self.loop.time)
         self.turns = Turns(self.broker, self.loop, self)
         self.api: ApiServer | None = None  # loaded only when the configuration asks for it
+        self._api_guard: ApiGuard | None = None
         self.members = Members("")
         self.tags: dict[str, str] = {}
         self.protocols: set[ClientShell] = set()
@@ -94,6 +96,16 @@ class Host:
         self._stopping = False
         self._stopped = asyncio.Event()
         self._all_closed = asyncio.Event()
+
+    @property
+    def api_guard(self) -> ApiGuard:
+        """Judges the tokens of requests to the API and to the metrics."""
+        if self._api_guard is None:
+            from broker.api.guard import ApiGuard
+
+            file = self.settings.api.token_file
+            self._api_guard = ApiGuard(self.path_of(file) if file else "")
+        return self._api_guard
 
     # --- clock and flush ---
 

@@ -12,7 +12,7 @@ from broker.config.settings import Settings
 from broker.metrics.metric import Metric
 from broker.plugins import Plugin, load_plugin
 from broker.server.counter_log import CounterLog, CounterLogs
-from broker.server.exposure import exposure_warnings
+from broker.server.exposure import api_warnings, exposure_warnings
 from broker.server.host import Host
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
@@ -45,10 +45,11 @@ class Server(Host):
         self.loop.set_exception_handler(self._loop_fault)
         settings = self.settings
         self.observe_clients()
+        await self._read_tokens()
         if settings.api.grpc or settings.api.http:
             from broker.api.server import ApiServer
 
-            self.api = ApiServer(settings.api, self.pages, get_logger("api"))
+            self.api = ApiServer(settings.api, self.pages, get_logger("api"), self.api_guard)
         for name in settings.plugin_order:
             plugin_class = load_plugin(name)
             if plugin_class is not None:  # the loader has warned of a missing one
@@ -65,11 +66,21 @@ class Server(Host):
             await plugin.start()
         self.flush_soon()
         self._started = True
-        for key, text in exposure_warnings(settings, bool(self.broker.connect_deciders)):
+        for key, text in (*exposure_warnings(settings, bool(self.broker.connect_deciders)), *api_warnings(settings)):
             self.log.warning(text, key=key)
         self.log.info("listeners started", mqtt=self.listeners.addresses)
         self._counter_logs = self._make_counter_logs()
         self._counter_logs.start()
+
+    async def _read_tokens(self) -> None:
+        """Read the tokens of the API. Raises StartError; the former ones then stay."""
+        if not self.settings.api.token_file:
+            return
+        guard = self.api_guard
+        await asyncio.to_thread(guard.load)
+        self.log.info("tokens of the API read", file=guard.path, tokens=guard.token_count)
+        if not guard.token_count:
+            self.log.warning("nobody can call the API: `gmqttd token create` makes a token", key="api.token_file")
 
     def metrics(self) -> list[Metric]:
         return super().metrics() + self._durability.metrics()
@@ -152,6 +163,10 @@ class Server(Host):
         self.listeners.renew_tls()
         if self.api is not None:
             self.api.renew_tls()
+        try:
+            await self._read_tokens()
+        except StartError as error:
+            self.log.error(str(error))
         need_restart = [key for key in changed_keys(self.settings, settings) if not key.startswith(("mqtt.", "log."))]
         # The other settings stay as they run, so that the next reload names the keys again.
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)

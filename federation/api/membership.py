@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from broker.api.errors import ApiError, invalid_argument
+from broker.api.tokens import Role
 from broker.config.addresses import Address, AddressError, parse_address
 from federation.api.control import MembershipControl
 from federation.errors import JoinFailed, NotRunning
@@ -22,6 +25,8 @@ from federation.settings import DEFAULT_GOSSIP_PORT
 
 
 class MembershipService(MembershipServicer):
+    roles: Final = {"ListMembers": Role.READ, "Join": Role.ADMIN, "Leave": Role.ADMIN, "ForceLeave": Role.ADMIN}
+
     def __init__(self, control: MembershipControl) -> None:
         self._control = control
 

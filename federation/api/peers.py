@@ -8,6 +8,7 @@ from typing import Final
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from broker.api.tokens import Role
 from broker.message import NEVER
 from broker.metrics.metric import Kind, Metric, counters, gauges
 from federation.node import Node
@@ -21,6 +22,8 @@ NANOSECONDS: Final = 1_000_000_000
 
 class PeersService(PeersServicer):
     """`now` returns monotonic seconds, `wall_time` the Unix seconds of a monotonic instant."""
+
+    roles: Final = {"ListPeers": Role.READ}
 
     def __init__(self, node: Node, now: Callable[[], float], wall_time: Callable[[float], float]) -> None:
         self._node = node

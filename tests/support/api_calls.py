@@ -13,13 +13,25 @@ from yarl import URL
 
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import PublishServiceStub
+from broker.api.tokens import Role
+from broker.auth.pb import account_pb2
 from broker.config.addresses import parse_address
 from broker.config.settings import ApiSettings
 from broker.config.settings_listeners import ApiListener
+from broker.event_log.pb import event_log_pb2
+from federation.pb import federation_pb2
 
 PUBLISH: Final = pb.DESCRIPTOR.services_by_name["PublishService"]
 REQUEST: Final = pb.PublishRequest(topic_name="a", payload="b")
 REQUEST_JSON: Final = '{"topic_name":"a","payload":"b"}'
+
+# For servicers of tests that have methods of any service.
+READERS: Final = {
+    method.name: Role.READ
+    for file in (pb.DESCRIPTOR, account_pb2.DESCRIPTOR, event_log_pb2.DESCRIPTOR, federation_pb2.DESCRIPTOR)
+    for service in file.services_by_name.values()
+    for method in service.methods
+}
 
 # method, path, body, HTTP status, gRPC code, words of the message
 ErrorCase = tuple[str, str, str | bytes | None, int, int, str]
@@ -34,6 +46,8 @@ def api_settings(grpc_addresses: list[str], http_addresses: list[str]) -> ApiSet
 
 class Service:
     """PublishService that calls `behave` and keeps the requests that it gets."""
+
+    roles: Final = {"Publish": Role.WRITE}
 
     def __init__(self) -> None:
         self.requests: list[Any] = []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api_calls import ErrorCase
+from api_calls import READERS, ErrorCase
 from broker.api.errors import ApiError
 from broker.api.gateway import PLUGINS, Gateway
 from broker.api.long_calls import LongCalls
@@ -17,6 +17,8 @@ from federation.pb import federation_pb2
 
 class Nobody:
     """A servicer whose methods are never called."""
+
+    roles = READERS
 
     def __getattr__(self, name: str) -> Any:
         return self.call

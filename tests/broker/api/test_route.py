@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from api_calls import READERS
 from broker.api.method import ApiMethod, Calls
 from broker.api.pb import admin_pb2 as pb
 from broker.api.route import Route
 
 
 class Servicer:
+    roles = READERS
+
     async def List(self, request: Any, context: Any) -> Any:
         raise AssertionError("called")
 

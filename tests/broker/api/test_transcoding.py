@@ -11,6 +11,7 @@ from google.protobuf.empty_pb2 import Empty
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_calls import READERS
 from broker.api.errors import ApiError
 from broker.api.gateway import Gateway
 from broker.api.long_calls import LongCalls
@@ -22,6 +23,8 @@ from broker.api.transcoding import read_request, write_response
 
 class Nobody:
     """A servicer whose methods are never called."""
+
+    roles = READERS
 
     def __getattr__(self, name: str) -> Any:
         return self.call

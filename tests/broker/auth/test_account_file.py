@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from broker.auth.account_file import AccountFile, Accounts
-from broker.auth.accounts import Account, AccountsFault
+from broker.auth.accounts import Account
 from broker.auth.password_hash import PLAIN
+from broker.config.yaml_entries import EntriesFault
 
 
 def add(name: str, accounts: Accounts) -> None:
@@ -42,7 +43,7 @@ def test_a_change_makes_an_open_file_private(tmp_path: Path) -> None:
 def test_a_damaged_file_stays_untouched(tmp_path: Path, content: str) -> None:
     path = tmp_path / "accounts.yml"
     path.write_text(content)
-    with pytest.raises(AccountsFault):
+    with pytest.raises(EntriesFault):
         AccountFile(str(path), PLAIN).change(lambda accounts: add("b", accounts))
     assert path.read_text() == content
     assert os.listdir(tmp_path) == ["accounts.yml"]

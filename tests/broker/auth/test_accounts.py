@@ -7,9 +7,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.auth.accounts import CONTROL, Account, AccountsFault, read_accounts, write_accounts
+from broker.auth.accounts import CONTROL, Account, read_accounts, write_accounts
 from broker.auth.password_hash import MD5, PLAIN
 from broker.auth.scram import derive_credentials
+from broker.config.yaml_entries import EntriesFault
 
 GO_FILE = b"""# This is a sample plain password file for the auth plugin.
 - username: root
@@ -41,8 +42,8 @@ def test_a_file_without_accounts(data: bytes) -> None:
     [
         (b"root: secret", 1, "not a list of accounts"),
         (b"secret", 1, "not a list of accounts"),
-        (b"- secret", 1, "not an account"),
-        (b"- [secret]", 1, "not an account"),
+        (b"- secret", 1, "not an entry of one account"),
+        (b"- [secret]", 1, "not an entry of one account"),
         (b"- username: a\n  password: [secret]", 2, "password is not a text"),
         (b"- username: {secret: 1}\n  password: secret", 1, "username is not a text"),
         (b"- username: a\n  password: secret\n- username: a\n  password: x", 3, 'second account of "a"'),
@@ -62,7 +63,7 @@ def test_a_file_without_accounts(data: bytes) -> None:
     ],
 )
 def test_a_damaged_file_is_a_fault_with_its_line(data: bytes, line: int, words: str) -> None:
-    with pytest.raises(AccountsFault) as caught:
+    with pytest.raises(EntriesFault) as caught:
         read_accounts(data, PLAIN)
     assert words in str(caught.value)
     if line:
@@ -71,7 +72,7 @@ def test_a_damaged_file_is_a_fault_with_its_line(data: bytes, line: int, words: 
 
 
 def test_a_password_must_be_of_the_hash_of_the_settings() -> None:
-    with pytest.raises(AccountsFault, match="line 2: the password is not a md5 hash") as caught:
+    with pytest.raises(EntriesFault, match="line 2: the password is not a md5 hash") as caught:
         read_accounts(GO_FILE, MD5)
     assert "rootpassword" not in str(caught.value)
 

@@ -8,9 +8,9 @@ import pytest
 
 from broker.auth.settings import AuthSettings
 from broker.config.addresses import parse_address
-from broker.config.settings import Settings
-from broker.config.settings_listeners import ListenerSettings, TlsSettings
-from broker.server.exposure import exposure_warnings
+from broker.config.settings import ApiSettings, Settings
+from broker.config.settings_listeners import ApiListener, ListenerSettings, TlsSettings
+from broker.server.exposure import api_warnings, exposure_warnings
 
 TLS = TlsSettings("", "cert", "key")
 DEMANDED = TlsSettings("ca", "cert", "key", verify=True)
@@ -59,3 +59,27 @@ def test_anonymous_clients_from_elsewhere_draw_a_warning(
     settings = Settings(listeners=(listener,), plugin_order=("auth",), plugins=plugins)
     expected = ["listeners[0].allow_anonymous"] if is_named else []
     assert [key for key, _ in exposure_warnings(settings, True)] == expected
+
+
+TOKENS = "tokens.yml"
+
+
+@pytest.mark.parametrize(
+    ("address", "tls", "token_file", "is_named"),
+    [
+        (":8083", None, "", True),
+        (":8083", TLS, "", True),
+        (":8083", None, TOKENS, True),
+        (":8083", TLS, TOKENS, False),
+        ("127.0.0.1:8083", None, "", False),
+        ("unix:///run/api.sock", None, "", False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["grpc", "http"])
+def test_an_api_that_strangers_reach_draws_a_warning(
+    kind: str, address: str, tls: TlsSettings | None, token_file: str, is_named: bool
+) -> None:
+    """Without tokens, and with tokens that everybody can read on the way."""
+    listener = replace(ApiListener(parse_address(address)), tls=tls)
+    settings = Settings(api=replace(ApiSettings(token_file=token_file), **{kind: (listener,)}))
+    assert [key for key, _ in api_warnings(settings)] == ([f"api.{kind}[0].address"] if is_named else [])

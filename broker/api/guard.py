@@ -1,0 +1,64 @@
+"""Who may call the API: the one place where the token of a request is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import grpc
+
+from broker.api.errors import ApiError
+from broker.api.tokens import Role, Token, hash_token, read_tokens
+from broker.config.yaml_entries import FILE_BYTES_MAX, EntriesFault
+from broker.server.private_file import PrivateFile
+from broker.server.start_error import StartError
+
+KEY: Final = "api.token_file"
+SCHEME: Final = "bearer "
+
+
+class ApiGuard:
+    """Without a path whoever reaches the API may call everything. `refused` counts calls without a token that suffices."""
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self.refused = 0
+        self._tokens: dict[str, Token] = {}
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.path)
+
+    @property
+    def token_count(self) -> int:
+        return len(self._tokens)
+
+    def load(self) -> None:
+        """Read the file, for the first time or again. Does input. Raises StartError; the former tokens then stay."""
+        if not self.path:
+            return
+        try:
+            self._tokens = read_tokens(PrivateFile(self.path).read(FILE_BYTES_MAX + 1))
+        except EntriesFault as fault:
+            raise StartError(f"{KEY}: {self.path}: {fault}") from None
+        except OSError as error:
+            raise StartError(f"{KEY}: {self.path} cannot be read: {error.strerror or error}") from error
+
+    def check(self, authorizations: Sequence[str], role: Role) -> None:
+        """Raise ApiError unless one of the tokens has the role. The argument is all values of the header `Authorization`."""
+        if not self.path:
+            return
+        token = self._token_of(authorizations)
+        if token is None:
+            self.refused += 1
+            what = "the token is not known" if authorizations else "a token is needed: Authorization: Bearer TOKEN"
+            raise ApiError(grpc.StatusCode.UNAUTHENTICATED, what)
+        if token.role < role:
+            self.refused += 1
+            text = f'the token "{token.name}" has the role {token.role.name.lower()}, this needs {role.name.lower()}'
+            raise ApiError(grpc.StatusCode.PERMISSION_DENIED, text)
+
+    def _token_of(self, authorizations: Sequence[str]) -> Token | None:
+        if len(authorizations) != 1 or authorizations[0][: len(SCHEME)].lower() != SCHEME:
+            return None
+        return self._tokens.get(hash_token(authorizations[0][len(SCHEME) :].strip()))

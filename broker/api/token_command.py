@@ -1,0 +1,66 @@
+"""`gmqttd token`: makes, lists and deletes the tokens of the API."""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+from collections.abc import Callable
+
+from broker.api.tokens import NAME, PREFIX, ROLES, SECRET_BYTES, Token, hash_token, read_tokens, write_tokens
+from broker.config.yaml_entries import FILE_BYTES_MAX, EntriesFault
+from broker.server.private_file import PrivateFile
+
+
+class TokenFault(Exception):
+    """The command cannot be done. The text says why."""
+
+
+class TokenFile:
+    """The file of the tokens. Each method raises TokenFault; the file is then as before."""
+
+    def __init__(self, path: str) -> None:
+        self._file = PrivateFile(path)
+
+    def tokens(self) -> list[Token]:
+        try:
+            return list(read_tokens(self._file.read(FILE_BYTES_MAX + 1)).values())
+        except EntriesFault as fault:
+            raise TokenFault(f"{self._file.path}: {fault}") from None
+        except OSError as error:
+            raise TokenFault(f"{self._file.path} cannot be read: {error.strerror or error}") from None
+
+    def create(self, name: str, role: str) -> str:
+        """A new token, which is kept nowhere. `name` is "" for a free one."""
+        if name and not NAME.fullmatch(name):
+            raise TokenFault("a name has 1 to 64 letters, digits and . _ @ -")
+        text = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+
+        def make() -> bytes:
+            tokens = self.tokens()
+            names = {token.name for token in tokens}
+            if name in names:
+                raise TokenFault(f'there is a token "{name}" already; delete it, or choose another name')
+            chosen = name or next(
+                f"{role}{number}" for number in range(1, len(names) + 2) if f"{role}{number}" not in names
+            )
+            return write_tokens([*tokens, Token(chosen, ROLES[role], today, hash_token(text))])
+
+        self._change(make)
+        return text
+
+    def delete(self, name: str) -> None:
+        def make() -> bytes:
+            tokens = self.tokens()
+            rest = [token for token in tokens if token.name != name]
+            if len(rest) == len(tokens):
+                raise TokenFault(f'there is no token "{name}"')
+            return write_tokens(rest)
+
+        self._change(make)
+
+    def _change(self, make: Callable[[], bytes]) -> None:
+        try:
+            self._file.change(make)
+        except OSError as error:
+            raise TokenFault(f"{self._file.path} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,75 @@
+"""A file with secrets: read whole, replaced whole, with mode 0600."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class PrivateFile:
+    """`path` may be a symbolic link; the file that it names is replaced. The methods do input and output: a node calls them in
+    a thread."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def read(self, bytes_max: int) -> bytes:
+        """The first `bytes_max` bytes; none where there is no file. Raises OSError."""
+        try:
+            with open(self.path, "rb") as stream:
+                return stream.read(bytes_max)
+        except FileNotFoundError:
+            return b""
+
+    def change(self, change: Callable[[], bytes]) -> None:
+        """Replace the content by what `change` makes of it, while nobody else does so. Raises OSError, and what `change`
+        raises; the file is then as before."""
+        with self._locked():
+            self._replace(change())
+
+    def is_readable_by_others(self) -> bool:
+        try:
+            return bool(stat.S_IMODE(os.stat(self.path).st_mode) & 0o077)
+        except OSError:
+            return False
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Exclude others that change a file of the folder in this way."""
+        descriptor = os.open(self._folder(), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _folder(self) -> str:
+        return os.path.dirname(os.path.realpath(self.path))
+
+    def _replace(self, data: bytes) -> None:
+        target = os.path.realpath(self.path)
+        descriptor, temporary = tempfile.mkstemp(prefix=".gmqttd-", dir=self._folder())  # mode 0600
+        try:
+            with open(descriptor, "wb") as stream:
+                stream.write(data)
+                if os.path.exists(target):
+                    former = os.stat(target)
+                    if (former.st_uid, former.st_gid) != (os.geteuid(), os.getegid()):
+                        os.fchown(
+                            stream.fileno(), former.st_uid, former.st_gid
+                        )  # root changes it for the broker's user
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        folder = os.open(self._folder(), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
