@@ -19,6 +19,7 @@ import yaml
 from broker.codec.packets import Auth, ConnAck, Connect, SubAck, Subscribe, SubscribeFilter
 from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY, SERVER_UNAVAILABLE
+from certificates import Authority
 from scram_client import final_message
 from waiting import eventually
 
@@ -352,3 +353,86 @@ async def test_keys_that_cannot_be_used_keep_the_node_from_starting(
     assert await node.wait_ended() == 1
     assert f"gmqttd: plugins.auth.{fault}" in node.log()
     assert SECRET not in node.log()
+
+
+async def test_listeners_have_their_own_anonymous_clients(
+    start_server: StartServer, clients: Clients, tmp_path: Path
+) -> None:
+    listeners = [
+        {"address": "127.0.0.1:0"},
+        {"address": "127.0.0.1:0", "allow_anonymous": True},
+        {"address": "127.0.0.1:0", "allow_anonymous": False},
+    ]
+    keys = with_auth(password_file=str(tmp_path / "none.yml"))
+    server = await start_server({**keys, "listeners": listeners})
+    codes = []
+    for address in server.listeners.addresses:
+        client = await clients.open(int(address.rpartition(":")[2]))
+        codes.append((await connack_of(client, None, None)).reason_code)
+    assert codes == [NOT_AUTHORIZED, 0, NOT_AUTHORIZED]
+
+
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
+async def test_a_client_certificate_names_the_user(
+    nodes: Nodes, mosquitto: Mosquitto, tmp_path: Path, version: str
+) -> None:
+    """Whatever user name and password are sent beside it. Over plain TCP the same name needs a password."""
+    authority = Authority(tmp_path / "certificates")
+    own, device = authority.pair("localhost"), authority.pair("device-7")
+    tls = {"cacert": authority.cacert, "cert": own.cert, "key": own.key, "verify": True}
+    plain, encrypted = nodes.free_port(), nodes.free_port()
+    node = await nodes.start(
+        {
+            **with_auth(password_file="", use_identity_as_username=True),
+            "listeners": [{"address": f"127.0.0.1:{plain}"}, {"address": f"127.0.0.1:{encrypted}", "tls": tls}],
+        }
+    )
+    shown = ("--cafile", authority.cacert, "--cert", device.cert, "--key", device.key)
+    message = ("-t", "t", "-m", "x")
+    await mosquitto.pub(encrypted, *message, *shown, version=version)
+    await mosquitto.pub(encrypted, *message, *shown, "-u", "root", "-P", "x", version=version)
+    await node.logged("username=device-7")
+    assert "username=root" not in node.log()
+    await mosquitto.pub(plain, *message, "-u", "device-7", "-P", "x", version=version, refused=REFUSED)
+    await mosquitto.pub(plain, *message, "-u", "device-7", version=version, refused=REFUSED)
+
+
+TERMINAL = """
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.executable, [sys.executable, "-m", "broker", "passwd", "-c", sys.argv[1], "alice"])
+shown = b""
+answers = [b"typed\\n", b"typed\\n"]
+while True:
+    try:
+        data = os.read(terminal, 4096)
+    except OSError:
+        break
+    if not data:
+        break
+    shown += data
+    if answers and shown.rstrip().endswith(b":"):
+        os.write(terminal, answers.pop(0))
+_, status = os.waitpid(pid, 0)
+sys.stdout.write(shown.decode())
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_the_password_is_asked_for_without_echo(tmp_path: Path) -> None:
+    """Twice, at a terminal."""
+    file = tmp_path / "accounts.yml"
+    done = subprocess.run(
+        [sys.executable, "-c", TERMINAL, str(file)],
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "added alice"
+    assert "Reenter password" in done.stdout
+    assert "typed" not in done.stdout
+    assert "alice" in file.read_text()
