@@ -38,6 +38,11 @@ class CheckPool:
         self._waiting: FairQueue[_Check] = FairQueue(waiting_max)
         self._stopped = False
 
+    @property
+    def waiting(self) -> int:
+        """Number of checks without a thread."""
+        return len(self._waiting)
+
     async def run(self, address: str, call: Callable[[], Result], is_wanted: Callable[[], bool]) -> Result:
         """The result of the call. Raises NotChecked, and what the call raises."""
         if self._stopped:

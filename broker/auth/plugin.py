@@ -16,6 +16,7 @@ from broker.auth.passwords import Passwords
 from broker.auth.scram_logins import ScramLogins
 from broker.auth.settings import AuthSettings
 from broker.config.yaml_entries import EntriesFault
+from broker.metrics.metric import Metric, counters, gauge
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
@@ -131,6 +132,16 @@ class AuthPlugin(Plugin):
             await self._webhook.stop()
         if self._acl is not None:
             self._acl.stop()
+
+    def metrics(self) -> list[Metric]:
+        refused = self.refused_input().items()
+        waiting = 0 if self._pool is None else self._pool.waiting
+        return [
+            counters(
+                "gmqtt_auth_events_total", "Logins that were refused, and why some were not checked.", "event", refused
+            ),
+            gauge("gmqtt_auth_passwords_waiting", "Passwords that wait for a thread that checks them.", waiting),
+        ]
 
     def refused_input(self) -> dict[str, int]:
         if self._decider is None:

@@ -162,7 +162,8 @@ class Settings:
         tuple[str, ...],
         Setting(
             "The plugins that run, in the order of their loading: names of installed plugins. Without another "
-            "distribution these are `admin` (clients, subscriptions and publishing over the API) and `federation`.",
+            "distribution these are `auth` (who may connect), `admin` (clients, subscriptions and publishing over the API), "
+            "`prometheus` (metrics), `event_log` and `federation`.",
             Sequence(Text("admin", 100, is_name=True)),
         ),
     ] = ()

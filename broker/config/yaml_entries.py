@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -11,6 +12,7 @@ from broker.config.yaml_faults import yaml_fault
 
 FILE_BYTES_MAX: Final = 64 * 2**20
 ENTRIES_MAX: Final = 100_000
+PLAIN_TEXT: Final = re.compile(r"[ !#-\[\]-~]*")
 
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -63,6 +65,8 @@ def _texts(node: yaml.Node, names: Collection[str], what: str) -> dict[str, str]
 
 def quoted(text: str) -> str:
     """The text as a double-quoted scalar of ASCII characters."""
+    if PLAIN_TEXT.fullmatch(text):
+        return f'"{text}"'
     parts = []
     for character in text:
         if character in '"\\':

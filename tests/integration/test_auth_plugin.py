@@ -204,6 +204,8 @@ async def test_a_user_is_slowed_down_after_failed_logins(
     assert (await connack_of(client, "root", b"secret")).reason_code == CONNECTION_RATE_EXCEEDED
     assert (await connack_of(await clients.open(port_of(server)), "other", b"secret")).reason_code == 0
     assert server.plugins[0].refused_input()["logins_slowed"] == 3
+    events, waiting = server.plugins[0].metrics()
+    assert (events.samples[("logins_slowed",)], waiting.samples) == (3, {(): 0})
 
 
 def scram(data: bytes) -> dict[int, Any]:
