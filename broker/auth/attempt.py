@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final, NamedTuple
 
+from broker.auth.accounts import name_fault
 from broker.auth.failed_logins import address_key
 from broker.authorization import TopicAccess
 from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED
@@ -81,6 +82,8 @@ class CertificateNames(Source):
     def check(self, attempt: Attempt) -> Verdict:
         if not attempt.request.certificate_name or attempt.request.method:
             return NO_OPINION
+        if name_fault(attempt.request.certificate_name):
+            return denied("the common name of the certificate is not a user name")
         attempt.username = attempt.request.certificate_name
         attempt.is_proven = True
         return ALLOWED

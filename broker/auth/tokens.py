@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from broker.auth.access import AccessFault, read_access
+from broker.auth.accounts import name_fault
 from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Source, Verdict, denied
 
 HS256: Final = "HS256"
@@ -112,7 +113,7 @@ class Tokens(Source):
 
     def _take(self, attempt: Attempt, claims: dict[str, Any]) -> None:
         username = claims[self._rules.username_claim]
-        if not isinstance(username, str) or not username:
+        if not isinstance(username, str) or name_fault(username):
             raise ClaimFault(f"its {self._rules.username_claim} is not a user name")
         if attempt.username and attempt.username != username:
             raise ClaimFault("it is of another user")

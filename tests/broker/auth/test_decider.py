@@ -147,6 +147,7 @@ async def test_a_certificate_names_the_user(make: Made) -> None:
     assert await ask(decider, request) == SUCCESS
     assert request.username == "device-7"
     assert await ask(decider, Request("device-7", b"whatever")) == WITHOUT_OPINION
+    assert await ask(decider, Request(certificate_name="device\n7")) == NOT_AUTHORIZED
 
 
 async def test_failed_logins_are_counted_with_a_password_only(make: Made) -> None:

@@ -92,6 +92,8 @@ def test_a_good_token_names_the_user(algorithm: str, username: str | None) -> No
         ({"sub": None}, '"sub"'),
         ({"sub": ""}, "not a user name"),
         ({"sub": 7}, ""),
+        ({"sub": "a\0b"}, "not a user name"),
+        ({"sub": "a\ud800"}, "not a user name"),
         ({"aud": "other"}, "another audience"),
         ({"acl": "#"}, "access"),
         ({"acl": {"pub": "#"}}, "pub of the access"),
