@@ -64,12 +64,12 @@ class ConnectAnswer(ConnectRequest):
             self._broker.release(self._connection)
 
     def begin(self, now: float) -> None:
-        """Ask the deciders. Raises MqttError when the client cannot be accepted."""
-        if not self._deciders:
-            self.accept()
-        else:
+        """Ask the deciders; without any, let the client in. Raises MqttError when it cannot be accepted."""
+        if self._deciders:
             self._ask(now)
-        self.go_on(now)
+            self.go_on(now)
+        elif not self._let_in(now):
+            self._wait()
 
     def continue_authentication(self, data: bytes, now: float) -> None:
         """The client has answered a challenge. Raises MqttError when it cannot be accepted."""
@@ -113,11 +113,17 @@ class ConnectAnswer(ConnectRequest):
             self.reason_code = UNDECIDED
             answer_with_auth(connection, CONTINUE_AUTHENTICATION, self)
             self.is_challenged = True
+            connection.answer = self
+            broker.connecting[connection] = None
         else:
-            broker.pause(connection)  # without an answer of the decider, or of the store, the client is not read
-        connection.answer = self
-        broker.connecting[connection] = None
+            self._wait()
         return False
+
+    def _wait(self) -> None:
+        """Without the answer of the decider, or of the store, the client is not read."""
+        self._broker.pause(self._connection)
+        self._connection.answer = self
+        self._broker.connecting[self._connection] = None
 
     def _ask(self, now: float, goes_on: bool = False) -> None:
         """Ask the decider whose turn it is. Its exception is counted; the shell logs it and closes the connection."""
