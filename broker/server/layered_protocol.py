@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
+from broker.broker import NO_REASON
 from broker.codec.reason_codes import MALFORMED_PACKET
 from broker.publisher import Publisher
 from broker.server.layers import Layer, LayerError
 from broker.server.listener import Listener
-from broker.server.protocol import LINGER_SECONDS_MAX, ClientProtocol
+from broker.server.protocol import ClientProtocol
 from broker.server.proxy_header import ProxyHeaderReader
 from broker.server.socket_writer import SocketWriter
 from broker.server.tls_layer import TlsLayer
@@ -55,12 +56,7 @@ class LayeredProtocol(ClientProtocol):
                 self.abort()
                 return
             self.proxy_header = ProxyHeaderReader()
-        if listener.tls is not None:
-            self.layers.append(TlsLayer(listener.tls))
-        if listener.settings.websocket is not None:
-            from broker.server.websocket_layer import WebSocketLayer
-
-            self.layers.append(WebSocketLayer(listener.settings.websocket, server.settings.mqtt.max_packet_size))
+        self.layers = listener.make_layers(server.settings.mqtt.max_packet_size)
         if self.proxy_header is None and not self.admit_address(peer):
             return
         if self.is_open():
@@ -95,13 +91,17 @@ class LayeredProtocol(ClientProtocol):
             self.has_client_limits = True
             for layer in self.layers:
                 layer.client_accepted()
+        server = self.server
+        if connection.closed:
+            return
         for layer in self.layers:
             if layer.is_ended:
-                self.client_ended()
+                server.broker.close_connection(connection, NO_REASON, "the client ended the connection", server.now())
+                server.flush_soon()
                 return
-        if self.has_more() and not connection.closed:
-            self.server.broker.rest(connection)
-            self.server.flush_soon()
+        if self.has_more():
+            server.broker.rest(connection)
+            server.flush_soon()
 
     def handshakes_done(self) -> Connection:
         """MQTT begins."""
@@ -202,21 +202,9 @@ class LayeredProtocol(ClientProtocol):
 
     def end(self, transport: asyncio.Transport, told: bool) -> None:
         """Say the end in each layer, so that the client knows that nothing was cut off."""
-        self.say_end()
-        super().end(transport, told)
-
-    def client_ended(self) -> None:
-        """The client sends no more, and expects the end of the connection."""
-        transport = self.transport
-        if transport is None or transport.is_closing() or self.linger is not None:
-            return
-        self.say_end()
-        transport.close()
-        self.linger = self.server.loop.call_later(LINGER_SECONDS_MAX, transport.abort)
-
-    def say_end(self) -> None:
         for index in range(len(self.layers) - 1, -1, -1):
             self.answer(index, self.layers[index].close())
+        super().end(transport, told)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.opening is not None:

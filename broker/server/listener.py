@@ -8,7 +8,9 @@ import ssl
 from broker.admission import Admission
 from broker.config.settings_listeners import ListenerSettings, ProxySettings, TlsSettings
 from broker.listener_facts import ListenerFacts
+from broker.server.layers import Layer
 from broker.server.tls_context import HTTP_PROTOCOLS, MQTT_PROTOCOLS, server_context
+from broker.server.tls_layer import TlsLayer
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -44,6 +46,18 @@ class Listener:
         self.tls: ssl.SSLContext | None = None
         if settings.tls is not None:
             self.renew_tls(settings.tls)
+        self.make_layers(0)  # loads the modules now, and not while clients wait
+
+    def make_layers(self, packet_bytes_max: int) -> list[Layer]:
+        """Those of a new connection, from the socket to MQTT."""
+        layers: list[Layer] = []
+        if self.tls is not None:
+            layers.append(TlsLayer(self.tls))
+        if self.settings.websocket is not None:
+            from broker.server.websocket_layer import WebSocketLayer
+
+            layers.append(WebSocketLayer(self.settings.websocket, packet_bytes_max))
+        return layers
 
     @property
     def is_layered(self) -> bool:
