@@ -82,18 +82,17 @@ class HttpServer:
         self._http_log = logging.Logger("http")  # without a parent that would print its lines
         self._http_log.addHandler(BadRequests(log))
 
-    async def open(self, key: str, listener: ApiListener) -> None:
-        """Open one listener; raises StartError that names the key below `key`, the address and the fault."""
+    async def open(self, key: str, tls_key: str, listener: ApiListener) -> None:
+        """Open one listener; raises StartError that names the key of the address or of `tls`, and the fault."""
         loop = asyncio.get_running_loop()
         address = listener.address
         server = BoundedServer(self, self._http_log)
         live = None
         if listener.tls is not None:
-            live = LiveContext(listener.tls, f"{key}.tls", HTTP_PROTOCOLS)
+            live = LiveContext(listener.tls, tls_key, HTTP_PROTOCOLS)
             self.contexts.append(live)
         context = None if live is None else live.context
         handshake = None if live is None else HANDSHAKE_SECONDS_MAX
-        key = f"{key}.address"
         try:
             if address.is_unix:
                 check_socket_path(key, address)

@@ -85,7 +85,7 @@ class ApiServer:
                     await self._grpc.open(f"api.grpc[{index}]", listener)
                 await self._grpc.start()
             for index, listener in enumerate(self.settings.http):
-                await self._http.open(f"api.http[{index}]", listener)
+                await self._http.open(f"api.http[{index}].address", f"api.http[{index}].tls", listener)
         except BaseException:
             await self.stop()
             raise

@@ -171,7 +171,7 @@ def _write_section(section: type[Any], path: str, lines: list[str]) -> None:
             key_lines.append(f'{indent}#  - address: "{example if key.name == "grpc" else "tcp://127.0.0.1:8083"}"')
         elif setting.default_text:
             example = getattr(setting.kind, "example", "")
-            key_lines.append(f'{indent}# {key.name}: "{example}"')
+            key_lines.append(f'{indent}# {key.name}: "{example}"' if example else f"{indent}# {key.name}:")
         else:
             # Setting a key whose feature is not supported yet draws a warning.
             key_lines.append(f"{indent}{'# ' if setting.later else ''}{key.name}: {_yaml_value(key)}")

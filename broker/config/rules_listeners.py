@@ -65,12 +65,6 @@ def _check_listener(key: str, listener: ListenerSettings) -> Iterator[tuple[str,
 
 
 def _check_tls(key: str, tls: TlsSettings | None) -> Iterator[tuple[str, str]]:
-    if tls is None:
-        return
-    for name in ("cert", "key"):
-        if not getattr(tls, name):
-            yield key, f"{name} is missing; TLS needs cert and key"
-    if tls.verify and not tls.cacert:
-        yield f"{key}.verify", "there is no authority to check certificates against; set cacert"
-    if tls.crl and not tls.cacert:
-        yield f"{key}.crl", "there is no authority whose certificates could be revoked; set cacert"
+    if tls is not None:
+        for below, text in tls.broken_rules():
+            yield f"{key}{below}", text

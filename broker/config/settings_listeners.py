@@ -1,5 +1,6 @@
 """The keys of one address: where clients connect (`listeners[]`), or where the API is served (`api.grpc[]`, `api.http[]`)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -64,6 +65,16 @@ class TlsSettings:
             source=Source.EXTENSION,
         ),
     ] = ""
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        """Every broken rule as (".KEY", or "" for the section itself; text)."""
+        for name in ("cert", "key"):
+            if not getattr(self, name):
+                yield "", f"{name} is missing; TLS needs cert and key"
+        if self.verify and not self.cacert:
+            yield ".verify", "there is no authority to check certificates against; set cacert"
+        if self.crl and not self.cacert:
+            yield ".crl", "there is no authority whose certificates could be revoked; set cacert"
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ class PrometheusPlugin(Plugin):
         pages = {path: self.server.pages[path] for path in HEALTH_PATHS}
         pages[self.settings.path] = self._page
         self._http = HttpServer(None, pages, self.server.api_guard, self._log)
-        await self._http.open(f"{KEY}.listen_address", ApiListener(self.settings.listen_address))
+        listener = ApiListener(self.settings.listen_address, tls=self.settings.tls)
+        await self._http.open(f"{KEY}.listen_address", f"{KEY}.tls", listener)
         self._lag.start()
         self._log.info("metrics started", http=self._http.addresses, path=self.settings.path)
 
@@ -51,6 +52,10 @@ class PrometheusPlugin(Plugin):
     def addresses(self) -> list[str]:
         """HOST:PORT of the metrics, with the port that the kernel chose for port 0."""
         return [] if self._http is None else [parse_address(text).host_port for text in self._http.addresses]
+
+    async def reload(self) -> None:
+        for context in [] if self._http is None else self._http.contexts:
+            context.renew()
 
     async def stop(self) -> None:
         self._lag.stop()

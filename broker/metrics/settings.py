@@ -1,10 +1,12 @@
-"""The keys of `plugins.prometheus`: those of the Go broker."""
+"""The keys of `plugins.prometheus`: those of the Go broker, and TLS."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from broker.config.addresses import Address
-from broker.config.setting import AddressText, Setting, Text
+from broker.config.setting import AddressText, Section, Setting, Source, Text
+from broker.config.settings_listeners import TlsSettings
 
 DEFAULT_METRICS_ADDR: Final = Address("tcp", "", 8082)
 
@@ -21,3 +23,12 @@ class PrometheusSettings:
             AddressText(":8082", 8082, listens=True),
         ),
     ] = DEFAULT_METRICS_ADDR
+    tls: Annotated[
+        TlsSettings | None, Setting("Encrypts the metrics.", Section(), source=Source.EXTENSION, default_text="no TLS")
+    ] = None
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        """Every broken rule as (key, text)."""
+        if self.tls is not None:
+            for below, text in self.tls.broken_rules():
+                yield f"tls{below}", text

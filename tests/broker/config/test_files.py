@@ -168,6 +168,7 @@ def test_every_key_is_documented() -> None:
                 "plugins.auth.",
                 "plugins.event_log.",
                 "plugins.federation.",
+                "plugins.prometheus.tls.",
                 "log.",
                 "api.",
             )

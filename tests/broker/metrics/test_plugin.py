@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.config.addresses import Address, parse_address
 from broker.config.loader import load
 from broker.config.settings import Settings
+from broker.config.settings_listeners import TlsSettings
 from broker.metrics.settings import PrometheusSettings
 from broker.server.lifecycle import Server
 from broker.server.start_error import StartError
+from certificates import Authority
 
 TEXT = """
 listeners: [{{address: "127.0.0.1:0"}}]
@@ -118,3 +123,55 @@ async def test_an_address_in_use_is_named(server: Server, tmp_path: Path) -> Non
     with pytest.raises(StartError, match=r"plugins\.prometheus\.listen_address"):
         await second.start()
     await second.stop()
+
+
+async def test_metrics_by_tls(tmp_path: Path) -> None:
+    """With certificates that are read again at a reload; a file that cannot be used is named and changes nothing."""
+    authority = Authority(tmp_path)
+    pair = authority.pair("localhost")
+    settings = settings_with(tmp_path, "/metrics")
+    wanted = replace(settings.plugins.prometheus, tls=TlsSettings(cert=pair.cert, key=pair.key))
+    server = Server(replace(settings, plugins=replace(settings.plugins, prometheus=wanted)))
+    await server.start()
+    try:
+        address = metrics_address(server)
+        first = await served_certificate(address, authority)
+        authority.pair("localhost")
+        (plugin,) = server.plugins
+        await plugin.reload()
+        second = await served_certificate(address, authority)
+        assert second != first
+        shutil.copy(pair.cert, pair.key)
+        with pytest.raises(StartError, match=r"^plugins\.prometheus\.tls\.cert: .* are not PEM files"):
+            await plugin.reload()
+        assert await served_certificate(address, authority) == second
+        with pytest.raises(aiohttp.ClientError):
+            await fetched(address, "/metrics")
+    finally:
+        await server.stop()
+
+
+async def served_certificate(address: str, authority: Authority) -> bytes:
+    """The certificate of an address that answers with metrics."""
+    context = ssl.create_default_context(cafile=authority.cacert)
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get(f"https://{address}/metrics") as answer,
+    ):
+        assert answer.status == 200
+        assert "gmqtt_sessions_active_current" in await answer.text()
+    host, _, port = address.rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    certificate = writer.get_extra_info("ssl_object").getpeercert(True)
+    writer.transport.abort()
+    assert isinstance(certificate, bytes)
+    return certificate
+
+
+def test_the_rules_of_tls_are_those_of_a_listener(tmp_path: Path) -> None:
+    file = tmp_path / "node.yml"
+    text = TEXT.format(path="/metrics").replace("prometheus: {", "prometheus: {tls: {cert: c}, ", 1)
+    file.write_text(text)
+    (fault,) = load(file).faults
+    assert "plugins.prometheus.tls: key is missing" in str(fault)
