@@ -24,13 +24,11 @@ NO_TEST: Final = "no test: "
 REASONS: Final = {
     "3.1.1": {
         "a statement about clients": 6,
-        "WebSocket is not served yet": 4,
         "there are no rules of access yet": 1,
         "nodes reach each other by their own streams, not as MQTT clients": 1,
     },
     "5.0": {
         "a statement about clients": 8,
-        "WebSocket is not served yet": 4,
     },
 }
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
 
 from broker.codec.packets import Connect, Publish
 from broker.codec.writer import encode_packet
@@ -305,3 +307,40 @@ async def test_the_authority_of_the_documentation(nodes: Nodes, clients: Clients
     context.load_cert_chain(files["device7.pem"], files["device7.key"])
     client = await clients.connect(port, "device", tls=context)
     await client.ping()
+
+
+async def test_a_file_of_the_go_broker(nodes: Nodes, clients: Clients, authority: Authority) -> None:
+    """Its listeners with TLS and WebSocket start unchanged."""
+    ports = [nodes.free_port() for _ in range(3)]
+    pair = authority.pair("localhost")
+    text = f"""
+listeners:
+  - address: "127.0.0.1:{ports[0]}"
+
+  - address: "127.0.0.1:{ports[1]}"
+    tls:
+      cacert: "{authority.cacert}"
+      cert: "{pair.cert}"
+      key: "{pair.key}"
+  - address: "127.0.0.1:{ports[2]}"
+    # websocket setting
+    websocket:
+      path: "/"
+plugin_order:
+  # Uncomment auth to enable authentication.
+  # - auth
+  - admin
+log:
+  level: info
+  format: text
+"""
+    node = nodes.make({"listeners": [{"address": f"127.0.0.1:{ports[0]}"}]})
+    node.spawn(text)
+    await eventually(node.serves, "the node serves clients")
+    await node.logged("listeners started")
+    await node.logged("clients without a certificate are let in")
+    client = await clients.connect(ports[1], "go", tls=client_context(authority))
+    await client.ping()
+    async with connect(f"ws://127.0.0.1:{ports[2]}/any", subprotocols=[Subprotocol("mqtt")], proxy=None) as websocket:
+        await websocket.send(encode_packet(Connect("web", 4), 4))
+        assert await websocket.recv() == b"\x20\x02\x00\x00"
