@@ -130,6 +130,11 @@ def _own_metrics(broker: Broker) -> list[Metric]:
             found.connections_refused,
         ),
         counter(
+            "gmqtt_handshakes_failed_total",
+            "PROXY headers, TLS handshakes and WebSocket handshakes that failed.",
+            found.handshakes_failed,
+        ),
+        counter(
             "gmqtt_protocol_errors_total", "Connections that ended with an error of the client.", found.protocol_errors
         ),
         counter(
@@ -142,6 +147,11 @@ def _own_metrics(broker: Broker) -> list[Metric]:
         ),
         counter("gmqtt_sessions_resumed_total", "Sessions that got another connection.", found.sessions_resumed),
         counter("gmqtt_wills_published_total", "Wills that were published.", found.wills_published),
+        counter(
+            "gmqtt_publishers_slowed_total",
+            "Pauses in the reading of a client above its max_message_rate or max_byte_rate.",
+            found.publishers_slowed,
+        ),
         counter(
             "gmqtt_publishers_held_total",
             "How often a publisher was not read for a while, because receivers were behind.",
