@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import struct
@@ -15,6 +16,7 @@ import pytest
 from broker.codec.packets import Connect, Publish
 from broker.codec.writer import encode_packet
 from broker.hooks import ClientObserver
+from broker.server.layered_protocol import LayeredProtocol
 from broker.server.proxy_header import SIGNATURE
 from certificates import Authority
 from waiting import DEADLINE, eventually
@@ -208,3 +210,49 @@ async def test_a_health_check_of_a_proxy(start_server: StartServer) -> None:
     server = await start_server({"listeners": [{"address": "127.0.0.1:0", "proxy_protocol": {"from": ["127.0.0.1"]}}]})
     assert await is_served(ports(server)[0], SIGNATURE + b"\x20\x00\x00\x00", "local")
     assert server.broker.counters.connections_refused == 0
+
+
+async def come_and_go(server: Server, context: ssl.SSLContext) -> None:
+    """Five clients of each of three ports, of which one says what is right, and one more by TLS."""
+    before = server.broker.counters.handshakes_failed
+    writers = []
+    for port in ports(server):
+        for data in (b"", b"\x16\x03", b"GET / HTTP/1.1\r\n", b"PROXY TCP4 ", HEADERS[0] + b"\x10"):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(data)
+            writers.append(writer)
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", ports(server)[0], ssl=context, server_hostname="localhost"
+    )
+    writer.write(encode_packet(Connect("c", 4), 4))
+    assert await reader.readexactly(4) == CONNACK
+    writers.append(writer)
+    failed = 6 + before
+    await eventually(lambda: server.broker.counters.handshakes_failed == failed, "those who are wrong are told")
+    for writer in writers:
+        writer.transport.abort()
+
+
+async def test_nothing_stays_of_closed_connections(start_server: StartServer, tmp_path: Path) -> None:
+    """Of clients that break off in any handshake, that were told of a fault, and that were served."""
+    authority = Authority(tmp_path / "certificates")
+    pair = authority.pair("localhost")
+    tls = {"cert": pair.cert, "key": pair.key}
+    server = await start_server(
+        {
+            "listeners": [
+                {"address": "127.0.0.1:0", "tls": tls, "max_connections": 100, "max_connections_per_address": 100},
+                {"address": "127.0.0.1:0", "websocket": {"path": "/"}},
+                {"address": "127.0.0.1:0", "proxy_protocol": {"from": ["127.0.0.1"]}},
+            ]
+        }
+    )
+    for _ in range(3):
+        await come_and_go(server, ssl.create_default_context(cafile=authority.cacert))
+        await eventually(lambda: not server.protocols, "all are forgotten")
+
+    def are_gone() -> bool:
+        gc.collect()
+        return not any(isinstance(found, LayeredProtocol | ssl.SSLObject) for found in gc.get_objects())
+
+    await eventually(are_gone, "nothing refers to them")
