@@ -79,7 +79,6 @@ def _meaning(key: Key) -> str:
     parts = [setting.doc, setting.price]
     if setting.later:
         parts.append(f"*Not supported yet: {setting.later}.*")
-    parts += [f"*`{word}` is not supported yet: {instead}.*" for word, instead in setting.later_words]
     parts += [f"Also written `{alias}`." for alias in setting.aliases]
     if setting.source is Source.EXTENSION:
         parts.append("*Extension.*")

@@ -199,7 +199,7 @@ class _Reading:
             faults_then = len(self._faults)
             value = self._read(key, value_node, f"{prefix}{key.name}")
             if len(self._faults) == faults_then and value is not None:
-                self._warn_of_later(key, value_node, f"{prefix}{key.name}", value)
+                self._warn_of_later(key, value_node, f"{prefix}{key.name}")
                 values[key.field.name] = value
         for key in keys.values():
             if key.setting.required and key.name not in values and len(self._faults) == faults_before:
@@ -298,10 +298,7 @@ class _Reading:
             text = f"unknown key; known here are {', '.join(keys)}"
         self._fault(key_node, path, text)
 
-    def _warn_of_later(self, key: Key, node: yaml.Node, path: str, value: Any) -> None:
+    def _warn_of_later(self, key: Key, node: yaml.Node, path: str) -> None:
         setting = key.setting
         if setting.later:
             self._warn(node, path, f"not supported yet: {setting.later}")
-        for word, instead in setting.later_words:
-            if value == word:
-                self._warn(node, path, f'"{word}" is not supported yet: {instead}')

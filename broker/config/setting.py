@@ -105,7 +105,7 @@ class Setting:
     """One key. `doc` is its meaning with unit; `price` is what raising or lowering it costs.
 
     `later` says what happens instead while the feature behind the key is not there: setting it, to the default too, draws
-    a warning. `later_words` are the choices that draw such a warning. `aliases` are other spellings of the key.
+    a warning. `aliases` are other spellings of the key.
     """
 
     doc: str
@@ -114,7 +114,6 @@ class Setting:
     source: Source = Source.GO_BROKER
     default_text: str = ""
     later: str = ""
-    later_words: tuple[tuple[str, str], ...] = ()
     aliases: tuple[str, ...] = ()
     secret: bool = False
     required: bool = False

@@ -53,13 +53,19 @@ class RedisSettings:
     addr: Annotated[
         Address, Setting("Address of the redis server.", AddressText("127.0.0.1:6379", 6379, to_connect=True))
     ] = DEFAULT_REDIS_ADDR
-    max_idle: Annotated[int, Setting("Most idle connections.", Whole(0, COUNT_MAX, 1000))] = 1000
-    max_active: Annotated[int, Setting("Most connections. 0: no limit.", Whole(0, COUNT_MAX, 0))] = 0
-    idle_timeout: Annotated[
-        float, Setting("Time after which an idle connection is closed. 0: never.", Duration(0.0, "240s"))
-    ] = 240.0
+    max_idle: Annotated[int, Setting("No effect: a node has one connection.", Whole(0, COUNT_MAX, 1000))] = 1000
+    max_active: Annotated[int, Setting("No effect: a node has one connection.", Whole(0, COUNT_MAX, 0))] = 0
+    idle_timeout: Annotated[float, Setting("No effect: the connection stays open.", Duration(0.0, "240s"))] = 240.0
     password: Annotated[str, Setting("Password of the redis server.", Text("secret"), secret=True)] = ""
     database: Annotated[int, Setting("Number of the database.", Whole(0, COUNT_MAX, 0))] = 0
+    key_prefix: Annotated[
+        str,
+        Setting(
+            "Beginning of all keys. Nodes that share a database need one each.",
+            Text("node1", 100, is_name=True),
+            source=Source.EXTENSION,
+        ),
+    ] = "gmqttd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +75,12 @@ class PersistenceSettings:
     type: Annotated[
         str | None,
         Setting(
-            "`memory`: state is lost when the node ends. `sqlite`: a file in `data_dir`.",
+            "`memory`: state is lost when the node ends. `sqlite`: a file in `data_dir`. `redis`: a redis server.",
             Choice(("memory", "sqlite", "redis")),
             default_text="`sqlite` with a `data_dir`, else `memory`",
-            later_words=(("redis", "everything is kept in memory and lost when the node ends"),),
         ),
     ] = None
-    redis: Annotated[RedisSettings, Setting("The redis store.", Section(), later="everything is kept in memory")] = (
-        RedisSettings()
-    )
+    redis: Annotated[RedisSettings, Setting("The redis store.", Section())] = RedisSettings()
 
 
 @dataclass(frozen=True, slots=True)

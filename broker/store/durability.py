@@ -22,11 +22,15 @@ RECORDS_OF_A_TURN: Final = 10_000  # then signals are looked at
 
 def make_store(settings: Settings) -> Store | None:
     """The store that the settings ask for, not open yet; None for `memory`."""
-    if settings.store_type != "sqlite":
-        return None
-    from broker.store.sqlite_store import SqliteStore
+    if settings.store_type == "sqlite":
+        from broker.store.sqlite_store import SqliteStore
 
-    return SqliteStore(Path(settings.data_dir))
+        return SqliteStore(Path(settings.data_dir))
+    if settings.store_type == "redis":
+        from broker.store.redis_store import RedisStore
+
+        return RedisStore(settings.persistence.redis)
+    return None
 
 
 class Durability:
@@ -57,6 +61,8 @@ class Durability:
             raise StartError(f"persistence: {fault}") from fault
         finally:
             gc.enable()
+        for warning in store.warnings:
+            self._log.warning(warning)
         journal = restoring.end()
         broker = host.broker
         self._thread = WriterThread(host.loop, "store")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
+from broker.broker import Broker
 from broker.codec.packets import Will
 from broker.message import NEVER, Message
 from broker.routing.names import full_filter
@@ -30,6 +31,32 @@ def encode_changes(changes: dict[int, object], wall_offset: float) -> dict[int, 
     found: dict[int, tuple[object, ...] | None] = {}
     for number, content in changes.items():
         found[number] = None if content is None else encode(content, wall_offset)
+    return found
+
+
+def all_contents(broker: Broker) -> dict[int, object]:
+    """What all records describe, by their numbers."""
+    found: dict[int, object] = {}
+    for session in broker.sessions.values():
+        records = session.records
+        if records is None:
+            continue
+        found[records.number] = session
+        for subscription in session.subscriptions.values():
+            found[subscription.record] = subscription
+        if session.incoming is not None:
+            for packet_id, number in session.incoming.items():
+                found[number] = (records.number, packet_id)
+        outgoings = session.queued()
+        if session.inflight is not None:
+            outgoings += session.inflight.messages()
+        for outgoing in outgoings:
+            if outgoing.record:
+                found[outgoing.record] = outgoing
+                if outgoing.message is not None:
+                    found[outgoing.message.record] = outgoing.message
+    for message in broker.retained.messages():
+        found[message.record] = message
     return found
 
 

@@ -29,6 +29,7 @@ class SqliteStore(Store):
     """folder  made if the folder above it exists"""
 
     def __init__(self, folder: Path, version: int = VERSION, migrations: Mapping[int, Migration] = MIGRATIONS) -> None:
+        super().__init__()
         self.path = folder / FILE_NAME
         self._version = version
         self._migrations = migrations
@@ -82,9 +83,10 @@ class SqliteStore(Store):
         database.execute("BEGIN EXCLUSIVE")
         (version,) = database.execute("PRAGMA user_version").fetchone()
         self._check_version(version)
-        for older in range(version, self._version):
-            self._migrations[older](database)
-        database.execute(f"PRAGMA user_version = {self._version}")
+        if version < self._version:
+            for older in range(version, self._version):
+                self._migrations[older](database)
+            database.execute(f"PRAGMA user_version = {self._version}")
         database.execute("COMMIT")
 
     def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -112,16 +114,21 @@ class SqliteStore(Store):
             raise self._fault(error) from error
 
     def commit(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
-        self._run(self._commit, batch)
+        self._run(self._write, batch, False)
 
-    def _commit(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
+    def replace(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
+        self._run(self._write, batch, True)
+
+    def _write(self, batch: Sequence[tuple[int, bytes | None]], is_whole: bool) -> None:
         database = self._database
         assert database is not None
         deleted = [number for number, value in batch if value is None]
         written = [row for row in batch if row[1] is not None]
         database.execute("BEGIN IMMEDIATE")
         try:
-            if deleted:
+            if is_whole:
+                database.execute("DELETE FROM record")
+            elif deleted:
                 database.execute(
                     "DELETE FROM record WHERE number IN (SELECT value FROM json_each(?))", (json.dumps(deleted),)
                 )

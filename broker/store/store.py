@@ -20,11 +20,24 @@ class StoreFault(Exception):
     """The store cannot be opened, read or written. The text names the store, what is wrong, and what would be right."""
 
 
+class OwnerLost(StoreFault):
+    """Another node has the store now. This one must not write any more."""
+
+
+class LostCommits(StoreFault):
+    """The store has fewer changes than were written: `replace` makes it whole again."""
+
+
 class Store(ABC):
     """Calls come from one thread at a time: `open` first, then `records` to its end, then the others; `close` last.
 
     What `open` or `records` refuses is left as it is.
+
+    warnings  why the store keeps less than it could; complete when `open` has returned
     """
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
 
     @abstractmethod
     def open(self) -> None:
@@ -40,6 +53,10 @@ class Store(ABC):
         """Write the packed records of a batch; None deletes a record, one that is not there too. All of the batch is in the
         store and outlives the process and its machine when the call returns, or nothing is. Raises StoreFault; the same
         batch can be tried again, also when it was written after all."""
+
+    @abstractmethod
+    def replace(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
+        """As `commit`, in place of all records that were there."""
 
     @abstractmethod
     def compact(self) -> None:

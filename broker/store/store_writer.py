@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.broker import Broker
@@ -13,12 +14,13 @@ from broker.server.turns import TurnEnd
 from broker.server.writer_thread import WriterThread
 from broker.session.unstored import refuse_waiting
 from broker.store.journal import Journal
-from broker.store.records import encode_changes
-from broker.store.store import Store, StoreFault, pack_record
+from broker.store.records import all_contents, encode_changes
+from broker.store.store import LostCommits, OwnerLost, Store, StoreFault, pack_record
 
 RETRY_SECONDS: Final = 1.0  # between two attempts while the store takes nothing
 
 Batch = dict[int, "tuple[object, ...] | None"]
+Write = Callable[[Sequence[tuple[int, "bytes | None"]]], None]
 
 
 class StoreWriter(TurnEnd):
@@ -59,20 +61,21 @@ class StoreWriter(TurnEnd):
             return
         self._batch = encode_changes(changes, self._host.wall_time(0.0))
         self._is_busy = True
-        self._submit()
+        self._submit(self._store.commit)
 
-    def _submit(self) -> None:
-        self._thread.submit(self._commit_batch, (self._batch,), self._written)
+    def _submit(self, write: Write) -> None:
+        self._thread.submit(self._write_batch, (write, self._batch), self._written)
 
-    def _commit_batch(self, batch: Batch) -> float:
+    def _write_batch(self, write: Write, batch: Batch) -> float:
         """In the writer's thread. Returns the seconds that it took."""
         begun = self._host.loop.time()
-        self._store.commit(
-            [(number, None if record is None else pack_record(record)) for number, record in batch.items()]
-        )
+        write([(number, None if record is None else pack_record(record)) for number, record in batch.items()])
         return self._host.loop.time() - begun
 
     def _written(self, result: float | Exception) -> None:
+        if isinstance(result, LostCommits):
+            self._write_all(result)
+            return
         if isinstance(result, Exception):
             self._fail(result)
             return
@@ -86,6 +89,19 @@ class StoreWriter(TurnEnd):
         self._batch = {}
         self._is_busy = False
         self._finish()
+
+    def _write_all(self, fault: LostCommits) -> None:
+        """Write everything again: it is all in memory."""
+        self._log.error("the store has lost changes; all is written again", error=str(fault))
+        self._take_later_commit()
+        self._batch = encode_changes(all_contents(self._broker), self._host.wall_time(0.0))
+        self._submit(self._store.replace)
+
+    def _take_later_commit(self) -> dict[int, object]:
+        """The changes that came while the batch was not written; their commit ends with the batch."""
+        if self._journal.commit:
+            self._begun.append(self._journal.commit)
+        return self._journal.take()
 
     def _finish(self) -> None:
         begun, self._begun = self._begun, []
@@ -101,6 +117,9 @@ class StoreWriter(TurnEnd):
                 "the store takes no changes; nothing durable is acknowledged", error=str(error), exc_info=exc_info
             )
         self.fault = str(error)
+        if isinstance(error, OwnerLost):
+            self._host.stop_soon(self.fault)
+            return
         self._journal.is_full = True
         refuse_waiting(self._broker, self._host.now())
         self._host.flush_soon()
@@ -109,11 +128,8 @@ class StoreWriter(TurnEnd):
     def _try_again(self) -> None:
         """Write what has come meanwhile in the same batch."""
         self._retry = None
-        journal = self._journal
-        if journal.commit:
-            self._begun.append(journal.commit)
-        self._batch.update(encode_changes(journal.take(), self._host.wall_time(0.0)))
-        self._submit()
+        self._batch.update(encode_changes(self._take_later_commit(), self._host.wall_time(0.0)))
+        self._submit(self._store.commit)
 
     async def flush(self) -> None:
         """Wait until all changes are in the store. The caller bounds the wait for one that takes none."""

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
 import pytest
 
 from broker.codec import properties as props
-from broker.codec.packets import PubComp, Publish, PubRec, PubRel, SubAck, Subscribe, SubscribeFilter, Will
+from broker.codec.packets import PubAck, PubComp, Publish, PubRec, PubRel, SubAck, Subscribe, SubscribeFilter, Will
+from redis_process import REDIS_MISSING, REDIS_SERVER, RedisServer
 
 if TYPE_CHECKING:
     from mqtt_client import Clients, MqttClient
     from node_process import Node, Nodes
 
+QUOTA_EXCEEDED: Final = 0x97
 EXPIRY: Final = {props.SESSION_EXPIRY_INTERVAL: 3600}
 
 
-def durable(tmp_path: Path) -> dict[str, Any]:
-    return {"data_dir": str(tmp_path / "data")}
+@pytest.fixture(params=["sqlite", "redis"])
+def durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The configuration of a node with a store."""
+    if request.param == "sqlite":
+        yield {"data_dir": str(tmp_path / "data")}
+        return
+    if REDIS_SERVER is None:
+        pytest.skip(REDIS_MISSING)
+    redis = RedisServer(tmp_path)
+    redis.start()
+    yield {"persistence": {"type": "redis", "redis": {"addr": f"127.0.0.1:{redis.port}"}}}
+    redis.kill()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    if REDIS_SERVER is None:
+        pytest.skip(REDIS_MISSING)
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
 
 
 async def member(clients: Clients, node: Node, client_id: str, **options: Any) -> MqttClient:
@@ -31,8 +55,8 @@ async def crash(node: Node) -> None:
     await node.start()
 
 
-async def test_sessions_and_messages_survive_a_kill(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    node = await nodes.start(durable(tmp_path))
+async def test_sessions_and_messages_survive_a_kill(nodes: Nodes, clients: Clients, durable: dict[str, Any]) -> None:
+    node = await nodes.start(durable)
     away = await member(clients, node, "away")
     away.send(
         Subscribe(
@@ -68,8 +92,8 @@ async def test_sessions_and_messages_survive_a_kill(nodes: Nodes, clients: Clien
     assert (await fresh.message()).payload == b"retained"
 
 
-async def test_qos_2_is_exactly_once_over_a_kill(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    node = await nodes.start(durable(tmp_path))
+async def test_qos_2_is_exactly_once_over_a_kill(nodes: Nodes, clients: Clients, durable: dict[str, Any]) -> None:
+    node = await nodes.start(durable)
     receiver = await member(clients, node, "receiver")
     await receiver.subscribe("q", qos=2)
     sender = await member(clients, node, "sender")
@@ -91,8 +115,8 @@ async def test_qos_2_is_exactly_once_over_a_kill(nodes: Nodes, clients: Clients,
     assert receiver.messages.empty()
 
 
-async def test_a_will_keeps_its_delay_over_a_kill(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    node = await nodes.start(durable(tmp_path))
+async def test_a_will_keeps_its_delay_over_a_kill(nodes: Nodes, clients: Clients, durable: dict[str, Any]) -> None:
+    node = await nodes.start(durable)
     watcher = await member(clients, node, "watcher")
     await watcher.subscribe("will/#", qos=1)
     await member(clients, node, "dying", will=Will(b"will/soon", b"gone", 1, delay_interval=1))
@@ -103,9 +127,9 @@ async def test_a_will_keeps_its_delay_over_a_kill(nodes: Nodes, clients: Clients
 
 @pytest.mark.parametrize("second", ["same", "other"])
 async def test_a_session_that_ended_before_the_kill_stays_ended(
-    nodes: Nodes, clients: Clients, tmp_path: Path, second: str
+    nodes: Nodes, clients: Clients, durable: dict[str, Any], second: str
 ) -> None:
-    node = await nodes.start(durable(tmp_path))
+    node = await nodes.start(durable)
     client = await member(clients, node, "c")
     await client.subscribe("a", "b", qos=1)
     await client.publish("kept", b"x", qos=1, retain=True)
@@ -124,3 +148,75 @@ async def test_a_session_that_ended_before_the_kill_stays_ended(
     await client.ping()
     expected = [b"2"] if second == "other" else []
     assert [client.messages.get_nowait().payload for _ in range(client.messages.qsize())] == expected
+
+
+async def test_nothing_durable_is_acknowledged_while_redis_is_away(
+    nodes: Nodes, clients: Clients, redis: RedisServer
+) -> None:
+    node = await nodes.start({"persistence": {"type": "redis", "redis": {"addr": f"127.0.0.1:{redis.port}"}}})
+    away = await member(clients, node, "away")
+    await away.subscribe("a", qos=2)
+    await away.close()
+    sender = await clients.connect(node.port, "sender")
+    old = await clients.connect(node.port, "old", version=4)
+    await sender.publish("a", b"before", qos=1)
+    redis.kill()
+    sender.send(Publish(b"a", b"refused", 1, packet_id=50))
+    assert await sender.answer(PubAck) == PubAck(50, QUOTA_EXCEEDED)
+    await node.logged("the store takes no changes")
+    old.send(Publish(b"a", b"not acknowledged", 1, packet_id=51))
+    await old.wait_closed()
+    assert old.answers.empty()
+    await sender.publish("nobody", b"nothing durable", qos=2)
+    redis.start()
+    await node.logged("the store takes changes again")
+    await sender.publish("a", b"after", qos=2)
+    await node.kill()
+    redis.kill()
+    redis.start()
+    await node.start()
+    away = await member(clients, node, "away")
+    payloads = [(await away.message()).payload]
+    while payloads[-1] != b"after":
+        payloads.append((await away.message()).payload)
+    assert payloads[0] == b"before"
+
+
+async def test_a_full_disk_acknowledges_nothing_durable(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """RLIMIT_FSIZE stands for the end of the space."""
+    node = nodes.make({"data_dir": str(tmp_path / "data"), "mqtt": {"max_queued_messages": 100_000}})
+    await node.start()
+    away = await member(clients, node, "away")
+    await away.subscribe("a", qos=2)
+    await away.close()
+    sender = await clients.connect(node.port, "sender")
+    old = await clients.connect(node.port, "old", version=4)
+    process = psutil.Process(node.pid)
+    process.rlimit(psutil.RLIMIT_FSIZE, (1_000_000, psutil.RLIM_INFINITY))
+    acknowledged = 0
+    answer = PubAck(1)
+    while answer.reason_code == 0:
+        sender.send(Publish(b"a", b"%d" % acknowledged + bytes(50_000), 1, packet_id=1))
+        answer = await sender.answer(PubAck)
+        acknowledged += answer.reason_code == 0
+    assert answer.reason_code == QUOTA_EXCEEDED
+    assert acknowledged > 0
+    old.send(Publish(b"a", b"not acknowledged", 1, packet_id=51))
+    await old.wait_closed()
+    assert old.answers.empty()
+    await sender.publish("nobody", b"nothing durable", qos=1)
+    await node.kill()  # what was acknowledged is there, also without more room
+    await node.start()
+    back = await member(clients, node, "away")
+    found = [message.payload.rstrip(b"\0") for message in await back.take(acknowledged)]
+    assert found == [b"%d" % number for number in range(acknowledged)]
+    await back.publish("a", b"room again", qos=1)
+
+
+async def test_two_nodes_do_not_share_a_store(nodes: Nodes, durable: dict[str, Any]) -> None:
+    await nodes.start(durable)
+    second = nodes.make(durable)
+    second.spawn()
+    assert await second.wait_ended() == 1
+    assert "another node uses it" in second.log() or "another process uses it" in second.log()
+    assert "Traceback" not in second.log()

@@ -269,11 +269,6 @@ def test_both_spellings_of_the_session_timer() -> None:
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        (
-            "persistence: {type: redis}\n",
-            'persistence.type: "redis" is not supported yet: everything is kept in memory',
-        ),
-        ("persistence: {redis: {database: 3}}\n", "persistence.redis: not supported yet"),
         ("plugins: {prometheus: {path: /m}}\n", "plugins.prometheus: plugin_order does not name prometheus"),
         ("plugins: {auth: {hash: bcrypt}}\n", "plugins.auth: plugin_order does not name auth"),
         ("config_dir: /etc/gmqtt\n", "config_dir: this key has no effect, here as in the Go broker"),
@@ -293,7 +288,6 @@ def test_missing_features_are_accepted_with_a_warning(text: str, warning: str) -
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("persistence.redis", "persistence: {type: memory, redis: {addr: '127.0.0.1:6379', idle_timeout: 240s}}\n"),
         (
             "plugins.federation.rejoin_after_leave",
             "plugin_order: [federation]\nplugins: {federation: {rejoin_after_leave: false}}\n",
@@ -387,3 +381,23 @@ def test_changed_keys() -> None:
     )
     assert changed_keys(old, old) == []
     assert changed_keys(old, new) == ["listeners", "mqtt.max_inflight", "log.level"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mqtt: {maximum_qos: 2}\n", "memory"),
+        ("data_dir: /var/lib/gmqttd\n", "sqlite"),
+        ("data_dir: /var/lib/gmqttd\npersistence: {type: memory}\n", "memory"),
+        ("data_dir: /var/lib/gmqttd\npersistence: {type: redis}\n", "redis"),
+        ("persistence: {type: redis, redis: {addr: '127.0.0.1:6379', max_idle: 1000}}\n", "redis"),
+    ],
+)
+def test_the_type_of_the_store_follows_the_data_folder(text: str, expected: str) -> None:
+    assert good(text).store_type == expected
+    assert warnings(text) == []
+
+
+def test_sqlite_needs_a_data_folder() -> None:
+    (fault,) = faults("persistence: {type: sqlite}\n")
+    assert 'persistence.type: sqlite needs a folder for its file; for example data_dir: "/var/lib/gmqttd"' in fault

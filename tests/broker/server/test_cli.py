@@ -26,13 +26,13 @@ def call(*arguments: str) -> Result:
 
 def test_check_prints_the_effective_configuration(tmp_path: Path) -> None:
     config = tmp_path / "a.yml"
-    config.write_text("mqtt: {max_inflight: 7}\npersistence: {redis: {password: hunter2}}\n")
+    config.write_text("mqtt: {max_inflight: 7}\npersistence: {redis: {password: hunter2}}\nconfig_dir: /etc/gmqtt\n")
     result = call("check", "-c", str(config))
     assert result.exit_code == 0
     assert "  max_inflight: 7\n" in result.stdout
     assert "hunter2" not in result.output
     assert "warning: " in result.stderr
-    assert "persistence.redis: not supported yet" in result.stderr
+    assert "config_dir: this key has no effect" in result.stderr
     assert load_bytes(result.stdout.encode(), "printed").settings is not None
 
 
