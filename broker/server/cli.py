@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, TypeVar
 
 import click
 
@@ -277,6 +277,71 @@ def passwd(
             is_new = set_password(file, username, read_password(password), kind, scram, create)
             click.echo(f"{'added' if is_new else 'changed the password of'} {username}")
     except PasswdFault as fault:
+        _fail(str(fault))
+
+
+@main.group()
+def store() -> None:
+    """Look after the store of a node that does not run."""
+
+
+@store.command("check")
+@config_option(_chosen_file)
+def store_check(config_file: str) -> None:
+    """Read all records. Exit status 1 when one is damaged."""
+    from broker.store.offline import check as check_store
+
+    counts, faults = _with_store(config_file, check_store)
+    for fault in faults:
+        click.echo(fault, err=True)
+    total = sum(counts.values())
+    click.echo(f"{total} good records" + "".join(f", {count} of kind {kind}" for kind, count in sorted(counts.items())))
+    if faults:
+        sys.exit(EXIT_FAILED)
+
+
+@store.command("export")
+@config_option(_chosen_file)
+def store_export(config_file: str) -> None:
+    """Write all records to standard output, as lines of JSON."""
+    from broker.store.offline import export
+
+    def run(settings: Settings) -> None:
+        for line in export(settings):
+            click.echo(line)
+
+    _with_store(config_file, run)
+
+
+@store.command("import")
+@config_option(_chosen_file)
+@click.option("--replace", is_flag=True, help="Import in place of the records that the store has.")
+@click.argument("file", type=click.File("r", encoding="utf-8"))
+def store_import(config_file: str, replace: bool, file: TextIO) -> None:
+    """Write the lines of an export, from FILE or "-", to the store: all or nothing."""
+    from broker.store.offline import import_
+
+    count = _with_store(config_file, lambda settings: import_(settings, file, replace))
+    click.echo(f"{count} records imported")
+
+
+@store.command("compact")
+@config_option(_chosen_file)
+def store_compact(config_file: str) -> None:
+    """Give back the space of deleted records."""
+    from broker.store.offline import compact
+
+    _with_store(config_file, compact)
+
+
+def _with_store(config_file: str, work: Callable[[Settings], Any]) -> Any:
+    """work(settings), or one line about what is wrong with the store."""
+    settings, _ = _load_or_exit(config_file, True)
+    from broker.store.store import StoreFault
+
+    try:
+        return work(settings)
+    except StoreFault as fault:
         _fail(str(fault))
 
 

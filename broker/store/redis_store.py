@@ -62,15 +62,18 @@ class RedisStore(Store):
             return StoreFault(f"{self._place}: the password is not accepted")
         return StoreFault(f"{self._place}: {error}")
 
-    def open(self) -> None:
+    def open(self, create: bool = True) -> None:
         try:
-            self._open()
+            self._open(create)
         except RedisError as error:
             raise self._fault(error) from error
 
-    def _open(self) -> None:
+    def _open(self, create: bool) -> None:
         client = self._client = self._connect()
-        version = int(client.get(self._version_key) or self._version)
+        found = client.get(self._version_key)
+        if found is None and not create:
+            raise StoreFault(f"{self._place}: there is no store")
+        version = int(found or self._version)
         if version != self._version:
             raise StoreFault(
                 f"{self._place}: version {version}, this gmqttd knows {self._version}: start a newer gmqttd"

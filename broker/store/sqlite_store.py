@@ -35,8 +35,10 @@ class SqliteStore(Store):
         self._migrations = migrations
         self._database: sqlite3.Connection | None = None
 
-    def open(self) -> None:
+    def open(self, create: bool = True) -> None:
         path = self.path
+        if not create and not path.exists():
+            raise StoreFault(f"{path}: there is no store")
         try:
             path.parent.mkdir(FOLDER_MODE, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

@@ -40,9 +40,9 @@ class Store(ABC):
         self.warnings: list[str] = []
 
     @abstractmethod
-    def open(self) -> None:
-        """Open the store and lock it for this process. Make it where there is none; migrate one of an older version, whole
-        or not at all. Raises StoreFault: it is in use, newer, damaged or out of reach."""
+    def open(self, create: bool = True) -> None:
+        """Open the store and lock it for this process. Make it where there is none, if `create`; migrate one of an older
+        version, whole or not at all. Raises StoreFault: it is in use, newer, damaged or out of reach, or there is none."""
 
     @abstractmethod
     def records(self) -> Iterator[tuple[int, bytes]]:

@@ -1,0 +1,152 @@
+"""`gmqttd store check | export | import | compact`, on a store with records of all kinds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from broker.codec.packets import PubRec, Will
+from broker.server.cli import main
+from broker.store.exported import FIELDS, KIND_NAMES
+from broker.store.journal import Journal
+from broker.store.records import SESSION
+from broker.store.sqlite_store import FILE_NAME, SqliteStore
+from broker.store.store import pack_record
+
+
+class Folder:
+    """A configuration with a store, in a folder of its own."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir()
+        self.data = path / "data"
+        self.config = path / "node.yml"
+        self.config.write_text(f"data_dir: {self.data}\n")
+
+    def call(self, *arguments: str, text: str | None = None) -> Result:
+        return CliRunner().invoke(main, ["store", arguments[0], "-c", str(self.config), *arguments[1:]], input=text)
+
+    def write(self, records: dict[int, Any]) -> None:
+        store = SqliteStore(self.data)
+        store.open()
+        store.commit([(number, pack_record(record)) for number, record in records.items()])
+        store.close()
+
+
+@pytest.fixture
+def records(make_world: Any) -> dict[int, Any]:
+    """At least one record of each kind."""
+    world = make_world(max_inflight=2)
+    stored: dict[int, Any] = {}
+    world.keep(Journal(), stored, 1e9)
+    will = Will("w/ü".encode(), b"\xff", 1, True, b"\x01\x01", 60, 5)
+    client = world.connect("clïent", expiry=100, auto=False, will=will)
+    client.subscribe("grüße/#".encode(), b"$share/g/x", qos=2, identifier=7)
+    for number in range(4):
+        world.publish("grüße/a".encode(), b"\0%d\xff" % number, qos=2, retain=True, message_expiry_interval=60)
+    client.send(PubRec(client.take_publishes()[0].packet_id))
+    client.publish(b"a", qos=2, packet_id=9)
+    world.connect("without will", expiry=0xFFFFFFFF)
+    assert {record[0] for record in stored.values()} == set(KIND_NAMES)
+    return stored
+
+
+@pytest.fixture
+def folder(tmp_path: Path, records: dict[int, Any]) -> Folder:
+    folder = Folder(tmp_path / "one")
+    folder.write(records)
+    return folder
+
+
+def test_fields_have_names(records: dict[int, Any]) -> None:
+    for kind, *values in records.values():
+        assert len(FIELDS[kind]) == len(values)
+
+
+def test_check_counts_the_records(folder: Folder, records: dict[int, Any]) -> None:
+    result = folder.call("check")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"{len(records)} good records" in result.stdout
+    assert ", 2 of kind session, 2 of kind subscription" in result.stdout
+
+
+def test_check_names_damaged_records(folder: Folder, records: dict[int, Any]) -> None:
+    session = min(records)
+    store = SqliteStore(folder.data)
+    store.open()
+    packed = dict(store.records())
+    store.commit([(1000, b""), (1001, pack_record((99,))), (1002, packed[session][:-1] + b"\0")])
+    store.commit([(1003, pack_record((SESSION, "too short")))])
+    store.close()
+    before = (folder.data / FILE_NAME).read_bytes()
+    result = folder.call("check")
+    assert result.exit_code == 1
+    assert f"{len(records)} good records" in result.stdout
+    faults = result.stderr.splitlines()
+    assert [fault.split(" ")[1] for fault in faults] == ["1000", "1001", "1002", "1003"]
+    assert (folder.data / FILE_NAME).read_bytes() == before
+
+
+def test_an_export_is_imported_elsewhere(folder: Folder, tmp_path: Path) -> None:
+    exported = folder.call("export")
+    assert exported.exit_code == 0
+    lines = [json.loads(line) for line in exported.stdout.splitlines()]
+    assert lines[0] == {"gmqttd_store": 1}
+    assert {line["kind"] for line in lines[1:]} == set(KIND_NAMES.values())
+    assert next(line["topic"] for line in lines if line.get("kind") == "retained") == "grüße/a"
+    other = Folder(tmp_path / "two")
+    (tmp_path / "export").write_text(exported.stdout, encoding="utf-8")
+    result = other.call("import", str(tmp_path / "export"))
+    assert result.stdout == f"{len(lines) - 1} records imported\n"
+    assert other.call("export").stdout == exported.stdout
+    again = other.call("import", str(tmp_path / "export"))
+    assert (again.exit_code, again.stderr) == (1, "gmqttd: the store has records; --replace imports in place of them\n")
+    assert other.call("import", "--replace", "-", text=exported.stdout).exit_code == 0
+    assert other.call("compact").exit_code == 0
+    assert other.call("export").stdout == exported.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "the file is empty"),
+        ("{}\n", "line 1 is not a line of an export"),
+        ("[]\n", "line 1 is not a line of an export"),
+        ('{"gmqttd_store": 2}\n', "line 1: version 2, this gmqttd reads version 1"),
+        (
+            '{"gmqttd_store": 1}\n{"number": 1, "kind": "received", "session": 7, "packet_id": 1}\n',
+            "refers to record 7",
+        ),
+        ('{"gmqttd_store": 1}\n{"number": 1, "kind": "other"}\n', "line 2 is not a line of an export"),
+        ('{"gmqttd_store": 1}\n{"number": "1", "kind": "received", "session": 7, "packet_id": 1}\n', "whole number"),
+    ],
+)
+def test_a_file_that_is_no_export_changes_nothing(folder: Folder, text: str, expected: str) -> None:
+    before = folder.call("export").stdout
+    result = folder.call("import", "--replace", "-", text=text)
+    assert result.exit_code == 1
+    assert expected in result.stderr
+    assert folder.call("export").stdout == before
+
+
+@pytest.mark.parametrize("command", ["check", "export", "compact"])
+def test_a_store_that_is_not_there(tmp_path: Path, command: str) -> None:
+    folder = Folder(tmp_path / "empty")
+    result = folder.call(command)
+    assert (result.exit_code, "there is no store" in result.stderr) == (1, True)
+    assert not folder.data.exists()
+    folder.config.write_text("mqtt: {maximum_qos: 1}\n")
+    assert "persistence.type is memory" in folder.call(command).stderr
+
+
+def test_the_store_of_a_running_node_is_refused(folder: Folder) -> None:
+    node = SqliteStore(folder.data)
+    node.open()
+    for command in ("check", "export", "compact"):
+        result = folder.call(command)
+        assert (result.exit_code, "another process uses it" in result.stderr) == (1, True)
+    node.close()
