@@ -69,6 +69,8 @@ class Durability:
         self._thread.start()
         self.writer = StoreWriter(host, store, journal, self._thread)
         host.turns.ends.append(self.writer)
+        host.metric_sources.append(self.writer.metrics)
+        host.obstacles.append(self.writer.not_ready)
         self._log.info(
             "store opened",
             type=host.settings.store_type,

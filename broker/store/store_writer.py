@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.broker import Broker
+from broker.metrics.metric import Metric, counter, gauge
 from broker.server.committed import committed
 from broker.server.host import Host
 from broker.server.logging import get_logger
@@ -130,6 +131,17 @@ class StoreWriter(TurnEnd):
         self._retry = None
         self._batch.update(encode_changes(self._take_later_commit(), self._host.wall_time(0.0)))
         self._submit(self._store.commit)
+
+    def metrics(self) -> list[Metric]:
+        return [
+            counter("gmqtt_store_commits_total", "Batches that the store has taken.", self.commits),
+            counter("gmqtt_store_records_total", "Records in these batches, deleted ones too.", self.records),
+            counter("gmqtt_store_seconds_total", "Seconds that the store took for these batches.", self.seconds),
+            gauge("gmqtt_store_full", "1 while the store takes no changes, otherwise 0.", 1.0 if self.fault else 0.0),
+        ]
+
+    def not_ready(self) -> list[str]:
+        return [f"the store takes no changes: {self.fault}"] if self.fault else []
 
     async def flush(self) -> None:
         """Wait until all changes are in the store. The caller bounds the wait for one that takes none."""

@@ -15,6 +15,7 @@ from clock_node import ClockNode
 from node_process import Node
 from other_schedules import clock_steps_back, node_away
 from schedule import Plan
+from store_run import StoreReport, run_store
 
 
 def say(text: str) -> None:
@@ -23,7 +24,7 @@ def say(text: str) -> None:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="scripts/chaos", description="Shows that a pipeline loses and doubles nothing."
+        prog="scripts/chaos", description="Shows that a pipeline, or a node with a store, loses and doubles nothing."
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
     pipeline = kinds.add_parser("pipeline", help="kill -9 of drivers, workers and nodes at random moments")
@@ -37,15 +38,24 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         kind.add_argument("--dir", type=Path, help="a new folder for logs, archive and checkpoints, which is kept")
     pipeline.add_argument("--kills", type=int, default=20, help="how many (20)")
     away.add_argument("--seconds", type=float, default=600.0, help="how long the node is away (600)")
+    store = kinds.add_parser("store", help="kill -9 of a node with a store under QoS 1 and 2 traffic")
+    store.add_argument("--kills", type=int, default=50, help="how many (50)")
+    store.add_argument("--seed", type=int, default=1, help="of the moments of the kills (1)")
+    store.add_argument(
+        "--redis", action="store_true", help="the store is a Redis, which is killed by turns with the node"
+    )
+    store.add_argument("--dir", type=Path, help="a new folder for logs and the store, which is kept")
     found = parser.parse_args(arguments)
-    if found.nodes < 2:
+    if found.kind != "store" and found.nodes < 2:
         parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
     if found.dir is not None and found.dir.exists():
         parser.error(f"--dir {found.dir}: it exists; give a new folder")
     return found
 
 
-async def run(options: argparse.Namespace, directory: Path) -> Report:
+async def run(options: argparse.Namespace, directory: Path) -> Report | StoreReport:
+    if options.kind == "store":
+        return await run_store(directory, options.kills, options.seed, options.redis, say)
     is_kill_run = options.kind == "pipeline"
     kills = options.kills if is_kill_run else 0
     plan = Plan(options.seed, kills, options.messages, options.rate, options.nodes, has_sink=is_kill_run)
@@ -64,7 +74,7 @@ def main() -> int:
     options = parse(sys.argv[1:])
     directory = options.dir or Path(tempfile.mkdtemp(prefix="gmqttd-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
-    say(f"logs, archive and checkpoints: {directory}")
+    say(f"logs and everything else: {directory}")
     try:
         report = asyncio.run(run(options, directory.resolve()))
     except AssertionError as fault:

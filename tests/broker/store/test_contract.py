@@ -96,7 +96,7 @@ def test_all_records_are_replaced(make: Make) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_store_holds_what_a_dict_would_hold(make: Make, seed: int) -> None:
+def test_a_store_and_a_dict_hold_the_same_records(make: Make, seed: int) -> None:
     rng = random.Random(seed)
     expected: dict[int, bytes] = {}
     batches: list[Batch] = []

@@ -1,0 +1,213 @@
+"""Clients that keep their Session State over lost connections [MQTT5 4.1, 4.4], and note what they were promised and what they
+got."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from broker.codec import properties as props
+from broker.codec.packets import (
+    ConnAck,
+    Connect,
+    Packet,
+    Properties,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    SubscribeFilter,
+)
+from broker.codec.reader import PacketReader
+from broker.codec.writer import encode_packet
+
+EXPIRY: Final = 3600
+RECONNECT_SECONDS: Final = 0.05
+WINDOW: Final = 20  # messages of one publisher that are not acknowledged
+
+
+class SessionClient:
+    """One client identifier, connected again and again until `stop`.
+
+    faults  promises that the server broke
+    """
+
+    def __init__(self, port: int, client_id: str) -> None:
+        self.client_id = client_id
+        self.faults: list[str] = []
+        self._port = port
+        self._writer: asyncio.StreamWriter | None = None
+        self._is_known = False  # a CONNACK came
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            if not self._task.cancelled() and self._task.exception() is not None:
+                self.faults.append(f"{self.client_id}: {self._task.exception()!r}")
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                await self._converse()
+            self._writer = None
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _converse(self) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writer = writer
+        try:
+            properties: Properties = {props.SESSION_EXPIRY_INTERVAL: EXPIRY}
+            self.send(Connect(self.client_id, 5, False, 0, None, None, None, properties))
+            packets = PacketReader(5)
+            while data := await reader.read(65536):
+                for packet in packets.receive_data(data):
+                    if isinstance(packet, ConnAck):
+                        self._welcomed(packet)
+                    else:
+                        self.received(packet)
+        finally:
+            writer.close()
+
+    def _welcomed(self, packet: ConnAck) -> None:
+        if packet.reason_code:
+            return  # the node stops
+        if self._is_known and not packet.session_present:
+            self.faults.append(f"{self.client_id}: the session is gone")
+        self._is_known = True
+        self.connected()
+
+    def send(self, packet: Packet) -> None:
+        if self._writer is not None:
+            self._writer.write(encode_packet(packet, 5))
+
+    def connected(self) -> None:
+        raise NotImplementedError
+
+    def received(self, packet: Packet) -> None:
+        raise NotImplementedError
+
+
+class SessionPublisher(SessionClient):
+    """Publishes numbers in rising order, QoS 1 and 2 by turns, each QoS on a topic of its own, until `enough`.
+
+    sent  by topic: how many numbers
+    """
+
+    def __init__(self, port: int, client_id: str) -> None:
+        super().__init__(port, client_id)
+        self.topics = {qos: f"t/{client_id}/{qos}" for qos in (1, 2)}
+        self.sent = dict.fromkeys(self.topics.values(), 0)
+        self.done = asyncio.Event()
+        self._is_enough = False
+        self._packet_id = 0
+        self._inflight: dict[int, Publish | PubRel] = {}
+
+    def enough(self) -> None:
+        """Publish no more; `done` is set when everything is acknowledged."""
+        self._is_enough = True
+        self._fill()
+
+    def connected(self) -> None:
+        for packet_id, packet in self._inflight.items():
+            if isinstance(packet, Publish):
+                self.send(Publish(packet.topic, packet.payload, packet.qos, False, True, packet_id))
+            else:
+                self.send(packet)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._writer is not None and not self._is_enough and len(self._inflight) < WINDOW:
+            self._packet_id = self._packet_id % 65535 + 1
+            qos = 1 + self._packet_id % 2
+            topic = self.topics[qos]
+            packet = Publish(topic.encode(), b"%d" % self.sent[topic], qos, False, False, self._packet_id)
+            self.sent[topic] += 1
+            self._inflight[self._packet_id] = packet
+            self.send(packet)
+        if self._is_enough and not self._inflight:
+            self.done.set()
+
+    def received(self, packet: Packet) -> None:
+        if isinstance(packet, PubAck | PubComp):
+            self._check(packet.reason_code)
+            self._inflight.pop(packet.packet_id, None)
+            self._fill()
+        elif isinstance(packet, PubRec):
+            self._check(packet.reason_code)
+            if packet.packet_id in self._inflight:
+                self._inflight[packet.packet_id] = PubRel(packet.packet_id)
+                self.send(PubRel(packet.packet_id))
+
+    def _check(self, reason_code: int) -> None:
+        if reason_code >= 0x80 and reason_code != 0x92:  # PUBREL is sent again when PUBCOMP was lost
+            self.faults.append(f"{self.client_id}: reason code 0x{reason_code:02x}")
+
+
+class SessionSubscriber(SessionClient):
+    """Subscribes to all topics.
+
+    numbers  by topic: what came, QoS 2 without the PUBLISH packets that were sent again
+    """
+
+    def __init__(self, port: int, client_id: str) -> None:
+        super().__init__(port, client_id)
+        self.numbers: dict[str, list[int]] = {}
+        self.subscribed = asyncio.Event()
+        self.changed: Callable[[], None] = lambda: None
+        self._unreleased: set[int] = set()
+
+    def connected(self) -> None:
+        if not self.subscribed.is_set():
+            self.send(Subscribe(1, [SubscribeFilter(b"t/#", 2)]))
+
+    def received(self, packet: Packet) -> None:
+        if isinstance(packet, SubAck):
+            self.subscribed.set()
+        elif isinstance(packet, PubRel):
+            self._unreleased.discard(packet.packet_id)
+            self.send(PubComp(packet.packet_id))
+        elif isinstance(packet, Publish):
+            if packet.qos == 1:
+                self._note(packet)
+                self.send(PubAck(packet.packet_id))
+            else:
+                if packet.packet_id not in self._unreleased:
+                    self._unreleased.add(packet.packet_id)
+                    self._note(packet)
+                self.send(PubRec(packet.packet_id))
+
+    def _note(self, packet: Publish) -> None:
+        self.numbers.setdefault(packet.topic.decode(), []).append(int(packet.payload))
+        self.changed()
+
+    def has_all(self, sent: dict[str, int]) -> bool:
+        return all(count == 0 or self.numbers.get(topic, [-1])[-1] == count - 1 for topic, count in sent.items())
+
+    def broken_promises(self, sent: dict[str, int]) -> list[str]:
+        """What is missing, doubled or out of order."""
+        faults = list(self.faults)
+        for topic, count in sent.items():
+            came = self.numbers.get(topic, [])
+            if topic.endswith("/2"):
+                if came != list(range(count)):
+                    faults.append(f"{self.client_id}: {topic}: not each of {count} once, in order: {_first_odd(came)}")
+            elif list(dict.fromkeys(came)) != list(range(count)):
+                faults.append(f"{self.client_id}: {topic}: not all of {count} in order: {_first_odd(came)}")
+        return faults
+
+
+def _first_odd(came: list[int]) -> str:
+    for index, number in enumerate(came):
+        if number != index:
+            return f"{number} at place {index}, behind {came[max(0, index - 3) : index]}, before {came[index + 1 : index + 4]}"
+    return f"{len(came)} came"
