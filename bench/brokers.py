@@ -44,7 +44,8 @@ plugins:
     retry_interval: 1s
 {event_log_keys}plugin_order: [admin, federation{event_log}]
 log: {{level: warn, format: text}}
-"""
+{store}"""
+STORE: Final = "data_dir: {folder}\n"
 EVENT_LOG: Final = """\
   event_log: {{dir: {folder}, sync: {sync}}}
 """
@@ -296,7 +297,14 @@ def make_certificate(folder: Path) -> dict[str, Path]:
 
 
 def gmqttd_servers(
-    nodes: int, folder: Path, ports: Ports, command: Path, joins_late: bool, log: str, transport: str
+    nodes: int,
+    folder: Path,
+    ports: Ports,
+    command: Path,
+    joins_late: bool,
+    log: str,
+    transport: str,
+    has_store: bool,
 ) -> list[Server]:
     servers: list[Server] = []
     join = ""
@@ -309,7 +317,10 @@ def gmqttd_servers(
         config = folder / f"{name}.yml"
         keys = EVENT_LOG.format(folder=folder / f"{name}-log", sync=log) if log else ""
         order = ", event_log" if log else ""
-        text = GMQTTD.format(name=name, join=join, listener=listener, event_log=order, event_log_keys=keys, **taken)
+        store = STORE.format(folder=folder / f"{name}-store") if has_store else ""
+        text = GMQTTD.format(
+            name=name, join=join, listener=listener, event_log=order, event_log_keys=keys, store=store, **taken
+        )
         config.write_text(text)
         join = "" if joins_late else f'"{LOOPBACK}:{taken["gossip"]}"'
         start = [str(command), "start", "-c", str(config)]
@@ -357,8 +368,10 @@ def make_cluster(
     joins_late: bool = False,
     log: str = "",
     transport: str = "",
+    has_store: bool = False,
 ) -> Cluster:
-    """Write the configuration files. Entering the cluster starts the processes. `log` is for this checkout only."""
+    """Write the configuration files. Entering the cluster starts the processes. `log` and `has_store` are for this checkout
+    only."""
     folder.mkdir(parents=True)
     if participant == MOSQUITTO:
         servers = mosquitto_servers(nodes, folder, ports, command, transport)
@@ -367,5 +380,6 @@ def make_cluster(
     else:
         assert participant in (THIS, NO_LOG, OTHER, GMQTT)
         own_log = log if participant == THIS else ""
-        servers = gmqttd_servers(nodes, folder, ports, command, joins_late, own_log, transport)
+        own_store = has_store and participant == THIS
+        servers = gmqttd_servers(nodes, folder, ports, command, joins_late, own_log, transport, own_store)
     return Cluster(servers, folder, joins_late)

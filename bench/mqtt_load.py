@@ -53,8 +53,10 @@ def packet(first: int, body: bytes) -> bytes:
     return bytes([first]) + varint(len(body)) + body
 
 
-def connect_packet(client_id: str, user: str | None = None, password: str | None = None) -> bytes:
-    flags = 0x02 | (0x80 if user else 0) | (0x40 if password else 0)
+def connect_packet(
+    client_id: str, user: str | None = None, password: str | None = None, is_clean: bool = True
+) -> bytes:
+    flags = (0x02 if is_clean else 0) | (0x80 if user else 0) | (0x40 if password else 0)
     body = utf8("MQTT") + bytes([4, flags]) + struct.pack("!H", 0) + utf8(client_id)
     if user:
         body += utf8(user)
@@ -99,8 +101,10 @@ def open_socket(addr: tuple[str, int], client_id: str) -> socket.socket:
     return sock
 
 
-def log_in(stream: Stream, client_id: str, user: str | None = None, password: str | None = None) -> None:
-    stream.sendall(connect_packet(client_id, user, password))
+def log_in(
+    stream: Stream, client_id: str, user: str | None = None, password: str | None = None, is_clean: bool = True
+) -> None:
+    stream.sendall(connect_packet(client_id, user, password, is_clean))
     first, body = read_packet(stream)
     if first != 0x20 or body[1] != 0:
         raise SystemExit(f"{client_id}: refused: {first:#x} {body.hex()}")
@@ -114,9 +118,11 @@ def open_client(
     return sock
 
 
-def open_layered_client(args: argparse.Namespace, addr: tuple[str, int], client_id: str) -> Stream:
+def open_layered_client(
+    args: argparse.Namespace, addr: tuple[str, int], client_id: str, is_clean: bool = True
+) -> Stream:
     stream = layered(open_socket(addr, client_id), args.transport, args.cacert)
-    log_in(stream, client_id, args.user, args.password)
+    log_in(stream, client_id, args.user, args.password, is_clean)
     return stream
 
 
@@ -266,7 +272,7 @@ def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber],
     count = {"pairs": (n, n), "fanout": (1, n), "fanin": (n, 1)}[args.topology]
     encoded, id_at = one_publish(topic_of(0), args.qos, payload)
     for i in range(count[1]):
-        sock = open_layered_client(args, address(args.sub), f"sub-{tag}-{i}")
+        sock = open_layered_client(args, address(args.sub), f"sub-{tag}-{i}", not args.durable)
         wanted = f"load/{tag}/+" if args.topology == "fanin" else topic_of(i)
         if args.share:
             wanted = f"$share/{args.share}/{wanted}"
@@ -439,6 +445,7 @@ def main() -> int:
     ap.add_argument("--window", type=int, default=1000, help="most messages of a publisher on the way")
     ap.add_argument("--block", type=int, default=50, help="messages in one send")
     ap.add_argument("--tick", type=float, default=0.0003, help="seconds between two looks while nothing can be sent")
+    ap.add_argument("--durable", action="store_true", help="subscribers have no clean session")
     ap.add_argument("--share", metavar="GROUP", help="subscribe as $share/GROUP/…")
     ap.add_argument("--latency", action="store_true")
     ap.add_argument("--rate", type=float, default=1000.0, help="messages a second in --latency mode")

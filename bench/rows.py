@@ -45,6 +45,7 @@ class Row:
     starts_anew   brokers start again for each slice, because a slice changes the result of the next one
     transport     of a listener beside that of TCP, at {layered}: tls, ws; "" for none
     log           `sync` of this checkout's event log; "" for none
+    has_store     this checkout keeps sessions and their messages in SQLite
     joins_late    the second node joins the first one during the slice
     rounds_max    most rounds, for rows whose slices take long
     """
@@ -60,6 +61,7 @@ class Row:
     rounds_max: int = 1000
     log: str = ""
     transport: str = ""
+    has_store: bool = False
 
 
 LOAD: Final = "mqtt_load.py --pub {first} --sub {last} --settle {settle} --messages {count} {pids}"
@@ -112,6 +114,23 @@ ROWS: Final = (
         logged(2.0, nats=0.3),
         (NO_LOG, NATS),
         log="commit",
+    ),
+    # NATS writes each message to its stream, and syncs every two minutes; SQLite syncs each group.
+    Row(
+        "10 pairs, QoS 1, durable subscribers",
+        f"{LOAD} --qos 1 --durable",
+        20_000,
+        cpu(nats=0.4),
+        (NATS,),
+        has_store=True,
+    ),
+    Row(
+        "latency at 1,000/s, QoS 1, durable subscriber",
+        f"{LATENCY} --rate 1000 --qos 1 --durable",
+        1_500,
+        one_way(),
+        (NATS,),
+        has_store=True,
     ),
     Row("10 pairs, QoS 0, 4 kB", f"{LOAD} --size 4096", 20_000, cpu()),
     Row("fan-out 1→10, QoS 0", f"{LOAD} --topology fanout", 30_000, cpu(mosquitto=0.2, nats=1.0), WITH_NATS),

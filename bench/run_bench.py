@@ -135,7 +135,15 @@ class Bench:
         self.started += 1
         folder = self.folder / f"{self.started:03d}-{name}"
         return make_cluster(
-            name, self.commands[name], folder, self.ports, row.nodes, row.joins_late, row.log, row.transport
+            name,
+            self.commands[name],
+            folder,
+            self.ports,
+            row.nodes,
+            row.joins_late,
+            row.log,
+            row.transport,
+            row.has_store,
         )
 
     def count_for(self, row: Row, cluster: Cluster) -> int:
