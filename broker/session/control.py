@@ -41,7 +41,9 @@ from broker.slices import Work
 from broker.wrappers import UnsubscribeRequest
 
 PINGRESP_BYTES: Final = b"\xd0\x00"
-MAXIMUM_PACKET_SIZE: Final = 268_435_460  # of the protocol, in bytes; CONNACK announces a smaller one only
+# Largest Maximum Packet Size that CONNACK announces, in bytes. The protocol's packets have at most 5 more, so a larger limit
+# says nothing, and paho-mqtt 2.2 takes a larger value for a malformed packet.
+ANNOUNCED_SIZE_MAX: Final = 268_435_455
 
 
 def handle_control_packet(broker: Broker, connection: Output, session: Session, packet: Packet, now: float) -> None:
@@ -132,7 +134,7 @@ def _announce_limits(broker: Broker, answer: Properties) -> None:
     answer[props.RECEIVE_MAXIMUM] = settings.server_receive_maximum
     if settings.topic_alias_maximum:
         answer[props.TOPIC_ALIAS_MAXIMUM] = settings.topic_alias_maximum
-    if settings.max_packet_size < MAXIMUM_PACKET_SIZE:
+    if settings.max_packet_size <= ANNOUNCED_SIZE_MAX:
         answer[props.MAXIMUM_PACKET_SIZE] = settings.max_packet_size
     if settings.maximum_qos < 2:
         answer[props.MAXIMUM_QOS] = settings.maximum_qos

@@ -192,6 +192,15 @@ def test_limits_are_announced(make_world: Any) -> None:
     assert connack.properties[props.ASSIGNED_CLIENT_IDENTIFIER] in world.broker.sessions  # [MQTT-3.1.3-6]
 
 
+@pytest.mark.parametrize(("size", "announced"), [(1000, 1000), (268_435_455, 268_435_455), (268_435_456, None)])
+def test_a_maximum_packet_size_near_that_of_the_protocol_is_not_announced(
+    make_world: Any, size: int, announced: int | None
+) -> None:
+    """paho-mqtt takes a larger value than 268435455 for a malformed packet."""
+    properties = make_world(max_packet_size=size).connect("c").connack.properties
+    assert properties.get(props.MAXIMUM_PACKET_SIZE) == announced
+
+
 @pytest.mark.parametrize(
     ("name", "packet", "code"),
     [
@@ -355,7 +364,7 @@ def test_shut_down(world: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("maximum", "answer"), [(1, b""), (4, b""), (5, b"\x20\x03\0\x95\0"), (18, b"\x20\x03\0\x95\0")]
+    ("maximum", "answer"), [(1, b""), (4, b""), (5, b"\x20\x03\0\x95\0"), (13, b"\x20\x03\0\x95\0")]
 )
 def test_a_client_that_cannot_take_its_connack(world: Any, maximum: int, answer: bytes) -> None:
     """[MQTT-3.1.2-24] and [MQTT-3.2.0-1]: it would get messages and acknowledgements before, or instead of, a CONNACK."""
@@ -365,7 +374,7 @@ def test_a_client_that_cannot_take_its_connack(world: Any, maximum: int, answer:
     assert client.output == answer
     assert client.closed
     assert world.broker.sessions["c"].connection is not None  # nothing was taken over
-    assert world.connect("d", properties={props.MAXIMUM_PACKET_SIZE: 19}).connack.reason_code == 0
+    assert world.connect("d", properties={props.MAXIMUM_PACKET_SIZE: 14}).connack.reason_code == 0
 
 
 def test_answers_above_the_maximum_packet_size_of_the_client(world: Any) -> None:
