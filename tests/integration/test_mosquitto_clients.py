@@ -95,6 +95,22 @@ async def test_will_delay(nodes: Nodes, mosquitto: Mosquitto) -> None:
 
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
+async def test_a_request_gets_its_response(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
+    """mosquitto_rr publishes a request and prints the response; with MQTT 5 the request has its Response Topic."""
+    node = await nodes.start()
+    form = "%R" if version == "mqttv5" else ""
+    service = await mosquitto.sub(node.port, "-t", "request", "-q", "1", version=version, form=form)
+    asking = asyncio.create_task(
+        mosquitto.request(node.port, "-t", "request", "-e", "response", "-m", "question", "-q", "1", version=version)
+    )
+    assert await service.message() == ("request", b"question", False)
+    response_topic = service.texts[0] if version == "mqttv5" else "response"
+    assert response_topic == "response"
+    await mosquitto.pub(node.port, "-t", response_topic, "-m", "answer", "-q", "1", version=version)
+    assert await asking == b"answer\n"
+
+
+@pytest.mark.parametrize("version", NEW_VERSIONS)
 async def test_shared_subscription(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
     node = await nodes.start()
     members = [await mosquitto.sub(node.port, "-t", "$share/g/work", "-q", "1", version=version) for _ in range(3)]

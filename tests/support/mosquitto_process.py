@@ -92,8 +92,17 @@ class Mosquitto:
         self, port: int, *arguments: str, version: str = "mqttv5", stdin: bytes = b"", refused: str = ""
     ) -> None:
         """Run mosquitto_pub, which must succeed; or fail and say `refused`."""
+        await self._run("mosquitto_pub", port, *arguments, version=version, stdin=stdin, refused=refused)
+
+    async def request(self, port: int, *arguments: str, version: str = "mqttv5") -> bytes:
+        """Run mosquitto_rr, which must succeed; what it prints, which is the response."""
+        return await self._run("mosquitto_rr", port, *arguments, version=version)
+
+    async def _run(
+        self, program: str, port: int, *arguments: str, version: str, stdin: bytes = b"", refused: str = ""
+    ) -> bytes:
         process = await asyncio.create_subprocess_exec(
-            *("mosquitto_pub", "-h", "127.0.0.1", "-p", str(port), "-V", version, *arguments),
+            *(program, "-h", "127.0.0.1", "-p", str(port), "-V", version, *arguments),
             stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -107,6 +116,7 @@ class Mosquitto:
             raise
         assert (process.returncode != 0) == bool(refused), output
         assert refused in output.decode(), output
+        return output
 
     async def close(self) -> None:
         for sub in self._subs:
