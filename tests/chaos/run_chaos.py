@@ -8,14 +8,18 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from chaos_report import Report
 from chaos_run import ChaosRun
 from clock_node import ClockNode
+from job_run import QUERIES, compare
 from node_process import Node
 from other_schedules import clock_steps_back, node_away
 from schedule import Plan
 from store_run import StoreReport, run_store
+
+JOB_MESSAGES: Final = 60_000
 
 
 def say(text: str) -> None:
@@ -27,6 +31,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         prog="scripts/chaos", description="Shows that a pipeline, or a node with a store, loses and doubles nothing."
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
+    jobs = kinds.add_parser("jobs", help="kill -9 of the drivers of rollup, payload and alerts")
+    jobs.add_argument("--messages", type=int, default=JOB_MESSAGES, help=f"in the logs ({JOB_MESSAGES})")
+    jobs.add_argument("--kills", type=int, default=6, help="of each job (6)")
+    jobs.add_argument("--seed", type=int, default=1, help="of the messages, and of the moments (1)")
+    jobs.add_argument("jobs", nargs="*", metavar="JOB", help=f"of {', '.join(QUERIES)} (all)")
+    jobs.add_argument("--dir", type=Path, help="a new folder for tables and checkpoints, which is kept")
     pipeline = kinds.add_parser("pipeline", help="kill -9 of drivers, workers and nodes at random moments")
     away = kinds.add_parser("away", help="a node is stopped for a while")
     clock = kinds.add_parser("clock", help="the clock of a node steps back by an hour")
@@ -46,7 +56,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     store.add_argument("--dir", type=Path, help="a new folder for logs and the store, which is kept")
     found = parser.parse_args(arguments)
+<<<<<<< HEAD
     if found.kind != "store" and found.nodes < 2:
+=======
+    if found.kind == "jobs" and not set(found.jobs) <= set(QUERIES):
+        parser.error(f"{' '.join(found.jobs)}: jobs are {', '.join(QUERIES)}")
+    if found.kind != "jobs" and found.nodes < 2:
+>>>>>>> a07696d (scripts/chaos jobs: drivers of rollup, payload and alerts are killed, their results are those of an undisturbed run; a short form in the tests)
         parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
     if found.dir is not None and found.dir.exists():
         parser.error(f"--dir {found.dir}: it exists; give a new folder")
@@ -70,13 +86,38 @@ async def run(options: argparse.Namespace, directory: Path) -> Report | StoreRep
     return chaos.report
 
 
+async def run_jobs(options: argparse.Namespace, directory: Path) -> bool:
+    """Whether each job did what it does undisturbed."""
+    reports = [
+        await compare(job, directory, options.seed, options.messages, options.kills, say)
+        for job in options.jobs or QUERIES
+    ]
+    say("")
+    for report in reports:
+        say(report.line())
+    return not any(report.faults for report in reports)
+
+
+async def run_schedule(options: argparse.Namespace, directory: Path) -> bool:
+    report = await run(options, directory)
+    say("")
+    for line in report.lines():
+        say(line)
+    return report.is_clean
+
+
 def main() -> int:
     options = parse(sys.argv[1:])
     directory = options.dir or Path(tempfile.mkdtemp(prefix="gmqttd-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
+<<<<<<< HEAD
     say(f"logs and everything else: {directory}")
+=======
+    say(f"logs, tables and checkpoints: {directory}")
+    run_kind = run_jobs if options.kind == "jobs" else run_schedule
+>>>>>>> a07696d (scripts/chaos jobs: drivers of rollup, payload and alerts are killed, their results are those of an undisturbed run; a short form in the tests)
     try:
-        report = asyncio.run(run(options, directory.resolve()))
+        is_clean = asyncio.run(run_kind(options, directory.resolve()))
     except AssertionError as fault:
         say(f"FAULT: {fault}")
         say(f"kept for a look: {directory}")
@@ -84,15 +125,12 @@ def main() -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return 130
-    say("")
-    for line in report.lines():
-        say(line)
-    if report.is_clean and options.dir is None:
+    if is_clean and options.dir is None:
         shutil.rmtree(directory)
-    elif not report.is_clean:
+    elif not is_clean:
         say(f"kept for a look: {directory}")
-    say("OK: nothing was lost or doubled" if report.is_clean else "NOT OK")
-    return 0 if report.is_clean else 1
+    say("OK: nothing was lost or doubled" if is_clean else "NOT OK")
+    return 0 if is_clean else 1
 
 
 if __name__ == "__main__":

@@ -86,6 +86,11 @@ class SparkProcess:
     def works(self) -> bool:
         """Whether this run has committed a batch."""
         self.restart_when_ended()
+        return self.has_moved
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a batch was committed since the last start."""
         return self.batches() > self._batches_at_start
 
     async def until_works(self) -> None:

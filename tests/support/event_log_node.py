@@ -6,7 +6,7 @@ A test decides what the node does: it is away or back, loses its log, forgets re
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from threading import Event
@@ -65,6 +65,10 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
         return f"127.0.0.1:{self.port}"
 
     @property
+    def next_offset(self) -> int:
+        return self._next
+
+    @property
     def log_bytes(self) -> int:
         return sum(map(len, self._blocks))
 
@@ -88,6 +92,14 @@ class EventLogNode(EventLogServicer, EventLogSinkServicer):
             builder.add(topic.encode(), payload, 1, (client_id, "", ""), extra, time_ns)
         self._blocks.append(builder.take(self._next))
         self._next += len(messages)
+
+    def append_records(self, records: Sequence[tuple[str, bytes, str, int]]) -> None:
+        """One block of (topic, payload, client id, time in nanoseconds)."""
+        builder = BlockBuilder()
+        for topic, payload, client_id, time_ns in records:
+            builder.add(topic.encode(), payload, 1, (client_id, "", ""), b"", time_ns)
+        self._blocks.append(builder.take(self._next))
+        self._next += len(records)
 
     def append_numbers(self, count: int, topic: str = "t", time_ns: int = TIME) -> None:
         """Records whose payload is their offset, in blocks of ten."""

@@ -1,0 +1,56 @@
+"""The logs that a run of `scripts/chaos jobs` reads: fixed by a seed, so that two runs have the same batches.
+
+Devices send JSON with a number; some payloads do not parse, some numbers leave their usual range. The second node falls
+behind in the middle third: its messages there are late.
+"""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Final, NamedTuple
+
+DEVICES: Final = 40
+NODES: Final = 2
+BEGIN_NS: Final = 1_795_341_600_000_000_000  # 2026-11-22 10:00:00 UTC
+SECONDS: Final = 600  # from the first message to the last one
+BEHIND_SPEED: Final = 0.5  # of the second node's clock in the middle third
+BROKEN: Final = 0.02  # part of payloads that are no JSON
+SPIKE: Final = 0.001
+SPIKE_VALUES: Final = 6
+
+
+class JobMessage(NamedTuple):
+    topic: str
+    payload: bytes
+    client_id: str
+    time_ns: int
+
+
+def time_of(number: int, count: int, node: int) -> int:
+    """When a node takes a message, in whole microseconds as a block keeps it. Times of a node never step back."""
+    third = count // 3
+    position = float(number)
+    if node and third <= number < 2 * third:
+        position = third + (number - third) * BEHIND_SPEED
+    return BEGIN_NS + round(position / count * SECONDS * 1e6) * 1000
+
+
+def job_logs(seed: int, count: int, devices: int = DEVICES, spike: float = SPIKE) -> list[list[JobMessage]]:
+    """The messages of each node in order; a device is at one node. `spike`: part of messages that begin one."""
+    random = Random(seed)
+    logs: list[list[JobMessage]] = [[] for _ in range(NODES)]
+    spikes = [0] * devices  # values that are left of a spike
+    for number in range(count):
+        device = random.randrange(devices)
+        node = device % NODES
+        if not spikes[device] and random.random() < spike:
+            spikes[device] = SPIKE_VALUES
+        value = round(20.0 + random.random() + (50.0 if spikes[device] else 0.0), 3)
+        spikes[device] = max(0, spikes[device] - 1)
+        payload = json.dumps({"t": value, "n": number}).encode()
+        if random.random() < BROKEN:
+            payload = payload[:-1]
+        topic = f"plant/hall{device % 4}/device{device}"
+        logs[node].append(JobMessage(topic, payload, f"device{device}", time_of(number, count, node)))
+    return logs
