@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from broker.config.durations import DurationError, parse_duration
+from pipeline.aside import committed_files
 from pipeline.errors import OptionError, PipelineError
 from pipeline.jobs.rollup import FOLDER, merge
 from pipeline.pictures import draw_rollup, save
-from pipeline.session import spark_session
+from pipeline.quiet_start import quiet_session
 
 
 def find_table(folder: Path, name: str | None) -> Path:
@@ -38,11 +39,13 @@ def plot_rollup(folder: Path, name: str | None, levels: int, window: str) -> lis
         raise OptionError("--window", window, f"is not right: {error}") from None
     if seconds <= 0:
         raise OptionError("--window", window, "is not above 0; for example 1m")
-    spark = spark_session("gmqttd plot")
+    if not any(committed_files(table)):
+        raise PipelineError(
+            f"{table} has no window yet: the newest message is not `delay` after the end of one. Run the rollup again later"
+        )
+    spark = quiet_session("gmqttd plot", "local[2]", {})
     try:
         rows = merge(spark.read.parquet(str(table.resolve())), levels, seconds).orderBy("start").toPandas()
     finally:
         spark.stop()
-    if not len(rows):
-        raise PipelineError(f"{table} has no window that is complete")
     return save(draw_rollup(rows), folder / "rollup")

@@ -23,6 +23,7 @@ from pipeline.jobs.archive import FOLDER as ARCHIVE
 from pipeline.jobs.archive import read_archive
 from pipeline.log_text import instant
 from pipeline.options import SinkOptions, read_batch_options
+from pipeline.quiet_start import quiet_session
 from pipeline.replay import (
     NANOSECONDS,
     SLICE_SECONDS,
@@ -38,7 +39,6 @@ from pipeline.replay import (
 from pipeline.rows import BLOCK_ROWS, RowError, Rows
 from pipeline.runner import cause_of, locked, make_folder
 from pipeline.schema import USER_PROPERTIES
-from pipeline.session import spark_session
 from pipeline.sink_node import kept_node
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def replay(wanted: Replay, stop: threading.Event, progress: Progress) -> ReplayS
             SinkOptions(options.connection, state.node if state else wanted.node, wanted.job, 0, "")
         )
         state = state or ReplayState(wanted.parameters(), node)
-        spark = spark_session(
+        spark = quiet_session(
             f"gmqttd replay {wanted.job}", wanted.master, {"spark.sql.shuffle.partitions": str(PARTITIONS)}
         )
         try:

@@ -24,8 +24,8 @@ from pipeline.aside import METADATA, aside_text, kept_aside
 from pipeline.errors import OptionError, PipelineError
 from pipeline.offsets import decode_offsets
 from pipeline.options import read_stream_options
+from pipeline.quiet_start import quiet_session
 from pipeline.registry import Context, Pipeline, Query, find, stream_options
-from pipeline.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -85,7 +85,7 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
         raise OptionError("--once", wanted.name, "waits for time to pass, so it never ends; run it with --every 10s")
     make_folder(wanted.folder)
     with locked(wanted.folder / "checkpoints", wanted.name):
-        start_spark = cache(partial(spark_session, f"gmqttd {wanted.name}", master_of(wanted), settings(wanted)))
+        start_spark = cache(partial(quiet_session, f"gmqttd {wanted.name}", master_of(wanted), settings(wanted)))
         context = Context(start_spark, wanted.folder.resolve(), source)
         try:
             if pipeline.work is not None:
@@ -102,9 +102,8 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
 
 
 def settings(wanted: Run) -> dict[str, str]:
-    """Of Spark: no log lines, as errors are told once; errors with their causes, which `check_space` looks for."""
-    quiet = {"spark.log.level": "OFF", "spark.sql.pyspark.jvmStacktrace.enabled": "true"}
-    return {**quiet, **(wanted.configuration or {})}
+    """Of Spark: errors with their causes, which `check_space` looks for."""
+    return {"spark.sql.pyspark.jvmStacktrace.enabled": "true", **(wanted.configuration or {})}
 
 
 def master_of(wanted: Run) -> str | None:

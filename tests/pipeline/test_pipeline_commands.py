@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from event_log_node import event_log_nodes
 from pipeline.cli import main
 from pipeline.registry import JOBS
+from spark_tables import write_batch
 
 
 def run(*arguments: str) -> Result:
@@ -70,6 +71,13 @@ def test_the_status_is_shown(tmp_path: Path) -> None:
     assert found["queries"][0]["nodes"][0]["messages"] == 10
 
 
+def test_a_rollup_without_a_window_is_named_before_spark_starts(tmp_path: Path) -> None:
+    write_batch(tmp_path / "rollup-2-1m", "0")
+    result = run("pipeline", "plot", "--dir", str(tmp_path))
+    assert result.exit_code == 1
+    assert "rollup-2-1m has no window yet" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "missing"),
     [
@@ -79,7 +87,7 @@ def test_the_status_is_shown(tmp_path: Path) -> None:
         (("replay", *INSTANTS), "rich"),
     ],
 )
-def test_a_missing_package_is_named_with_what_installs_it(arguments: tuple[str, ...], missing: str) -> None:
+def test_a_missing_package_is_named_with_the_command_that_installs_it(arguments: tuple[str, ...], missing: str) -> None:
     """As after `pip install gmqttd` without the extra: the commands of logs work, the others say what they need."""
     program = (
         "import sys\n"

@@ -1,0 +1,63 @@
+"""Starts Spark for a command: without the lines that it, Java and its Python workers print whatever the log level is.
+
+All of them inherit the standard error of this process. A thread hands on the lines that tell something.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STDERR: Final = 2
+# Parts of lines that are no news.
+USUAL: Final = (
+    b"WARNING: Using incubator modules",
+    b"Using Spark's default log4j profile",
+    b" WARN Utils: Your hostname",
+    b" WARN Utils: Set SPARK_LOCAL_IP",
+    b" WARN NativeCodeLoader: ",
+    b"Setting default log level to ",
+    b"To adjust logging level use ",
+    b'Setting Spark log level to "OFF"',
+    b"Warning: Java versions > Java 11",
+    b"Streaming TransformWithStateInPandas Python worker",
+)
+
+# Errors are told once, by the command.
+QUIET: Final = {"spark.log.level": "OFF"}
+
+Started = TypeVar("Started")
+
+
+def quiet_session(name: str, master: str | None, configuration: Mapping[str, str]) -> SparkSession:
+    """As `spark_session`."""
+    return start_quietly(partial(spark_session, name, master, {**QUIET, **configuration}))
+
+
+def start_quietly(start: Callable[[], Started]) -> Started:
+    """The result of `start`. Processes that it starts lose the lines of USUAL on standard error, also later."""
+    reading, writing = os.pipe()
+    kept = os.dup(STDERR)
+    threading.Thread(target=_hand_on, args=(reading, kept), name="stderr of Spark", daemon=True).start()
+    os.dup2(writing, STDERR)
+    os.close(writing)
+    try:
+        return start()
+    finally:
+        os.dup2(kept, STDERR)
+
+
+def _hand_on(reading: int, kept: int) -> None:
+    """Until the last process that writes has ended."""
+    with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
+        for line in lines:
+            if line.strip() and not any(each in line for each in USUAL):
+                out.write(line)
