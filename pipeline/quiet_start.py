@@ -5,7 +5,9 @@ All of them inherit the standard error of this process. A thread hands on the li
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -38,8 +40,16 @@ Started = TypeVar("Started")
 
 
 def quiet_session(name: str, master: str | None, configuration: Mapping[str, str]) -> SparkSession:
-    """As `spark_session`."""
-    return start_quietly(partial(spark_session, name, master, {**QUIET, **configuration}))
+    """As `spark_session`. Ctrl-C stays what it was: PySpark makes it cancel all jobs and raise KeyboardInterrupt."""
+    # The end of Java is an error that the command tells.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        return start_quietly(partial(spark_session, name, master, {**QUIET, **configuration}))
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
 
 
 def start_quietly(start: Callable[[], Started]) -> Started:

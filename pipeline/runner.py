@@ -16,6 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 MASTER: Final = "local[2]"
 POLL_SECONDS: Final = 0.5  # between two looks for a batch that is done
+MASTERS: Final = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+")
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
 NO_SPACE: Final = "No space left on device"
 FULL_BYTES: Final = 16 << 20  # a disk with less is full: Spark has removed what it could not finish
@@ -80,7 +82,7 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
     """Run a pipeline until it is done, or until `stop` is set. Raises PipelineError."""
     pipeline = find(wanted.name)
     own, source = pipeline.read_options(wanted.options)
-    read_stream_options(stream_options(source))
+    check_options(source, wanted.master)
     if not wanted.every and not pipeline.runs_once:
         raise OptionError("--once", wanted.name, "waits for time to pass, so it never ends; run it with --every 10s")
     make_folder(wanted.folder)
@@ -88,17 +90,33 @@ def run(wanted: Run, stop: threading.Event, say: Say) -> None:
         start_spark = cache(partial(quiet_session, f"gmqttd {wanted.name}", master_of(wanted), settings(wanted)))
         context = Context(start_spark, wanted.folder.resolve(), source)
         try:
-            if pipeline.work is not None:
-                run_work(pipeline, context, own, wanted.every, stop, say)
-            else:
-                run_queries(pipeline, context, own, wanted.every, stop, say)
-        except PySparkException as error:
+            try:
+                if pipeline.work is not None:
+                    run_work(pipeline, context, own, wanted.every, stop, say)
+                else:
+                    run_queries(pipeline, context, own, wanted.every, stop, say)
+            finally:
+                spark = SparkSession.getActiveSession()
+                if spark is not None:
+                    spark.stop()
+        except (PySparkException, Py4JError, OSError) as error:
+            if stop.is_set():  # the signal reached Java, too
+                say("stopped in the middle of a batch: the next run does it again")
+                return
             check_space(str(error), wanted.folder, shutil.disk_usage(wanted.folder).free)
             raise PipelineError(cause_of(error)) from error
-        finally:
-            spark = SparkSession.getActiveSession()
-            if spark is not None:
-                spark.stop()
+
+
+def check_options(source: Mapping[str, str], master: str | None) -> None:
+    """Raises OptionError."""
+    for name, value in source.items():
+        if name.lower() == "queryname":
+            raise OptionError(name, value, "is not for pipelines: each of their queries has a name of its own")
+    read_stream_options(stream_options(source))
+    if master is not None and MASTERS.fullmatch(master) is None:
+        raise OptionError(
+            "--master", master, "is no Spark master; right are local[2], spark://HOST:PORT, yarn, k8s://URL"
+        )
 
 
 def settings(wanted: Run) -> dict[str, str]:
@@ -147,6 +165,8 @@ def check_space(text: str, folder: Path, free_bytes: int) -> None:
 
 def cause_of(error: Exception) -> str:
     """What this package raised inside of Spark, or the first line of what Spark says."""
+    if isinstance(error, ConnectionError | Py4JNetworkError):
+        return "Java, in which Spark runs, has ended: killed, or out of memory. Run the same command again: it goes on"
     text = str(error)
     found = _CAUSE.findall(text)
     return found[-1] if found else text.partition("\n")[0]

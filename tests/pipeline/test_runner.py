@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from event_log_node import SECOND, TIME, EventLogNode, event_log_nodes
@@ -19,6 +20,7 @@ from pipeline.runner import (
     SUBMITTED,
     Run,
     cause_of,
+    check_options,
     check_space,
     locked,
     make_folder,
@@ -46,6 +48,7 @@ SERVERS = {"servers": "127.0.0.1:1"}
         ("archive", {"topics": "a/#/b"}, 'option topics: "a/#/b" is not a topic filter'),
         ("archive", {"servers": ""}, 'option servers: "" is empty'),
         ("archive", {"endingOffsets": "latest"}, 'option endingOffsets: "latest" is of spark.read only'),
+        ("payload", {"queryName": "x"}, 'option queryName: "x" is not for pipelines'),
         ("rollup", {"window": "60"}, 'option window: "60" is not right: "60" has no unit'),
         ("rollup", {"window": "10ms"}, 'option window: "10ms" is below 1s, the least value'),
         ("rollup", {"levels": "two"}, 'option levels: "two" is not a whole number'),
@@ -60,6 +63,17 @@ def test_wrong_options_are_named_before_spark_starts(
     with pytest.raises(OptionError) as raised:
         run(Run(name, tmp_path, {**SERVERS, **options}, every=0.0), NEVER, print)
     assert str(raised.value).startswith(text)
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]", "spark://a:7077", "yarn", "k8s://https://a:1"])
+def test_masters_of_spark_are_taken(master: str) -> None:
+    check_options(SERVERS, master)
+
+
+@pytest.mark.parametrize("master", ["", "local[", "local[x]", "a:7077", "spark:a"])
+def test_other_masters_are_named(master: str) -> None:
+    with pytest.raises(OptionError, match=r"option --master: .* is no Spark master"):
+        check_options(SERVERS, master)
 
 
 @pytest.mark.parametrize(("text", "reason"), [("10", "has no unit"), ("0s", "is not above 0"), ("-1s", "is not above")])
@@ -106,6 +120,11 @@ def test_an_error_of_this_package_is_told_without_those_of_spark() -> None:
     text = "[STREAM_FAILED] Query terminated\n at x\npipeline.errors.DataLoss: node a lost records. Set it\n at y"
     assert cause_of(PySparkException(text)) == "node a lost records. Set it"
     assert cause_of(PySparkException("[OTHER] first\nsecond")) == "[OTHER] first"
+
+
+def test_the_end_of_java_is_told() -> None:
+    for error in (ConnectionRefusedError("refused"), Py4JNetworkError("Answer from Java side is empty")):
+        assert cause_of(error).startswith("Java, in which Spark runs, has ended: ")
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:

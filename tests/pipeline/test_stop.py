@@ -1,0 +1,41 @@
+"""A command that runs a pipeline is stopped: by Ctrl-C, and as systemd does it, which signals Java and the workers, too."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from event_log_node import event_log_nodes
+
+pytestmark = [pytest.mark.uncompiled, pytest.mark.timeout(300)]
+
+PROGRAM = (sys.executable, "-c", "from pipeline.cli import main; main()")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_run_ends_without_a_traceback(number: signal.Signals, tmp_path: Path) -> None:
+    with event_log_nodes("n1") as (node,):
+        node.append_numbers(50)
+        pipe = asyncio.subprocess.PIPE
+        options = ("--servers", node.address, "--dir", str(tmp_path / "data"), "--every", "200ms", "-o", "window=1s")
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM, "pipeline", "run", "rollup", *options, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        try:
+            assert process.stdout is not None
+            first = await process.stdout.readline()
+            assert first.startswith(b"rollup-2-1s: batch 0, 50 messages"), await process.communicate()
+            os.killpg(process.pid, number)
+            output, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0
+    (line,) = output.decode().splitlines()
+    assert line.startswith("rollup-2-1s: 50 messages in ") or "stopped in the middle of a batch" in line
+    assert errors.decode() == ""
