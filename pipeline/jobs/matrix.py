@@ -120,7 +120,8 @@ class Tables:
 
     links    source, target, prefix, messages, bytes; source = target is what stays on its node
     filters  filter, target, messages, bytes that it draws over links
-    clients  client, node, better_node, messages, bytes that links would save: its best node, where that saves any
+    clients  client, node, better_node, messages, bytes that links would save: its best node, where that saves bytes and does
+             not cost messages
     """
 
     nodes: list[str]
@@ -140,7 +141,7 @@ def tables(facts: DataFrame, nodes: list[str], rows: int) -> Tables:
     )
     best = F.max(F.struct("bytes", "target", "messages"))
     clients = (
-        facts.where((F.col("kind") == CLIENT) & (F.col("bytes") > 0))
+        facts.where((F.col("kind") == CLIENT) & (F.col("bytes") > 0) & (F.col("messages") >= 0))
         .groupBy(F.col("name").alias("client"), F.col("source").alias("node"))
         .agg(best.alias("best"))
         .select("client", "node", F.col("best.target").alias("better_node"), "best.messages", "best.bytes")

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from message_files import TEN, MessageFiles, row
-from pipeline.jobs.matrix import Tables, lines, matrix, tables, write
+from pipeline.jobs.matrix import CLIENT, FACTS, Tables, lines, matrix, tables, write
 from pipeline.subscriptions import Subscription, Subscriptions
 
 SUBSCRIPTIONS = Subscriptions(
@@ -50,6 +50,18 @@ def test_links_filters_and_clients(found: Tables) -> None:
     clients = {each.client: (each.node, each.better_node, each.bytes) for each in found.clients.itertuples()}
     # `far` sends to a and b, and would send to one of them only. `watcher` draws 1000 bytes from c and would draw 100 from a.
     assert clients == {"far": ("c", "b", 1000), "watcher": ("a", "b", 900), "screen": ("b", "a", 30)}
+
+
+@pytest.mark.uncompiled
+def test_no_move_is_shown_that_costs_messages(spark: SparkSession) -> None:
+    rows = [
+        (CLIENT, "a", "b", "mover", -3.0, 500.0),
+        (CLIENT, "a", "c", "mover", 1.0, 20.0),
+        (CLIENT, "a", "b", "stays", -1.0, 10.0),
+        (CLIENT, "a", "b", "costs", 5.0, -10.0),
+    ]
+    found = tables(spark.createDataFrame(rows, FACTS), ["a", "b", "c"], rows=100)
+    assert [tuple(each) for each in found.clients.itertuples(index=False)] == [("mover", "a", "c", 1.0, 20.0)]
 
 
 @pytest.mark.uncompiled
