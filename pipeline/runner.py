@@ -153,14 +153,13 @@ def locked(folder: Path, name: str) -> Iterator[None]:
 
 
 def check_space(text: str, folder: Path, free_bytes: int) -> None:
-    """Raise OptionError for an error of Spark that tells of a full disk."""
-    if NO_SPACE not in text:
-        return
-    if free_bytes < FULL_BYTES:
+    """Raise OptionError for an error that a full disk explains. Spark does not always tell of it."""
+    if free_bytes < FULL_BYTES and not _CAUSE.search(text):
         raise OptionError("--dir", folder, "has no space left. Make room and run the same command again: it goes on")
-    raise OptionError(
-        "--conf", "spark.local.dir", f"names a folder without space; {folder} has {free_bytes} bytes free"
-    )
+    if NO_SPACE in text:
+        raise OptionError(
+            "--conf", "spark.local.dir", f"names a folder without space; {folder} has {free_bytes} bytes free"
+        )
 
 
 def cause_of(error: Exception) -> str:

@@ -127,13 +127,26 @@ def test_the_end_of_java_is_told() -> None:
         assert cause_of(error).startswith("Java, in which Spark runs, has ended: ")
 
 
-def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    text = "[STREAM_FAILED] Query terminated with exception: java.io.IOException: No space left on device"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[STREAM_FAILED] Query terminated with exception: java.io.IOException: No space left on device",
+        "[STREAM_FAILED] terminated with exception: [TASK_WRITE_FAILED] Task failed while writing rows to file:/data.",
+    ],
+)
+def test_a_full_disk_is_named(text: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"option --dir: .* has no space left"):
         check_space(text, tmp_path, 4096)
+
+
+def test_a_full_disk_of_sparks_own_files_is_named(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r'option --conf: "spark\.local\.dir" names a folder without space'):
-        check_space(text, tmp_path, 10**9)
-    check_space("[STREAM_FAILED] other", tmp_path, 4096)
+        check_space("java.io.IOException: No space left on device", tmp_path, 10**9)
+
+
+def test_other_errors_have_nothing_to_do_with_the_disk(tmp_path: Path) -> None:
+    check_space("[STREAM_FAILED] other", tmp_path, 10**9)
+    check_space("[STREAM_FAILED] x\npipeline.errors.DataLoss: node a lost records", tmp_path, 4096)
 
 
 def test_messages_that_are_left_are_counted() -> None:
