@@ -16,6 +16,7 @@ from broker.event_log.selection import Selection
 from broker.event_log.staged_block import StagedBlock
 from broker.event_log.staged_rows import MARKER, RowSet, marker_prefix
 from broker.event_log.tap import LogTap
+from broker.hooks import Tap
 from broker.publisher import Publisher
 from broker.server.host import Host
 from row_blocks import Row, a_row, block_of
@@ -137,6 +138,13 @@ async def test_a_topic_that_the_settings_no_longer_allow_is_named_by_its_row(wor
         world.publish_some(rows)
     assert rows.row == FIRST + 1
     assert not world.tap.is_forced
+
+
+async def test_another_tap_sees_each_row(world: World) -> None:
+    world.broker.add_tap(Tap())
+    rows = world.rows(*ROWS)
+    world.publish_all(rows)
+    assert rows.row == FIRST
 
 
 async def test_a_log_without_room_refuses_rows(world: World) -> None:

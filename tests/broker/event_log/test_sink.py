@@ -100,20 +100,20 @@ def staging_in(folder: Path) -> Staging:
     return Staging(folder / "staged", Files(), 2**30, lambda: LIMITS)
 
 
-def rows_of(first: int, end: int, retain: bool = False) -> bytes:
+def rows_of(first: int, end: int) -> bytes:
     return b"".join(
-        block_of([a_row("t", b"%d" % number, 1, retain, [("k", "v")]) for number in range(at, min(end, at + 2_000))])
+        block_of([a_row("t", b"%d" % number, 1, False, [("k", "v")]) for number in range(at, min(end, at + 2_000))])
         for at in range(first, end, 2_000)
     )
 
 
-async def stage(sink: Sink, batch: int, *sizes: int, retain: bool = False) -> list[Partition]:
+async def stage(sink: Sink, batch: int, *sizes: int) -> list[Partition]:
     """Stage partitions of these sizes, whose payloads are counted through."""
     partitions = []
     first = 0
     for number, size in enumerate(sizes):
         if size:
-            blocks = rows_of(first, first + size, retain)
+            blocks = rows_of(first, first + size)
             assert await sink.stage("q", batch, number, 7, 0, blocks) == (size, len(blocks))
         partitions.append(Partition(number, 7, size))
         first += size
@@ -234,7 +234,7 @@ async def test_a_commit_holds_the_log_until_it_has_ended(start: Start, log: Even
         log.append(b"before", b"%d" % number)
     await log.flush()
     sink = await start()
-    partitions = await stage(sink, 1, 3, retain=True)
+    partitions = await stage(sink, 1, 3)
     holding = HoldingTap(tap, host)
     host.broker.remove_tap(tap)
     host.broker.add_tap(holding)
@@ -381,7 +381,7 @@ class HoldingTap(Tap):
 
 async def test_no_row_is_published_while_receivers_are_full(start: Start, host: Host, tap: LogTap) -> None:
     sink = await start()
-    partitions = await stage(sink, 1, 3, retain=True)
+    partitions = await stage(sink, 1, 3)
     holding = HoldingTap(tap, host)
     host.broker.remove_tap(tap)
     host.broker.add_tap(holding)
