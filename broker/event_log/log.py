@@ -85,7 +85,7 @@ class EventLog(LogContents):
             self._wrote,
             self._begun,
         )
-        self.readers = LogReaders(self, self._folder, self._set_aside)
+        self.readers = LogReaders(self, self._folder, self._is_writing, self._set_aside)
         self._identity = LogIdentity("", node, settings.sync, "")
         self._retention_timer: asyncio.TimerHandle | None = None
         self._is_ahead = False  # of the wall clock, as was logged
@@ -241,6 +241,9 @@ class EventLog(LogContents):
         """The end of work without which the next start only takes longer."""
         if isinstance(result, Exception):
             self._log.warning("a file of the event log could not be written", error=str(result))
+
+    def _is_writing(self) -> bool:
+        return self.appender.is_busy and not self.writer.stopped
 
     # --- retention ---
 

@@ -1,8 +1,9 @@
-"""Reads the log for its readers, in threads of their own, and leaves most of a busy loop's time to clients."""
+"""Reads the log for its readers, in threads of their own. Readers stand back while publishers' records are being written."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,9 +20,9 @@ from broker.event_log.selection import Selection
 ANSWER_BYTES_MAX: Final = 4 * 2**20
 """Of one answer. A larger one costs no less a byte; the node has it in memory up to four times while it is made and sent."""
 READS_AT_ONCE: Final = 2
-TURNS_BETWEEN_PIECES: Final = 2
-"""Turns of the loop between two pieces of a read. They take no time while clients are idle. While clients publish, a turn
-handles all that they have sent, so that a read gets on by one piece meanwhile."""
+REST: Final = 4
+"""While publishers' records are being written, a read rests after each piece, so many times as long as the piece took. Rests of
+several reads follow each other: all readers together have a quarter of a thread's time then. Else a read goes on at once."""
 
 Encode = Callable[[list[memoryview], int], bytes]  # blocks, next offset -> an answer
 
@@ -32,13 +33,20 @@ def join_blocks(blocks: list[memoryview], _next_offset: int) -> bytes:
 
 class LogReaders:
     def __init__(
-        self, contents: LogContents, folder: Path, set_aside: Callable[[Segment, str], Awaitable[None]]
+        self,
+        contents: LogContents,
+        folder: Path,
+        is_writing: Callable[[], bool],
+        set_aside: Callable[[Segment, str], Awaitable[None]],
     ) -> None:
-        """`set_aside` is called with a damaged segment and what is wrong with it. Raises LogFault, OSError."""
+        """`is_writing` tells whether publishers' records are being written. `set_aside` is called with a damaged segment and
+        what is wrong with it. Raises LogFault, OSError."""
         self._contents = contents
         self._folder = folder
+        self._is_writing = is_writing
         self._set_aside = set_aside
         self._loop = asyncio.get_running_loop()
+        self._rests = asyncio.Lock()
         self._threads = ThreadPoolExecutor(READS_AT_ONCE, "event-log-read")
 
     def close(self) -> None:
@@ -69,13 +77,18 @@ class LogReaders:
         segment = contents.segment_of(start)
         read = SegmentRead(self._path(segment), segment, start, end, room, Selection(filters) if filters else None)
 
-        def go_on() -> bytes | None:
-            return None if read.read_piece() else encode(read.blocks, read.next_offset)
+        def go_on() -> tuple[bytes | None, float]:
+            began_at = time.perf_counter()
+            answer = None if read.read_piece() else encode(read.blocks, read.next_offset)
+            return answer, time.perf_counter() - began_at
 
-        while (answer := await self._in_thread(segment, go_on)) is None:
-            for _ in range(TURNS_BETWEEN_PIECES):
-                await asyncio.sleep(0)
-        return answer, read.next_offset
+        while True:
+            answer, seconds = await self._in_thread(segment, go_on)
+            if self._is_writing():
+                async with self._rests:
+                    await asyncio.sleep(REST * seconds)
+            if answer is not None:
+                return answer, read.next_offset
 
     async def find(self, log_id: str, time_ns: int) -> int:
         """Offset of the first record of this Unix time or later; next_offset when there is none. Raises LogFault."""

@@ -1,46 +1,58 @@
-"""Reads of the log beside the loop's other work."""
+"""Reads of the log beside its writes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from broker.event_log.readers import TURNS_BETWEEN_PIECES
 from broker.event_log.segment_reader import PIECE_BYTES
 from event_log_reader import MakeLog, read_all
 
 pytestmark = pytest.mark.uncompiled
 
 
-async def test_the_loop_has_its_turns_between_the_pieces_of_a_read(
-    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("is_busy", "stopped", "rests"), [(False, "", 0), (True, "", 3), (True, "full", 0)])
+async def test_a_read_rests_after_each_piece_while_records_are_written(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, is_busy: bool, stopped: str, rests: int
 ) -> None:
     log = await make_log(segment_bytes=2**24)
-    payloads = [b"%d" % number * PIECE_BYTES for number in range(3)]
+    payloads = [b"%d" % number * (PIECE_BYTES * 9 // 10) for number in range(3)]
     for payload in payloads:
         log.append(b"t", payload)
         await log.flush()
-    loop = asyncio.get_running_loop()
+    found: list[float] = []
 
-    def run_at_once(_threads: object, work: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        done: asyncio.Future[Any] = loop.create_future()
-        done.set_result(work(*arguments))
-        return done
+    async def sleep(seconds: float) -> None:
+        found.append(seconds)
 
-    monkeypatch.setattr(loop, "run_in_executor", run_at_once)
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    counting = asyncio.create_task(count())
-    await asyncio.sleep(0)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(log.appender, "is_busy", is_busy)
+    monkeypatch.setattr(log.writer, "stopped", stopped)
     assert [record.payload for record in await read_all(log)] == payloads
-    counting.cancel()
-    assert turns >= 2 * TURNS_BETWEEN_PIECES
+    assert len(found) == rests
+    assert all(seconds > 0 for seconds in found)
+    monkeypatch.undo()
+
+
+async def test_the_rests_of_several_reads_follow_each_other(make_log: MakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = await make_log()
+    log.append(b"t", b"x")
+    await log.flush()
+    resting = 0
+    most = 0
+    sleep = asyncio.sleep
+
+    async def rest(_seconds: float) -> None:
+        nonlocal resting, most
+        resting += 1
+        most = max(most, resting)
+        await sleep(0)
+        await sleep(0)
+        resting -= 1
+
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    monkeypatch.setattr(log.appender, "is_busy", True)
+    await asyncio.gather(*(read_all(log) for _ in range(4)))
+    assert most == 1
+    monkeypatch.undo()
