@@ -56,13 +56,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     store.add_argument("--dir", type=Path, help="a new folder for logs and the store, which is kept")
     found = parser.parse_args(arguments)
-<<<<<<< HEAD
-    if found.kind != "store" and found.nodes < 2:
-=======
     if found.kind == "jobs" and not set(found.jobs) <= set(QUERIES):
         parser.error(f"{' '.join(found.jobs)}: jobs are {', '.join(QUERIES)}")
-    if found.kind != "jobs" and found.nodes < 2:
->>>>>>> a07696d (scripts/chaos jobs: drivers of rollup, payload and alerts are killed, their results are those of an undisturbed run; a short form in the tests)
+    if found.kind not in ("jobs", "store") and found.nodes < 2:
         parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
     if found.dir is not None and found.dir.exists():
         parser.error(f"--dir {found.dir}: it exists; give a new folder")
@@ -110,12 +106,8 @@ def main() -> int:
     options = parse(sys.argv[1:])
     directory = options.dir or Path(tempfile.mkdtemp(prefix="gmqttd-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
-<<<<<<< HEAD
     say(f"logs and everything else: {directory}")
-=======
-    say(f"logs, tables and checkpoints: {directory}")
     run_kind = run_jobs if options.kind == "jobs" else run_schedule
->>>>>>> a07696d (scripts/chaos jobs: drivers of rollup, payload and alerts are killed, their results are those of an undisturbed run; a short form in the tests)
     try:
         is_clean = asyncio.run(run_kind(options, directory.resolve()))
     except AssertionError as fault:
