@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.config.settings import Settings
-from broker.metrics.metric import Metric, counter, gauge
+from broker.metrics.metric import Metric
 from broker.server.host import Host
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
@@ -69,8 +69,6 @@ class Durability:
         self._thread.start()
         self.writer = StoreWriter(host, store, journal, self._thread)
         host.turns.ends.append(self.writer)
-        host.metric_sources.append(self.writer.metrics)
-        host.obstacles.append(self.writer.not_ready)
         self._log.info(
             "store opened",
             type=host.settings.store_type,
@@ -95,22 +93,11 @@ class Durability:
 
     def metrics(self) -> list[Metric]:
         """Metrics of the store; none without one."""
-        writer = self.writer
-        if writer is None:
-            return []
-        return [
-            counter("gmqtt_store_commits_total", "Transactions of the store.", writer.commits),
-            counter("gmqtt_store_records_total", "Records that the store wrote or deleted.", writer.records),
-            counter(
-                "gmqtt_store_commit_seconds_total", "Time that the store took for its transactions.", writer.seconds
-            ),
-            gauge("gmqtt_store_stopped", "1 while the store takes no changes.", float(writer.fault != "")),
-        ]
+        return [] if self.writer is None else self.writer.metrics()
 
     def not_ready(self) -> list[str]:
         """Why nothing durable is acknowledged now; none while the store works."""
-        fault = "" if self.writer is None else self.writer.fault
-        return [f"the store takes no changes: {fault}"] if fault else []
+        return [] if self.writer is None else self.writer.not_ready()
 
     async def close(self) -> None:
         """Write the last changes, and close the store."""

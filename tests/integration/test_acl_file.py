@@ -62,7 +62,9 @@ async def test_mosquitto_clients_get_readable_topics_only(
     assert topics == ["home/x", "devices/d1/x", "home/last"]
 
 
-async def test_new_rules_hold_for_connected_clients_after_a_reload(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+async def test_new_rules_hold_for_connected_clients_after_a_reload(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
     node = await node_with(nodes, tmp_path, "topic readwrite a\n")
     reader, writer = await connected(clients, node.port, "reader"), await connected(clients, node.port, "writer")
     assert await reader.subscribe("+", "c") == [0, 0x87]

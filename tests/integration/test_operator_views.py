@@ -8,8 +8,7 @@ from mqtt_client import reached
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from conftest import Clients
-
+    from mqtt_client import Clients
     from node_process import Node, Nodes
 
 
@@ -63,7 +62,9 @@ async def acknowledged(node: Node, name: str) -> bool:
 
 
 async def test_the_level_of_the_log_changes_while_the_node_runs(nodes: Nodes) -> None:
-    node = await nodes.start({"plugin_order": ["admin"], "api": {"http": [{"address": f"127.0.0.1:{nodes.free_port()}"}]}})
+    node = await nodes.start(
+        {"plugin_order": ["admin"], "api": {"http": [{"address": f"127.0.0.1:{nodes.free_port()}"}]}}
+    )
     assert await node.rest("PUT", "/v1/log_level", {"level": "debug"}) == (200, {})
     assert (await node.rest("GET", "/v1/node"))[1]["log_level"] == "debug"
     await node.logged("the level of the log was changed by the API")

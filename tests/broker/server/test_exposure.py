@@ -81,5 +81,5 @@ def test_an_api_that_strangers_reach_draws_a_warning(
 ) -> None:
     """Without tokens, and with tokens that everybody can read on the way."""
     listener = replace(ApiListener(parse_address(address)), tls=tls)
-    settings = Settings(api=replace(ApiSettings(token_file=token_file), **{kind: (listener,)}))
+    settings = Settings(api=ApiSettings(token_file=token_file, **{kind: (listener,)}))
     assert [key for key, _ in api_warnings(settings)] == ([f"api.{kind}[0].address"] if is_named else [])
