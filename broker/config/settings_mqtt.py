@@ -49,6 +49,15 @@ class MqttSettings:
             "that a slow client was about to acknowledge.",
         ),
     ] = 30.0
+    sys_interval: Annotated[
+        float,
+        Setting(
+            "Time between two publications of the topics below `$SYS/broker`, of which only those that changed are published. "
+            "They stay on this node. 0: never.",
+            Duration(0.0, "10s"),
+            source=Source.EXTENSION,
+        ),
+    ] = 10.0
     max_packet_size: Annotated[
         int,
         Setting(

@@ -36,6 +36,12 @@ def waiting_copies(found: Counters) -> int:
     return found.copies - found.qos0_sent - found.acknowledged - found.handed_over - dropped
 
 
+def publishes(found: Counters) -> tuple[int, int]:
+    """PUBLISH packets (from clients, to clients)."""
+    received = found.packets_received - sum(found.answers_received)
+    return received, max(0, found.packets_sent - sum(found.answers_sent))
+
+
 def broker_metrics(broker: Broker) -> list[Metric]:
     """All metrics of one broker."""
     found = broker.counters

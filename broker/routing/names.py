@@ -9,6 +9,7 @@ from broker.errors import MqttError
 
 TOPIC_LEVELS_MAX: Final = 128  # bounds the work of one match
 SHARE_PREFIX: Final = b"$share/"
+SYS_PREFIX: Final = b"$SYS/"  # of topics about a node, which stay on it
 
 # Every PUBLISH is checked for both. `in` with an int costs a fifth of `in` with one byte as bytes.
 _PLUS: Final = 0x2B

@@ -6,6 +6,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from broker.message import NEVER, Message
+from broker.routing.names import SYS_PREFIX
 from broker.routing.trie import Node, Trie, levels_below
 from broker.store.journal import Journal
 
@@ -71,7 +72,7 @@ class RetainedStore:
             heappush(self._deadlines, (message.expires_at, message.topic))
         if known is not None:
             self._note_stale(known)
-        if self.journal is not None:
+        if self.journal is not None and not topic.startswith(SYS_PREFIX):
             if known is None:
                 message.record = self.journal.add(message)
             else:
@@ -131,7 +132,7 @@ class RetainedStore:
         self.bytes -= retained_bytes(message)
         self.topics.delete(topic)
         self._note_stale(message)
-        if self.journal is not None:
+        if self.journal is not None and message.record:
             self.journal.remove(message.record)
             self.journal.is_touched = True
         return True

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker.hooks import Peer, RemoteGroup
+from broker.routing.names import SYS_PREFIX
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
-
-SYS_PREFIX: Final = b"$SYS/"
 
 
 class Receiver:

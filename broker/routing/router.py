@@ -178,6 +178,15 @@ class Router:
             self.context.counters.without_receivers += 1
         return matched
 
+    def publish_here(self, message: Message, now: float) -> None:
+        """Publish a message about this node on this node only: no tap sees it, and no other node gets it."""
+        route = self.lookup(message.topic)
+        if message.retain:
+            self.store_retained(message, now)
+        self._deliver(route, message, None, now)
+        for group in route.groups:
+            self._deliver_group(group, message, None, now)
+
     def _deliver(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> None:
         """Deliver to the ordinary subscribers on this node."""
         message_qos = message.qos

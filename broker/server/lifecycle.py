@@ -17,6 +17,7 @@ from broker.server.host import Host
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
+from broker.server.sys_publisher import SysPublisher
 from broker.store.durability import Durability
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
@@ -35,6 +36,7 @@ class Server(Host):
         self.plugins: list[Plugin] = []
         self._durability = Durability(self)
         self._counter_logs: CounterLogs | None = None
+        self._sys_publisher = SysPublisher(self)
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an exception that nothing caught."""
@@ -71,6 +73,7 @@ class Server(Host):
         self.log.info("listeners started", mqtt=self.listeners.addresses)
         self._counter_logs = self._make_counter_logs()
         self._counter_logs.start()
+        self._sys_publisher.follow_settings()
 
     async def _read_tokens(self) -> None:
         """Read the tokens of the API. Raises StartError; the former ones then stay."""
@@ -125,6 +128,7 @@ class Server(Host):
         await self._within(LEAVE_SECONDS_MAX, goodbyes, "leave")
         await self._within(PLUGIN_STOP_SECONDS_MAX, [plugin.stop() for plugin in reversed(self.plugins)], "stop")
         await self._within(STORE_SECONDS_MAX, [self._durability.close()], "stop the store")
+        self._sys_publisher.stop()
         self.turns.stop()
         if self._counter_logs is not None:
             self._counter_logs.stop()
@@ -171,6 +175,7 @@ class Server(Host):
         # The other settings stay as they run, so that the next reload names the keys again.
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)
         self.observe_clients()
+        self._sys_publisher.follow_settings()
         for plugin in self.plugins:
             try:
                 await plugin.reload()

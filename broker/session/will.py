@@ -6,7 +6,7 @@ from broker.codec.packets import Will
 from broker.context import Context
 from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.message import NEVER, Message
-from broker.routing.route import SYS_PREFIX
+from broker.routing.names import SYS_PREFIX
 from broker.routing.subscriber import Subscriber
 from broker.timers import Timed
 from broker.wrappers import WillRequest
