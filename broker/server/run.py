@@ -19,6 +19,7 @@ from broker.server.lifecycle import Server
 from broker.server.logging import get_logger, setup_logging
 from broker.server.open_files import few_files_warning, raise_file_limit, within_files
 from broker.server.pid_file import PidFileError, remove_pid, write_pid
+from broker.server.service_manager import ServiceManager
 from broker.server.start_error import StartError
 from broker.server.stop_signals import StopSignals, Wish
 
@@ -73,6 +74,7 @@ class Run:
         self._stop_asked = asyncio.Event()
         self._reload_asked = asyncio.Event()
         self._log = get_logger("server")
+        self._service_manager = ServiceManager(asyncio.get_running_loop())
 
     def install_signals(self) -> None:
         """SIGTERM and SIGINT request the stop; a second, later one ends the process at once. SIGHUP requests a reload."""
@@ -117,6 +119,7 @@ class Run:
             _settle_memory()
             if not self._stop_asked.is_set():
                 self._log.info("serving", process=os.getpid(), config=self._config_file)
+                self._service_manager.ready()
                 self._warn_of_few_files(self._settings)
                 reloading = asyncio.ensure_future(self._reload_when_asked())
                 stopped = asyncio.ensure_future(self._server.wait_stopped())
@@ -139,6 +142,7 @@ class Run:
 
     async def _stop(self) -> bool:
         """Stop within STOP_TIMEOUT. False when the time was too short or the stop failed."""
+        self._service_manager.stopping()
         try:
             async with asyncio.timeout(STOP_TIMEOUT):
                 await self._server.stop()
@@ -155,10 +159,12 @@ class Run:
         while True:
             await self._reload_asked.wait()
             self._reload_asked.clear()
+            self._service_manager.reloading()
             try:
                 await self._reload()
             except Exception as error:
                 self._log.error("reload failed, the node runs on", error=repr(error), exc_info=error)
+            self._service_manager.ready()
 
     async def _reload(self) -> None:
         result = load(self._config_file, self._allow_missing)
