@@ -26,8 +26,8 @@ WILL_FIELDS: Final = (
 )
 FIELDS: Final = {
     SESSION: (
-        *("client_id", "username", "version", "keep_alive", "remote_addr", "local_addr", "created_at", "connected_at"),
-        *("expiry_interval", "disconnected_at", "will", "will_due_at"),
+        *("client_id", "username", "access", "version", "keep_alive", "remote_addr", "local_addr", "created_at"),
+        *("connected_at", "expiry_interval", "disconnected_at", "will", "will_due_at"),
     ),
     SUBSCRIPTION: (
         *("session", "topic_filter", "qos", "no_local", "retain_as_published", "retain_handling", "identifier"),

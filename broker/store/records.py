@@ -120,6 +120,7 @@ def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:
         SESSION,
         session.client_id,
         session.username,
+        None if session.access is None else tuple([tuple(entry) for entry in session.access]),
         session.version,
         session.keep_alive,
         session.remote_addr,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from broker.authorization import TopicAccess
 from broker.broker import Broker
 from broker.codec.packets import Will
 from broker.message import Message
@@ -146,13 +147,16 @@ class Restoring:
         self._broker.insert_subscription(session, cast(bytes, full), subscription)
 
     def _add_session(self, number: int, record: tuple[object, ...]) -> None:
-        (_, client_id, username, version, keep_alive, remote_addr, local_addr, *times) = record
+        (_, client_id, username, access, version, keep_alive, remote_addr, local_addr, *times) = record
         created_at, connected_at, expiry_interval, disconnected_at, will, will_due_at = times
         broker = self._broker
         offset = self._wall_offset
         now = self._now
         session = Session(broker, cast(str, client_id), cast(float, created_at) - offset)
         session.username = cast(str, username)
+        if access is not None:
+            entries = cast(list[tuple[str, bool, bool]], access)
+            session.access = tuple([TopicAccess(pattern, publish, reads) for pattern, publish, reads in entries])
         session.version = cast(int, version)
         session.keep_alive = cast(int, keep_alive)
         session.remote_addr = cast(str, remote_addr)

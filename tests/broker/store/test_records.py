@@ -51,7 +51,7 @@ def test_each_field(make_world: Any) -> None:
     client.cut()
     wall = WALL_OFFSET + world.now
     assert of_kind(world, SESSION) == [
-        ("c", "user", 5, 30, "127.0.0.1:1", "127.0.0.1:2", wall - 10, wall - 10, 1000, wall, None, NO_TIME)
+        ("c", "user", None, 5, 30, "127.0.0.1:1", "127.0.0.1:2", wall - 10, wall - 10, 1000, wall, None, NO_TIME)
     ]
     assert of_kind(world, SUBSCRIPTION) == [
         (session_record, b"$share/g/x", 1, False, True, 0, 0),

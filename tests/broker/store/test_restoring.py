@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from broker.authorization import ALLOW, DENY, Authorizer, ClientIdentity, TopicAccess, Verdict
 from broker.codec import properties as props
 from broker.codec.packets import PubAck, PubComp, Publish, PubRec, PubRel, SubscribeFilter, Will
 from broker.hooks import Forwarder
+from broker.message import Message
+from broker.session.durable import note_change
 from broker.session.session import EXPIRY_NEVER
 from broker.store.journal import Journal
 from broker.store.records import encode_session
@@ -363,3 +366,26 @@ def test_any_session_goes_on_after_a_restart_as_after_a_lost_connection(
     again = rng.getrandbits(32)
     expected = goes_on(random.Random(again), world, versions)
     assert goes_on(random.Random(again), after, versions) == expected
+
+
+def test_the_access_of_a_token_outlives_a_restart(make_world: Any) -> None:
+    """Messages for a client that is away are judged as its token said."""
+
+    class OfTokens(Authorizer):
+        def may_read(self, client: ClientIdentity, topic: bytes) -> Verdict:
+            allowed = client.access is not None and (topic.decode(), False, True) in client.access
+            return ALLOW if allowed else DENY
+
+    world = kept(make_world)
+    client = member(world)
+    client.subscribe(b"#", qos=1)
+    client.connection.access = (TopicAccess("a", False, True), TopicAccess("b", True, False))
+    world.broker.identify(world.broker.sessions["c"], client.connection)
+    note_change(world.broker.sessions["c"])
+    world.flush()
+    after = restored(make_world, world)
+    after.broker.add_authorizer(OfTokens())
+    for topic in (b"a", b"b"):
+        after.broker.publish(Message(topic, topic, 1, False), after.now)
+    assert after.broker.sessions["c"].access == client.connection.access
+    assert [outgoing.message.topic for outgoing in after.broker.sessions["c"].queued()] == [b"a"]
