@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.auth.acl_rules import DENIED, PUBLISH, READ, AclRules, Rule
 from broker.authorization import (
     ALLOW,
@@ -13,6 +15,8 @@ from broker.authorization import (
     Verdict,
 )
 
+SHARED_MAX: Final = 1_000  # rules of tokens that are kept for the next client; a full table is cleared
+
 
 class AclAuthorizer(Authorizer):
     """rules  of the acl_file; None without a file. Whoever replaces them calls `Broker.authorization_changed`.
@@ -23,6 +27,7 @@ class AclAuthorizer(Authorizer):
 
     def __init__(self, rules: AclRules | None) -> None:
         self.rules = rules
+        self._shared: dict[tuple[TopicAccess, ...], AclRules] = {}
 
     def may_publish(self, client: ClientIdentity, topic: bytes) -> Verdict:
         return self._judge(client, topic, PUBLISH)
@@ -31,7 +36,7 @@ class AclAuthorizer(Authorizer):
         return self._judge(client, topic, READ)
 
     def may_subscribe(self, client: ClientIdentity, share_name: bytes, topic_filter: bytes) -> Verdict:
-        rules = self.rules if client.access is None else _rules_of(client, client.access)
+        rules = self.rules if client.access is None else self._rules_of(client, client.access)
         if rules is None or rules.may_read_any(topic_filter, client.username, client.client_id):
             return ALLOW
         return NO_OPINION if client.access is None else DENY
@@ -43,20 +48,28 @@ class AclAuthorizer(Authorizer):
             verdict = rules.judge(topic, wanted, client.username, client.client_id)
         if client.access is None or verdict is DENY:
             return verdict
-        of_token = _rules_of(client, client.access).judge(topic, wanted, client.username, client.client_id)
+        of_token = self._rules_of(client, client.access).judge(topic, wanted, client.username, client.client_id)
         return ALLOW if of_token is ALLOW else DENY
 
+    def _rules_of(self, client: ClientIdentity, access: tuple[TopicAccess, ...]) -> AclRules:
+        """The rules of a client's credentials. Clients whose tokens say the same share them."""
+        kept = client.kept
+        if isinstance(kept, AclRules):
+            return kept
+        made = self._shared.get(access)
+        if made is None:
+            made = AclRules({}, _rules(access))
+            if len(self._shared) >= SHARED_MAX:
+                self._shared.clear()
+            self._shared[access] = made
+        client.kept = made
+        return made
 
-def _rules_of(client: ClientIdentity, access: tuple[TopicAccess, ...]) -> AclRules:
-    """The rules of a client's credentials, made once for each identity."""
-    kept = client.kept
-    if isinstance(kept, AclRules):
-        return kept
+
+def _rules(access: tuple[TopicAccess, ...]) -> list[Rule]:
     rules: list[Rule] = []
     for entry in access:
         gives = (READ if entry.subscribe else DENIED) | (PUBLISH if entry.publish else DENIED)
         if gives != DENIED:
             rules.append(Rule(entry.pattern, gives))
-    made = AclRules({}, rules)
-    client.kept = made
-    return made
+    return rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.auth.acl_authorizer import AclAuthorizer
+from broker.auth.acl_authorizer import SHARED_MAX, AclAuthorizer
 from broker.auth.acl_file import parse_acl_file
 from broker.authorization import ALLOW, DENY, NO_OPINION, ClientIdentity, TopicAccess, Verdict
 
@@ -58,3 +58,20 @@ def test_a_token_that_lists_nothing_allows_nothing() -> None:
     assert authorizer.may_read(client(()), b"a") is DENY
     assert authorizer.may_publish(client(()), b"a") is DENY
     assert authorizer.may_subscribe(client(()), b"", b"#") is DENY
+
+
+def test_tokens_that_say_the_same_share_their_rules() -> None:
+    authorizer = AclAuthorizer(None)
+    clients = [ClientIdentity(f"c{number}", "u", "127.0.0.1:1", tuple(TOKEN)) for number in range(2)]
+    for found in clients:
+        assert authorizer.may_publish(found, b"own/u/" + found.client_id.encode()) is ALLOW
+    assert authorizer.may_publish(clients[0], b"own/u/c1") is DENY
+    assert clients[0].kept is clients[1].kept is not None
+
+
+def test_more_tokens_than_are_kept_are_judged_alike() -> None:
+    authorizer = AclAuthorizer(None)
+    for number in range(SHARED_MAX + 10):
+        access = (TopicAccess(f"t{number}", False, True),)
+        assert authorizer.may_read(client(access), b"t%d" % number) is ALLOW
+    assert authorizer.may_read(client((TopicAccess("t0", False, True),)), b"t0") is ALLOW
