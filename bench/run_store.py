@@ -70,6 +70,11 @@ def write_store(folder: Path, sessions: int, messages: int) -> int:
     return (folder / FILE_NAME).stat().st_size
 
 
+def without_path() -> dict[str, str]:
+    """The environment of a program that must not see the sources."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -107,7 +112,8 @@ def main() -> int:
         program = ROOT / ".venv-fast/bin/gmqttd"
         begun = time.perf_counter()
         with (folder / "log").open("wb") as log:
-            node = subprocess.Popen([program, "start", "-c", folder / "node.yml"], stderr=log, stdin=subprocess.DEVNULL)
+            command = [str(program), "start", "-c", str(folder / "node.yml")]
+            node = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stderr=log, env=without_path())
         try:
             first_messages(port, f"device-{options.sessions - 1}", options.messages, begun + DEADLINE)
             seconds = time.perf_counter() - begun
