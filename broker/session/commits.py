@@ -83,6 +83,9 @@ class Commits:
     def acknowledge(self, connection: Output, data: bytes) -> None:
         """Write a packet that speaks of what the packet being handled has changed: now, or after all commits that have
         begun. It never overtakes another one of its connection."""
+        if self.journal is None and self._begun == self._finished:
+            connection.write_answer(data)
+            return
         is_due = self.is_due()
         if connection.acks_waiting == 0 and not is_due:
             connection.write_answer(data)

@@ -260,8 +260,12 @@ class Session(ReceivingSession):
         # A QoS 2 message waits until the store has its packet identifier: a later process must not send it with another one.
         # A QoS 1 message does not overtake it.
         waits = self.records is not None and (qos == 2 or connection.acks_waiting > 0)
-        encode = encode_unaliased if waits else encode_to
-        data = encode(connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now)
+        if waits:
+            data = encode_unaliased(
+                connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now
+            )
+        else:
+            data = encode_to(connection, message, qos, outgoing.retain, False, packet_id, outgoing.identifiers, now)
         if not data:
             self._drop(DROP_PACKET_TOO_LARGE, outgoing.qos)
             return
