@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from certificates import Authority
 from client_library import Libraries, LibraryClient, Received
+from node_process import free_port
 from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
@@ -184,6 +187,29 @@ async def test_a_second_client_takes_over(nodes: Nodes, libraries: Libraries, li
     await second.subscribe("t", qos=1)
     await second.publish("t", b"mine", 1)
     assert (await second.message()).payload == b"mine"
+
+
+@pytest.mark.parametrize("transport", ["tls", "ws", "wss"])
+@pytest.mark.parametrize(("library", "version"), [(library, versions[-1]) for library, versions in VERSIONS.items()])
+async def test_other_transports(
+    nodes: Nodes, libraries: Libraries, tmp_path: Path, library: str, version: int, transport: str
+) -> None:
+    authority = Authority(tmp_path / "certificates")
+    listener: dict[str, Any] = {"address": f"127.0.0.1:{free_port()}"}
+    cafile = ""
+    if transport != "ws":
+        pair = authority.pair("localhost")
+        listener["tls"] = {"cert": pair.cert, "key": pair.key}
+        cafile = authority.cacert
+    if transport != "tls":
+        listener["websocket"] = {"path": "/mqtt"}
+    node = await nodes.start({"listeners": [listener]})
+    client = await libraries.connected(library, version, node.port, "client", transport=transport, cafile=cafile)
+    await client.subscribe("large", qos=2)
+    payload = bytes(range(256)) * (MEGABYTE // 512)  # amqtt takes frames of a megabyte, with the packet's header
+    for qos in (0, 1, 2):
+        await client.publish("large", payload, qos)
+        assert await client.message() == Received("large", payload, qos, False, {})
 
 
 async def test_every_library_reaches_every_other(nodes: Nodes, libraries: Libraries) -> None:

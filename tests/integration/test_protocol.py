@@ -81,10 +81,10 @@ async def test_old_in_flight_messages_make_room(start_server: StartServer, clien
     client.acknowledges = False
     await client.subscribe("a", qos=1)
     publisher = await clients.connect(port, "p")
-    dropped = server.broker.counters.messages_dropped
-    while not dropped["inflight_expired"]:
+    counters = server.broker.counters
+    while not counters.messages_dropped["inflight_expired"]:
         await publisher.publish("a", b"x", 1)
-    assert dropped["inflight_expired"] == 1
+    assert counters.messages_dropped["inflight_expired"] == 1
     first = await client.message()
     client.send(PubAck(first.packet_id))
     assert (await client.message()).packet_id != first.packet_id

@@ -126,7 +126,7 @@ async def test_drops_are_counted(start_server: StartServer, clients: Clients) ->
     """Drops for a stuck client, an absent one and one with a small Maximum Packet Size are counted."""
     server = await start_server({"mqtt": {"max_queued_messages": 100, "write_buffer_high": "4KiB"}})
     port = int(server.listeners.addresses[0].rsplit(":", 1)[1])
-    dropped = server.broker.counters.messages_dropped
+    counters = server.broker.counters
     small = await clients.connect(port, "small", properties={MAXIMUM_PACKET_SIZE: 100})
     await small.subscribe("counted")
     absent = await clients.connect(port, "absent", properties={SESSION_EXPIRY_INTERVAL: 100})
@@ -138,12 +138,12 @@ async def test_drops_are_counted(start_server: StartServer, clients: Clients) ->
         await until_subscribed(publisher, stuck)
         for _ in range(1500):
             await publisher.publish("counted", bytes(10_000))
-        assert dropped["packet_too_large"] == 1500
+        assert counters.messages_dropped["packet_too_large"] == 1500
         session = server.broker.sessions["stuck"]
         assert 0 < session.queue_length() <= 100
         assert session.messages_dropped > 0
         assert server.broker.sessions["absent"].messages_dropped == 1400
-        assert dropped["queue_full"] == session.messages_dropped + 1400
+        assert counters.messages_dropped["queue_full"] == session.messages_dropped + 1400
         refused_before = server.broker.counters.protocol_errors
         bad = await clients.connect(port)
         bad.send_bytes(b"\xff\xff\xff\xff\xff")

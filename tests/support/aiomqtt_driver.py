@@ -29,6 +29,8 @@ class AiomqttClient:
         keep_alive: int,
         will: dict[str, Any] | None,
         properties: dict[str, Any],
+        transport: str,
+        cafile: str,
     ) -> None:
         self._version = version
         arguments: dict[str, Any] = {"clean_session": clean}
@@ -38,6 +40,10 @@ class AiomqttClient:
             delay = {"will_delay": will["delay"]} if version == 5 else {}
             of_will = to_paho(PacketTypes.WILLMESSAGE, delay)
             arguments["will"] = aiomqtt.Will(will["topic"], will["payload"], will["qos"], will["retain"], of_will)
+        if transport in ("ws", "wss"):
+            arguments["transport"] = "websockets"
+        if cafile:
+            arguments["tls_params"] = aiomqtt.TLSParameters(ca_certs=cafile)
         protocol = aiomqtt.ProtocolVersion(version)
         self._client = aiomqtt.Client(
             "127.0.0.1", port, identifier=client_id, protocol=protocol, keepalive=keep_alive, **arguments

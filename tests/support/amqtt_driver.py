@@ -27,6 +27,8 @@ class AmqttClient:
         keep_alive: int,
         will: dict[str, Any] | None,
         properties: dict[str, Any],
+        transport: str,
+        cafile: str,
     ) -> None:
         assert version == 4
         # The library announces keep_alive - ping_delay, and pings that often.
@@ -35,7 +37,9 @@ class AmqttClient:
             names = ("topic", "qos", "retain")
             config["will"] = {**{name: will[name] for name in names}, "message": will["payload"]}
         self._client = MQTTClient(client_id, config)
-        await self._client.connect(f"mqtt://127.0.0.1:{port}", cleansession=clean)
+        scheme = {"tcp": "mqtt", "tls": "mqtts"}.get(transport, transport)
+        path = "/mqtt" if transport in ("ws", "wss") else ""
+        await self._client.connect(f"{scheme}://127.0.0.1:{port}{path}", cleansession=clean, cafile=cafile or None)
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:

@@ -96,9 +96,15 @@ class LibraryClient:
         clean: bool = True,
         keep_alive: int = 60,
         will: dict[str, object] | None = None,
+        transport: str = "tcp",
+        cafile: str = "",
         **properties: Any,
     ) -> bool | None:
-        """Whether a session was present; None where the library does not tell, and in MQTT 3.1, which cannot."""
+        """Whether a session was present; None where the library does not tell, and in MQTT 3.1, which cannot.
+
+        transport  tcp, tls, ws or wss; the last two with the path /mqtt
+        cafile     the authority of the server's certificate
+        """
         present: bool | None = await self.call(
             "connect",
             port=port,
@@ -108,6 +114,8 @@ class LibraryClient:
             keep_alive=keep_alive,
             will=will,
             properties=properties,
+            transport=transport,
+            cafile=cafile,
         )
         return present if self.version > 3 else None
 

@@ -2,6 +2,7 @@
 'use strict';
 
 const { createRequire } = require('node:module');
+const fs = require('node:fs');
 const readline = require('node:readline');
 
 const mqtt = createRequire(process.argv[2])('mqtt');
@@ -63,7 +64,10 @@ const calls = {
       clean: call.clean,
       keepalive: call.keep_alive,
       reconnectPeriod: 0,
+      protocol: { tcp: 'mqtt', tls: 'mqtts' }[call.transport] ?? call.transport,
+      path: '/mqtt',
     };
+    if (call.cafile) options.ca = fs.readFileSync(call.cafile);
     if (version === 3) options.protocolId = 'MQIsdp';
     if (version === 5) {
       options.autoAssignTopicAlias = true;

@@ -30,6 +30,8 @@ class PahoClient:
         keep_alive: int,
         will: dict[str, Any] | None,
         properties: dict[str, Any],
+        transport: str,
+        cafile: str,
     ) -> bool:
         self._version = version
         client: Any = mqtt.Client(
@@ -37,6 +39,7 @@ class PahoClient:
             client_id,
             clean_session=None if version == 5 else clean,
             protocol=mqtt.MQTTProtocolVersion(version),
+            transport="websockets" if transport in ("ws", "wss") else "tcp",
             reconnect_on_failure=False,
         )
         self._client = client
@@ -46,6 +49,8 @@ class PahoClient:
         client.on_message = self._message
         client.on_subscribe = lambda _client, _data, _id, codes, _properties: self._answer([c.value for c in codes])
         client.on_unsubscribe = lambda _client, _data, _id, codes, _properties: self._answer([c.value for c in codes])
+        if cafile:
+            client.tls_set(cafile)
         if will is not None:
             delay = {"will_delay": will["delay"]} if version == 5 else {}
             of_will = to_paho(PacketTypes.WILLMESSAGE, delay)
