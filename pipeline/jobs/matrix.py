@@ -195,5 +195,11 @@ def lines(found: Tables) -> list[str]:
         ("clients that would be better elsewhere", found.clients),
     )
     return [
-        f"{title}\n{table.head(SHOWN).to_string(index=False) if len(table) else '  none'}" for title, table in parts
+        f"{title}\n{table.head(SHOWN).to_string(index=False, float_format=shown) if len(table) else '  none'}"
+        for title, table in parts
     ]
+
+
+def shown(value: float) -> str:
+    """Whole numbers as such: a message of a shared group counts for a part at each node."""
+    return f"{round(value, 1):,.12g}"

@@ -110,8 +110,8 @@ async def test_the_matrix_of_a_federation(spark: SparkSession, nodes: Nodes, cli
     assert pipeline.work is not None
     make_folder(tmp_path / "data")
     lines = await asyncio.to_thread(pipeline.work, Context(lambda: spark, tmp_path / "data", source), own)
-    assert lines[0].splitlines()[2].split() == [a.name, b.name, "10.0", "1000.0"]
-    assert lines[1].splitlines()[2].split() == ["house/+", b.name, "10.0", "1000.0"]
+    assert lines[0].splitlines()[2].split() == [a.name, b.name, "10", "1,000"]
+    assert lines[1].splitlines()[2].split() == ["house/+", b.name, "10", "1,000"]
     assert (tmp_path / "data" / "matrix" / "matrix.svg").exists()
     clients_table = (tmp_path / "data" / "matrix" / "clients.csv").read_text().splitlines()
     assert sorted(line.split(",")[0] for line in clients_table[1:]) == ["screen", "thermometer"]

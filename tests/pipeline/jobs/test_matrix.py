@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from message_files import TEN, MessageFiles, row
-from pipeline.jobs.matrix import CLIENT, FACTS, Tables, lines, matrix, tables, write
+from pipeline.jobs.matrix import CLIENT, FACTS, Tables, lines, matrix, shown, tables, write
 from pipeline.subscriptions import Subscription, Subscriptions
 
 SUBSCRIPTIONS = Subscriptions(
@@ -50,6 +50,14 @@ def test_links_filters_and_clients(found: Tables) -> None:
     clients = {each.client: (each.node, each.better_node, each.bytes) for each in found.clients.itertuples()}
     # `far` sends to a and b, and would send to one of them only. `watcher` draws 1000 bytes from c and would draw 100 from a.
     assert clients == {"far": ("c", "b", 1000), "watcher": ("a", "b", 900), "screen": ("b", "a", 30)}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(8775.0, "8,775"), (0.5, "0.5"), (1_068_351.04, "1,068,351"), (123_456_789_012.0, "123,456,789,012")],
+)
+def test_numbers_are_shown_whole(value: float, text: str) -> None:
+    assert shown(value) == text
 
 
 @pytest.mark.uncompiled
