@@ -107,7 +107,10 @@ class Staging:
     def blocks(self, commit: Commit, partition: Partition) -> Iterator[StagedBlock]:
         """The rows of a partition, in order. Raises StagingFault for a file that is damaged."""
         path = self._path(commit.query, commit.batch, partition.partition, partition.attempt)
-        return self._rows.blocks(path, partition.rows)
+        try:
+            yield from self._rows.blocks(path, partition.rows)
+        except StagingFault as fault:
+            raise StagingFault(f"{fault}; {self.give_up(commit)}") from None
 
     # --- commits ---
 
@@ -209,7 +212,9 @@ class Staging:
 
 
 def give_up_text(batch: Path) -> str:
-    return f"stop the node and remove {batch} to give up the rows of the batch that are not published"
+    """The next start removes a batch that is recorded as committed."""
+    record = json.dumps({"batch": int(batch.name), "rows": 0})
+    return f"to give up its rows that are not published, stop the node and write {record} to {batch.parent / COMMITTED_FILE}"
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -295,6 +295,11 @@ async def test_a_commit_that_waits_longer_than_its_hold_is_refused(
             await sink.commit("q", batch, commit.partitions)
     assert await logged(log) == []
     await sink.stop()
+    (tmp_path / "staged" / "q" / "committed.json").write_text('{"batch": 1, "rows": 0}')  # as the error says
+    sink = Sink(host, log, tap, staging_in(tmp_path), LongCalls())
+    await sink.open()
+    assert await sink.commit("q", 1, commit.partitions) == (0, True)
+    await sink.stop()
 
 
 async def test_holds_that_a_crash_has_left_end_at_the_next_start(start: Start, log: EventLog) -> None:

@@ -141,8 +141,12 @@ def test_a_damaged_commit_is_named(folder: Path) -> None:
     stage(staging, "q", 1, 5, b"1")
     staging.begin(Commit("q", 1, (Partition(0, 5, 1),), 0, "L"))
     (folder / "q" / "1" / "commit.json").write_text("{")
-    with pytest.raises(StagingFault, match=r"commit\.json is damaged .*; stop the node and remove .*/q/1 to give up"):
+    with pytest.raises(StagingFault, match=r"commit\.json is damaged .*; to give up .* write (.*) to (.*)") as caught:
         staging.commit_of("q", 1)
+    record, path = str(caught.value).partition(" write ")[2].split(" to ")
+    Path(path).write_text(record)
+    again = opened(folder)
+    assert (again.unfinished(), again.committed("q"), again.staged_bytes) == ([], Committed(1, 0), 0)
 
 
 def test_rows_of_an_earlier_process_are_counted_when_they_are_committed(folder: Path) -> None:
