@@ -243,7 +243,8 @@ class EventLog(LogContents):
             self._log.warning("a file of the event log could not be written", error=str(result))
 
     def _is_writing(self) -> bool:
-        return self.appender.is_busy and not self.writer.stopped
+        """Whether records are being written, or somebody waits for that."""
+        return (self.appender.is_busy or self.appender.is_urgent) and not self.writer.stopped
 
     # --- retention ---
 
