@@ -23,6 +23,7 @@ SMALL_PACKAGE: Final = "mypy-extensions"  # asks the package index for a depende
 COLD_IMPORTS: Final = (
     "broker.config.",
     "broker.server.host",
+    "broker.server.listener",
     "federation.pb.",
     "federation.serf.events",
     "federation.settings",
