@@ -11,6 +11,7 @@ import uvloop
 
 SUPPORT = (
     "api_calls",
+    "auth_plugin",
     "event_log_reader",
     "failing_files",
     "direct_peers",

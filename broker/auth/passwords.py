@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 
 from broker.auth.account_file import AccountFile, Accounts
 from broker.auth.accounts import Account
@@ -36,10 +36,17 @@ class Passwords(Source):
     """The accounts of the file. A user without an account costs the same time as one with a wrong password.
 
     accounts  as the file had them when it was read or changed last; never changed in place
+    removed   called with the names of accounts that are gone
     """
 
     def __init__(
-        self, file: AccountFile, bare: str, pool: CheckPool, failed: FailedLogins, now: Callable[[], float]
+        self,
+        file: AccountFile,
+        bare: str,
+        pool: CheckPool,
+        failed: FailedLogins,
+        now: Callable[[], float],
+        removed: Callable[[Set[str]], Awaitable[None]],
     ) -> None:
         self.accounts: Accounts = {}
         self.file = file
@@ -47,18 +54,19 @@ class Passwords(Source):
         self._pool = pool
         self._failed = failed
         self._now = now
+        self._removed = removed
         self._changes = asyncio.Lock()  # the order of the file is that of the memory
         self._stand_in: Account | None = None  # checked for a user without an account
 
     async def load(self) -> None:
         """Read the file. Raises EntriesFault and OSError."""
         async with self._changes:
-            self._take(await asyncio.to_thread(self.file.read))
+            await self._take(await asyncio.to_thread(self.file.read))
 
     async def change(self, change: Callable[[Accounts], None]) -> None:
         """Change the file and then the memory. Raises EntriesFault and OSError; both are then as before."""
         async with self._changes:
-            self._take(await asyncio.to_thread(self.file.change, change))
+            await self._take(await asyncio.to_thread(self.file.change, change))
 
     async def add(self, username: str, password: bytes, kind: str, scram: bool) -> None:
         """Make an account, or set its password. Raises AccountFault, EntriesFault, OSError and NotChecked."""
@@ -104,6 +112,9 @@ class Passwords(Source):
             return NO_OPINION
         return ALLOWED if fits else WRONG_PASSWORD
 
-    def _take(self, accounts: Accounts) -> None:
+    async def _take(self, accounts: Accounts) -> None:
+        gone = self.accounts.keys() - accounts.keys()
         self.accounts = accounts
         self._stand_in = next((one for one in accounts.values() if takes_long(one.password, self._bare)), None)
+        if gone:
+            await self._removed(gone)

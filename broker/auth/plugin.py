@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Set
 from typing import TYPE_CHECKING, Final
 
 from broker.auth.account_file import AccountFile
@@ -15,6 +16,7 @@ from broker.auth.failed_logins import FailedLogins
 from broker.auth.passwords import Passwords
 from broker.auth.scram_logins import ScramLogins
 from broker.auth.settings import AuthSettings
+from broker.codec.reason_codes import NOT_AUTHORIZED
 from broker.config.yaml_entries import EntriesFault
 from broker.metrics.metric import Metric, counters, gauge
 from broker.plugins import Plugin
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 KEY: Final = "plugins.auth"
 THREADS_MAX: Final = 4  # without the setting
+SESSIONS_A_TURN: Final = 2_000  # that are looked at when accounts were deleted
 
 
 class AuthPlugin(Plugin):
@@ -56,7 +59,7 @@ class AuthPlugin(Plugin):
         if settings.password_file:
             self._pool = CheckPool(settings.threads or default_threads())
             file = AccountFile(server.path_of(settings.password_file), settings.hash)
-            self._passwords = Passwords(file, settings.hash, self._pool, self._failed, server.now)
+            self._passwords = Passwords(file, settings.hash, self._pool, self._failed, server.now, self._disconnect)
             await self._load(file, self._passwords)
             self._sources.append(self._passwords)
             if settings.scram:
@@ -102,6 +105,18 @@ class AuthPlugin(Plugin):
             self._log.warning("there are no accounts: `gmqttd passwd -c FILE USER` makes one", key=key, file=file.path)
         elif file.is_readable_by_others():
             self._log.warning("other users of this machine can read the file: chmod 600", key=key, file=file.path)
+
+    async def _disconnect(self, usernames: Set[str]) -> None:
+        """End the connections of users whose accounts are gone."""
+        server = self.server
+        for number, session in enumerate(list(server.broker.sessions.values()), 1):
+            connection = session.connection
+            if connection is not None and session.username in usernames:
+                server.broker.close_connection(connection, NOT_AUTHORIZED, "the account was deleted", server.now())
+            if number % SESSIONS_A_TURN == 0:
+                server.flush_soon()
+                await asyncio.sleep(0)
+        server.flush_soon()
 
     async def reload(self) -> None:
         faults = []

@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import jwt
 import pytest
 import yaml
 
+from api_calls import Rest
+from auth_plugin import connack_of, passwd, port_of, with_auth
 from broker.codec.packets import Auth, ConnAck, Connect, SubAck, Subscribe, SubscribeFilter
 from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
-from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY, SERVER_UNAVAILABLE
-from broker.codec.writer import encode_packet
+from broker.codec.reason_codes import NOT_AUTHORIZED, SERVER_UNAVAILABLE
 from certificates import Authority
 from scram_client import final_message
 from waiting import eventually
@@ -27,7 +29,7 @@ from waiting import eventually
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
     from mosquitto_process import Mosquitto
-    from mqtt_client import Clients, MqttClient
+    from mqtt_client import Clients
     from node_process import Nodes
 
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
@@ -40,31 +42,6 @@ GO_PASSWORDS = {
     "sha256": "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b",
     "bcrypt": "$2a$04$qvuItV.yLSRxeuoOFejmQeftBOX13YIf.8eg1RAG2R3f8t69EDrmG",
 }
-
-
-def passwd(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "broker", "passwd", *arguments],
-        input=stdin,
-        env={**os.environ, "PYTHONSAFEPATH": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def with_auth(**keys: Any) -> dict[str, Any]:
-    return {"plugin_order": ["auth"], "plugins": {"auth": keys}}
-
-
-def port_of(server: Server) -> int:
-    return int(server.listeners.addresses[0].rpartition(":")[2])
-
-
-async def connack_of(client: MqttClient, username: str | None, password: bytes | None, **fields: Any) -> ConnAck:
-    client.send(Connect("c", client.version, username=username, password=password, **fields))
-    return await client.answer(ConnAck)
 
 
 @pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv5"])
@@ -154,86 +131,6 @@ async def test_anonymous_clients(
     server = await start_server(with_auth(hash="plain", password_file=str(file), allow_anonymous=allowed))
     connack = await connack_of(await clients.open(port_of(server)), username, password)
     assert connack.reason_code == code
-
-
-async def test_thousands_of_wrong_passwords(start_server: StartServer, clients: Clients, tmp_path: Path) -> None:
-    """From one address, while users of the same address log in: the known one at any time, and nobody waits for the flood.
-    All but some of the wrong ones are refused without a check."""
-    file = str(tmp_path / "accounts.yml")
-    for user in ("alice", "bob"):
-        assert passwd(*(["-c"] if user == "alice" else []), "-b", file, user, "right").returncode == 0
-    server = await start_server(with_auth(password_file=file, threads=1))
-    port = port_of(server)
-    assert (await connack_of(await clients.open(port), "bob", b"right")).reason_code == 0
-
-    async def guess(number: int) -> int:
-        client = await clients.open(port)
-        client.send(Connect(f"guess{number}", 5, username=f"user{number % 50}", password=b"%d" % number))
-        code = (await client.answer(ConnAck)).reason_code
-        await client.close(goodbye=False)
-        return code
-
-    async def guesses(first: int) -> list[int]:
-        return [await guess(number) for number in range(first, 2000, 100)]
-
-    flood = asyncio.gather(*(guesses(first) for first in range(100)))
-    for _ in range(5):
-        assert (await connack_of(await clients.open(port), "bob", b"right")).reason_code == 0
-    codes = [code for found in await flood for code in found]
-    assert set(codes) <= {NOT_AUTHORIZED, CONNECTION_RATE_EXCEEDED, SERVER_BUSY}
-    assert codes.count(NOT_AUTHORIZED) < 500
-    refused = server.plugins[0].refused_input()
-    assert refused["logins_slowed"] + refused["logins_busy"] + codes.count(NOT_AUTHORIZED) >= len(codes)
-    assert server.broker.connecting == {}
-    assert (await connack_of(await clients.open(port), "bob", b"wrong")).reason_code == NOT_AUTHORIZED
-
-
-async def test_a_flood_from_one_address_leaves_the_others_their_turns(
-    start_server: StartServer, clients: Clients, tmp_path: Path
-) -> None:
-    """300 logins wait for the only thread when a user logs in for the first time from another address."""
-    file = str(tmp_path / "accounts.yml")
-    assert passwd("-c", "-b", file, "alice", "right").returncode == 0
-    server = await start_server(with_auth(password_file=file, threads=1, failures_per_address=0))
-    port = port_of(server)
-    flood = []
-    for number in range(300):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
-        packet = Connect(f"c{number}", 5, username=f"user{number}", password=b"wrong")
-        writer.write(encode_packet(packet, 5))
-        flood.append((reader, writer))
-
-    def waiting() -> float:
-        return server.plugins[0].metrics()[1].samples[()]
-
-    await eventually(lambda: waiting() > 100, "the flood waits")
-    alice = await clients.open(port)
-    assert (await connack_of(alice, "alice", b"right")).reason_code == 0
-    assert waiting() > 0, "she has overtaken others"
-    for reader, writer in flood:
-        assert (await reader.readexactly(4))[0] == 0x20
-        writer.close()
-
-
-async def test_a_user_is_slowed_down_after_failed_logins(
-    start_server: StartServer, clients: Clients, tmp_path: Path
-) -> None:
-    file = str(tmp_path / "accounts.yml")
-    (tmp_path / "accounts.yml").write_text(
-        "- {username: root, password: secret}\n- {username: other, password: secret}"
-    )
-    server = await start_server(with_auth(hash="plain", password_file=file, failures_per_user=3))
-    codes = []
-    for version in (5, 5, 5, 5, 4):
-        client = await clients.open(port_of(server), version)
-        codes.append((await connack_of(client, "root", b"wrong")).reason_code)
-    assert codes == [NOT_AUTHORIZED] * 3 + [CONNECTION_RATE_EXCEEDED, SERVER_UNAVAILABLE]
-    client = await clients.open(port_of(server))
-    assert (await connack_of(client, "root", b"secret")).reason_code == CONNECTION_RATE_EXCEEDED
-    assert (await connack_of(await clients.open(port_of(server)), "other", b"secret")).reason_code == 0
-    assert server.plugins[0].refused_input()["logins_slowed"] == 3
-    events, waiting = server.plugins[0].metrics()
-    assert (events.samples[("logins_slowed",)], waiting.samples) == (3, {(): 0})
 
 
 def scram(data: bytes) -> dict[int, Any]:
@@ -385,6 +282,37 @@ async def test_keys_that_cannot_be_used_keep_the_node_from_starting(
     assert SECRET not in node.log()
 
 
+@pytest.mark.parametrize("way", ["reload", "API"])
+async def test_clients_of_a_deleted_account_are_disconnected(
+    start_server: StartServer, clients: Clients, tmp_path: Path, way: str
+) -> None:
+    """Not those of others, nor those of an account with a new password."""
+    file = tmp_path / "accounts.yml"
+    file.write_text("- {username: alice, password: a}\n- {username: bob, password: b}\n")
+    config = with_auth(hash="plain", new_hash="plain", password_file=str(file))
+    server = await start_server({**config, "api": {"http": [{"address": "127.0.0.1:0"}]}})
+    opened = {}
+    for name in ("alice", "bob"):
+        client = opened[name] = await clients.open(port_of(server))
+        client.send(Connect(name, 5, username=name, password=name[:1].encode()))
+        client.connack = await client.answer(ConnAck)
+        assert client.connack.reason_code == 0
+    if way == "reload":
+        file.write_text("- {username: bob, password: new}\n")
+        await server.reload(server.settings)
+    else:
+        assert server.api is not None
+        async with aiohttp.ClientSession() as session:
+            rest = Rest(session, f"http://{server.api.http_addresses[0]}")
+            await rest.post("/v1/accounts/bob", {"password": "new"})
+            assert (await rest.call("DELETE", "/v1/accounts/alice"))[0] == 200
+    await opened["alice"].wait_closed()
+    disconnect = opened["alice"].disconnect
+    assert disconnect is not None
+    assert disconnect.reason_code == NOT_AUTHORIZED
+    await opened["bob"].ping()
+
+
 async def test_listeners_have_their_own_anonymous_clients(
     start_server: StartServer, clients: Clients, tmp_path: Path
 ) -> None:
@@ -442,7 +370,7 @@ while True:
     if not data:
         break
     shown += data
-    if answers and shown.rstrip().endswith(b":"):
+    if answers and shown.endswith(b": "):  # a prompt, which getpass writes after it has emptied the input
         os.write(terminal, answers.pop(0))
 _, status = os.waitpid(pid, 0)
 sys.stdout.write(shown.decode())

@@ -5,7 +5,7 @@
 COMMENTS: dict[str, str] = {
     "gmqtt.auth.api.Account.password": "Always empty in an answer: neither the password nor its hash leaves the node.",
     "gmqtt.auth.api.AccountService": "The accounts of clients that log in with a password.",
-    "gmqtt.auth.api.AccountService.Delete": "Delete an account. One that does not exist is no error. Clients stay connected.",
+    "gmqtt.auth.api.AccountService.Delete": "Delete an account, and disconnect its clients. An account that does not exist is no error.",
     "gmqtt.auth.api.AccountService.Get": "Show one account. NOT_FOUND when there is none of this name.",
     "gmqtt.auth.api.AccountService.List": "List the accounts in the order of the file.",
     "gmqtt.auth.api.AccountService.Update": "Set the password of an account, which is made when there is none of this name. Clients stay connected.",

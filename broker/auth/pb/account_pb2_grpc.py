@@ -84,7 +84,7 @@ class AccountServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Delete(self, request, context):
-        """Delete an account. One that does not exist is no error. Clients stay connected.
+        """Delete an account, and disconnect its clients. An account that does not exist is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

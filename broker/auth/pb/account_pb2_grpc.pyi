@@ -46,7 +46,7 @@ class AccountServiceStub:
     Update: _grpc.UnaryUnaryMultiCallable[_account_pb2.UpdateAccountRequest, _empty_pb2.Empty]
     """Set the password of an account, which is made when there is none of this name. Clients stay connected."""
     Delete: _grpc.UnaryUnaryMultiCallable[_account_pb2.DeleteAccountRequest, _empty_pb2.Empty]
-    """Delete an account. One that does not exist is no error. Clients stay connected."""
+    """Delete an account, and disconnect its clients. An account that does not exist is no error."""
 
 @_typing.type_check_only
 class AccountServiceAsyncStub(AccountServiceStub):
@@ -60,7 +60,7 @@ class AccountServiceAsyncStub(AccountServiceStub):
     Update: _aio.UnaryUnaryMultiCallable[_account_pb2.UpdateAccountRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Set the password of an account, which is made when there is none of this name. Clients stay connected."""
     Delete: _aio.UnaryUnaryMultiCallable[_account_pb2.DeleteAccountRequest, _empty_pb2.Empty]  # type: ignore[assignment]
-    """Delete an account. One that does not exist is no error. Clients stay connected."""
+    """Delete an account, and disconnect its clients. An account that does not exist is no error."""
 
 class AccountServiceServicer(metaclass=_abc_1.ABCMeta):
     """The accounts of clients that log in with a password."""
@@ -95,6 +95,6 @@ class AccountServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _account_pb2.DeleteAccountRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
-        """Delete an account. One that does not exist is no error. Clients stay connected."""
+        """Delete an account, and disconnect its clients. An account that does not exist is no error."""
 
 def add_AccountServiceServicer_to_server(servicer: AccountServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,18 @@ from broker.server.logging import get_logger
 
 class Node:
     def __init__(self, path: Path) -> None:
+        self.removed: set[str] = set()
         self.path = path
         self.pool = CheckPool(1)
         file = AccountFile(str(path), "md5")
-        self.passwords = Passwords(file, "md5", self.pool, FailedLogins(5, 100), lambda: 0.0)
+        self.passwords = Passwords(file, "md5", self.pool, FailedLogins(5, 100), lambda: 0.0, self.remove)
         log = get_logger("api")
         self.api = ApiServer(api_settings(["tcp://127.0.0.1:0"], ["tcp://127.0.0.1:0"]), {}, log)
         service = AccountService(self.passwords, AuthSettings(new_hash="md5"), log)
         self.api.register(pb.DESCRIPTOR.services_by_name["AccountService"], service)
+
+    async def remove(self, usernames: Set[str]) -> None:
+        self.removed |= usernames
 
 
 @pytest.fixture
@@ -65,6 +69,7 @@ async def test_accounts_over_rest(node: Node, rest: Rest) -> None:
     assert (await rest.call("DELETE", "/v1/accounts/alice"))[0] == 200
     assert "alice" not in node.path.read_text()
     assert list(node.passwords.accounts) == ["b/ob", "müller"]
+    assert node.removed == {"alice"}
 
 
 @pytest.mark.parametrize(
