@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
+from broker.api import node as node_module
 from broker.api.openapi import SCALARS
 from broker.api.pb import admin_pb2 as pb
 
 PATHS = {
+    "/v1/node": {"get"},
+    "/v1/log_level": {"put"},
     "/v1/clients": {"get"},
     "/v1/clients/{client_id}": {"get", "delete"},
     "/v1/subscriptions": {"get"},
@@ -35,7 +39,12 @@ async def test_the_document_lists_every_path(rest: Any) -> None:
     document = await rest.get("/v1/openapi.json")
     assert document["openapi"].startswith("3.0")
     assert {path: set(operations) for path, operations in document["paths"].items()} == PATHS
-    assert [tag["name"] for tag in document["tags"]] == ["ClientService", "SubscriptionService", "PublishService"]
+    assert [tag["name"] for tag in document["tags"]] == [
+        "ClientService",
+        "SubscriptionService",
+        "NodeService",
+        "PublishService",
+    ]
     assert document["info"]["version"]
 
 
@@ -68,15 +77,21 @@ async def test_fields_have_types_of_the_json_mapping_and_comments(rest: Any) -> 
     assert (path_field["in"], path_field["required"]) == ("path", True)
 
 
-async def test_examples_are_requests_that_the_node_takes(node: Any, rest: Any) -> None:
+async def test_examples_are_requests_that_the_node_takes(node: Any, rest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: list[str] = []
+    monkeypatch.setattr(node_module, "setup_logging", lambda log: levels.append(log.level))
+    monkeypatch.setattr(node, "observe_clients", lambda: None, raising=False)
     document = await rest.get("/v1/openapi.json")
     schemas = document["components"]["schemas"]
     client = node.world.connect("client1")
     client.subscribe(b"sensors/+", qos=1)
     for path, operations in document["paths"].items():
-        for body in [operation["requestBody"] for operation in operations.values() if "requestBody" in operation]:
-            name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-            await rest.post(path, schemas[name]["example"])
+        for verb, operation in operations.items():
+            if "requestBody" in operation:
+                name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+                status, answer = await rest.call(verb.upper(), path, schemas[name]["example"])
+                assert status == 200, answer
+    assert levels == ["debug"]
     assert client.take_payloads() == [b"21.5"]
 
 
