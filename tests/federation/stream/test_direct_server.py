@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.message import NEVER
+from broker.store.journal import Journal
 from federation.stream.direct_server import (
     ACK_BATCHES,
     ACK_BYTES,
@@ -196,3 +197,25 @@ def test_a_newer_stream_or_the_end_of_the_membership_ends_it() -> None:
     assert second.data_to_send(served.now) == encode_reply(Reply(STATUS_OK, False, 0, ""))
     served.world.part("n1", "n2")
     assert ClientReader().receive_answers(second.data_to_send(served.now)).end_text == "n2 is not a member any more"
+
+
+def test_acknowledgements_wait_for_the_store() -> None:
+    """Also those of Hello, of a sign of life and of the end. What is done and not stored comes again on the next stream."""
+    served = Served()
+    broker = served.world.nodes["n1"].broker
+    journal = Journal()
+    broker.set_journal(journal)
+    assert served.batch(ACK_BYTES) == encode_ack(0), "interest is not durable"
+    journal.add("what the event changes")
+    assert served.batch(ACK_BYTES) == encode_ack(0)
+    assert served.after(ACK_SECONDS) == encode_ack(0)
+    receiver = served.server.receiver
+    assert receiver is not None
+    assert receiver.next_event_id == 2
+    assert receiver.hello("session") == (False, 1)
+    served.server.end("enough")
+    assert served.end().ack == 0
+    commit = journal.commit
+    journal.take()
+    broker.commits.finish(commit)
+    assert receiver.hello("session") == (False, 2)
