@@ -149,7 +149,8 @@ class Settings:
     data_dir: Annotated[
         str,
         Setting(
-            "Folder for what outlives the node; the folder above it must exist. Each node needs one of its own.",
+            "Folder for what outlives the node; the folder above it must exist, and a relative path starts at the "
+            "configuration file. Each node needs one of its own.",
             Text("/var/lib/gmqttd"),
             source=Source.EXTENSION,
         ),

@@ -306,8 +306,8 @@ def store_export(config_file: str) -> None:
     """Write all records to standard output, as lines of JSON."""
     from broker.store.offline import export
 
-    def run(settings: Settings) -> None:
-        for line in export(settings):
+    def run(settings: Settings, config_folder: str) -> None:
+        for line in export(settings, config_folder):
             click.echo(line)
 
     _with_store(config_file, run)
@@ -321,7 +321,7 @@ def store_import(config_file: str, replace: bool, file: TextIO) -> None:
     """Write the lines of an export, from FILE or "-", to the store: all or nothing."""
     from broker.store.offline import import_
 
-    count = _with_store(config_file, lambda settings: import_(settings, file, replace))
+    count = _with_store(config_file, lambda settings, folder: import_(settings, folder, file, replace))
     click.echo(f"{count} records imported")
 
 
@@ -334,13 +334,13 @@ def store_compact(config_file: str) -> None:
     _with_store(config_file, compact)
 
 
-def _with_store(config_file: str, work: Callable[[Settings], Any]) -> Any:
-    """work(settings), or one line about what is wrong with the store."""
+def _with_store(config_file: str, work: Callable[[Settings, str], Any]) -> Any:
+    """work(settings, folder of the file), or one line about what is wrong with the store."""
     settings, _ = _load_or_exit(config_file, True)
     from broker.store.store import StoreFault
 
     try:
-        return work(settings)
+        return work(settings, os.path.dirname(config_file))
     except StoreFault as fault:
         _fail(str(fault))
 

@@ -20,12 +20,12 @@ from broker.store.store_writer import StoreWriter
 RECORDS_OF_A_TURN: Final = 10_000  # then signals are looked at
 
 
-def make_store(settings: Settings) -> Store | None:
-    """The store that the settings ask for, not open yet; None for `memory`."""
+def make_store(settings: Settings, config_folder: str) -> Store | None:
+    """The store that the settings ask for, not open yet; None for `memory`. A relative `data_dir` starts at the folder."""
     if settings.store_type == "sqlite":
         from broker.store.sqlite_store import SqliteStore
 
-        return SqliteStore(Path(settings.data_dir))
+        return SqliteStore(Path(config_folder, settings.data_dir))
     if settings.store_type == "redis":
         from broker.store.redis_store import RedisStore
 
@@ -45,7 +45,7 @@ class Durability:
 
     async def open(self) -> None:
         """Restore what the store holds, and have changes written from now on. Raises StartError."""
-        store = make_store(self._host.settings)
+        store = make_store(self._host.settings, self._host.config_folder)
         if store is None:
             return
         host = self._host

@@ -20,9 +20,9 @@ FAULTS_MAX: Final = 20  # that are told; the others are counted
 
 
 @contextmanager
-def opened(settings: Settings, create: bool = False) -> Iterator[Store]:
+def opened(settings: Settings, config_folder: str, create: bool = False) -> Iterator[Store]:
     """The store that the settings name, locked. Raises StoreFault."""
-    store = make_store(settings)
+    store = make_store(settings, config_folder)
     if store is None:
         raise StoreFault("persistence.type is memory: there is no store; set data_dir, or type redis")
     try:
@@ -32,12 +32,12 @@ def opened(settings: Settings, create: bool = False) -> Iterator[Store]:
         store.close()
 
 
-def check(settings: Settings) -> tuple[dict[str, int], list[str]]:
+def check(settings: Settings, config_folder: str) -> tuple[dict[str, int], list[str]]:
     """(number of records by kind, faults). Raises StoreFault when the store cannot be read to its end."""
     counts: Counter[str] = Counter()
     faults: list[str] = []
     restoring = _scratch(settings)
-    with opened(settings) as store:
+    with opened(settings, config_folder) as store:
         for number, packed in store.records():
             try:
                 record = unpack_record(number, packed)
@@ -56,16 +56,16 @@ def _scratch(settings: Settings) -> Restoring:
     return Restoring(Broker(settings.mqtt, random.Random(0), 0.0), 0.0, 0.0)
 
 
-def export(settings: Settings) -> Iterator[str]:
+def export(settings: Settings, config_folder: str) -> Iterator[str]:
     """The lines of an export. Raises StoreFault for a damaged record."""
-    with opened(settings) as store:
+    with opened(settings, config_folder) as store:
         records: Iterator[tuple[int, Any]] = (
             (number, unpack_record(number, packed)) for number, packed in store.records()
         )
         yield from export_lines(records)
 
 
-def import_(settings: Settings, lines: Iterable[str], replace: bool) -> int:
+def import_(settings: Settings, config_folder: str, lines: Iterable[str], replace: bool) -> int:
     """Write an export to the store, all or nothing. Returns the number of records. Raises StoreFault for lines that are no
     export, and for a store that has records, unless they are to be replaced."""
     restoring = _scratch(settings)
@@ -80,13 +80,13 @@ def import_(settings: Settings, lines: Iterable[str], replace: bool) -> int:
         except RecordFault as fault:
             raise StoreFault(str(fault)) from None
         batch.append((number, pack_record(record)))
-    with opened(settings, create=True) as store:
+    with opened(settings, config_folder, create=True) as store:
         if not replace and next(store.records(), None) is not None:
             raise StoreFault("the store has records; --replace imports in place of them")
         store.replace(batch)
     return len(batch)
 
 
-def compact(settings: Settings) -> None:
-    with opened(settings) as store:
+def compact(settings: Settings, config_folder: str) -> None:
+    with opened(settings, config_folder) as store:
         store.compact()

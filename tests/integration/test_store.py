@@ -220,3 +220,24 @@ async def test_two_nodes_do_not_share_a_store(nodes: Nodes, durable: dict[str, A
     assert await second.wait_ended() == 1
     assert "another node uses it" in second.log() or "another process uses it" in second.log()
     assert "Traceback" not in second.log()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(b"no database", "not a SQLite file"), (b"SQLite format 3\0" + bytes(4080), "of another program")],
+)
+async def test_a_file_that_is_no_store_stops_the_start(
+    nodes: Nodes, tmp_path: Path, content: bytes, expected: str
+) -> None:
+    """In one line, and the file stays as it is. A relative folder starts at the configuration file."""
+    file = tmp_path / "data" / "store.db"
+    file.parent.mkdir()
+    file.write_bytes(content)
+    node = nodes.make({"data_dir": "data"})
+    node.spawn()
+    assert await node.wait_ended() == 1
+    (line,) = [line for line in node.log().splitlines() if line.startswith("gmqttd: ")]
+    assert f"{file}" in line
+    assert expected in line
+    assert "Traceback" not in node.log()
+    assert file.read_bytes() == content

@@ -42,7 +42,7 @@ class GatedStore(SqliteStore):
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GatedStore:
     made = GatedStore(tmp_path / "data")
-    monkeypatch.setattr("broker.store.durability.make_store", lambda _settings: made)
+    monkeypatch.setattr("broker.store.durability.make_store", lambda _settings, _folder: made)
     return made
 
 

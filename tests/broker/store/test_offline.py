@@ -25,7 +25,7 @@ class Folder:
         path.mkdir()
         self.data = path / "data"
         self.config = path / "node.yml"
-        self.config.write_text(f"data_dir: {self.data}\n")
+        self.config.write_text("data_dir: data\n")
 
     def call(self, *arguments: str, text: str | None = None) -> Result:
         return CliRunner().invoke(main, ["store", arguments[0], "-c", str(self.config), *arguments[1:]], input=text)
