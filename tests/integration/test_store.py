@@ -182,6 +182,33 @@ async def test_nothing_durable_is_acknowledged_while_redis_is_away(
     assert payloads[0] == b"before"
 
 
+async def test_a_redis_that_forgot_everything_is_told_again(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    if REDIS_SERVER is None:
+        pytest.skip(REDIS_MISSING)
+    redis = RedisServer(tmp_path, "--appendonly", "no")
+    redis.start()
+    node = await nodes.start({"persistence": {"type": "redis", "redis": {"addr": f"127.0.0.1:{redis.port}"}}})
+    assert "appendonly is no" in node.log()
+    client = await member(clients, node, "c")
+    await client.subscribe("a", qos=2)
+    await client.close()
+    sender = await member(clients, node, "sender")
+    for number in range(5):
+        await sender.publish("a", b"%d" % number, qos=1 + number % 2, retain=True)
+    redis.kill()
+    redis.start()
+    await sender.publish("a", b"last", qos=2)
+    assert "the store has lost changes; all is written again" in node.log()
+    await crash(node)
+    client = await member(clients, node, "c")
+    payloads = [(await client.message()).payload]
+    while payloads[-1] != b"last":
+        payloads.append((await client.message()).payload)
+    assert payloads[:5] == [b"%d" % number for number in range(5)]
+    await node.stop()
+    redis.kill()
+
+
 async def test_a_full_disk_acknowledges_nothing_durable(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """RLIMIT_FSIZE stands for the end of the space."""
     node = nodes.make({"data_dir": str(tmp_path / "data"), "mqtt": {"max_queued_messages": 100_000}})
