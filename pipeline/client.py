@@ -6,6 +6,7 @@ nothing, a hold moves forward only, staged rows have positions, and a commit hap
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,9 +45,14 @@ _ERRORS: Final[dict[grpc.StatusCode, type[NodeError]]] = {
 
 
 def open_channel(address: str, connection: Connection) -> grpc.Channel:
-    """Raises OptionError for files of TLS that cannot be read."""
+    """Raises OptionError for files of TLS that are not right."""
     if not connection.tls:
         return grpc.insecure_channel(address, CHANNEL_OPTIONS)
+    return grpc.secure_channel(address, credentials(connection), CHANNEL_OPTIONS)
+
+
+def credentials(connection: Connection) -> grpc.ChannelCredentials:
+    """Raises OptionError."""
     contents: list[bytes | None] = []
     for name, file in (
         ("tlsCaFile", connection.ca_file),
@@ -57,7 +63,20 @@ def open_channel(address: str, connection: Connection) -> grpc.Channel:
             contents.append(Path(file).read_bytes() if file else None)
         except OSError as error:
             raise OptionError(name, file, f"cannot be read: {error}") from None
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(*contents), CHANNEL_OPTIONS)
+    # gRPC would only print that a file is wrong, and not connect.
+    try:
+        context = ssl.create_default_context(cafile=connection.ca_file or None)
+    except ssl.SSLError as error:
+        raise OptionError("tlsCaFile", connection.ca_file, f"has no certificate in PEM: {error}") from None
+    if connection.cert_file:
+        try:
+            context.load_cert_chain(connection.cert_file, connection.key_file, password="")
+        except ssl.SSLError as error:
+            reason = (
+                f'is no certificate in PEM with the key of tlsKeyFile "{connection.key_file}", not encrypted: {error}'
+            )
+            raise OptionError("tlsCertFile", connection.cert_file, reason) from None
+    return grpc.ssl_channel_credentials(*contents)
 
 
 def stage_requests(blocks: Iterable[bytes]) -> Iterator[bytes]:
