@@ -31,7 +31,7 @@ from broker.errors import MqttError
 from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
-from broker.routing.names import check_topic_filter, has_wildcard, parse_filter
+from broker.routing.names import SYS_PREFIX, check_topic_filter, has_wildcard, parse_filter
 from broker.routing.retained import RetainedWalk
 from broker.routing.router import Router
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
@@ -428,11 +428,12 @@ class Broker(Context):
         identifier: int,
     ) -> None:
         """Queue the search of retained messages for a subscription [MQTT-3.3.1-9..11]."""
-        if len(self.retained) == 0 or (not wildcard and self.retained.get(topic_filter) is None):
+        store = self.sys_retained if topic_filter.startswith(SYS_PREFIX) else self.retained
+        if len(store) == 0 or (not wildcard and store.get(topic_filter) is None):
             return
         identifiers = (identifier,) if identifier else NO_IDENTIFIERS
         without = session.client_id if request.no_local else ""  # [MQTT-3.8.3-3]
-        walk = RetainedWalk(self.retained, topic_filter)
+        walk = RetainedWalk(store, topic_filter)
         session.add_retained(Portion(request.topic_filter, walk, qos, identifiers, without))
 
     def _forget(self, topic_filter: bytes, wildcard: bool) -> None:

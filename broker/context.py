@@ -26,6 +26,7 @@ class Context(HookPoints):
     """now              monotonic seconds of the last call from the shell, for calls without a time
     dirty            connections that have output or are to be closed, each once
     reading_changes  publishers whose `held` went to or from zero: the shell pauses or resumes reading
+    sys_retained     retained messages below $SYS, which are about this node and stay on it
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     """
 
@@ -40,6 +41,7 @@ class Context(HookPoints):
         self.rng = rng
         self.forwarder = Forwarder()
         self.retained = RetainedStore()
+        self.sys_retained = RetainedStore()
         self.take_limits(settings)
 
     def take_limits(self, settings: MqttSettings) -> None:

@@ -15,7 +15,6 @@ from typing import Final
 from broker.broker import Broker
 from broker.config.addresses import AddressError, parse_address
 from broker.message import NEVER, Message
-from broker.routing.names import SYS_PREFIX
 from federation.serf.events import (
     Event,
     Member,
@@ -77,8 +76,7 @@ class BrokerState(LocalState):
         return self._broker.local_interest()
 
     def retained(self) -> list[Message]:
-        """Without those about this node, which stay on it."""
-        return [message for message in self._broker.retained.messages() if not message.topic.startswith(SYS_PREFIX)]
+        return self._broker.retained.messages()
 
     def deleted(self) -> list[bytes]:
         retained = self._broker.retained

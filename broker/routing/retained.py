@@ -6,7 +6,6 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from broker.message import NEVER, Message
-from broker.routing.names import SYS_PREFIX
 from broker.routing.trie import Node, Trie, levels_below
 from broker.store.journal import Journal
 
@@ -72,7 +71,7 @@ class RetainedStore:
             heappush(self._deadlines, (message.expires_at, message.topic))
         if known is not None:
             self._note_stale(known)
-        if self.journal is not None and not topic.startswith(SYS_PREFIX):
+        if self.journal is not None:
             if known is None:
                 message.record = self.journal.add(message)
             else:
@@ -132,7 +131,7 @@ class RetainedStore:
         self.bytes -= retained_bytes(message)
         self.topics.delete(topic)
         self._note_stale(message)
-        if self.journal is not None and message.record:
+        if self.journal is not None:
             self.journal.remove(message.record)
             self.journal.is_touched = True
         return True
@@ -161,9 +160,10 @@ class RetainedWalk:
     later are delivered like any other. `found` is the message of the last `advance`, None when it found none.
     """
 
-    __slots__ = ("_above", "_is_open", "_levels", "_until", "_waiting", "found")
+    __slots__ = ("_above", "_is_open", "_levels", "_until", "_waiting", "found", "store")
 
     def __init__(self, store: RetainedStore, topic_filter: bytes) -> None:
+        self.store = store
         self.found: Message | None = None
         levels = topic_filter.split(b"/")
         self._is_open = levels[-1] == b"#"

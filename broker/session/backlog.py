@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from broker.authorization import Authorization
 from broker.message import Message
-from broker.routing.retained import RetainedStore, RetainedWalk
+from broker.routing.retained import RetainedWalk
 from broker.routing.subscriber import Subscriber
 from broker.slices import Work
 
@@ -71,7 +71,6 @@ class RetainedBacklog:
 
     def find(
         self,
-        retained: RetainedStore,
         now: float,
         look_at_most: int,
         authorization: Authorization | None = None,
@@ -84,15 +83,15 @@ class RetainedBacklog:
         self.resting = False
         while True:
             message = self.message
-            if message is not None:
-                if message.expires_at > now and retained.get(message.topic) is message:
+            portion = self.portion
+            if message is not None and portion is not None:
+                if message.expires_at > now and portion.walk.store.get(message.topic) is message:
                     if authorization is None or reader is None:
                         return looked
                     if authorization.may_read(reader.identity(), message.topic):
                         return looked
                     looked += 1
                 self.message = None
-            portion = self.portion
             if portion is None:
                 if not self._portions:
                     return looked

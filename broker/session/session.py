@@ -215,7 +215,7 @@ class Session(ReceivingSession):
         slices = context.slices
         while not self._is_queued() and not backlog.is_resting() and connection.can_write():
             look_at_most = max(1, SLICE_STEPS - slices.steps)
-            slices.steps += backlog.find(context.retained, now, look_at_most, context.authorization, self)
+            slices.steps += backlog.find(now, look_at_most, context.authorization, self)
             message = backlog.message
             portion = backlog.portion
             if message is None or portion is None:

@@ -353,7 +353,7 @@ def add(backlog: RetainedBacklog, store: RetainedStore, topic_filter: bytes, wit
 def found(backlog: RetainedBacklog, store: RetainedStore, now: float = 0.0, look_at_most: int = 1000) -> list[bytes]:
     topics: list[bytes] = []
     while True:
-        backlog.find(store, now, look_at_most)
+        backlog.find(now, look_at_most)
         if backlog.message is None:
             if backlog.is_resting():
                 continue
@@ -363,7 +363,7 @@ def found(backlog: RetainedBacklog, store: RetainedStore, now: float = 0.0, look
 
 
 def next_topic(backlog: RetainedBacklog, store: RetainedStore) -> bytes:
-    backlog.find(store, 0.0, 1000)
+    backlog.find(0.0, 1000)
     assert backlog.message is not None
     return backlog.message.topic
 
