@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from broker.codec import properties as props
 from broker.codec.packets import Packet, PubAck, PubComp, Publish, PubRec, PubRel, SubAck, Subscribe, SubscribeFilter
+from broker.message import Message
+from broker.server.committed import NotCommitted, committed
 from broker.server.lifecycle import Server
 from broker.store.sqlite_store import SqliteStore
 from broker.store.store import StoreFault
@@ -136,3 +139,20 @@ async def test_a_failed_sync_acknowledges_nothing_durable(server: Server, store:
         payloads.append((await back.message()).payload)
     metrics = {metric.name: metric for metric in server.metrics()}
     assert "gmqtt_store_commits_total" in metrics
+
+
+async def test_an_answer_of_the_api_waits_for_the_store(
+    server: Server, store: GatedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await committed(server)  # nothing has changed
+    store.gate.clear()
+    server.broker.publish(Message(b"kept", b"x", 0, True), server.now())
+    answer = asyncio.create_task(committed(server))
+    waits = store.waits
+    await eventually(lambda: store.waits > waits, "a commit waits")
+    assert not answer.done()
+    monkeypatch.setattr("broker.server.committed.COMMIT_SECONDS_MAX", 0.01)
+    with pytest.raises(NotCommitted, match="the store takes no changes"):
+        await committed(server)
+    store.gate.set()
+    await answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from broker.store.exported import FIELDS, KIND_NAMES
 from broker.store.journal import Journal
 from broker.store.records import SESSION
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
-from broker.store.store import pack_record
+from broker.store.store import VERSION, pack_record
+from repository import ROOT
+
+STORES = ROOT / "tests" / "data" / "stores"
 
 
 class Folder:
@@ -150,3 +154,13 @@ def test_the_store_of_a_running_node_is_refused(folder: Folder) -> None:
         result = folder.call(command)
         assert (result.exit_code, "another process uses it" in result.stderr) == (1, True)
     node.close()
+
+
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_a_store_of_each_version_is_read(tmp_path: Path, version: int) -> None:
+    """A store that a gmqttd of that version has written, and its export. It is migrated when it is opened."""
+    folder = Folder(tmp_path / "old")
+    folder.data.mkdir()
+    shutil.copy(STORES / f"version{version}.db", folder.data / FILE_NAME)
+    assert folder.call("check").exit_code == 0
+    assert folder.call("export").stdout == (STORES / f"version{version}.jsonl").read_text(encoding="utf-8")
