@@ -10,6 +10,7 @@ from broker.codec.reason_codes import (
     CONTINUE_AUTHENTICATION,
     NOT_AUTHORIZED,
     RE_AUTHENTICATE,
+    SERVER_UNAVAILABLE,
     SUCCESS,
 )
 from broker.errors import MqttError, ProtocolViolation
@@ -150,7 +151,8 @@ class ConnectAnswer(ConnectRequest):
         connection.username = self.username
         connection.expires_at = self.expires_at
         connection.access = self.access
-        broker.commits.next_packet()
+        if broker.commits.next_packet():
+            self._check_store()
         session, self._is_present = broker.open_session(
             connection, self.client_id, packet.clean_start, self._expiry_interval, now
         )
@@ -162,6 +164,13 @@ class ConnectAnswer(ConnectRequest):
             return False
         self._welcome(session, now)
         return True
+
+    def _check_store(self) -> None:
+        """The store takes nothing. Raise MqttError for a client that would wait for it, so that the number of those that wait
+        is bounded."""
+        known = self._broker.sessions.get(self.client_id)
+        if self._expiry_interval > 0 or (known is not None and known.records is not None):
+            raise MqttError(SERVER_UNAVAILABLE, "the store takes no changes")
 
     def committed(self) -> None:
         """The store has the session."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from broker.config.settings import Settings
 from broker.metrics.metric import Metric
+from broker.server.committed import NotCommitted, committed
 from broker.server.host import Host
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
@@ -104,8 +105,10 @@ class Durability:
         writer = self.writer
         if writer is None or self._thread is None or self._store is None:
             return
-        if not writer.fault:
-            await writer.flush()
+        try:
+            await committed(self._host)
+        except NotCommitted as fault:
+            self._log.error("the last changes are not in the store", reason=str(fault))
         writer.stop()
         self._host.turns.ends.remove(writer)
         self.writer = None

@@ -8,7 +8,6 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.metrics.metric import Metric, counter, gauge
-from broker.server.committed import committed
 from broker.server.host import Host
 from broker.server.logging import get_logger
 from broker.server.turns import TurnEnd
@@ -142,10 +141,6 @@ class StoreWriter(TurnEnd):
 
     def not_ready(self) -> list[str]:
         return [f"the store takes no changes: {self.fault}"] if self.fault else []
-
-    async def flush(self) -> None:
-        """Wait until all changes are in the store. The caller bounds the wait for one that takes none."""
-        await committed(self._host)
 
     def stop(self) -> None:
         if self._retry is not None:

@@ -106,3 +106,20 @@ def test_a_clean_start_waits_for_the_end_of_the_session_before(make_world: Any) 
     world.flush()
     assert [type(packet) for packet in client.take_packets()] == [ConnAck]
     assert world.stored == {}
+
+
+@pytest.mark.parametrize(
+    ("client_id", "expiry", "refused"),
+    [("new", 100, True), ("new", 0, False), ("known", 0, True), ("known", 100, True)],
+)
+def test_a_client_that_needs_a_full_store_is_refused(
+    make_world: Any, client_id: str, expiry: int, refused: bool
+) -> None:
+    world = kept(make_world)
+    world.connect("known", expiry=100).cut()
+    world.broker.commits.journal.is_full = True
+    connack = world.open().connect(client_id, expiry=expiry, clean_start=True)
+    assert connack is not None
+    assert connack.reason_code == (0x88 if refused else 0)
+    assert "known" in world.broker.sessions
+    assert world.broker.connecting == {}
