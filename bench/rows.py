@@ -120,7 +120,7 @@ ROWS: Final = (
         "10 pairs, QoS 1, durable subscribers",
         f"{LOAD} --qos 1 --durable",
         20_000,
-        cpu(nats=0.4),
+        (Figure("cpu_us_per_msg", "CPU µs a message", {NATS: 0.4}),),
         (NATS,),
         has_store=True,
     ),
