@@ -36,10 +36,11 @@ def durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
+def redis(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
+    """The parameter, where there is one, has options of redis-server."""
     if REDIS_SERVER is None:
         pytest.skip(REDIS_MISSING)
-    server = RedisServer(tmp_path)
+    server = RedisServer(tmp_path, *getattr(request, "param", ()))
     server.start()
     yield server
     server.kill()
@@ -182,11 +183,8 @@ async def test_nothing_durable_is_acknowledged_while_redis_is_away(
     assert payloads[0] == b"before"
 
 
-async def test_a_redis_that_forgot_everything_is_told_again(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    if REDIS_SERVER is None:
-        pytest.skip(REDIS_MISSING)
-    redis = RedisServer(tmp_path, "--appendonly", "no")
-    redis.start()
+@pytest.mark.parametrize("redis", [("--appendonly", "no")], indirect=True)
+async def test_a_redis_that_forgot_everything_is_told_again(nodes: Nodes, clients: Clients, redis: RedisServer) -> None:
     node = await nodes.start({"persistence": {"type": "redis", "redis": {"addr": f"127.0.0.1:{redis.port}"}}})
     assert "appendonly is no" in node.log()
     client = await member(clients, node, "c")
@@ -206,7 +204,6 @@ async def test_a_redis_that_forgot_everything_is_told_again(nodes: Nodes, client
         payloads.append((await client.message()).payload)
     assert payloads[:5] == [b"%d" % number for number in range(5)]
     await node.stop()
-    redis.kill()
 
 
 async def test_a_full_disk_acknowledges_nothing_durable(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
