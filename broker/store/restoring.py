@@ -155,7 +155,7 @@ class Restoring:
         session = Session(broker, cast(str, client_id), cast(float, created_at) - offset)
         session.username = cast(str, username)
         if access is not None:
-            entries = cast(list[tuple[str, bool, bool]], access)
+            entries = cast(tuple[tuple[str, bool, bool], ...], access)
             session.access = tuple([TopicAccess(pattern, publish, reads) for pattern, publish, reads in entries])
         session.version = cast(int, version)
         session.keep_alive = cast(int, keep_alive)
