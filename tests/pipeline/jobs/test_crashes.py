@@ -134,7 +134,7 @@ def value_of(payload: bytes) -> float | None:
 
 
 def test_a_rollup_counts_each_message_once(spark: SparkSession, tmp_path: Path) -> None:
-    logs, _ = run(spark, tmp_path, "rollup", window="10s", delay="2s", maxOffsetsPerTrigger="250")
+    logs, _ = run(spark, tmp_path, "rollup", window="10s", delay="2s", maxOffsetsPerTrigger="500")
     rows = spark.read.parquet(str(tmp_path / "rollup-2-10s")).collect()
     expected = counted(logs, lambda message, is_known: (1, len(message.payload), int(is_known)))
     assert total(rows, "messages", "bytes", "gaps") == expected
@@ -143,7 +143,7 @@ def test_a_rollup_counts_each_message_once(spark: SparkSession, tmp_path: Path) 
 
 def test_payloads_are_kept_and_counted_once(spark: SparkSession, tmp_path: Path) -> None:
     columns = "t=$.t:double"
-    logs, _ = run(spark, tmp_path, "payload", window="10s", delay="2s", columns=columns, maxOffsetsPerTrigger="250")
+    logs, _ = run(spark, tmp_path, "payload", window="10s", delay="2s", columns=columns, maxOffsetsPerTrigger="500")
     rows = spark.read.parquet(str(tmp_path / "payload")).where("topic <> 'end'").collect()
     assert Counter((row["node"], row["offset"]) for row in rows) == Counter(
         (f"n{number}", offset) for number, log in enumerate(logs, 1) for offset in range(len(log))
