@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.codec.packets import PUBACK
+
 # Reasons of dropped messages. Every bound has one.
 DROP_QUEUE_FULL: Final = "queue_full"
 DROP_QUEUE_BYTES: Final = "queue_bytes"
@@ -81,11 +83,18 @@ class Losers:
 
 
 PACKET_TYPES: Final = 16  # numbers of packet types [MQTT5 2.1.2]
+SHORT_PUBACK_BYTES: Final = 4  # of one without a reason code
+
+
+def _with_pubacks(by_type: list[int], more: int) -> list[int]:
+    found = list(by_type)
+    found[PUBACK] += more
+    return found
 
 
 class Counters:
-    """Totals since the start of the process. QoS 0 has counters of its own: compiled, a native integer costs less than an
-    item of a list.
+    """Totals since the start of the process. QoS 0 and PUBACK of 4 bytes have counters of their own: compiled, a native
+    integer costs less than an item of a list.
 
     copies             messages for one session each, with those of a run: every delivery to a session is one. Each is written
                        (QoS 0), acknowledged, dropped for the client, queued or in flight, or was handed over to another member
@@ -101,10 +110,12 @@ class Counters:
         self.bytes_received = 0
         self.packets_sent = 0
         self.bytes_sent = 0
-        self.answers_received = [0] * PACKET_TYPES
-        self.answer_bytes_received = [0] * PACKET_TYPES
-        self.answers_sent = [0] * PACKET_TYPES
-        self.answer_bytes_sent = [0] * PACKET_TYPES
+        self.short_pubacks_received = 0
+        self.short_pubacks_sent = 0
+        self._answers_received = [0] * PACKET_TYPES
+        self._answer_bytes_received = [0] * PACKET_TYPES
+        self._answers_sent = [0] * PACKET_TYPES
+        self._answer_bytes_sent = [0] * PACKET_TYPES
         self.copies = 0
         self.acknowledged = 0
         self.handed_over = 0
@@ -166,13 +177,30 @@ class Counters:
 
     def count_answer_received(self, packet_type: int, size: int) -> None:
         """One packet other than PUBLISH."""
-        self.answers_received[packet_type] += 1
-        self.answer_bytes_received[packet_type] += size
+        self._answers_received[packet_type] += 1
+        self._answer_bytes_received[packet_type] += size
 
     def count_answer_sent(self, packet_type: int, size: int) -> None:
         """One packet other than PUBLISH."""
-        self.answers_sent[packet_type] += 1
-        self.answer_bytes_sent[packet_type] += size
+        self._answers_sent[packet_type] += 1
+        self._answer_bytes_sent[packet_type] += size
+
+    @property
+    def answers_received(self) -> list[int]:
+        """Packets by type, without PUBLISH."""
+        return _with_pubacks(self._answers_received, self.short_pubacks_received)
+
+    @property
+    def answer_bytes_received(self) -> list[int]:
+        return _with_pubacks(self._answer_bytes_received, SHORT_PUBACK_BYTES * self.short_pubacks_received)
+
+    @property
+    def answers_sent(self) -> list[int]:
+        return _with_pubacks(self._answers_sent, self.short_pubacks_sent)
+
+    @property
+    def answer_bytes_sent(self) -> list[int]:
+        return _with_pubacks(self._answer_bytes_sent, SHORT_PUBACK_BYTES * self.short_pubacks_sent)
 
     @property
     def messages_dropped(self) -> dict[str, int]:

@@ -9,8 +9,9 @@ from enum import Enum
 from typing import Final
 
 from broker.authorization import TopicAccess
-from broker.codec.packets import PUBLISH, Will
+from broker.codec.packets import PUBACK, PUBLISH, Will
 from broker.context import Context
+from broker.counters import SHORT_PUBACK_BYTES
 from broker.listener_facts import NO_LISTENER
 from broker.message import NEVER
 from broker.publisher import Publisher
@@ -140,7 +141,10 @@ class Output(Publisher):
             counters = self.context.counters
             self.packets_received += 1
             counters.packets_received += 1
-            counters.count_answer_received(packet_type, size)
+            if packet_type == PUBACK and size == SHORT_PUBACK_BYTES:
+                counters.short_pubacks_received += 1
+            else:
+                counters.count_answer_received(packet_type, size)
 
     def write_packets(self, data: bytes, count: int) -> None:
         """Add `count` whole packets to the output of this turn, which is sent in one write."""
@@ -155,16 +159,22 @@ class Output(Publisher):
     def write_answer(self, data: bytes) -> None:
         """Write one packet that is no PUBLISH. An empty one is a packet that the client does not take."""
         if data:
-            self.context.counters.count_answer_sent(data[0] >> 4, len(data))
+            self._count_answer(data)
             self.write_packets(data, 1)
 
     def write_answers(self, answers: list[bytes]) -> None:
         """Write packets. The router has counted those that are PUBLISH."""
-        counters = self.context.counters
         for answer in answers:
             if answer[0] >> 4 != PUBLISH:
-                counters.count_answer_sent(answer[0] >> 4, len(answer))
+                self._count_answer(answer)
         self.write_packets(b"".join(answers), len(answers))
+
+    def _count_answer(self, data: bytes) -> None:
+        counters = self.context.counters
+        if data[0] == PUBACK << 4 and len(data) == SHORT_PUBACK_BYTES:
+            counters.short_pubacks_sent += 1
+        else:
+            counters.count_answer_sent(data[0] >> 4, len(data))
 
     def call_again(self) -> None:
         """Have the shell take output once more, even if there is none yet."""
