@@ -386,7 +386,7 @@ class Broker(Context):
             known.retain_handling = request.retain_handling
             known.identifier = identifier
             note_subscription(session, known)
-            self._forget(topic_filter, wildcard)
+            self.router.forget_filter(topic_filter, wildcard)
         else:
             subscription = Subscription(
                 session,
@@ -414,7 +414,7 @@ class Broker(Context):
         self.counters.subscriptions += 1
         topic_filter = subscription.topic_filter
         first = add_subscription(self.router.tree, subscription)
-        self._forget(topic_filter, has_wildcard(topic_filter))
+        self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
         if first:
             self.forwarder.interest_added(subscription.share_name, topic_filter)
 
@@ -436,12 +436,6 @@ class Broker(Context):
         walk = RetainedWalk(store, topic_filter)
         session.add_retained(Portion(request.topic_filter, walk, qos, identifiers, without))
 
-    def _forget(self, topic_filter: bytes, wildcard: bool) -> None:
-        if wildcard:
-            self.router.forget_routes()
-        else:
-            self.router.forget_topic(topic_filter)
-
     def unsubscribe_one(self, session: Session, full: bytes) -> int:
         """Remove one filter of an UNSUBSCRIBE. Returns its reason code [MQTT5 3.11.3]."""
         subscription = session.subscriptions.pop(full, None)
@@ -454,7 +448,7 @@ class Broker(Context):
             session.backlog.remove(full)
         topic_filter = subscription.topic_filter
         last = remove_subscription(self.router.tree, subscription)
-        self._forget(topic_filter, has_wildcard(topic_filter))
+        self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
         if last:
             self.forwarder.interest_removed(subscription.share_name, topic_filter)
         if self.observer is not None:

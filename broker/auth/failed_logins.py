@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+from collections import OrderedDict
 from typing import Final
 
 USER_SECONDS: Final = 10.0  # one failure of a user name from one address is forgotten in this time
@@ -44,7 +45,7 @@ class Buckets:
     def __init__(self, burst: int, seconds: float) -> None:
         self._burst = burst
         self._seconds = seconds
-        self._empty_at: dict[str, float] = {}  # in the order of the last failure
+        self._empty_at: OrderedDict[str, float] = OrderedDict()  # in the order of the last failure
 
     def __len__(self) -> int:
         return len(self._empty_at)
@@ -62,7 +63,7 @@ class Buckets:
             return
         empty_at = self._empty_at.pop(key, now)
         if len(self._empty_at) >= ENTRIES_MAX:
-            del self._empty_at[next(iter(self._empty_at))]
+            self._empty_at.popitem(last=False)
         self._empty_at[key] = max(empty_at, now) + self._seconds
 
     def empty(self, key: str) -> None:
@@ -76,7 +77,7 @@ class FailedLogins:
         self.slowed = 0
         self._users = Buckets(per_user, USER_SECONDS)
         self._addresses = Buckets(per_address, ADDRESS_SECONDS)
-        self._welcome: dict[str, None] = {}  # user names and addresses of good logins, oldest first
+        self._welcome: OrderedDict[str, None] = OrderedDict()  # user names and addresses of good logins, oldest first
 
     def wait(self, address: str, username: str, now: float) -> float:
         """Seconds until a login of this user name from this address is checked, 0.0 for now."""
@@ -96,7 +97,7 @@ class FailedLogins:
         self._users.empty(key)
         self._welcome.pop(key, None)
         if len(self._welcome) >= ENTRIES_MAX:
-            del self._welcome[next(iter(self._welcome))]
+            self._welcome.popitem(last=False)
         self._welcome[key] = None
 
     def entries(self) -> int:

@@ -14,6 +14,7 @@ import json
 import secrets
 import ssl
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -76,7 +77,9 @@ class Webhook(Source):
         self._now = now
         self._log = log
         self._secret = secrets.token_bytes(32)
-        self._answers: dict[bytes, tuple[float, Answer]] = {}  # (until when it is kept, answer), oldest first
+        self._answers: OrderedDict[bytes, tuple[float, Answer]] = (
+            OrderedDict()
+        )  # (until when it is kept, answer), oldest first
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=context or True),
             timeout=aiohttp.ClientTimeout(total=timeout),
@@ -111,7 +114,7 @@ class Webhook(Source):
         if self._keep_seconds > 0:
             self._answers.pop(key, None)
             if len(self._answers) >= ANSWERS_MAX:
-                del self._answers[next(iter(self._answers))]
+                self._answers.popitem(last=False)
             self._answers[key] = (self._now() + self._keep_seconds, answer)
         return self._verdict(attempt, answer)
 

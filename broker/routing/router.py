@@ -71,6 +71,13 @@ class Router:
         self._last = None
         self.routes.pop(topic, None)
 
+    def forget_filter(self, topic_filter: bytes, wildcard: bool) -> None:
+        """Remove the topics that a filter with or without wildcards matches."""
+        if wildcard:
+            self.forget_routes()
+        else:
+            self.forget_topic(topic_filter)
+
     def _resolve(self, topic: bytes) -> Route:
         context = self.context
         check_topic_name(topic)
