@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from typing import Final, cast
 
-from broker.authorization import Authorization
 from broker.codec.packets import SubscribeFilter, Will
 from broker.codec.reason_codes import (
     ADMINISTRATIVE_ACTION,
@@ -66,7 +65,6 @@ class Broker(Context):
         self.sessions: dict[str, Session] = {}
         self.connecting: dict[Output, None] = {}
         self.shutting_down = False
-        self._rules_number = 0
 
     def apply_settings(self, settings: MqttSettings) -> None:
         """Take over new settings while the node runs."""
@@ -319,11 +317,7 @@ class Broker(Context):
     # --- who may do what ---
 
     def authorization_changed(self) -> None:
-        """The rules of an authorizer changed: forget its answers, and judge messages that wait for clients again."""
-        self._rules_number += 1
-        self.authorization = None
-        if self.authorizers:
-            self.authorization = Authorization(self.authorizers, self._rules_number, self.counters, self.faults)
+        super().authorization_changed()
         self.router.forget_routes()
 
     # --- subscriptions ---

@@ -133,10 +133,6 @@ class Context(HookPoints):
 
     # --- implemented by the broker ---
 
-    def authorization_changed(self) -> None:
-        """The rules of an authorizer changed."""
-        raise AssertionError("the broker implements this")
-
     def session_expired(self, client_id: str, now: float) -> None:
         """End a session whose Session Expiry Interval has passed."""
         raise AssertionError("the broker implements this")

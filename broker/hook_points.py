@@ -54,6 +54,7 @@ class HookPoints:
         self._observers: list[ClientObserver] = []
         self._delivery_observers: list[DeliveryObserver] = []
         self._every_run_is_split = False
+        self._rules_number = 0
 
     # --- deciders ---
 
@@ -84,7 +85,10 @@ class HookPoints:
 
     def authorization_changed(self) -> None:
         """The rules of an authorizer changed: forget its answers, and judge messages that wait for clients again."""
-        raise AssertionError("the broker implements this")
+        self._rules_number += 1
+        self.authorization = None
+        if self.authorizers:
+            self.authorization = Authorization(self.authorizers, self._rules_number, self.counters, self.faults)
 
     # --- observers ---
 
