@@ -160,6 +160,6 @@ def result_of(program: subprocess.Popen[str]) -> dict[str, Any]:
         program.kill()
         raise BenchFailed(f"not finished after {PROGRAM_SECONDS_MAX:.0f} s: {program.args!r}") from None
     if program.returncode:
-        raise BenchFailed(f"{program.args!r}: {errors.strip()}")
+        raise BenchFailed(f"{program.args!r}: {errors.strip() or output.strip()}")
     found: dict[str, Any] = json.loads(output)
     return found
