@@ -40,13 +40,28 @@ class ClientService(ClientServiceServicer):
         self._log = get_logger("api")
 
     async def List(self, request: ListClientRequest, context: object) -> ListClientResponse:
-        return await self._long_calls.run(self._page(*page_bounds(request.page, request.page_size)))
+        bounds = page_bounds(request.page, request.page_size)
+        filters = [field for field, _ in request.ListFields() if field.name not in ("page", "page_size")]
+        if filters:
+            return await self._long_calls.run(self._found(request, *bounds))
+        return await self._long_calls.run(self._page(*bounds))
 
     def _page(self, offset: int, count: int) -> Steps[ListClientResponse]:
         sessions = self._server.broker.sessions
         response = ListClientResponse(total_count=len(sessions))
         for session in list(islice(sessions.values(), offset, offset + count)):
             response.clients.append(self._client(session))
+            yield
+        return response
+
+    def _found(self, request: ListClientRequest, offset: int, count: int) -> Steps[ListClientResponse]:
+        """A page of the clients that the request asks for. All sessions are looked at, in steps."""
+        response = ListClientResponse()
+        for session in list(self._server.broker.sessions.values()):
+            if is_asked_for(session, request):
+                if offset <= response.total_count < offset + count:
+                    response.clients.append(self._client(session))
+                response.total_count += 1
             yield
         return response
 
@@ -94,6 +109,17 @@ class ClientService(ClientServiceServicer):
     def _timestamp(self, monotonic: float) -> Timestamp:
         seconds, nanos = divmod(int(self._server.wall_time(monotonic) * NANOSECONDS), NANOSECONDS)
         return Timestamp(seconds=seconds, nanos=nanos)
+
+
+def is_asked_for(session: Session, request: ListClientRequest) -> bool:
+    """Whether a client has everything that the request names."""
+    return (
+        session.client_id.startswith(request.client_id)
+        and (not request.username or session.username == request.username)
+        and session.remote_addr.startswith(request.remote_addr)
+        and (not request.version or session.version == request.version)
+        and (not request.HasField("connected") or (session.connection is not None) == request.connected)
+    )
 
 
 def wanted(client_id: str) -> str:

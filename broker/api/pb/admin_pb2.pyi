@@ -76,21 +76,43 @@ class ListClientRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    USERNAME_FIELD_NUMBER: _builtins.int
+    REMOTE_ADDR_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    CONNECTED_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Largest number of entries of a page. 0 stands for 20; more than 1000 stands for 1000."""
     page: _builtins.int
     """Which page. 0 and 1 are the first."""
+    client_id: _builtins.str
+    """Only clients whose client id begins so."""
+    username: _builtins.str
+    """Only clients with this user name."""
+    remote_addr: _builtins.str
+    """Only clients whose address, HOST:PORT, begins so."""
+    version: _builtins.int
+    """Only clients of this protocol level: 3, 4 or 5. 0: all."""
+    connected: _builtins.bool
+    """true: only clients that are connected; false: only those that are away. Absent: both."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page: _builtins.int = ...,
+        client_id: _builtins.str = ...,
+        username: _builtins.str = ...,
+        remote_addr: _builtins.str = ...,
+        version: _builtins.int = ...,
+        connected: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_connected", b"_connected", "connected", b"connected"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page", "page_size", b"page_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected", b"_connected", "client_id", b"client_id", "connected", b"connected", "page", b"page", "page_size", b"page_size", "remote_addr", b"remote_addr", "username", b"username", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__connected: _TypeAlias = _typing.Literal["connected"]  # noqa: Y015
+    _WhichOneofArgType__connected: _TypeAlias = _typing.Literal["_connected", b"_connected"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__connected) -> _WhichOneofReturnType__connected | None: ...
 
 Global___ListClientRequest: _TypeAlias = ListClientRequest  # noqa: Y015
 
@@ -101,7 +123,7 @@ class ListClientResponse(_message.Message):
     CLIENTS_FIELD_NUMBER: _builtins.int
     TOTAL_COUNT_FIELD_NUMBER: _builtins.int
     total_count: _builtins.int
-    """Number of all clients with a session, whatever the page."""
+    """Number of all clients with a session that are asked for, whatever the page."""
     @_builtins.property
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___Client]: ...
     def __init__(

@@ -54,6 +54,25 @@ async def test_clients_come_in_pages(node: Any, rest: Any) -> None:
         assert answer["total_count"] == 25
 
 
+async def test_clients_are_found_by_what_they_have(node: Any, rest: Any) -> None:
+    for name, version in (("pump-1", 5), ("pump-2", 4), ("door", 5)):
+        node.world.connect(name, version, username="site" if name == "door" else "pumps")
+    node.world.connect("pump-9", expiry=60).cut()
+    for query, wanted in [
+        ("?client_id=pump-", ["pump-1", "pump-2", "pump-9"]),
+        ("?username=pumps", ["pump-1", "pump-2"]),
+        ("?version=5&connected=true", ["pump-1", "door"]),
+        ("?connected=false", ["pump-9"]),
+        ("?remote_addr=127.0.0.1:&client_id=d", ["door"]),
+        ("?remote_addr=10.", []),
+    ]:
+        answer = await rest.get(f"/v1/clients{query}")
+        assert [client["client_id"] for client in answer["clients"]] == wanted, query
+        assert answer["total_count"] == len(wanted)
+    answer = await rest.get("/v1/clients?client_id=pump-&page_size=2&page=2")
+    assert ([client["client_id"] for client in answer["clients"]], answer["total_count"]) == (["pump-9"], 3)
+
+
 @pytest.mark.parametrize("client_id", ["a/b", "100%", "ü b", "..", "?x=1"])
 async def test_a_client_id_in_the_path_is_percent_encoded(node: Any, rest: Any, client_id: str) -> None:
     node.world.connect(client_id)
