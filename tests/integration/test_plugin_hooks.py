@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-import pytest
+import structlog.testing
 
 from broker.authorization import Authorizer, ClientIdentity, Verdict
 from broker.codec.packets import PubAck, Publish
@@ -44,9 +44,7 @@ async def test_a_plugin_refuses_connections(start_server: StartServer, clients: 
     assert not third.closed.is_set()
 
 
-async def test_the_fault_of_an_authorizer_is_logged(
-    start_server: StartServer, clients: Clients, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_the_fault_of_an_authorizer_is_logged(start_server: StartServer, clients: Clients) -> None:
     class Faulty(Authorizer):
         def may_publish(self, client: ClientIdentity, topic: bytes) -> Verdict:
             raise LookupError("no rule for this topic")
@@ -54,11 +52,10 @@ async def test_the_fault_of_an_authorizer_is_logged(
     server = await start_server({})
     server.broker.add_authorizer(Faulty())
     client = await clients.connect(port_of(server), "c")
-    for number in (1, 2):
-        client.send(Publish(b"a", b"", 1, packet_id=number))
-        assert (await client.answer(PubAck)).reason_code == 0x87
-    output = capsys.readouterr()
-    text = output.out + output.err
-    assert text.count("Authorizer.may_publish") == 1
-    assert "no rule for this topic" in text
+    with structlog.testing.capture_logs() as lines:
+        for number in (1, 2):
+            client.send(Publish(b"a", b"", 1, packet_id=number))
+            assert (await client.answer(PubAck)).reason_code == 0x87
+    (line,) = [line for line in lines if line.get("call") == "Authorizer.may_publish"]
+    assert repr(line["exc_info"]) == "LookupError('no rule for this topic')"
     assert server.broker.counters.plugin_faults == 2

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -31,6 +32,11 @@ def _missing(library: str) -> str:
     else:
         found = any((PACKAGES / "venv").glob(f"lib/python*/site-packages/{'paho' if library == 'paho' else library}"))
     return "" if found else f"{library} is missing: scripts/setup --clients installs it"
+
+
+def driver_environment() -> dict[str, str]:
+    """Without the variable that keeps a driver from importing the module beside it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
 
 
 def driver_command(library: str) -> list[str]:
@@ -167,6 +173,7 @@ class Libraries:
             *driver_command(library),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            env=driver_environment(),
             limit=LINE_BYTES_MAX,
         )
         client = LibraryClient(library, version, process)

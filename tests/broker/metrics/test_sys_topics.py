@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.hooks import Forwarder
 from broker.metrics.sys_topics import Loads, SysTopics
 
 
@@ -57,7 +58,12 @@ def test_loads_approach_a_steady_rate_and_forget_it() -> None:
 def test_subscribers_of_this_node_get_them_and_no_tap_or_other_node(make_world: Any) -> None:
     world = make_world()
     forwarded: list[bytes] = []
-    world.broker.forwarder.retained_published = lambda topic, now: forwarded.append(topic)
+
+    class Nodes(Forwarder):
+        def retained_published(self, topic: bytes, now: float) -> None:
+            forwarded.append(topic)
+
+    world.broker.forwarder = Nodes()
     everything = world.connect("everything")
     everything.subscribe(b"#")
     topics = SysTopics(world.broker, "v", world.now)
