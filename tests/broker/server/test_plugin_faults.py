@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
 
 from broker.config.settings import LogSettings
 from broker.server.logging import setup_logging
 from broker.server.plugin_faults import QUIET_SECONDS, LoggedFaults
 
 
-def test_a_fault_is_logged_once_a_minute_for_each_call() -> None:
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    former = structlog.get_config()
     stream = io.StringIO()
     setup_logging(LogSettings(format="json"), stream)
+    yield stream
+    structlog.configure(**former)
+
+
+def test_a_fault_is_logged_once_a_minute_for_each_call(stream: io.StringIO) -> None:
     now = 0.0
     faults = LoggedFaults(lambda: now)
     for _ in range(3):
