@@ -7,6 +7,7 @@ from broker.api.node import NodeService
 from broker.api.pb import admin_pb2
 from broker.api.publishing import PublishService
 from broker.api.subscriptions import SubscriptionService
+from broker.api.traces import TraceService
 from broker.plugins import Plugin
 
 
@@ -21,4 +22,5 @@ class AdminPlugin(Plugin):
         api.register(services["ClientService"], ClientService(self.server, api.long_calls))
         api.register(services["SubscriptionService"], SubscriptionService(self.server, api.long_calls))
         api.register(services["NodeService"], NodeService(self.server))
+        api.register(services["TraceService"], TraceService(self.server, api.long_calls))
         api.register(services["PublishService"], PublishService(self.server))

@@ -29,6 +29,7 @@ from broker.wrappers import AcceptRequest
 if TYPE_CHECKING:
     from broker.api.guard import ApiGuard
     from broker.api.server import ApiServer
+    from broker.server.traces import Traces
 
 
 class ClientShell(Protocol):
@@ -68,6 +69,7 @@ class Host:
     tags       what the plugins tell other nodes about this one; complete when plugins start
     turns      the turns of the loop; a plugin that acts at the end of each adds itself to `turns.ends`
     protocols  the connections of clients
+    traces     None until the first one is asked for
     pages      of the REST API, by path
     plugins    those that are loaded, in their order
     started_at monotonic seconds
@@ -86,6 +88,7 @@ class Host:
         self.members = Members("")
         self.tags: dict[str, str] = {}
         self.protocols: set[ClientShell] = set()
+        self.traces: Traces | None = None
         self.pages: dict[str, PageMaker] = {"/healthz": alive_page, "/readyz": self._ready_page}
         self.plugins: Sequence[PluginFigures] = []
         self.started_at = self.loop.time()

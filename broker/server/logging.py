@@ -116,12 +116,20 @@ class TextRenderer:
         if self._colours:
             shown_level = f"{self.COLOURS.get(level, '')}{shown_level}{self.RESET}"
         pieces = [event.pop("time"), shown_level, f"{part}:" if part else "", _one_line(str(event.pop("event", "")))]
-        pieces += [f"{key}={_text_value(value)}" for key, value in event.items()]
+        pieces += [f"{key}={quoted_text(value)}" for key, value in event.items()]
         line = " ".join(piece for piece in pieces if piece)
         return f"{line}\n{traceback}" if traceback else line
 
 
-def _text_value(value: Any) -> str:
+def short_text(value: Any) -> str:
+    """A value without the punctuation of Python, at most VALUE_CHARACTERS_MAX of it."""
+    if isinstance(value, bytes) and len(value) > VALUE_CHARACTERS_MAX:
+        return f"{_plain(value[:VALUE_CHARACTERS_MAX])}… ({len(value)} bytes)"
+    return _cut(_words(value))
+
+
+def quoted_text(value: Any) -> str:
+    """A value as a line of text has it."""
     text = _cut(_one_line(_words(value)))
     return f'"{text}"' if text == "" or any(mark in text for mark in ' ="') else text
 

@@ -16,6 +16,7 @@ from broker.session.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     from broker.server.host import Host
+    from broker.server.packet_tap import PacketTap
 
 
 LINGER_SECONDS_MAX: Final = 2.0  # from the last byte that is written to the client's end of the connection
@@ -26,6 +27,7 @@ class ClientProtocol(asyncio.Protocol):
     """Shell of one `Connection`. It has no task, stream or queue, so an idle client takes little memory.
 
     counted_address  by which the listener's limits count the connection; "" for none
+    tap              shows the packets to traces; None for none
     """
 
     __slots__ = (
@@ -35,6 +37,7 @@ class ClientProtocol(asyncio.Protocol):
         "listener",
         "paused",
         "server",
+        "tap",
         "transport",
         "turns",
         "writer",
@@ -49,6 +52,7 @@ class ClientProtocol(asyncio.Protocol):
         self.writer: SocketWriter | None = None
         self.connection: Connection | None = None
         self.paused = False
+        self.tap: PacketTap | None = None
         self.linger: asyncio.TimerHandle | None = None  # runs from the close until the client ends the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -91,6 +95,8 @@ class ClientProtocol(asyncio.Protocol):
         if facts.message_rate or facts.byte_rate:
             connection.rate_limit = RateLimit(server.broker, connection, facts.message_rate, facts.byte_rate, now)
         self.connection = connection
+        if server.traces is not None:
+            server.traces.follow(self)
 
     def data_received(self, data: bytes) -> None:
         connection = self.connection
@@ -98,6 +104,8 @@ class ClientProtocol(asyncio.Protocol):
             return
         turns = self.turns
         now = turns.now()
+        if self.tap is not None:
+            self.tap.received(data, connection)
         try:
             connection.receive_data(data, now)
         except Exception as error:  # a fault of the broker ends this connection only
@@ -126,6 +134,7 @@ class ClientProtocol(asyncio.Protocol):
         server = self.server
         connection = self.connection
         self.connection = None
+        self.tap = None
         self.transport = None
         self.writer = None
         server.forget(self)
@@ -144,6 +153,8 @@ class ClientProtocol(asyncio.Protocol):
         if transport is None or writer is None or self.linger is not None:
             return
         if data:
+            if self.tap is not None:
+                self.tap.sent(data, connection)
             self.write(writer, data)
         if connection.closed and not transport.is_closing():
             self.end(transport, len(data) > 0)

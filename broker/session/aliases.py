@@ -48,6 +48,10 @@ class SentAliases:
         """The alias of a topic, 0 for none."""
         return self._aliases.get(topic, 0)
 
+    def topics(self) -> list[bytes]:
+        """The topics with an alias, from alias 1 on."""
+        return list(self._topics)
+
     def next_alias(self, topic: bytes) -> int:
         """The alias that a topic without one would get; 0 when aliases do not pay for it."""
         return self._next if ALIAS_TOPIC_MIN <= len(topic) <= ALIAS_TOPIC_MAX else 0

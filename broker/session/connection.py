@@ -220,6 +220,10 @@ class Connection(Output):
         """Number of chunks of these bytes."""
         return 0 if self._pending is None else len(self._pending)
 
+    def waiting_input(self) -> bytes:
+        """These bytes. They begin with a packet."""
+        return b"" if self._pending is None else b"".join(self._pending)[self._pending_from :]
+
     def resume_receiving(self, now: float) -> None:
         """Continue after a hold: with the answer that was begun, then with the input that waits."""
         answer = self.answer

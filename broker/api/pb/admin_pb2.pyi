@@ -761,3 +761,254 @@ class LogLevelRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LogLevelRequest: _TypeAlias = LogLevelRequest  # noqa: Y015
+
+@_typing.final
+class StartTraceRequest(_message.Message):
+    """Example: {"client_id": "client1", "seconds": 60}"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FILTER_FIELD_NUMBER: _builtins.int
+    REMOTE_ADDR_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    LOG_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    """One of these three. The client with this client id, now or when it connects."""
+    topic_filter: _builtins.str
+    """PUBLISH packets of all clients whose topic matches this topic filter."""
+    remote_addr: _builtins.str
+    """Clients with this IP address, or the one with this HOST:PORT."""
+    seconds: _builtins.int
+    """When the trace ends by itself, at most 3600. 0 stands for 60."""
+    log: _builtins.bool
+    """Whether the packets are also lines of the node's log, of the level info. Absent: true."""
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        topic_filter: _builtins.str = ...,
+        remote_addr: _builtins.str = ...,
+        seconds: _builtins.int = ...,
+        log: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_log", b"_log", "log", b"log"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_log", b"_log", "client_id", b"client_id", "log", b"log", "remote_addr", b"remote_addr", "seconds", b"seconds", "topic_filter", b"topic_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__log: _TypeAlias = _typing.Literal["log"]  # noqa: Y015
+    _WhichOneofArgType__log: _TypeAlias = _typing.Literal["_log", b"_log"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__log) -> _WhichOneofReturnType__log | None: ...
+
+Global___StartTraceRequest: _TypeAlias = StartTraceRequest  # noqa: Y015
+
+@_typing.final
+class Trace(_message.Message):
+    """The packets of some connections of this node, shown for a bounded time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FILTER_FIELD_NUMBER: _builtins.int
+    REMOTE_ADDR_FIELD_NUMBER: _builtins.int
+    LOG_FIELD_NUMBER: _builtins.int
+    ENDS_AT_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    PACKETS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    client_id: _builtins.str
+    topic_filter: _builtins.str
+    remote_addr: _builtins.str
+    log: _builtins.bool
+    """Whether the packets are also lines of the log."""
+    ended: _builtins.bool
+    """The trace has ended. Its lines can be read for another minute."""
+    packets: _builtins.int
+    """Number of packets that the trace asked for."""
+    left_out: _builtins.int
+    """How many of them have no line, because there were more than 200 in a second."""
+    @_builtins.property
+    def ends_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        topic_filter: _builtins.str = ...,
+        remote_addr: _builtins.str = ...,
+        log: _builtins.bool = ...,
+        ends_at: _timestamp_pb2.Timestamp | None = ...,
+        ended: _builtins.bool = ...,
+        packets: _builtins.int = ...,
+        left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ends_at", b"ends_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "ended", b"ended", "ends_at", b"ends_at", "id", b"id", "left_out", b"left_out", "log", b"log", "packets", b"packets", "remote_addr", b"remote_addr", "topic_filter", b"topic_filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Trace: _TypeAlias = Trace  # noqa: Y015
+
+@_typing.final
+class ListTracesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRACES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def traces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Trace]: ...
+    def __init__(
+        self,
+        *,
+        traces: _abc.Iterable[Global___Trace] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["traces", b"traces"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTracesResponse: _TypeAlias = ListTracesResponse  # noqa: Y015
+
+@_typing.final
+class DeleteTraceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTraceRequest: _TypeAlias = DeleteTraceRequest  # noqa: Y015
+
+@_typing.final
+class TraceLinesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    after: _builtins.int
+    """Only lines with a higher number. 0: all that are kept."""
+    wait_seconds: _builtins.int
+    """How long the call waits for the first line, at most 10. 0: the answer comes at once."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        after: _builtins.int = ...,
+        wait_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "id", b"id", "wait_seconds", b"wait_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceLinesRequest: _TypeAlias = TraceLinesRequest  # noqa: Y015
+
+@_typing.final
+class TraceLinesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    ended: _builtins.bool
+    """There will be no more lines than these."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceLine]:
+        """At most 500. A gap in their numbers are packets that were left out, or lines that were not read in time."""
+
+    def __init__(
+        self,
+        *,
+        lines: _abc.Iterable[Global___TraceLine] | None = ...,
+        ended: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "lines", b"lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceLinesResponse: _TypeAlias = TraceLinesResponse  # noqa: Y015
+
+@_typing.final
+class TraceLine(_message.Message):
+    """One packet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    DIRECTION_FIELD_NUMBER: _builtins.int
+    PACKET_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    REMOTE_ADDR_FIELD_NUMBER: _builtins.int
+    FIELDS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """Counts the packets of the trace from 1."""
+    direction: _builtins.str
+    """received or sent, by the node."""
+    packet: _builtins.str
+    """Type of the packet, such as PUBLISH."""
+    client_id: _builtins.str
+    remote_addr: _builtins.str
+    """Address of the client."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceField]: ...
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        direction: _builtins.str = ...,
+        packet: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        remote_addr: _builtins.str = ...,
+        fields: _abc.Iterable[Global___TraceField] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "direction", b"direction", "fields", b"fields", "number", b"number", "packet", b"packet", "remote_addr", b"remote_addr", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceLine: _TypeAlias = TraceLine  # noqa: Y015
+
+@_typing.final
+class TraceField(_message.Message):
+    """A field of a packet by the specification's name. Passwords are hidden, long values are cut."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceField: _TypeAlias = TraceField  # noqa: Y015

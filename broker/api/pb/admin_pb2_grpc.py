@@ -592,3 +592,211 @@ class NodeService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class TraceServiceStub:
+    """Traces: the packets of a client, a topic filter or an address as they pass.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Start = channel.unary_unary(
+                '/gmqtt.admin.api.TraceService/Start',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.StartTraceRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.Trace.FromString,
+                _registered_method=True)
+        self.List = channel.unary_unary(
+                '/gmqtt.admin.api.TraceService/List',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ListTracesResponse.FromString,
+                _registered_method=True)
+        self.Lines = channel.unary_unary(
+                '/gmqtt.admin.api.TraceService/Lines',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.TraceLinesRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.TraceLinesResponse.FromString,
+                _registered_method=True)
+        self.Delete = channel.unary_unary(
+                '/gmqtt.admin.api.TraceService/Delete',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.DeleteTraceRequest.SerializeToString,
+                response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                _registered_method=True)
+
+
+class TraceServiceServicer:
+    """Traces: the packets of a client, a topic filter or an address as they pass.
+    """
+
+    def Start(self, request, context):
+        """Begin a trace. At most 16 run at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """List the traces that run, and those that ended within the last minute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Lines(self, request, context):
+        """The lines of a trace. With wait_seconds and the last number in after, repeated calls give a stream.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Delete(self, request, context):
+        """End a trace and forget its lines.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_TraceServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Start': grpc.unary_unary_rpc_method_handler(
+                    servicer.Start,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.StartTraceRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.Trace.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ListTracesResponse.SerializeToString,
+            ),
+            'Lines': grpc.unary_unary_rpc_method_handler(
+                    servicer.Lines,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.TraceLinesRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_admin__pb2.TraceLinesResponse.SerializeToString,
+            ),
+            'Delete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Delete,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.DeleteTraceRequest.FromString,
+                    response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gmqtt.admin.api.TraceService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gmqtt.admin.api.TraceService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class TraceService:
+    """Traces: the packets of a client, a topic filter or an address as they pass.
+    """
+
+    @staticmethod
+    def Start(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.TraceService/Start',
+            broker_dot_api_dot_pb_dot_admin__pb2.StartTraceRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.Trace.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.TraceService/List',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.ListTracesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Lines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.TraceService/Lines',
+            broker_dot_api_dot_pb_dot_admin__pb2.TraceLinesRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_admin__pb2.TraceLinesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Delete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.TraceService/Delete',
+            broker_dot_api_dot_pb_dot_admin__pb2.DeleteTraceRequest.SerializeToString,
+            google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

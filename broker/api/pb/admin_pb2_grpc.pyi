@@ -227,3 +227,70 @@ class NodeServiceServicer(metaclass=_abc_1.ABCMeta):
         """Change the level of the log while the node runs."""
 
 def add_NodeServiceServicer_to_server(servicer: NodeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class TraceServiceStub:
+    """Traces: the packets of a client, a topic filter or an address as they pass."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> TraceServiceAsyncStub: ...
+    Start: _grpc.UnaryUnaryMultiCallable[_admin_pb2.StartTraceRequest, _admin_pb2.Trace]
+    """Begin a trace. At most 16 run at once."""
+    List: _grpc.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.ListTracesResponse]
+    """List the traces that run, and those that ended within the last minute."""
+    Lines: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TraceLinesRequest, _admin_pb2.TraceLinesResponse]
+    """The lines of a trace. With wait_seconds and the last number in after, repeated calls give a stream."""
+    Delete: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteTraceRequest, _empty_pb2.Empty]
+    """End a trace and forget its lines."""
+
+@_typing.type_check_only
+class TraceServiceAsyncStub(TraceServiceStub):
+    """Traces: the packets of a client, a topic filter or an address as they pass."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Start: _aio.UnaryUnaryMultiCallable[_admin_pb2.StartTraceRequest, _admin_pb2.Trace]  # type: ignore[assignment]
+    """Begin a trace. At most 16 run at once."""
+    List: _aio.UnaryUnaryMultiCallable[_empty_pb2.Empty, _admin_pb2.ListTracesResponse]  # type: ignore[assignment]
+    """List the traces that run, and those that ended within the last minute."""
+    Lines: _aio.UnaryUnaryMultiCallable[_admin_pb2.TraceLinesRequest, _admin_pb2.TraceLinesResponse]  # type: ignore[assignment]
+    """The lines of a trace. With wait_seconds and the last number in after, repeated calls give a stream."""
+    Delete: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteTraceRequest, _empty_pb2.Empty]  # type: ignore[assignment]
+    """End a trace and forget its lines."""
+
+class TraceServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Traces: the packets of a client, a topic filter or an address as they pass."""
+
+    @_abc_1.abstractmethod
+    def Start(
+        self,
+        request: _admin_pb2.StartTraceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Trace, _abc.Awaitable[_admin_pb2.Trace]]:
+        """Begin a trace. At most 16 run at once."""
+
+    @_abc_1.abstractmethod
+    def List(
+        self,
+        request: _empty_pb2.Empty,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListTracesResponse, _abc.Awaitable[_admin_pb2.ListTracesResponse]]:
+        """List the traces that run, and those that ended within the last minute."""
+
+    @_abc_1.abstractmethod
+    def Lines(
+        self,
+        request: _admin_pb2.TraceLinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.TraceLinesResponse, _abc.Awaitable[_admin_pb2.TraceLinesResponse]]:
+        """The lines of a trace. With wait_seconds and the last number in after, repeated calls give a stream."""
+
+    @_abc_1.abstractmethod
+    def Delete(
+        self,
+        request: _admin_pb2.DeleteTraceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
+        """End a trace and forget its lines."""
+
+def add_TraceServiceServicer_to_server(servicer: TraceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

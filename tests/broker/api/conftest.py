@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,9 @@ class Node:
         self.broker = world.broker
         self.settings = settings
         self.flushes = 0
+        self.loop = asyncio.get_running_loop()
+        self.protocols: set[object] = set()
+        self.traces: Any = None
         self.api = ApiServer(settings.api, {}, get_logger("api"))
 
     def now(self) -> float:

@@ -14,6 +14,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from api_calls import PUBLISH, REQUEST, REQUEST_JSON, Rest, Service, api_settings
 from broker.api.clients import ClientService
 from broker.api.guard import ApiGuard
+from broker.api.node import NodeService
 from broker.api.pages import Page, alive_page, ready_page
 from broker.api.pb import admin_pb2
 from broker.api.pb.admin_pb2_grpc import PublishServiceStub
@@ -21,6 +22,7 @@ from broker.api.publishing import PublishService
 from broker.api.server import ApiServer
 from broker.api.subscriptions import SubscriptionService
 from broker.api.tokens import Role, Token, hash_token, write_tokens
+from broker.api.traces import TraceService
 from broker.auth.pb import account_pb2
 from broker.auth.service import AccountService
 from broker.event_log.pb import event_log_pb2
@@ -32,6 +34,8 @@ from broker.server.start_error import StartError
 SERVICES: dict[ServiceDescriptor, Any] = {
     admin_pb2.DESCRIPTOR.services_by_name["ClientService"]: ClientService,
     admin_pb2.DESCRIPTOR.services_by_name["SubscriptionService"]: SubscriptionService,
+    admin_pb2.DESCRIPTOR.services_by_name["NodeService"]: NodeService,
+    admin_pb2.DESCRIPTOR.services_by_name["TraceService"]: TraceService,
     admin_pb2.DESCRIPTOR.services_by_name["PublishService"]: PublishService,
     account_pb2.DESCRIPTOR.services_by_name["AccountService"]: AccountService,
     event_log_pb2.DESCRIPTOR.services_by_name["EventLog"]: EventLogService,
@@ -47,7 +51,7 @@ def test_each_method_has_a_role(service: ServiceDescriptor) -> None:
     assert sorted(roles) == sorted(method.name for method in service.methods)
     for name, role in roles.items():
         assert role > Role.READ or name in READ_ONLY, name
-    if service.name == "AccountService":
+    if service.name in ("AccountService", "TraceService"):
         assert set(roles.values()) == {Role.ADMIN}
 
 

@@ -21,6 +21,9 @@ PATHS = {
     "/v1/filter_subscriptions": {"get"},
     "/v1/subscribe": {"post"},
     "/v1/unsubscribe": {"post"},
+    "/v1/traces": {"post", "get"},
+    "/v1/traces/{id}": {"delete"},
+    "/v1/traces/{id}/lines": {"get"},
     "/v1/publish": {"post"},
 }
 
@@ -43,6 +46,7 @@ async def test_the_document_lists_every_path(rest: Any) -> None:
         "ClientService",
         "SubscriptionService",
         "NodeService",
+        "TraceService",
         "PublishService",
     ]
     assert document["info"]["version"]

@@ -1,0 +1,226 @@
+"""Traces: the packets of a client, a topic filter or an address, for a bounded time.
+
+Connections that no trace asks for have no tap. While a trace by topic filter runs, the packets of all clients are decoded a
+second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from broker.auth.acl_rules import filter_matches
+from broker.codec.packets import Packet
+from broker.errors import MqttError
+from broker.server.logging import get_logger, short_text
+from broker.server.packet_dump import packet_fields
+from broker.server.packet_tap import PacketTap
+from broker.session.connection import Connection
+from broker.token_bucket import TokenBucket
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+    from broker.server.protocol import ClientProtocol
+
+TRACES_MAX: Final = 16  # that run at once
+SECONDS_DEFAULT: Final = 60
+SECONDS_MAX: Final = 3600
+LINES_PER_SECOND_MAX: Final = 200  # of one trace; further packets are counted and left out
+LINES_MAX: Final = 2000  # kept of one trace; older ones are dropped
+CHARACTERS_MAX: Final = 1_000_000  # of the values of all kept lines of one trace
+PAGE_LINES_MAX: Final = 500
+KEPT_SECONDS: Final = 60.0  # after its end a trace can still be read
+WAITING_MAX: Final = 32  # readers of all traces that wait for lines; others are answered at once
+FAULT: Final = "FAULT"  # in place of a packet's type
+
+
+class TooManyTraces(Exception):
+    """TRACES_MAX run already."""
+
+
+class TraceLine(NamedTuple):
+    """`number` counts the packets of the trace from 1, `time` is in Unix seconds."""
+
+    number: int
+    time: float
+    direction: str
+    packet: str
+    client_id: str
+    remote_addr: str
+    fields: list[tuple[str, str]]
+
+    def size(self) -> int:
+        return sum(len(value) for _, value in self.fields)
+
+
+class Selection(NamedTuple):
+    """What a trace asks for: one of the three is set. `remote_addr` is an IP address or HOST:PORT."""
+
+    client_id: str = ""
+    topic_filter: bytes = b""
+    remote_addr: str = ""
+
+    def may_ask_for(self, client_id: str, remote_addr: str) -> bool:
+        """Whether packets of the client can be asked for. `client_id` is "" while it is not known."""
+        if self.client_id:
+            return client_id in ("", self.client_id)
+        return bool(self.topic_filter) or is_at(remote_addr, self.remote_addr)
+
+    def asks_for(self, client_id: str, remote_addr: str, topic: bytes) -> bool:
+        """Whether a packet is asked for. `topic` is b"" for all but PUBLISH."""
+        if self.client_id:
+            return client_id == self.client_id
+        if self.topic_filter:
+            return bool(topic) and filter_matches(self.topic_filter, topic)
+        return is_at(remote_addr, self.remote_addr)
+
+
+def is_at(remote_addr: str, wanted: str) -> bool:
+    return wanted in (remote_addr, remote_addr.rpartition(":")[0].strip("[]"))
+
+
+class Trace:
+    """One trace. `packets` are asked for by it, `left_out` of them have no line. `ends_at` is monotonic."""
+
+    def __init__(self, trace_id: str, selection: Selection, logs: bool, ends_at: float, now: float) -> None:
+        self.id = trace_id
+        self.selection = selection
+        self.logs = logs
+        self.ends_at = ends_at
+        self.ended = False
+        self.packets = 0
+        self.left_out = 0
+        self.lines: deque[TraceLine] = deque()
+        self.changed = asyncio.Event()  # there is a line, or the trace has ended
+        self.timer: asyncio.TimerHandle | None = None
+        self._characters = 0
+        self._rate = TokenBucket(LINES_PER_SECOND_MAX, now)
+
+    def takes_one(self, now: float) -> bool:
+        """Count a packet. False: it is left out."""
+        self.packets += 1
+        if self._rate.try_take(now):
+            return True
+        self.left_out += 1
+        return False
+
+    def add(self, line: TraceLine) -> None:
+        self.lines.append(line)
+        self._characters += line.size()
+        while len(self.lines) > LINES_MAX or self._characters > CHARACTERS_MAX:
+            self._characters -= self.lines.popleft().size()
+        self.changed.set()
+
+    def page(self, after: int) -> tuple[list[TraceLine], bool]:
+        """The first lines with a number above `after`, and whether no more will come."""
+        found = [line for line in self.lines if line.number > after]
+        return found[:PAGE_LINES_MAX], self.ended and len(found) <= PAGE_LINES_MAX
+
+
+class Traces:
+    """All traces of the node, by id. Those that have ended are kept for KEPT_SECONDS."""
+
+    def __init__(self, server: Host) -> None:
+        self.by_id: dict[str, Trace] = {}
+        self._running: list[Trace] = []
+        self._server = server
+        self._last_id = 0
+        self._waiting = 0
+        self._log = get_logger("trace")
+
+    # --- begin and end ---
+
+    def start(self, selection: Selection, seconds: int, logs: bool) -> Trace:
+        """Begin a trace of new connections; `follow` is called for each that is open. Raises TooManyTraces."""
+        if len(self._running) >= TRACES_MAX:
+            raise TooManyTraces
+        for ended in [trace for trace in self.by_id.values() if trace.ended]:
+            if len(self.by_id) >= TRACES_MAX:
+                self.delete(ended)
+        server = self._server
+        now = server.now()
+        self._last_id += 1
+        trace = Trace(str(self._last_id), selection, logs, now + seconds, now)
+        self.by_id[trace.id] = trace
+        self._running.append(trace)
+        trace.timer = server.loop.call_later(seconds, self.end, trace)
+        self._log.warning("a trace begins", trace=trace.id, seconds=seconds, **self._selected(trace))
+        return trace
+
+    def follow(self, protocol: ClientProtocol) -> None:
+        """Show the packets of a connection to the traces, as long as one asks for them."""
+        connection = protocol.connection
+        if protocol.tap is not None or connection is None or connection.closed:
+            return
+        if self.may_ask_for(connection.client_id, connection):
+            tap = PacketTap(self, protocol, connection, self._server.settings.mqtt.max_packet_size)
+            protocol.tap = tap
+            waiting = connection.waiting_input()
+            if waiting:
+                tap.received(waiting, connection)
+
+    def end(self, trace: Trace) -> None:
+        """A tap that no trace needs any more removes itself with the next packet."""
+        self._stop(trace)
+        trace.timer = self._server.loop.call_later(KEPT_SECONDS, self.delete, trace)
+
+    def delete(self, trace: Trace) -> None:
+        self._stop(trace)
+        self.by_id.pop(trace.id, None)
+
+    def _stop(self, trace: Trace) -> None:
+        if trace.timer is not None:
+            trace.timer.cancel()
+        if trace.ended:
+            return
+        trace.ended = True
+        self._running.remove(trace)
+        trace.changed.set()
+        self._log.warning("a trace has ended", trace=trace.id, packets=trace.packets, left_out=trace.left_out)
+
+    def _selected(self, trace: Trace) -> dict[str, Any]:
+        return {name: value for name, value in trace.selection._asdict().items() if value}
+
+    # --- packets ---
+
+    def may_ask_for(self, client_id: str, connection: Connection) -> bool:
+        """Whether packets of the client are asked for. `client_id` is "" while it is not known."""
+        return any(trace.selection.may_ask_for(client_id, connection.remote_addr) for trace in self._running)
+
+    def show(
+        self, direction: str, packet: Packet | MqttError, topic: bytes, client_id: str, connection: Connection
+    ) -> None:
+        """Write a packet, or that bytes are none, into the traces that ask for it."""
+        address = connection.remote_addr
+        now = self._server.now()
+        for trace in self._running:
+            if not trace.selection.asks_for(client_id, address, topic) or not trace.takes_one(now):
+                continue
+            if isinstance(packet, MqttError):
+                name, values = FAULT, {"error": packet.text}
+            else:
+                name, values = type(packet).__name__.upper(), packet_fields(packet)
+            fields = [(key, short_text(value)) for key, value in values.items()]
+            time = self._server.wall_time(now)
+            trace.add(TraceLine(trace.packets, time, direction, name, client_id, address, fields))
+            if trace.logs:
+                shown = {"packet": name, "client_id": client_id, "remote_addr": address, **dict(fields)}
+                self._log.info(direction, trace=trace.id, **shown)
+
+    # --- readers ---
+
+    async def read(self, trace: Trace, after: int, wait_seconds: float) -> tuple[list[TraceLine], bool]:
+        """`Trace.page`, which waits for a line so long at most."""
+        if wait_seconds and self._waiting < WAITING_MAX:
+            self._waiting += 1
+            try:
+                async with asyncio.timeout(wait_seconds):
+                    while not trace.ended and not trace.page(after)[0]:
+                        trace.changed.clear()
+                        await trace.changed.wait()
+            except TimeoutError:
+                pass
+            finally:
+                self._waiting -= 1
+        return trace.page(after)
