@@ -54,7 +54,7 @@ async def test_clients_come_in_pages(node: Any, rest: Any) -> None:
         assert answer["total_count"] == 25
 
 
-async def test_clients_are_found_by_what_they_have(node: Any, rest: Any) -> None:
+async def test_clients_are_found_by_their_attributes(node: Any, rest: Any) -> None:
     for name, version in (("pump-1", 5), ("pump-2", 4), ("door", 5)):
         node.world.connect(name, version, username="site" if name == "door" else "pumps")
     node.world.connect("pump-9", expiry=60).cut()
