@@ -20,7 +20,7 @@ from broker.server.traces import SECONDS_DEFAULT, SECONDS_MAX, TRACES_MAX, Selec
 
 if TYPE_CHECKING:
     from broker.server.host import Host
-    from broker.server.protocol import ClientProtocol
+    from broker.server.packet_tap import TappedShell
 
 NANOSECONDS: Final = 1_000_000_000
 WAIT_SECONDS_MAX: Final = 10  # for a line, in one call
@@ -49,8 +49,8 @@ class TraceService(TraceServiceServicer):
 
     def _follow_all(self, traces: Traces) -> Steps[None]:
         """The connections that are open already, in steps."""
-        for protocol in list(self._server.protocols):
-            traces.follow(cast("ClientProtocol", protocol))
+        for shell in list(self._server.protocols):
+            traces.follow(cast("TappedShell", shell))
             yield
 
     async def List(self, request: Empty, context: object) -> pb.ListTracesResponse:
@@ -59,8 +59,9 @@ class TraceService(TraceServiceServicer):
     async def Lines(self, request: pb.TraceLinesRequest, context: object) -> pb.TraceLinesResponse:
         if request.wait_seconds > WAIT_SECONDS_MAX:
             raise invalid_argument(f"wait_seconds is {request.wait_seconds}, at most {WAIT_SECONDS_MAX} is possible")
-        lines, ended = await self._traces().read(self._trace(request.id), request.after, request.wait_seconds)
-        response = pb.TraceLinesResponse(ended=ended)
+        trace = self._trace(request.id)
+        lines, ended = await self._traces().read(trace, request.after, request.wait_seconds)
+        response = pb.TraceLinesResponse(ended=ended, packets=trace.packets)
         for line in lines:
             response.lines.append(
                 pb.TraceLine(
@@ -82,7 +83,7 @@ class TraceService(TraceServiceServicer):
     def _traces(self) -> Traces:
         server = self._server
         if server.traces is None:
-            server.traces = Traces(server)
+            server.traces = Traces(server.now, server.wall_time, server.settings.mqtt.max_packet_size)
         return server.traces
 
     def _trace(self, trace_id: str) -> Trace:

@@ -1,4 +1,4 @@
-"""The command `gmqttd`: start, check, reload, passwd, token, defaults, version.
+"""The command `gmqttd`: start, check, reload, passwd, token, trace, defaults, version.
 
 Each command imports what it needs when it runs: `gmqttd check` loads neither an event loop nor gRPC.
 """
@@ -218,6 +218,34 @@ def _token_file(config_file: str) -> TokenFile:
     if not file:
         _fail(f"{config_file}: api.token_file is not set, so no call needs a token; for example /etc/gmqtt/tokens.yml")
     return TokenFile(os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(config_file)), file)))
+
+
+@main.command()
+@click.option("--client", "client_id", metavar="ID", help="The client with this client id, now or when it connects.")
+@click.option("--topic", "topic_filter", metavar="FILTER", help="Messages whose topic matches.")
+@click.option("--addr", "remote_addr", metavar="ADDR", help="Clients at this IP address or IP:PORT.")
+@click.option("--seconds", type=click.IntRange(1, 3600), default=60, show_default=True)
+@click.option(
+    "--api", "url", metavar="URL", default="http://127.0.0.1:8083", show_default=True, help="The node's REST API."
+)
+@click.option("--token", envvar="GMQTTD_TOKEN", show_envvar=True, default="", help="Of the role admin.")
+@click.option(
+    "--cacert", metavar="FILE", help="Certificates that https URLs are checked with.  [default: the system's]"
+)
+def trace(seconds: int, url: str, token: str, cacert: str | None, **wanted: str | None) -> None:
+    """Print the packets of a client, a topic filter or an address as they come. Ctrl-C ends it."""
+    selection = {name: value for name, value in wanted.items() if value}
+    if len(selection) != 1:
+        raise click.UsageError("one of --client, --topic and --addr is needed")
+    from broker.api.trace_command import TraceApi, TraceFault, follow
+
+    try:
+        for line in follow(TraceApi(url, token, cacert), selection, seconds):
+            click.echo(line)
+    except TraceFault as fault:
+        _fail(str(fault))
+    except KeyboardInterrupt:
+        pass  # the way to end it
 
 
 @main.command()

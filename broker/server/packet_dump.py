@@ -5,58 +5,19 @@ Only the connections that dump have this shell, so the others pay nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from broker.codec import packets
-from broker.codec.packets import Packet
-from broker.codec.properties import AUTHENTICATION_DATA, property_name, publish_properties_to_dict
 from broker.codec.reader import PacketReader
 from broker.errors import MqttError
 from broker.server.layered_protocol import LayeredProtocol
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
+from broker.server.packet_fields import packet_fields
 from broker.server.socket_writer import SocketWriter
 from broker.session.connection import Connection
 
 if TYPE_CHECKING:
     from broker.server.host import Host
-
-ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0}
-HIDDEN: Final = "***"
-
-
-def packet_fields(packet: Packet) -> dict[str, Any]:
-    """The fields of a packet by the specification's names, without absent ones and without secrets."""
-    found: dict[str, Any] = {}
-    for name in packet.__dataclass_fields__:
-        value = getattr(packet, name)
-        if value is None or value in (b"", "", (), [], {}) or value == ABSENT.get(name, ABSENT):
-            continue
-        if name == "password":
-            found[name] = HIDDEN
-        elif name == "properties":
-            assert isinstance(value, bytes | dict)
-            found[name] = _property_fields(publish_properties_to_dict(value) if isinstance(value, bytes) else value)
-        elif isinstance(value, Packet):
-            found[name] = packet_fields(value)
-        elif isinstance(value, list) and isinstance(value[0], Packet):
-            found[name] = [packet_fields(item) for item in value]
-        else:
-            found[name] = value
-    return found
-
-
-def _property_fields(properties: packets.Properties) -> dict[str, Any]:
-    """Properties by name; a user property as NAME=VALUE."""
-    found: dict[str, Any] = {}
-    for number, value in properties.items():
-        shown: Any = value
-        if number == AUTHENTICATION_DATA:
-            shown = HIDDEN
-        elif isinstance(value, list):
-            shown = [f"{name}={text}" for name, text in value]
-        found[property_name(number)] = shown
-    return found
 
 
 class PacketDump:

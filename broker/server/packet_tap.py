@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from broker.codec.packets import Connect, Packet, Publish
 from broker.codec.reader import PacketReader
@@ -10,31 +10,39 @@ from broker.errors import MqttError
 from broker.server.logging import get_logger
 from broker.session.connection import Connection
 
-if TYPE_CHECKING:
-    from broker.server.protocol import ClientProtocol
-    from broker.server.traces import Traces
-
 RECEIVED: Final = "received"
 SENT: Final = "sent"
+
+
+class PacketReceiver(Protocol):
+    """Takes the packets of all taps: the traces of a node."""
+
+    def may_ask_for(self, client_id: str, connection: Connection) -> bool:
+        """Whether packets of the client are asked for. `client_id` is "" while it is not known."""
+
+    def show(
+        self, direction: str, packet: Packet | MqttError, topic: bytes, client_id: str, connection: Connection
+    ) -> None:
+        """`topic` is b"" for all but PUBLISH."""
+
+
+class TappedShell(Protocol):
+    """The shell of one client's connection, as a tap uses it."""
+
+    connection: Connection | None
+    tap: PacketTap | None
 
 
 class PacketTap:
     """Begins between two packets of each direction, at any time. It removes itself when no trace asks for its client."""
 
-    __slots__ = (
-        "_client_id",
-        "_faulty",
-        "_protocol",
-        "_received",
-        "_received_topics",
-        "_sent",
-        "_sent_topics",
-        "_traces",
-    )
+    __slots__ = ("_client_id", "_faulty", "_received", "_received_topics", "_sent", "_sent_topics", "_shell", "_traces")
 
-    def __init__(self, traces: Traces, protocol: ClientProtocol, connection: Connection, max_packet_size: int) -> None:
+    def __init__(
+        self, traces: PacketReceiver, shell: TappedShell, connection: Connection, max_packet_size: int
+    ) -> None:
         self._traces = traces
-        self._protocol = protocol
+        self._shell = shell
         self._client_id = ""  # of a CONNECT that the connection has not handled yet
         self._faulty: set[str] = set()  # directions whose bytes are no packets any more
         self._received = PacketReader(connection.version, max_packet_size)
@@ -55,7 +63,7 @@ class PacketTap:
         """Raises nothing: a fault here must not end the client's connection."""
         client_id = connection.client_id or self._client_id
         if not self._traces.may_ask_for(client_id, connection):
-            self._protocol.tap = None
+            self._shell.tap = None
             return
         if direction in self._faulty:
             return
@@ -73,7 +81,7 @@ class PacketTap:
             self._faulty.add(direction)
         except Exception as fault:
             get_logger("trace").error("fault in a trace", client_id=client_id, exc_info=fault)
-            self._protocol.tap = None
+            self._shell.tap = None
 
 
 def resolved_topic(packet: Packet, topics: dict[int, bytes]) -> bytes:

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from broker.auth.acl_rules import filter_matches
 from broker.codec.packets import Packet
 from broker.errors import MqttError
 from broker.server.logging import get_logger, short_text
-from broker.server.packet_dump import packet_fields
-from broker.server.packet_tap import PacketTap
+from broker.server.packet_fields import packet_fields
+from broker.server.packet_tap import PacketTap, TappedShell
 from broker.session.connection import Connection
 from broker.token_bucket import TokenBucket
-
-if TYPE_CHECKING:
-    from broker.server.host import Host
-    from broker.server.protocol import ClientProtocol
 
 TRACES_MAX: Final = 16  # that run at once
 SECONDS_DEFAULT: Final = 60
@@ -119,12 +116,18 @@ class Trace:
 
 
 class Traces:
-    """All traces of the node, by id. Those that have ended are kept for KEPT_SECONDS."""
+    """All traces of the node, by id. Those that have ended are kept for KEPT_SECONDS. Made and used inside a running loop.
 
-    def __init__(self, server: Host) -> None:
+    now, wall_time  as those of Host
+    """
+
+    def __init__(self, now: Callable[[], float], wall_time: Callable[[float], float], max_packet_size: int) -> None:
         self.by_id: dict[str, Trace] = {}
         self._running: list[Trace] = []
-        self._server = server
+        self._now = now
+        self._wall_time = wall_time
+        self._max_packet_size = max_packet_size
+        self._loop = asyncio.get_running_loop()
         self._last_id = 0
         self._waiting = 0
         self._log = get_logger("trace")
@@ -138,24 +141,23 @@ class Traces:
         for ended in [trace for trace in self.by_id.values() if trace.ended]:
             if len(self.by_id) >= TRACES_MAX:
                 self.delete(ended)
-        server = self._server
-        now = server.now()
+        now = self._now()
         self._last_id += 1
         trace = Trace(str(self._last_id), selection, logs, now + seconds, now)
         self.by_id[trace.id] = trace
         self._running.append(trace)
-        trace.timer = server.loop.call_later(seconds, self.end, trace)
+        trace.timer = self._loop.call_later(seconds, self.end, trace)
         self._log.warning("a trace begins", trace=trace.id, seconds=seconds, **self._selected(trace))
         return trace
 
-    def follow(self, protocol: ClientProtocol) -> None:
+    def follow(self, shell: TappedShell) -> None:
         """Show the packets of a connection to the traces, as long as one asks for them."""
-        connection = protocol.connection
-        if protocol.tap is not None or connection is None or connection.closed:
+        connection = shell.connection
+        if shell.tap is not None or connection is None or connection.closed:
             return
         if self.may_ask_for(connection.client_id, connection):
-            tap = PacketTap(self, protocol, connection, self._server.settings.mqtt.max_packet_size)
-            protocol.tap = tap
+            tap = PacketTap(self, shell, connection, self._max_packet_size)
+            shell.tap = tap
             waiting = connection.waiting_input()
             if waiting:
                 tap.received(waiting, connection)
@@ -163,7 +165,7 @@ class Traces:
     def end(self, trace: Trace) -> None:
         """A tap that no trace needs any more removes itself with the next packet."""
         self._stop(trace)
-        trace.timer = self._server.loop.call_later(KEPT_SECONDS, self.delete, trace)
+        trace.timer = self._loop.call_later(KEPT_SECONDS, self.delete, trace)
 
     def delete(self, trace: Trace) -> None:
         self._stop(trace)
@@ -193,7 +195,7 @@ class Traces:
     ) -> None:
         """Write a packet, or that bytes are none, into the traces that ask for it."""
         address = connection.remote_addr
-        now = self._server.now()
+        now = self._now()
         for trace in self._running:
             if not trace.selection.asks_for(client_id, address, topic) or not trace.takes_one(now):
                 continue
@@ -202,7 +204,7 @@ class Traces:
             else:
                 name, values = type(packet).__name__.upper(), packet_fields(packet)
             fields = [(key, short_text(value)) for key, value in values.items()]
-            time = self._server.wall_time(now)
+            time = self._wall_time(now)
             trace.add(TraceLine(trace.packets, time, direction, name, client_id, address, fields))
             if trace.logs:
                 shown = {"packet": name, "client_id": client_id, "remote_addr": address, **dict(fields)}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.api.token_command import TokenFile
 from broker.codec.packets import Publish
 from broker.codec.properties import TOPIC_ALIAS_MAXIMUM
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from mqtt_client import Clients
@@ -151,7 +156,7 @@ async def test_bytes_that_are_no_packet(node: Node, clients: Clients) -> None:
 async def test_a_trace_ends_by_itself_and_by_a_call(node: Node, clients: Clients) -> None:
     short = await start(node, client_id="a", seconds=1)
     status, page = await node.rest("GET", f"/v1/traces/{short}/lines?wait_seconds=10")
-    assert (status, page) == (200, {"lines": [], "ended": True})
+    assert (status, page) == (200, {"lines": [], "ended": True, "packets": "0"})
     other = await start(node, client_id="a")
     assert await node.rest("DELETE", f"/v1/traces/{other}") == (200, {})
     assert (await node.rest("GET", f"/v1/traces/{other}/lines"))[0] == 404
@@ -183,3 +188,41 @@ async def test_a_trace_too_many_is_refused(node: Node) -> None:
     assert (status, "16 traces run already" in answer["message"]) == (429, True)
     await node.rest("DELETE", f"/v1/traces/{traces[0]}")
     await start(node, client_id="a")
+
+
+def token_file(folder: Path) -> tuple[Path, str, str]:
+    """A file of tokens, and those of the roles write and admin in it."""
+    path = folder / "tokens.yml"
+    tokens = TokenFile(str(path))
+    return path, tokens.create("", "write"), tokens.create("", "admin")
+
+
+async def test_the_command_prints_packets_as_they_come(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{nodes.free_port()}"
+    file, write, admin = token_file(tmp_path)
+    api = {"http": [{"address": address}], "token_file": str(file)}
+    node = await nodes.start({"plugin_order": ["admin"], "api": api})
+    arguments = [*node.program(), "trace", "--topic", "a/#", "--api", f"http://{address}"]
+    refused = await asyncio.create_subprocess_exec(
+        *arguments, env={**os.environ, "GMQTTD_TOKEN": write}, stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await refused.communicate()
+    assert (refused.returncode, errors.decode()) == (
+        1,
+        f'gmqttd: http://{address}: the token "write1" has the role write, this needs admin\n',
+    )
+    command = await asyncio.create_subprocess_exec(
+        *arguments, "--token", admin, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert command.stdout is not None
+    await node.logged("a trace begins")
+    client = await clients.connect(node.port, "sensor1")
+    await client.publish("a/b", b"21.5")
+    async with asyncio.timeout(DEADLINE):
+        line = (await command.stdout.readline()).decode()
+        assert line.split(" ", 1)[1] == "received sensor1 PUBLISH topic=a/b payload=21.5 qos=0 retain=False dup=False\n"
+        command.send_signal(signal.SIGINT)
+        rest, errors = await command.communicate()
+    assert (command.returncode, rest, errors) == (0, b"", b"")
+    await node.logged("a trace has ended")
+    assert "packet=PUBLISH" not in node.log()

@@ -101,6 +101,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.admin.api.TraceLinesRequest.wait_seconds": "How long the call waits for the first line, at most 10. 0: the answer comes at once.",
     "gmqtt.admin.api.TraceLinesResponse.ended": "There will be no more lines than these.",
     "gmqtt.admin.api.TraceLinesResponse.lines": "At most 500. A gap in their numbers are packets that were left out, or lines that were not read in time.",
+    "gmqtt.admin.api.TraceLinesResponse.packets": "Number of packets that the trace asked for until now.",
     "gmqtt.admin.api.TraceService": "Traces: the packets of a client, a topic filter or an address as they pass.",
     "gmqtt.admin.api.TraceService.Delete": "End a trace and forget its lines.",
     "gmqtt.admin.api.TraceService.Lines": "The lines of a trace. With wait_seconds and the last number in after, repeated calls give a stream.",

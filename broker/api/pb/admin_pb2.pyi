@@ -924,8 +924,11 @@ class TraceLinesResponse(_message.Message):
 
     LINES_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    PACKETS_FIELD_NUMBER: _builtins.int
     ended: _builtins.bool
     """There will be no more lines than these."""
+    packets: _builtins.int
+    """Number of packets that the trace asked for until now."""
     @_builtins.property
     def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceLine]:
         """At most 500. A gap in their numbers are packets that were left out, or lines that were not read in time."""
@@ -935,10 +938,11 @@ class TraceLinesResponse(_message.Message):
         *,
         lines: _abc.Iterable[Global___TraceLine] | None = ...,
         ended: _builtins.bool = ...,
+        packets: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "lines", b"lines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "lines", b"lines", "packets", b"packets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
