@@ -31,6 +31,7 @@ PLUGINS: Final = {
     "subscribe": "admin",
     "unsubscribe": "admin",
     "publish": "admin",
+    "traces": "admin",
     "federation": "federation",
     "event_log": "event_log",
     "accounts": "auth",

@@ -10,7 +10,7 @@ await api.stop()
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -50,6 +50,11 @@ class ApiServer:
     @property
     def http_addresses(self) -> list[str]:
         return self._http.addresses
+
+    @property
+    def services(self) -> Collection[str]:
+        """Full names of the registered services."""
+        return self._services.keys()
 
     def register(self, service: ServiceDescriptor, servicer: object) -> None:
         """Serve a service over both protocols: gRPC from its descriptor, REST from its google.api.http options.

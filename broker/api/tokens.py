@@ -17,14 +17,15 @@ NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
 class Role(IntEnum):
-    """What a token may do; each role may do what the ones below it may."""
+    """What a token may do; each role may do what the ones below it may. What is OPEN needs no token."""
 
+    OPEN = 0  # health
     READ = 1  # see clients, subscriptions, members, logs' descriptions, metrics
     WRITE = 2  # publish, subscribe, disconnect; read and hold event logs, whose records have payloads
     ADMIN = 3  # accounts, the membership
 
 
-ROLES: Final = {role.name.lower(): role for role in Role}
+ROLES: Final = {role.name.lower(): role for role in Role if role is not Role.OPEN}
 
 
 class Token(NamedTuple):

@@ -49,9 +49,13 @@ class Server(Host):
         self.observe_clients()
         await self._read_tokens()
         if settings.api.grpc or settings.api.http:
+            from broker.api.health import HealthService
+            from broker.api.pb import health_pb2
             from broker.api.server import ApiServer
 
             self.api = ApiServer(settings.api, self.pages, get_logger("api"), self.api_guard)
+            health = HealthService(self.not_ready, self.api.services)
+            self.api.register(health_pb2.DESCRIPTOR.services_by_name["Health"], health)
         for name in settings.plugin_order:
             plugin_class = load_plugin(name)
             if plugin_class is not None:  # the loader has warned of a missing one

@@ -21,7 +21,7 @@ from broker.api.pb.admin_pb2_grpc import PublishServiceStub
 from broker.api.publishing import PublishService
 from broker.api.server import ApiServer
 from broker.api.subscriptions import SubscriptionService
-from broker.api.tokens import Role, Token, hash_token, write_tokens
+from broker.api.tokens import ROLES, Role, Token, hash_token, write_tokens
 from broker.api.traces import TraceService
 from broker.auth.pb import account_pb2
 from broker.auth.service import AccountService
@@ -64,7 +64,7 @@ def test_a_method_without_a_role_is_not_served() -> None:
         api.register(PUBLISH, Forgetful())
 
 
-TOKENS = {role.name.lower(): f"gmqttd_{role.name}" for role in Role}
+TOKENS = {name: f"gmqttd_{role.name}" for name, role in ROLES.items()}
 
 
 def write(path: Path, *names: str) -> None:

@@ -1,0 +1,79 @@
+"""grpc.health.v1 on the gRPC API of a node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from api_calls import api_settings
+from broker.api.health import HealthService
+from broker.api.pb import health_pb2
+from broker.api.pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from broker.api.pb.health_pb2_grpc import HealthStub
+from broker.api.server import ApiServer
+from broker.api.token_command import TokenFile
+from broker.config.addresses import Address
+from broker.config.settings import Settings
+from broker.config.settings_listeners import ListenerSettings
+from broker.server import lifecycle
+from broker.server.logging import get_logger
+
+
+async def probe(channel: grpc.aio.Channel) -> bytes:
+    """The answer to an empty request, by the path of the protocol."""
+    call: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+    return bytes(await call(b"", timeout=10))
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[lifecycle.Server]:
+    """A node whose API needs tokens."""
+    file = tmp_path / "tokens.yml"
+    TokenFile(str(file)).create("", "read")
+    settings = Settings(
+        listeners=(ListenerSettings(Address("tcp", "127.0.0.1", 0)),),
+        api=replace(api_settings(["127.0.0.1:0"], []), token_file=str(file)),
+    )
+    server = lifecycle.Server(settings)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def test_a_node_that_serves_says_so_without_a_token(server: lifecycle.Server) -> None:
+    assert server.api is not None
+    async with grpc.aio.insecure_channel(server.api.grpc_addresses[0]) as channel:
+        answer = await probe(channel)
+        assert HealthCheckResponse.FromString(answer).status == HealthCheckResponse.SERVING
+
+
+async def test_a_service_that_the_node_does_not_have(server: lifecycle.Server) -> None:
+    assert server.api is not None
+    async with grpc.aio.insecure_channel(server.api.grpc_addresses[0]) as channel:
+        stub = HealthStub(channel)
+        known = await stub.Check(HealthCheckRequest(service="grpc.health.v1.Health"), timeout=10)
+        assert known.status == HealthCheckResponse.SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Check(HealthCheckRequest(service="a.B"), timeout=10)
+        assert (caught.value.code(), caught.value.details()) == (
+            grpc.StatusCode.NOT_FOUND,
+            'there is no service "a.B"',
+        )
+
+
+async def test_a_node_that_is_not_ready() -> None:
+    api = ApiServer(api_settings(["127.0.0.1:0"], []), {}, get_logger("api"))
+    reasons = ["the node is stopping"]
+    api.register(health_pb2.DESCRIPTOR.services_by_name["Health"], HealthService(lambda: reasons, api.services))
+    await api.start()
+    async with grpc.aio.insecure_channel(api.grpc_addresses[0]) as channel:
+        stub = HealthStub(channel)
+        assert (await stub.Check(HealthCheckRequest(), timeout=10)).status == HealthCheckResponse.NOT_SERVING
+        reasons.clear()
+        assert (await stub.Check(HealthCheckRequest(), timeout=10)).status == HealthCheckResponse.SERVING
+    await api.stop()
