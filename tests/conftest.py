@@ -12,6 +12,7 @@ import uvloop
 SUPPORT = (
     "api_calls",
     "auth_plugin",
+    "broker_world",
     "event_log_reader",
     "failing_files",
     "direct_peers",

@@ -53,6 +53,8 @@ def without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def find_field(descriptor: Descriptor, name: str) -> FieldDescriptor | None:
+    if not name.isascii():
+        return None  # protobuf's tables fail for a lone surrogate
     return descriptor.fields_by_name.get(name) or descriptor.fields_by_camelcase_name.get(name)
 
 

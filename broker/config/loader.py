@@ -41,7 +41,9 @@ class Fault:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.key}: {self.text}" if self.key else f"{place}: {self.text}"
+        told = f"{place}: {self.key}: {self.text}" if self.key else f"{place}: {self.text}"
+        # It goes to a terminal: what the file quotes with escapes of YAML stays an escape.
+        return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in told)
 
 
 class Warning(Fault):

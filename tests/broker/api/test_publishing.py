@@ -145,6 +145,7 @@ ERRORS: list[ErrorCase] = [
     ("POST", "/v1/publish", body(topic_name="a", message_expiry=1.5), 400, 3, "message_expiry"),
     ("POST", "/v1/publish", body(topic_name=["a"]), 400, 3, "topic_name"),
     ("POST", "/v1/publish", body(topic_name="\ud800"), 400, 3, "topic_name"),
+    ("POST", "/v1/publish", '{"\\ud800": 1}', 400, 3, "there is no field named"),
     (
         "POST",
         "/v1/publish",

@@ -46,6 +46,12 @@ def test_keys_that_are_not_set_have_their_default() -> None:
     assert good(MINIMUM) == Settings()
 
 
+def test_a_fault_cannot_steer_a_terminal() -> None:
+    (fault,) = faults('"\\e[31mred\\a": 1\n')
+    assert fault.isprintable()
+    assert fault.startswith(r"x.yml:1: \x1b[31mred\x07: unknown key")
+
+
 def test_keys_without_a_value_are_not_set() -> None:
     text = (
         "mqtt:\nlisteners:\napi: ~\nplugins:\n  federation:\n    node_name:\n    snapshot_path: null\nlog:\n  level:\n"

@@ -1,0 +1,113 @@
+"""Requests to the API over REST, behind HTTP: verb, path, query and body."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from broker.api.clients import ClientService
+from broker.api.errors import ApiError
+from broker.api.gateway import Gateway
+from broker.api.long_calls import LongCalls
+from broker.api.method import Calls, service_methods
+from broker.api.pb import admin_pb2
+from broker.api.publishing import PublishService
+from broker.api.subscriptions import SubscriptionService
+from broker.config.settings import Settings
+from broker_world import World
+from fuzz_target import Target
+
+HTTP_INTERNAL: Final = 500
+SEEDS: Final = [
+    b"GET /v1/clients?page_size=2&page=1\n",
+    b"GET /v1/clients?username=a&protocol_version=5&connected=true\n",
+    b"GET /v1/clients/subscriber\n",
+    b"GET /v1/clients/a%2Fb\n",
+    b"DELETE /v1/clients/subscriber\n",
+    b"GET /v1/subscriptions?page_size=2\n",
+    b"GET /v1/filter_subscriptions?filter_type=1,2,3&topic_name=a&match_type=2&limit=10&client_id=subscriber\n",
+    b'POST /v1/subscribe\n{"client_id": "subscriber", "subscriptions": [{"topic_name": "a/+", "qos": 1}]}',
+    b'POST /v1/subscribe\n{"client_id": "subscriber", "subscriptions": [{"topic_name": "x", "share_name": "g"}]}',
+    b'POST /v1/unsubscribe\n{"client_id": "subscriber", "topics": ["a/+"]}',
+    b'POST /v1/publish\n{"topic_name": "a", "payload": "x", "qos": 1, "retained": true}',
+    b'POST /v1/publish\n{"topic_name": "a", "payload": "x", "user_properties": [{"K": "aw==", "V": "dg=="}],'
+    b' "correlation_data": "YQ==", "message_expiry": 10, "content_type": "t", "response_topic": "r"}',
+]
+PIECES: Final = tuple(
+    b'{|}|[|]|"|: |,|null|true|1.5|1e99|-1|\\u0000|\\ud800|%00|%2F|%ff|&|?|=|/|#|+|"qos": 2'.split(b"|")
+)
+
+
+class FailingLog:
+    """The log of the gateway, which tells an exception that no method should raise."""
+
+    def __getattr__(self, level: str) -> Any:
+        return self.note
+
+    def note(self, text: str, **fields: Any) -> None:
+        if isinstance(fields.get("exc_info"), Exception):
+            raise fields["exc_info"]
+
+
+class Node:
+    """The part of a node that the services need."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.broker = self.world.broker
+        self.settings = Settings()
+
+    def now(self) -> float:
+        return self.world.now
+
+    def wall_time(self, monotonic: float) -> float:
+        return monotonic + 1_700_000_000.0
+
+    def flush_soon(self) -> None:
+        self.world.flush()
+
+
+class RestTarget(Target):
+    """VERB path?query, a line end, the body. The answer is JSON or an ApiError, which is not that of an inner fault."""
+
+    def __init__(self) -> None:
+        super().__init__(SEEDS, PIECES)
+        self.loop = asyncio.new_event_loop()
+        self.long_calls = LongCalls()
+
+    def close(self) -> None:
+        self.loop.close()
+
+    def run(self, data: bytes) -> None:
+        self.loop.run_until_complete(self._request(data))
+
+    async def _request(self, data: bytes) -> None:
+        head, _, body = data.partition(b"\n")
+        verb, _, target = head.decode("latin-1").partition(" ")
+        path, _, query = target.partition("?")
+        node = Node()
+        world = node.world
+        subscriber = world.connect("subscriber")
+        subscriber.subscribe(b"a/#")
+        world.publish(b"a/kept", b"x", retain=True)
+        gateway = Gateway(self.long_calls, FailingLog())
+        services = admin_pb2.DESCRIPTOR.services_by_name
+        for name, service in (
+            ("ClientService", ClientService(node, self.long_calls)),  # type: ignore[arg-type]
+            ("SubscriptionService", SubscriptionService(node, self.long_calls)),  # type: ignore[arg-type]
+            ("PublishService", PublishService(node)),  # type: ignore[arg-type]
+        ):
+            for method in service_methods(services[name], service, Calls(), FailingLog()):
+                gateway.add(method)
+        refused: ApiError | None = None
+        try:
+            route, path_fields = gateway.find(verb, path)
+            answer = await gateway.call(route, path_fields, parse_qsl(query, keep_blank_values=True), body)
+            assert isinstance(json.loads(answer), dict)
+        except ApiError as error:
+            refused = error
+        assert refused is None or refused.http_status < HTTP_INTERNAL, "an inner fault"
+        world.flush()
+        world.check()
