@@ -76,6 +76,7 @@ class PacketTarget(Target):
 
 OPEN, SEND, CUT, PASS_TIME, STOP_READING, READ_ON = range(6)
 CLIENTS: Final = 3
+SILENT: Final = 0x80  # added to the client: it acknowledges nothing by itself
 TIMES: Final = (0.5, 3.0, 70.0, 5000.0)
 TOPICS: Final = (b"a", b"a/b", b"a/b/c", b"$SYS/a", b"")
 FILTERS: Final = (b"a", b"a/+", b"#", b"a/#", b"$share/g/a/#", b"$share/h/a", b"+/b", b"$SYS/#")
@@ -101,7 +102,11 @@ class SessionTarget(Target):
     def make(self, rng: Random) -> bytes:
         version = rng.choice((3, 4, 5, 5))
         steps = [bytes((0xFF, rng.randrange(4)))]  # the kind of broker
-        steps += [bytes((OPEN, number)) + encode_packet(connect(rng, version), version) for number in range(CLIENTS)]
+        steps += [opening(rng, number, version) for number in range(CLIENTS)]
+        for number in range(CLIENTS):
+            wanted = [SubscribeFilter(rng.choice(FILTERS), rng.randrange(3)) for _ in range(rng.randrange(3))]
+            if wanted:
+                steps.append(bytes((SEND, number)) + encode_packet(Subscribe(9, wanted, {}), version))
         for _ in range(rng.randint(1, 12)):
             number = rng.randrange(CLIENTS)
             chance = rng.random()
@@ -111,7 +116,7 @@ class SessionTarget(Target):
                     step = mutated(rng, step, self.seeds)
                 steps.append(bytes((SEND, number)) + step)
             elif chance < 0.85:
-                steps.append(bytes((OPEN, number)) + encode_packet(connect(rng, version), version))
+                steps.append(opening(rng, number, version))
             else:
                 steps.append(bytes((rng.choice((CUT, PASS_TIME, STOP_READING, READ_ON)), number, rng.randrange(4))))
         return joined(steps)
@@ -126,12 +131,13 @@ class SessionTarget(Target):
         for step in steps[1:]:
             if len(step) < 2:
                 continue
-            action, number = step[0], step[1] % CLIENTS
+            action, number = step[0], step[1] % SILENT % CLIENTS
             peer = peers.get(number)
             if action == OPEN:
                 if peer is not None and not peer.closed:
                     peer.cut()
                 peer = peers[number] = Peer(world, 5)
+                peer.auto = step[1] < SILENT
                 peer.send_bytes(step[2:])
             elif action == PASS_TIME:
                 world.advance(TIMES[step[-1] % len(TIMES)])
@@ -158,6 +164,11 @@ class SessionTarget(Target):
         world.publish(b"witness", b"still here", qos=1)
         assert witness.take_payloads() == [b"still here"], "the broker does not go on"
         world.check()
+
+
+def opening(rng: Random, number: int, version: int) -> bytes:
+    client = number + SILENT if rng.random() < 0.3 else number
+    return bytes((OPEN, client)) + encode_packet(connect(rng, version), version)
 
 
 def connect(rng: Random, version: int) -> Connect:
