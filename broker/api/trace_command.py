@@ -8,7 +8,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -64,7 +64,7 @@ class TraceApi:
         return answer
 
 
-def follow(api: TraceApi, selection: Mapping[str, str], seconds: int) -> Iterator[str]:
+def follow(api: TraceApi, selection: Mapping[str, str], seconds: int) -> Generator[str]:
     """The lines of a new trace as they come, until it ends. The trace is deleted with the iterator."""
     path = f"/v1/traces/{api.call('POST', '/v1/traces', {**selection, 'seconds': seconds, 'log': False})['id']}"
     last = 0

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from broker.api.token_command import TokenFile
+from broker.api.trace_command import TraceApi, follow
 from broker.codec.packets import Publish
 from broker.codec.properties import TOPIC_ALIAS_MAXIMUM
+from certificates import Authority
 from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
@@ -121,6 +124,30 @@ async def test_the_topic_behind_an_alias_that_was_set_before(node: Node, clients
     assert (sent["direction"], fields(sent)["topic"], fields(sent)["topic_alias"]) == ("sent", "long/topic", "1")
 
 
+async def test_a_client_behind_tls_and_the_command_over_https(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    pair = authority.pair("localhost")
+    tls = {"cert": pair.cert, "key": pair.key}
+    secured, api = nodes.free_port(), nodes.free_port()
+    node = await nodes.start(
+        {
+            "listeners": [{"address": f"127.0.0.1:{secured}", "tls": tls}],
+            "plugin_order": ["admin"],
+            "api": {"http": [{"address": f"127.0.0.1:{api}", "tls": tls}]},
+        }
+    )
+    client = await clients.connect(secured, "sensor1", tls=ssl.create_default_context(cafile=authority.cacert))
+    url = TraceApi(f"https://localhost:{api}", "", authority.cacert)
+    follower = follow(url, {"client_id": "sensor1"}, 60)
+    first = asyncio.create_task(asyncio.to_thread(next, follower))
+    await node.logged("a trace begins")
+    while not first.done():  # the trace follows open connections in steps
+        await client.publish("a", b"21.5")
+    assert "received sensor1 PUBLISH topic=a payload=21.5" in await first
+    await asyncio.to_thread(follower.close)
+    await node.logged("a trace has ended")
+
+
 async def test_a_packet_that_has_come_in_part(node: Node, clients: Clients) -> None:
     client = await clients.connect(node.port, "parts")
     packet = b"\x30\x06\x00\x01a\x00xy"
@@ -165,21 +192,19 @@ async def test_a_trace_ends_by_itself_and_by_a_call(node: Node, clients: Clients
     assert (await node.rest("GET", f"/v1/traces/{short}/lines"))[1]["lines"] == []
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
+async def test_a_request_that_no_packet_can_fit(node: Node) -> None:
+    for body, words in (
         ({}, "one of client_id, topic_filter and remote_addr is needed"),
         ({"client_id": "a", "topic_filter": "a"}, "one of client_id, topic_filter and remote_addr is needed"),
         ({"topic_filter": "a/#/b"}, "topic_filter: "),
         ({"topic_filter": "$share/g/a"}, "topic_filter begins with $share/"),
         ({"remote_addr": "sensor1"}, 'remote_addr "sensor1" is no IP address and no IP:PORT'),
         ({"client_id": "a", "seconds": 3601}, "seconds is 3601, at most 3600 is possible"),
-    ],
-)
-async def test_a_trace_that_cannot_be(node: Node, body: dict[str, Any], words: str) -> None:
-    status, answer = await node.rest("POST", "/v1/traces", body)
-    assert status == 400
-    assert words in answer["message"]
+    ):
+        status, answer = await node.rest("POST", "/v1/traces", body)
+        assert (status, words in answer["message"]) == (400, True), answer
+    assert (await node.rest("GET", "/v1/traces/1/lines?wait_seconds=11"))[0] == 400
+    assert (await node.rest("GET", "/v1/traces/1/lines"))[0] == 404
 
 
 async def test_a_trace_too_many_is_refused(node: Node) -> None:
