@@ -28,6 +28,7 @@ JVM_PATHS: Final = ("tests/pipeline", "tests/chaos")
 # `uncompiled` would only run the same interpreted code again.
 COMPILED_PATHS: Final = (
     "tests/broker",
+    "tests/fuzz",
     "tests/properties",
     "tests/federation/shell",
     "tests/federation/stream",

@@ -15,7 +15,10 @@ INPUTS = 150
 
 
 @pytest.mark.parametrize("kind", sorted(TARGETS))
-def test_wrong_input_draws_only_the_errors_that_are_meant_for_it(kind: str) -> None:
+def test_wrong_input_draws_only_the_errors_that_are_meant_for_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run_fuzz, "CORPUS", tmp_path)
     report = fuzz(kind, INPUTS)
     assert report.failures == []
     assert report.inputs == INPUTS
