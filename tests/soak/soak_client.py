@@ -132,7 +132,8 @@ class SoakClient:
         finally:
             self.ended.set()
             for waiter in self._waiting.values():
-                waiter.cancel()
+                if not waiter.done():
+                    waiter.set_exception(ConnectionError("the node has closed the connection"))
 
     def _take(self, packet: Packet) -> bytes:
         """The bytes to answer with."""
