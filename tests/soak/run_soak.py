@@ -35,7 +35,7 @@ async def soak(options: argparse.Namespace, directory: Path) -> int:
         print(f"{name:45} {metrics.get(name, 0):12.0f}")
     for way, count in sorted(run.left.items()):
         print(f"left by {way:37} {count:12}")
-    print(f"memory {[size // 2**20 for size in run.memory]} MB, descriptors {run.descriptors}: nothing leaks")
+    print(f"memory {[size // 2**20 for size in run.memory]} MB, descriptors {run.descriptors}")
     return 0
 
 

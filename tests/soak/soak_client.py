@@ -51,6 +51,8 @@ class StreamWay:
         self._writer = writer
 
     async def send(self, data: bytes) -> None:
+        if self._writer.is_closing():
+            raise ConnectionError("the connection is closed")  # uvloop has an error of its own for it
         self._writer.write(data)
         await self._writer.drain()
 
@@ -162,9 +164,13 @@ class SoakClient:
             raise ConnectionError("the connection has ended")
         waiter: asyncio.Future[Packet] = asyncio.get_running_loop().create_future()
         self._waiting[packet_id] = waiter
-        await self._way.send(encode_packet(packet, self._version))
-        async with asyncio.timeout(DEADLINE):
-            return await waiter
+        try:
+            await self._way.send(encode_packet(packet, self._version))
+            async with asyncio.timeout(DEADLINE):
+                return await waiter
+        finally:
+            self._waiting.pop(packet_id, None)
+            waiter.cancel()
 
     def _next_packet_id(self) -> int:
         self._packet_id = self._packet_id % 65_535 + 1
