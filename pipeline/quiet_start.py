@@ -33,6 +33,10 @@ USUAL: Final = (
     b"Streaming TransformWithStateInPandas Python worker",
 )
 
+# A query that ends while Java ends. Other ends of a query are told by the command.
+TRACE_BEGINS: Final = b'Exception in thread "stream execution thread for '
+TRACE_LINES: Final = (b"\tat ", b"\t... ", b"Caused by: ")
+
 # Errors are told once, by the command.
 QUIET: Final = {"spark.log.level": "OFF"}
 
@@ -67,7 +71,9 @@ def start_quietly(start: Callable[[], Started]) -> Started:
 
 def _hand_on(reading: int, kept: int) -> None:
     """Until the last process that writes has ended."""
+    is_in_trace = False
     with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
         for line in lines:
-            if line.strip() and not any(each in line for each in USUAL):
+            is_in_trace = line.startswith(TRACE_BEGINS) or (is_in_trace and line.startswith(TRACE_LINES))
+            if line.strip() and not is_in_trace and not any(each in line for each in USUAL):
                 out.write(line)

@@ -24,7 +24,14 @@ Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
 Setting Spark log level to "OFF".
 Starting Streaming TransformWithStateInPandas Python worker.
 
+Exception in thread "stream execution thread for archive [id = 2ef8]" org.apache.spark.SparkException: thrown in awaitResult:
+\tat org.apache.spark.util.SparkThreadUtils$.awaitResult(SparkThreadUtils.scala:70)
+Caused by: org.apache.spark.rpc.RpcEnvStoppedException: RpcEnv already stopped.
+\tat org.apache.spark.rpc.netty.Dispatcher.postMessage(Dispatcher.scala:176)
+\t... 14 more
 node n2 is away, its records come when it is back
+Exception in thread "main" java.lang.OutOfMemoryError: Java heap space
+\tat java.base/java.util.Arrays.copyOf(Arrays.java:3537)
 26/11/22 17:53:55 ERROR Executor: what --conf spark.log.level=ERROR asked for
 """
 
@@ -34,7 +41,9 @@ def test_usual_lines_are_left_out_also_after_the_start() -> None:
         [sys.executable, "-c", PROGRAM, PRINTED], capture_output=True, text=True, check=True, timeout=60
     )
     assert sorted(done.stderr.splitlines()) == [
+        "\tat java.base/java.util.Arrays.copyOf(Arrays.java:3537)",
         "26/11/22 17:53:55 ERROR Executor: what --conf spark.log.level=ERROR asked for",
+        'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space',
         "node n2 is away, its records come when it is back",
         "said by the command itself",
     ]
