@@ -185,7 +185,7 @@ def test_zero_values_and_empty_lists_are_written(response: Any, text: str) -> No
     assert text in written(response)
 
 
-@pytest.mark.parametrize("query", [[("foo", "1")], [("client_id", "c2"), ("x.y", "")], [("", "")], [("Page", "7")]])
+@pytest.mark.parametrize("query", [[("foo", "1")], [("zone", "c2"), ("x.y", "")], [("", "")], [("Page", "7")]])
 def test_query_parameters_that_no_field_has_are_ignored_as_by_the_go_broker(query: list[tuple[str, str]]) -> None:
     clients, client = ROUTES["GET /v1/clients"], ROUTES["GET /v1/clients/{client_id}"]
     assert read_request(clients, {}, [*query, ("page", "3")], b"") == pb.ListClientRequest(page=3)
