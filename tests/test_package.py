@@ -24,6 +24,7 @@ COLD_IMPORTS: Final = (
     "broker.config.",
     "broker.server.host",
     "broker.server.listener",
+    "broker.server.packet_tap",  # of traced connections only
     "federation.pb.",
     "federation.serf.events",
     "federation.settings",
