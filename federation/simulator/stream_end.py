@@ -17,10 +17,10 @@ class StreamEnd:
         self.stream = stream
 
     def received(self, data: bytes, now: float) -> None:
-        raise NotImplementedError
+        raise AssertionError("a subclass implements this")
 
     def closed(self, reason: str, now: float) -> None:
-        raise NotImplementedError
+        raise AssertionError("a subclass implements this")
 
     def flush(self, now: float) -> bool:
         """Write what the core wants written; whether there was anything."""

@@ -37,7 +37,7 @@ class Target:
 
     def run(self, data: bytes) -> None:
         """Read one input; raises when something does not hold. The same input does the same each time."""
-        raise NotImplementedError
+        raise AssertionError("a subclass implements this")
 
     def close(self) -> None:
         """No more inputs."""

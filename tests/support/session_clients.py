@@ -91,10 +91,10 @@ class SessionClient:
             self._writer.write(encode_packet(packet, 5))
 
     def connected(self) -> None:
-        raise NotImplementedError
+        raise AssertionError("a subclass implements this")
 
     def received(self, packet: Packet) -> None:
-        raise NotImplementedError
+        raise AssertionError("a subclass implements this")
 
 
 class SessionPublisher(SessionClient):
