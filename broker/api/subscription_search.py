@@ -16,7 +16,7 @@ from broker.api.pb.admin_pb2 import (
     FilterSubscriptionRequest,
 )
 from broker.errors import MqttError
-from broker.routing.names import check_topic_filter, check_topic_name, full_filter
+from broker.routing.names import check_topic_filter, check_topic_name, filter_matches, full_filter
 
 if TYPE_CHECKING:
     from broker.routing.subscription import Subscription
@@ -98,19 +98,3 @@ def kind_of(subscription: Subscription) -> int:
     if subscription.share_name:
         return SUB_FILTER_TYPE_SHARED
     return SUB_FILTER_TYPE_SYS if subscription.topic_filter.startswith(b"$") else SUB_FILTER_TYPE_NON_SHARED
-
-
-def filter_matches(topic_filter: bytes, topic: bytes) -> bool:
-    """Whether a filter (without $share/NAME/) matches a topic name [MQTT5 4.7]."""
-    levels = topic_filter.split(b"/")
-    names = topic.split(b"/")
-    if topic.startswith(b"$") and levels[0] in (b"+", b"#"):
-        return False  # [MQTT-4.7.2-1]
-    if levels[-1] == b"#":
-        levels.pop()
-        if len(names) < len(levels):
-            return False
-        names = names[: len(levels)]
-    elif len(names) != len(levels):
-        return False
-    return all(level in (b"+", name) for level, name in zip(levels, names, strict=True))

@@ -9,6 +9,7 @@ import re
 from typing import Final, NamedTuple
 
 from broker.authorization import ALLOW, DENY, NO_OPINION, Verdict
+from broker.routing.names import filter_matches
 from broker.routing.trie import Trie
 
 # What a rule gives. DENIED takes both.
@@ -247,22 +248,6 @@ def intersect(first: bytes, second: bytes) -> tuple[list[bytes], bool] | None:
         else:
             return None
     return levels, one_is_open and two_is_open
-
-
-def filter_matches(topic_filter: bytes, topic: bytes) -> bool:
-    """Whether a topic name matches a topic filter [MQTT5 4.7]."""
-    levels, names = topic_filter.split(b"/"), topic.split(b"/")
-    if topic.startswith(b"$") and _begins_with_wildcard(levels):
-        return False
-    is_open = levels[-1] == b"#"
-    if is_open:
-        levels.pop()
-    if len(names) < len(levels) or (len(names) > len(levels) and not is_open):
-        return False
-    for index, level in enumerate(levels):  # noqa: SIM110 (compiled without a generator)
-        if level not in (b"+", names[index]):
-            return False
-    return True
 
 
 def _begins_with_wildcard(levels: list[bytes]) -> bool:

@@ -96,3 +96,20 @@ def _shown(name: bytes) -> str:
     """A name for an error text: printable, at most 64 bytes of it."""
     text = ascii(name[:64].decode("utf-8", "replace"))
     return text if len(name) <= 64 else text + "..."
+
+
+def filter_matches(topic_filter: bytes, topic: bytes) -> bool:
+    """Whether a filter, without $share/NAME/, matches a topic name [MQTT5 4.7]."""
+    levels = topic_filter.split(b"/")
+    names = topic.split(b"/")
+    if topic.startswith(b"$") and levels[0] in (b"+", b"#"):
+        return False  # [MQTT-4.7.2-1]
+    is_open = levels[-1] == b"#"
+    if is_open:
+        levels.pop()
+    if len(names) < len(levels) or (len(names) > len(levels) and not is_open):
+        return False
+    for index, level in enumerate(levels):  # noqa: SIM110 (compiled without a generator)
+        if level not in (b"+", names[index]):
+            return False
+    return True

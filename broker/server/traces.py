@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from broker.auth.acl_rules import filter_matches
 from broker.codec.packets import Packet
 from broker.errors import MqttError
+from broker.routing.names import filter_matches
 from broker.server.logging import get_logger, short_text
 from broker.server.packet_fields import packet_fields
 from broker.server.packet_tap import PacketTap, TappedShell

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.auth.acl_rules import DENIED, PUBLISH, READ, AclRules, Rule, filter_matches, intersect
+from broker.auth.acl_rules import DENIED, PUBLISH, READ, AclRules, Rule, intersect
 from broker.authorization import ALLOW, DENY, NO_OPINION, Verdict
+from broker.routing.names import filter_matches
 
 BOTH = READ | PUBLISH
 
