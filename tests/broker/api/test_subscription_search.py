@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_calls import ErrorCase
-from broker.api.subscription_search import filter_matches
+from broker.routing.names import filter_matches
 from broker.routing.trie import Trie
 
 
