@@ -1,7 +1,8 @@
 """Both halves of scripts/test: pytest with the interpreted sources, pytest with the compiled wheel, one sum.
 
-The halves run side by side, because tests wait more than they compute; so do the tests that start a JVM beside the others of
-the interpreted half. The compiled half begins when it is built. What runs beside is printed behind the rest.
+The halves run side by side, because tests wait more than they compute; so do three parts of the interpreted half: tests with
+processes and sockets, tests that start a JVM, and the others. The compiled half begins when it is built. What runs beside is
+printed behind the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from xml.etree import ElementTree
 ROOT: Final = Path(__file__).resolve().parent.parent
 RUN: Final = ROOT / "run" / "test"
 BUILD_LOG: Final = RUN / "build.log"
-# They start JVMs, and wait for them.
+# Parts of the interpreted half that run beside the others. They wait for processes, and for JVMs.
+INTEGRATION_PATHS: Final = ("tests/integration", "tests/bench")
 JVM_PATHS: Final = ("tests/pipeline", "tests/chaos")
 # What compiling can change: the cores, the sockets, other programs as peers. UNCOMPILED_PATHS and tests with the mark
 # `uncompiled` would only run the same interpreted code again.
@@ -100,13 +102,16 @@ Lane = tuple[str, Callable[[TextIO], Counts]]  # the name of its log, what runs
 
 def interpreted_lanes(arguments: list[str]) -> list[Lane]:
     python = ROOT / ".venv" / "bin" / "python"
+
+    def lane(name: str, *paths: str) -> Lane:
+        return name, lambda output: run_half(name, python, [*paths, *arguments], output)
+
     if names_paths(arguments):
-        return [("interpreted", lambda output: run_half("interpreted", python, arguments, output))]
-    rest = [*(f"--ignore={path}" for path in JVM_PATHS), *arguments]
-    jvm = [*JVM_PATHS, *arguments]
+        return [lane("interpreted")]
     return [
-        ("interpreted", lambda output: run_half("interpreted", python, rest, output)),
-        ("pipeline", lambda output: run_half("pipeline", python, jvm, output)),
+        lane("interpreted", *(f"--ignore={path}" for path in (*INTEGRATION_PATHS, *JVM_PATHS))),
+        lane("integration", *INTEGRATION_PATHS),
+        lane("pipeline", *JVM_PATHS),
     ]
 
 

@@ -153,25 +153,31 @@ async def test_two_hundred_in_order(nodes: Nodes, libraries: Libraries, library:
         assert await subscriber.payloads(200) == payloads
 
 
-@each_kind
-async def test_pings_keep_an_idle_client(nodes: Nodes, libraries: Libraries, library: str, version: int) -> None:
-    """With a Keep Alive of a second. A process that stands still is disconnected, and its will published."""
+async def test_pings_keep_idle_clients(nodes: Nodes, libraries: Libraries) -> None:
+    """With a Keep Alive of a second, all libraries at the same time. A process that stands still is disconnected, and its will
+    published."""
     node = await nodes.start({"log": {"level": "debug", "dump_packet": True}})
-    will = {"topic": "wills", "payload": "silent", "qos": 1, "retain": False, "delay": 0}
-    watcher = await libraries.connected(library, version, node.port, "watcher")
+    watcher = await libraries.connected("paho", 5, node.port, "watcher")
     await watcher.subscribe("wills", qos=1)
-    idle = await libraries.connected(library, version, node.port, "idle", keep_alive=1, will=will)
-    await idle.subscribe("t")
+    idle: dict[str, LibraryClient] = {}
+    for library, version in KINDS:
+        name = f"idle-{library}-{version}"
+        will = {"topic": "wills", "payload": name, "qos": 1, "retain": False, "delay": 0}
+        idle[name] = await libraries.connected(library, version, node.port, name, keep_alive=1, will=will)
+        await idle[name].subscribe("t")
 
-    def pings() -> int:
-        return sum("packet=PINGREQ" in line and "client_id=idle" in line for line in node.log().splitlines())
+    def has_pinged(name: str) -> bool:
+        return sum("packet=PINGREQ" in line and f"client_id={name}" in line for line in node.log().splitlines()) >= 3
 
-    await eventually(lambda: pings() >= 3, "three PINGREQ of the idle client")
+    for name in idle:
+        await eventually(lambda name=name: has_pinged(name), f"three PINGREQ of {name}")
     await watcher.publish("t", b"still there")
-    assert (await idle.message()).payload == b"still there"
-    assert idle.ended.empty()
-    idle.process.send_signal(signal.SIGSTOP)
-    assert (await watcher.message()).payload == b"silent"
+    for client in idle.values():
+        assert (await client.message()).payload == b"still there"
+        assert client.ended.empty()
+    for client in idle.values():
+        client.process.send_signal(signal.SIGSTOP)
+    assert {(await watcher.message()).payload.decode() for _ in idle} == set(idle)
 
 
 @each_kind
