@@ -14,11 +14,12 @@ import click
 from pipeline.errors import HOW_TO_INSTALL, PipelineError
 
 EXIT_FAILED: Final = 1
-OWN: Final = ("broker", "pipeline")  # packages of this project
+OWN: Final = ("broker", "federation", "pipeline")  # packages of this project
 
 # Name of the command -> where it is, and its line in the help.
 COMMANDS: Final = {
     "log": ("pipeline.log_commands:log", "Look at event logs, follow and export them."),
+    "mapping": ("federation.links.mapping_command:mapping", "Try the topic mapping of a link."),
     "pipeline": (
         "pipeline.pipeline_commands:pipeline",
         "Run jobs over the event logs: archive, rollup, alerts and others.",

@@ -63,6 +63,8 @@ CORES: Final = (
     "broker/event_log/staged_rows.py",
     "broker/event_log/synced_mark.py",
     "federation/gossip",
+    "federation/links/filters.py",
+    "federation/links/mapping.py",
     "federation/serf",
     "federation/stream",
     "federation/node.py",

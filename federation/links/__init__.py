@@ -1,0 +1,1 @@
+"""Links: MQTT connections to the brokers of other domains, and what they carry."""
