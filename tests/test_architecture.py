@@ -65,6 +65,7 @@ CORES: Final = (
     "federation/gossip",
     "federation/links/filters.py",
     "federation/links/mapping.py",
+    "federation/links/status.py",
     "federation/serf",
     "federation/stream",
     "federation/node.py",

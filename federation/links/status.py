@@ -1,0 +1,168 @@
+"""What an operator is told about a link: one frozen row for each link of a node.
+
+state      evidence                                                          ends
+STARTING   the connection, the session or the subscriptions are being made   running, or error at the deadline
+RUNNING    an answer of the upstream within ROUND_TRIP_SECONDS_MAX           error at the deadline, unless a newer answer comes
+IDLE       no subscription matches the policies: no session is open          starting, with the first subscription
+BLOCKED    another node holds the session, or this node is held              starting or running; looks again at the deadline
+PAUSED     a federated queue without free local consumers                    running, as soon as a consumer has room
+DRAINING   the link ends: messages in flight are finished                    shutdown, at the latest at the deadline
+SHUTDOWN   stopped with a cause                                              starting, after a change or a restart of the link
+ERROR      failed; `last_error` says how                                     starting at the deadline
+INVALID    the definition cannot work; no address is tried                   starting, after a change of the definition
+
+Times are monotonic seconds of the node (`now` of the cores). A core.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from broker.message import NEVER
+
+ROUND_TRIP_SECONDS_MAX: Final = 30.0
+"""Longest age of the upstream's last answer while a link counts as running. A link asks (PINGREQ) in time for it."""
+ERROR_CHARS_MAX: Final = 500
+"""Most characters of an error text in a status."""
+
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class LinkState(Enum):
+    """The table above. The values are what the API and `gmqttctl` show."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    IDLE = "idle"
+    BLOCKED = "blocked"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    SHUTDOWN = "shutdown"
+    ERROR = "error"
+    INVALID = "invalid"
+
+
+DOWN: Final = frozenset({LinkState.BLOCKED, LinkState.SHUTDOWN, LinkState.ERROR, LinkState.INVALID})
+"""States in which a link does not carry the messages that are wanted of it."""
+
+NEXT_STEPS: Final[Mapping[LinkState, str]] = MappingProxyType(
+    {
+        LinkState.STARTING: "fails at the deadline unless the upstream answers before",
+        LinkState.RUNNING: "fails at the deadline unless the upstream answers again before",
+        LinkState.IDLE: "starts when a client subscribes to a topic of the policies",
+        LinkState.BLOCKED: "looks again at the deadline",
+        LinkState.PAUSED: "goes on when a consumer of the queue has room",
+        LinkState.DRAINING: "stops when the messages in flight are finished, at the latest at the deadline",
+        LinkState.SHUTDOWN: "starts after a restart of the link or a change of its definition",
+        LinkState.ERROR: "connects again at the deadline",
+        LinkState.INVALID: "starts after a change of its definition",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """One link on one node.
+
+    link_id           8 hexadecimal digits, the same on every node
+    kind              `topics` or `queues`
+    direction         `in` (pulls) or `out` (pushes)
+    upstream          the name of the upstream
+    upstream_name     what the link is called there: its client id
+    mapping           topics here and there, as written in `exchange`; "" where they are equal
+    policies          the names of the policies, patterns their filters, in the same order
+    uri               the address that is tried or used, without secrets; "" before the first
+    local_connection  client id of the connection to the local broker; "" while there is none
+    since             start of the present state
+    changed_at        last change of anything but the figures: state, address, subscriptions, error
+    deadline          when the next step happens at the latest; NEVER: it waits for an event
+    next_step         what ends the state; "" for the sentence in NEXT_STEPS
+    last_error        without secrets; "" for none. error_at: NEVER for none
+    answered_at       the upstream's last answer; NEVER before the first
+    round_trip        seconds from the last question to its answer; -1.0 before the first
+    lag               seconds since the oldest message in flight was received (in) or sent (out); 0.0 for none
+    waiting           messages that wait for the link and are not in flight; -1 where the upstream does not say
+    oldest_waiting    seconds since the oldest of them came; -1.0 where the upstream does not say
+    in_flight         messages that were received (in) or sent (out) and are not acknowledged
+    received          messages that the link took over; sent: messages that it gave to the other side
+    dropped           messages by reason
+    reconnects        connections after the first; sessions_lost: sessions that the upstream no longer had
+    subscriptions     filters that are subscribed at the upstream
+    notes             sentences about what the upstream grants less than asked, or cannot do
+    node, epoch       the owner of the link and its epoch; "" and 0 before one is known
+    """
+
+    link_id: str
+    kind: str
+    upstream: str
+    state: LinkState
+    since: float
+    changed_at: float
+    direction: str = "in"
+    upstream_name: str = ""
+    mapping: str = ""
+    policies: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    uri: str = ""
+    local_connection: str = ""
+    deadline: float = NEVER
+    next_step: str = ""
+    last_error: str = ""
+    error_at: float = NEVER
+    answered_at: float = NEVER
+    round_trip: float = -1.0
+    lag: float = 0.0
+    waiting: int = -1
+    oldest_waiting: float = -1.0
+    in_flight: int = 0
+    received: int = 0
+    sent: int = 0
+    dropped: Mapping[str, int] = field(default_factory=lambda: _NONE)
+    reconnects: int = 0
+    sessions_lost: int = 0
+    subscriptions: int = 0
+    notes: tuple[str, ...] = ()
+    node: str = ""
+    epoch: int = 0
+
+
+def is_down(state: LinkState) -> bool:
+    """Whether `--only-down` and `?state=down` show a link in this state."""
+    return state in DOWN
+
+
+def is_proven(answered_at: float, now: float) -> bool:
+    """Whether an answer of the upstream is recent enough for RUNNING. `answered_at`: NEVER before the first answer."""
+    return answered_at <= now <= answered_at + ROUND_TRIP_SECONDS_MAX
+
+
+def next_step(status: LinkStatus, now: float) -> str:
+    """The sentence about what comes next, with the seconds until the deadline."""
+    text = status.next_step or NEXT_STEPS[status.state]
+    if status.deadline == NEVER:
+        return text
+    return f"{text} (in {max(0.0, status.deadline - now):.1f} s)"
+
+
+# What follows `=` is a secret where the key says so.
+_SECRET_KEY: Final = re.compile(r"(?i)\b(pass(?:word|phrase)?|secret|token)=[^\s&;]+")
+
+
+def without_secrets(text: str) -> str:
+    """The text without user names, passwords and secret query keys of URIs, cut to ERROR_CHARS_MAX characters.
+
+    An error text may quote an address or what another broker has answered. What follows `://` goes up to the last @ before
+    white space, also where a password has characters that a URI must not have.
+    """
+    words = re.split(r"(\s)", text)
+    for index, word in enumerate(words):
+        scheme, separator, rest = word.partition("://")
+        if separator and "@" in rest:
+            words[index] = f"{scheme}://{rest.rpartition('@')[2]}"
+    text = _SECRET_KEY.sub(r"\1=***", "".join(words))
+    return text if len(text) <= ERROR_CHARS_MAX else f"{text[: ERROR_CHARS_MAX - 3]}..."
