@@ -1,0 +1,142 @@
+"""A policy: which topics, or which shared groups, are federated with which upstreams."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from broker.errors import MqttError
+from broker.routing.names import SHARE_PREFIX, check_topic_filter, filter_matches
+from federation.definitions.error import (
+    DefinitionError,
+    check_name,
+    read_mapping,
+    read_text,
+    read_whole,
+    read_word,
+    shown,
+)
+from federation.definitions.upstream_pattern import UpstreamPattern
+
+PRIORITY_MAX: Final = 2**31 - 1
+
+
+class ApplyTo(Enum):
+    """TOPICS: the pattern is a topic filter. QUEUES: it is `$share/GROUP/FILTER`, where GROUP may be `+`."""
+
+    TOPICS = "topics"
+    QUEUES = "queues"
+
+
+class Selector(Enum):
+    """The key of a policy's definition that names its upstreams; each policy has one of them."""
+
+    UPSTREAM = "federation-upstream"
+    UPSTREAM_SET = "federation-upstream-set"
+    UPSTREAM_PATTERN = "federation-upstream-pattern"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDefinition:
+    """`value`: name of an upstream or a set, or the expression that names of upstreams match."""
+
+    selector: Selector
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`pattern` as written; `filter` is its topic filter, `group` its share name (b"+": every group; b"" for topics)."""
+
+    name: str
+    pattern: str
+    apply_to: ApplyTo
+    priority: int
+    definition: PolicyDefinition
+    filter: bytes = field(init=False)
+    group: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        group, topic_filter = _split(self.pattern.encode())
+        object.__setattr__(self, "filter", topic_filter)
+        object.__setattr__(self, "group", group)
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Of all policies that match a topic the one of the lowest rank applies."""
+        return -self.priority, self.name
+
+    def matches(self, topic: bytes) -> bool:
+        """Whether this policy for topics has a topic in its pattern."""
+        return self.apply_to is ApplyTo.TOPICS and filter_matches(self.filter, topic)
+
+
+_KEYS: Final = dict.fromkeys(("pattern", "apply-to", "priority", "definition"))
+
+
+def parse_policy(name: object, value: object) -> Policy:
+    """A policy from `{"pattern": …, "apply-to": …, "priority": …, "definition": {…}}`. Raises DefinitionError.
+
+    `apply-to` may be left out: a pattern with `$share/` is for queues, each other for topics.
+    """
+    checked = check_name("name", name)
+    found = read_mapping("", value, _KEYS)
+    for key, example in (("pattern", "sensors/#"), ("definition", '{"federation-upstream-set": "all"}')):
+        if key not in found:
+            raise DefinitionError(key, f"this key is missing; for example {example}")
+    pattern = read_text("pattern", found["pattern"], 65535)
+    is_shared = pattern.startswith(SHARE_PREFIX.decode())
+    apply_to = ApplyTo.QUEUES if is_shared else ApplyTo.TOPICS
+    if "apply-to" in found:
+        if found["apply-to"] in ("exchanges", "all"):
+            raise DefinitionError("apply-to", f"{shown(found['apply-to'])} is not known to MQTT; use topics or queues")
+        apply_to = ApplyTo(read_word("apply-to", found["apply-to"], tuple(item.value for item in ApplyTo)))
+    _check_pattern(pattern, apply_to)
+    priority = read_whole("priority", found.get("priority", 0), -PRIORITY_MAX, PRIORITY_MAX)
+    return Policy(checked, pattern, apply_to, priority, _read_definition(found["definition"]))
+
+
+def _read_definition(value: object) -> PolicyDefinition:
+    known = {item.value: None for item in Selector}
+    found = read_mapping("definition", value, known)
+    if len(found) != 1:
+        what = "none" if not found else " and ".join(found)
+        raise DefinitionError("definition", f"exactly one of {', '.join(known)} belongs here, not {what}")
+    selector = Selector(next(iter(found)))
+    key = f"definition.{selector.value}"
+    if selector is Selector.UPSTREAM_PATTERN:
+        text = read_text(key, found[selector.value])
+        UpstreamPattern(text, key)
+    else:
+        text = check_name(key, found[selector.value])
+    return PolicyDefinition(selector, text)
+
+
+_SHARED: Final = re.compile(rb"\$share/([^/]+)/(.+)", re.DOTALL)
+
+
+def _split(pattern: bytes) -> tuple[bytes, bytes]:
+    """(share name, topic filter) of a pattern. The share name may be `+`, which no client may subscribe to."""
+    match = _SHARED.fullmatch(pattern)
+    return (match[1], match[2]) if match else (b"", pattern)
+
+
+def _check_pattern(pattern: str, apply_to: ApplyTo) -> None:
+    group, topic_filter = _split(pattern.encode())
+    if apply_to is ApplyTo.QUEUES:
+        if not group:
+            raise DefinitionError(
+                "pattern", f"{shown(pattern)} is not $share/GROUP/FILTER, as apply-to queues needs it"
+            )
+        if group != b"+" and (b"+" in group or b"#" in group):
+            raise DefinitionError("pattern", "GROUP of $share/GROUP/FILTER is a name, or + for every group")
+    elif group or pattern == "$share":
+        raise DefinitionError("pattern", f"{shown(pattern)} is a shared group; apply-to topics takes a topic filter")
+    try:
+        check_topic_filter(topic_filter)
+    except MqttError as error:
+        raise DefinitionError("pattern", f"{error.text}; for example sensors/#") from None
+    if topic_filter.startswith(b"$"):
+        raise DefinitionError("pattern", f"{shown(pattern)} has topics that begin with $, which are not federated")

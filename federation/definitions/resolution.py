@@ -1,0 +1,166 @@
+"""What definitions mean together: the policy of a topic, and the links that must run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from federation.definitions.error import DefinitionError
+from federation.definitions.policy import ApplyTo, Policy, Selector
+from federation.definitions.upstream import Upstream
+from federation.definitions.upstream_pattern import UpstreamPattern
+from federation.definitions.upstream_set import ALL, UpstreamSet
+
+LINK_ID_LENGTH: Final = 8
+
+Overrides = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """A link that must run: one for each upstream, kind and overrides.
+
+    link_id   8 hexadecimal digits, the same on every node and after changes of the upstream's keys
+    kind      "topics" or "queues"
+    upstream  with the overrides of the set applied
+    policies  those whose topics or groups this link serves, the one that applies first in front
+    error     why the link cannot run (state `invalid`); "" when it can
+    """
+
+    link_id: str
+    kind: str
+    upstream: Upstream
+    policies: tuple[Policy, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyMatch:
+    """A policy that has a topic in its pattern, and why it applies or not."""
+
+    policy: Policy
+    applies: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`matches`: in the order of their rank. `links`: those that carry the topic."""
+
+    topic: bytes
+    matches: tuple[PolicyMatch, ...]
+    links: tuple[LinkPlan, ...]
+
+
+class Resolution:
+    """A snapshot: changes of the definitions make another one."""
+
+    def __init__(self, upstreams: Iterable[Upstream], sets: Iterable[UpstreamSet], policies: Iterable[Policy]) -> None:
+        self.upstreams = {upstream.name: upstream for upstream in upstreams}
+        self.sets = {upstream_set.name: upstream_set for upstream_set in sets}
+        self.policies = tuple(sorted(policies, key=lambda policy: policy.rank))
+        self._topic_policies = [policy for policy in self.policies if policy.apply_to is ApplyTo.TOPICS]
+        self._links = self._plan()
+
+    def policy_of(self, topic: bytes) -> Policy | None:
+        """The one policy that applies to a topic: the highest priority, then the first name."""
+        for policy in self._topic_policies:
+            if policy.matches(topic):
+                return policy
+        return None
+
+    def links(self) -> list[LinkPlan]:
+        """The links that must run, sorted by upstream, kind and id."""
+        return list(self._links)
+
+    def explain(self, topic: bytes) -> Explanation:
+        """Which policies match a topic, which one applies and why, and the links that carry the topic."""
+        found = [policy for policy in self._topic_policies if policy.matches(topic)]
+        if not found:
+            return Explanation(topic, (), ())
+        best = found[0]
+        matches = [PolicyMatch(best, True, self._reason(best, found))]
+        for policy in found[1:]:
+            if policy.priority < best.priority:
+                reason = f"priority {policy.priority} is lower than {best.priority} of {best.name}"
+            else:
+                reason = f"the same priority as {best.name}, whose name comes first"
+            matches.append(PolicyMatch(policy, False, reason))
+        links = tuple(link for link in self._links if best in link.policies)
+        return Explanation(topic, tuple(matches), links)
+
+    def _reason(self, best: Policy, found: list[Policy]) -> str:
+        if len(found) == 1:
+            return "the only policy whose pattern matches"
+        if found[1].priority < best.priority:
+            return f"priority {best.priority} is the highest of {len(found)} policies whose patterns match"
+        return f"priority {best.priority} is the highest, and the name comes first of those with it"
+
+    def unresolved(self) -> list[str]:
+        """A text for each name that a policy or a set has and nothing defines."""
+        texts = []
+        for name, upstream_set in sorted(self.sets.items()):
+            for index, (upstream, _) in enumerate(upstream_set.members):
+                if upstream not in self.upstreams:
+                    texts.append(f'federation-upstream-set "{name}": [{index}].upstream: no upstream "{upstream}"')
+        found = [(policy.name, self.unresolved_name(policy)) for policy in self.policies]
+        return texts + [f'policy "{name}": {text}' for name, text in found if text]
+
+    def unresolved_name(self, policy: Policy) -> str:
+        """Why a policy has no upstream now; "" when it has one."""
+        if self._members(policy):
+            return ""
+        definition = policy.definition
+        match definition.selector:
+            case Selector.UPSTREAM:
+                what = f'no upstream "{definition.value}"'
+            case Selector.UPSTREAM_SET if definition.value == ALL:
+                what = "there is no upstream yet"
+            case Selector.UPSTREAM_SET if definition.value in self.sets:
+                what = f'none of the upstreams of the set "{definition.value}" exists'
+            case Selector.UPSTREAM_SET:
+                what = f'no upstream set "{definition.value}"'
+            case _:
+                what = "no upstream has a name that matches"
+        return f"definition.{definition.selector.value}: {what}"
+
+    def _members(self, policy: Policy) -> list[tuple[Upstream, Overrides]]:
+        """The upstreams of a policy that exist, with the overrides of its set."""
+        value = policy.definition.value
+        match policy.definition.selector:
+            case Selector.UPSTREAM:
+                found = self.upstreams.get(value)
+                return [(found, ())] if found else []
+            case Selector.UPSTREAM_PATTERN:
+                pattern = UpstreamPattern(value)
+                return [(upstream, ()) for name, upstream in self.upstreams.items() if pattern.matches(name)]
+            case _ if value == ALL:
+                return [(upstream, ()) for upstream in self.upstreams.values()]
+            case _:
+                upstream_set = self.sets.get(value)
+                members = upstream_set.members if upstream_set else ()
+                return [(self.upstreams[name], overrides) for name, overrides in members if name in self.upstreams]
+
+    def _plan(self) -> tuple[LinkPlan, ...]:
+        policies: dict[tuple[str, str, Overrides], list[Policy]] = {}
+        for policy in self.policies:
+            for upstream, overrides in self._members(policy):
+                policies.setdefault((upstream.name, policy.apply_to.value, overrides), []).append(policy)
+        plans = [self._link(*key, tuple(found)) for key, found in policies.items()]
+        return tuple(sorted(plans, key=lambda plan: (plan.upstream.name, plan.kind, plan.link_id)))
+
+    def _link(self, name: str, kind: str, overrides: Overrides, policies: tuple[Policy, ...]) -> LinkPlan:
+        upstream, error = self.upstreams[name], ""
+        try:
+            upstream = upstream.with_overrides(overrides)
+        except DefinitionError as fault:
+            error = f"the overrides of the set do not fit the upstream: {fault}"
+        return LinkPlan(link_id(name, kind, overrides), kind, upstream, policies, error)
+
+
+def link_id(upstream: str, kind: str, overrides: Overrides) -> str:
+    """The id of a link. It does not depend on the upstream's own keys, so that status and session outlive changes of them."""
+    plain = [(name, [astuple(uri) for uri in value] if name == "uris" else value) for name, value in overrides]
+    return sha256(repr((upstream, kind, plain)).encode()).hexdigest()[:LINK_ID_LENGTH]

@@ -1,0 +1,233 @@
+"""An upstream: another broker or cluster that links take messages from, with the keys and defaults of RabbitMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+from federation.definitions.error import (
+    DefinitionError,
+    check_name,
+    read_flag,
+    read_mapping,
+    read_number,
+    read_text,
+    read_whole,
+    read_word,
+)
+from federation.definitions.uri import LinkUri, parse_uri
+
+URIS_MAX: Final = 16  # of one upstream
+HOPS_MAX: Final = 255
+RECEIVE_MAXIMUM_MAX: Final = 65535
+SECONDS_MAX: Final = 0xFFFF_FFFE  # of Session Expiry Interval; 0xFFFFFFFF means never [MQTT5 3.1.2.11.2]
+DELAY_MAX: Final = 86_400.0
+CONSUMER_TAG_BYTES_MAX: Final = 256
+
+# Keys of RabbitMQ that have no counterpart here: accepted, with a warning that says why.
+IGNORED_KEYS: Final = {
+    "queue-type": "the session at the upstream is its queue; the upstream decides where it keeps sessions",
+    "bind-nowait": "subscriptions are always sent in batches, without waiting for each",
+    "channel-use-mode": "MQTT has no channels; a link has one connection",
+    "ha-policy": "the session at the upstream is its queue; the upstream decides whether it is replicated",
+}
+
+
+class AckMode(Enum):
+    """When a message is acknowledged to the upstream. NO_ACK: never, QoS 0."""
+
+    ON_CONFIRM = "on-confirm"
+    ON_PUBLISH = "on-publish"
+    NO_ACK = "no-ack"
+
+
+class Direction(Enum):
+    """IN: messages are taken from the upstream. OUT: they are published to it (RabbitMQ's shovel)."""
+
+    IN = "in"
+    OUT = "out"
+
+
+class InterestMode(Enum):
+    """SUBSCRIPTIONS: a link subscribes to what local clients want. ALL: to all that its policies allow."""
+
+    SUBSCRIPTIONS = "subscriptions"
+    ALL = "all"
+
+
+class ResourceCleanupMode(Enum):
+    """DEFAULT: a link that ends deletes its session at the upstream. NEVER: the session stays until it expires."""
+
+    DEFAULT = "default"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """PEM files on this node; "" means none. `server_name`: name in the certificate; "" means the host of the URI."""
+
+    cacertfile: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    verify: bool = True
+    server_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Times are seconds. The keys in JSON have hyphens, and expires and message-ttl are milliseconds there.
+
+    expires           how long the upstream keeps the session of a link that is away; None: for ever
+    message_ttl       longest wait of a message at the upstream; None: no limit
+    exchange          topic mapping; "" maps nothing
+    queue             filter of the group at the upstream; "" is the same as here
+    consumer_tag      client identifier at the upstream; "" is chosen by the link
+    local_username    account whose rights the link has here; "" is none
+    """
+
+    name: str
+    uris: tuple[LinkUri, ...]
+    prefetch_count: int = 1000
+    ack_mode: AckMode = AckMode.ON_CONFIRM
+    reconnect_delay: float = 5.0
+    trust_user_id: bool = False
+    max_hops: int = 1
+    expires: float | None = None
+    message_ttl: float | None = None
+    exchange: str = ""
+    queue: str = ""
+    consumer_tag: str = ""
+    resource_cleanup_mode: ResourceCleanupMode = ResourceCleanupMode.DEFAULT
+    tls: TlsOptions = TlsOptions()
+    local_username: str = ""
+    direction: Direction = Direction.IN
+    interest: InterestMode = InterestMode.SUBSCRIPTIONS
+
+    def tls_of(self, uri: LinkUri) -> TlsOptions:
+        """The TLS options for one of the URIs: its query overrides those of the upstream."""
+        tls = self.tls
+        return TlsOptions(
+            uri.option("cacertfile") or tls.cacertfile,
+            uri.option("certfile") or tls.certfile,
+            uri.option("keyfile") or tls.keyfile,
+            uri.option("verify") == "verify_peer" if uri.option("verify") else tls.verify,
+            uri.option("server_name_indication") or tls.server_name,
+        )
+
+    def with_overrides(self, overrides: tuple[tuple[str, Any], ...]) -> Upstream:
+        """The upstream with some fields of a member of a set. Raises DefinitionError when they do not fit together."""
+        made = replace(self, **dict(overrides))
+        _check_whole_upstream(made)
+        return made
+
+
+_TLS_KEYS: Final = {
+    "cacertfile": "cacertfile",
+    "certfile": "certfile",
+    "keyfile": "keyfile",
+    "verify": "verify",
+    "server-name-indication": "server_name",
+}
+
+
+def _read_uris(key: str, value: object) -> tuple[LinkUri, ...]:
+    if not isinstance(value, list | tuple):
+        return (parse_uri(value, key),)
+    if not 1 <= len(value) <= URIS_MAX:
+        raise DefinitionError(key, f"the list has {len(value)} URIs, 1..{URIS_MAX} are possible")
+    uris = tuple(parse_uri(text, f"{key}[{index}]") for index, text in enumerate(value))
+    if len(set(uris)) < len(uris):
+        raise DefinitionError(key, "one URI stands in the list twice")
+    return uris
+
+
+def _read_tls(key: str, value: object) -> TlsOptions:
+    found = read_mapping(key, value, _TLS_KEYS)
+    options: dict[str, Any] = {}
+    for name, inner in found.items():
+        path = f"{key}.{name}"
+        if name == "verify":
+            options["verify"] = read_word(path, inner, ("verify_peer", "verify_none")) == "verify_peer"
+        else:
+            options[_TLS_KEYS[name]] = read_text(path, inner)
+    return TlsOptions(**options)
+
+
+def _read_milliseconds(key: str, value: object) -> float:
+    return read_number(key, value, 1, SECONDS_MAX * 1000, "milliseconds") / 1000
+
+
+# Key in JSON -> field of Upstream and the function that reads its value.
+_READERS: Final[dict[str, tuple[str, Any]]] = {
+    "uri": ("uris", _read_uris),
+    "prefetch-count": ("prefetch_count", lambda key, value: read_whole(key, value, 1, RECEIVE_MAXIMUM_MAX)),
+    "ack-mode": ("ack_mode", lambda key, value: AckMode(read_word(key, value, tuple(m.value for m in AckMode)))),
+    "reconnect-delay": ("reconnect_delay", lambda key, value: read_number(key, value, 0.1, DELAY_MAX, "seconds")),
+    "trust-user-id": ("trust_user_id", read_flag),
+    "max-hops": ("max_hops", lambda key, value: read_whole(key, value, 1, HOPS_MAX)),
+    "expires": ("expires", _read_milliseconds),
+    "message-ttl": ("message_ttl", _read_milliseconds),
+    "exchange": ("exchange", read_text),
+    "queue": ("queue", read_text),
+    "consumer-tag": ("consumer_tag", lambda key, value: read_text(key, value, CONSUMER_TAG_BYTES_MAX)),
+    "resource-cleanup-mode": (
+        "resource_cleanup_mode",
+        lambda key, value: ResourceCleanupMode(read_word(key, value, tuple(m.value for m in ResourceCleanupMode))),
+    ),
+    "tls": ("tls", _read_tls),
+    "local-username": ("local_username", read_text),
+    "direction": ("direction", lambda key, value: Direction(read_word(key, value, tuple(m.value for m in Direction)))),
+    "interest": (
+        "interest",
+        lambda key, value: InterestMode(read_word(key, value, tuple(m.value for m in InterestMode))),
+    ),
+}
+UPSTREAM_KEYS: Final = tuple(_READERS)
+_KNOWN: Final = dict.fromkeys((*UPSTREAM_KEYS, *IGNORED_KEYS))
+
+
+def parse_upstream(name: object, value: object) -> Upstream:
+    """An upstream from the value of its parameter: an object with at least `uri`. Raises DefinitionError."""
+    checked = check_name("name", name)
+    fields = dict(parse_upstream_keys("", value))
+    if "uris" not in fields:
+        raise DefinitionError("uri", "this key is missing; for example mqtts://user:password@broker.example.com:8883")
+    upstream = Upstream(checked, **fields)
+    _check_whole_upstream(upstream)
+    return upstream
+
+
+def parse_upstream_keys(prefix: str, value: object) -> tuple[tuple[str, Any], ...]:
+    """The keys of an upstream that an object sets, as (field, value) sorted by field. `prefix` is for errors."""
+    found = read_mapping(prefix, value, _KNOWN)
+    fields = []
+    for key, inner in found.items():
+        if key not in IGNORED_KEYS:
+            name, read = _READERS[key]
+            fields.append((name, read(f"{prefix}.{key}" if prefix else key, inner)))
+    return tuple(sorted(fields, key=lambda pair: pair[0]))
+
+
+def ignored_keys(value: object) -> list[str]:
+    """A warning for each key of an upstream that has no effect here."""
+    if not isinstance(value, Mapping):
+        return []
+    return [f"{key} has no effect: {why}" for key, why in IGNORED_KEYS.items() if key in value]
+
+
+def _check_whole_upstream(upstream: Upstream) -> None:
+    """What keys exclude each other."""
+    tls = upstream.tls
+    if tls != TlsOptions() and not any(uri.is_secure for uri in upstream.uris):
+        raise DefinitionError("tls", "no URI has TLS; use mqtts:// or wss://")
+    for index, uri in enumerate(upstream.uris):
+        key = f"uri[{index}]" if len(upstream.uris) > 1 else "uri"
+        options = upstream.tls_of(uri)
+        if uri.is_secure and bool(options.certfile) != bool(options.keyfile):
+            raise DefinitionError(key, "certfile and keyfile belong together; one of them is missing")
+        if uri.is_external and not options.certfile:
+            raise DefinitionError(key, "auth_mechanism external needs certfile and keyfile")
+    if upstream.direction is Direction.OUT and upstream.queue:
+        raise DefinitionError("queue", "an upstream with direction out has no queue; queues are pulled only")

@@ -1,0 +1,157 @@
+"""The meaning of definitions together: the policy of a topic, links, explanations, names that nothing defines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.definitions.policy import Policy, parse_policy
+from federation.definitions.resolution import Resolution
+from federation.definitions.upstream import Upstream, parse_upstream
+from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
+
+ALL = {"federation-upstream-set": "all"}
+
+
+def upstream(name: str, **keys: Any) -> Upstream:
+    return parse_upstream(name, {"uri": f"mqtt://{name}"} | keys)
+
+
+def policy(name: str, pattern: str, priority: int = 0, definition: dict[str, str] = ALL) -> Policy:
+    return parse_policy(name, {"pattern": pattern, "priority": priority, "definition": definition})
+
+
+def members(name: str, *value: Any) -> UpstreamSet:
+    return parse_upstream_set(name, list(value))
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [(b"a/b", "high"), (b"a/c", "first"), (b"x", "rest"), (b"$SYS/x", None), (b"g/a", "rest")],
+)
+def test_the_highest_priority_applies_and_then_the_first_name(topic: bytes, expected: str | None) -> None:
+    policies = [
+        policy("rest", "#", -1),
+        policy("second", "a/+"),
+        policy("first", "a/#"),
+        policy("high", "a/b", 5),
+        policy("queues", "$share/g/#", 9),
+    ]
+    found = Resolution([], [], policies).policy_of(topic)
+    assert (found.name if found else None) == expected
+
+
+@given(
+    st.permutations([policy(name, "a/#", priority) for name in "abc" for priority in (0,)] + [policy("d", "a/b", 1)])
+)
+def test_the_order_of_definitions_does_not_matter(policies: list[Policy]) -> None:
+    resolution = Resolution([upstream("u"), upstream("v")], [], policies)
+    assert resolution.explain(b"a/b") == Resolution(
+        [upstream("v"), upstream("u")], [], sorted(policies, key=repr)
+    ).explain(b"a/b")
+
+
+def test_there_is_one_link_for_each_upstream_and_kind() -> None:
+    policies = [policy(f"p{index}", f"a/{index}") for index in range(3)]
+    queue = policy("q", "$share/g/a")
+    links = Resolution([upstream("u"), upstream("v")], [], [*policies, queue]).links()
+    assert [(link.upstream.name, link.kind, len(link.policies)) for link in links] == [
+        ("u", "queues", 1),
+        ("u", "topics", 3),
+        ("v", "queues", 1),
+        ("v", "topics", 3),
+    ]
+    assert len({link.link_id for link in links}) == 4
+    assert all(len(bytes.fromhex(link.link_id)) == 4 for link in links)
+
+
+def test_a_link_keeps_its_id_when_keys_of_its_upstream_change() -> None:
+    before = Resolution([upstream("u")], [], [policy("p", "a")]).links()
+    after = Resolution([upstream("u", **{"max-hops": 3})], [], [policy("p", "a"), policy("q", "b")]).links()
+    assert [link.link_id for link in before] == [link.link_id for link in after]
+
+
+def test_each_way_to_select_upstreams_finds_its_own() -> None:
+    upstreams = [upstream("eu-1"), upstream("eu-2"), upstream("us-1")]
+    sets = [members("s", {"upstream": "us-1"}, {"upstream": "eu-1", "max-hops": 7})]
+    found = {}
+    for name, definition in {
+        "one": {"federation-upstream": "eu-2"},
+        "set": {"federation-upstream-set": "s"},
+        "pattern": {"federation-upstream-pattern": "^eu"},
+        "all": ALL,
+    }.items():
+        links = Resolution(upstreams, sets, [policy(name, "a", 0, definition)]).links()
+        found[name] = [(link.upstream.name, link.upstream.max_hops) for link in links]
+    assert found == {
+        "one": [("eu-2", 1)],
+        "set": [("eu-1", 7), ("us-1", 1)],
+        "pattern": [("eu-1", 1), ("eu-2", 1)],
+        "all": [("eu-1", 1), ("eu-2", 1), ("us-1", 1)],
+    }
+
+
+def test_members_with_other_overrides_are_links_of_their_own() -> None:
+    sets = [
+        members("s", {"upstream": "u", "exchange": "x"}, {"upstream": "u", "exchange": "y"}),
+        members("t", {"upstream": "u", "exchange": "x"}),
+    ]
+    policies = [policy(name, name, 0, {"federation-upstream-set": name}) for name in "st"]
+    links = Resolution([upstream("u")], sets, policies).links()
+    served = {link.upstream.exchange: [found.name for found in link.policies] for link in links}
+    assert served == {"x": ["s", "t"], "y": ["s"]}
+    assert len({link.link_id for link in links}) == 2
+
+
+def test_overrides_that_do_not_fit_make_one_link_invalid() -> None:
+    upstreams = [upstream("u", uri="mqtts://u", tls={"cacertfile": "/a"}), upstream("v")]
+    sets = [members("s", {"upstream": "u", "uri": "mqtt://u"}, {"upstream": "v"})]
+    links = Resolution(upstreams, sets, [policy("p", "a", 0, {"federation-upstream-set": "s"})]).links()
+    assert [(link.upstream.name, bool(link.error)) for link in links] == [("u", True), ("v", False)]
+    assert "tls" in links[0].error
+
+
+def test_an_explanation_says_why_each_policy_applies_or_not() -> None:
+    policies = [policy("low", "#", -1), policy("z", "a/#", 3), policy("b", "a/+", 3), policy("other", "x")]
+    explanation = Resolution([upstream("u")], [], policies).explain(b"a/b")
+    assert [(match.policy.name, match.applies) for match in explanation.matches] == [
+        ("b", True),
+        ("z", False),
+        ("low", False),
+    ]
+    assert [match.reason for match in explanation.matches] == [
+        "priority 3 is the highest, and the name comes first of those with it",
+        "the same priority as b, whose name comes first",
+        "priority -1 is lower than 3 of b",
+    ]
+    assert [link.upstream.name for link in explanation.links] == ["u"]
+
+
+def test_an_explanation_without_a_policy_is_empty() -> None:
+    explanation = Resolution([upstream("u")], [], [policy("p", "a")]).explain(b"b")
+    assert (explanation.matches, explanation.links) == ((), ())
+
+
+def test_names_that_nothing_defines_are_told_with_their_keys() -> None:
+    sets = [members("s", {"upstream": "u"}, {"upstream": "gone"}), members("t", {"upstream": "gone"})]
+    policies = [
+        policy("a", "a", 0, {"federation-upstream": "gone"}),
+        policy("b", "a", 0, {"federation-upstream-set": "gone"}),
+        policy("c", "a", 0, {"federation-upstream-set": "t"}),
+        policy("d", "a", 0, {"federation-upstream-pattern": "^x"}),
+        policy("e", "a"),
+    ]
+    assert Resolution([upstream("u")], sets, policies).unresolved() == [
+        'federation-upstream-set "s": [1].upstream: no upstream "gone"',
+        'federation-upstream-set "t": [0].upstream: no upstream "gone"',
+        'policy "a": definition.federation-upstream: no upstream "gone"',
+        'policy "b": definition.federation-upstream-set: no upstream set "gone"',
+        'policy "c": definition.federation-upstream-set: none of the upstreams of the set "t" exists',
+        'policy "d": definition.federation-upstream-pattern: no upstream has a name that matches',
+    ]
+    assert Resolution([], [], [policies[4]]).unresolved() == [
+        'policy "e": definition.federation-upstream-set: there is no upstream yet'
+    ]
