@@ -59,8 +59,11 @@ class WebSocketLayer(Layer):
             if frames >= FRAMES_MAX:
                 self._undecoded = data[pos:]
                 break
-            protocol.receive_data(data[pos : pos + PIECE_BYTES])
-            pos += PIECE_BYTES
+            end = pos + PIECE_BYTES
+            if not self.is_open:  # line by line: the library must not see frames before the handshake is answered
+                end = min(end, data.find(b"\n", pos) + 1 or end)
+            protocol.receive_data(data[pos:end])
+            pos = end
             for event in protocol.events_received():
                 frames += 1
                 if isinstance(event, Frame):

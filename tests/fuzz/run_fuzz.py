@@ -22,9 +22,11 @@ from broker.config.settings import LogSettings
 from broker.server.logging import setup_logging
 from federation_targets import DirectTarget, GossipPacketTarget, GossipStreamTarget, GoTarget
 from fuzz_target import CORPUS, Target
+from login_targets import AnswerTarget, KeyTarget, TokenTarget
 from mqtt_targets import PacketTarget, SessionTarget
 from rest_target import RestTarget
 from text_targets import AccountTarget, AclTarget, ConfigurationTarget, ProxyTarget
+from websocket_target import WebSocketTarget
 
 TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "packets": PacketTarget,
@@ -38,6 +40,10 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "proxy": ProxyTarget,
     "acl": AclTarget,
     "accounts": AccountTarget,
+    "websocket": WebSocketTarget,
+    "tokens": TokenTarget,
+    "token-keys": KeyTarget,
+    "webhook": AnswerTarget,
 }
 CPU_SECONDS_MAX: Final = 10.0  # of one input
 BLOCKS_MAX: Final = 5_000  # objects that may be there after the second half and were not after the first: caches

@@ -67,6 +67,28 @@ def decode(layer: WebSocketLayer, chunks: list[bytes]) -> bytes:
     return b"".join(parts)
 
 
+@pytest.mark.parametrize("frame", ["88828000000083e8", "888080000000"], ids=["close with a code", "close"])
+@pytest.mark.parametrize("cut", [0, 1, 3])
+def test_a_close_frame_behind_the_handshake_is_read_after_the_answer(frame: str, cut: int) -> None:
+    layer, peer = WebSocketLayer(SETTINGS, PACKET_BYTES), Peer()
+    data = peer.handshake() + bytes.fromhex(frame)
+    decode(layer, [data[: len(data) - cut], data[len(data) - cut :]])
+    assert layer.is_ended
+    received = peer.receive(layer.take_output())
+    assert peer.protocol.handshake_exc is None
+    assert [frame.opcode for frame in received] == [Opcode.CLOSE]
+    assert layer.close() == b""
+
+
+def test_a_fault_behind_the_handshake_is_told_after_the_answer() -> None:
+    layer, peer = WebSocketLayer(SETTINGS, PACKET_BYTES), Peer()
+    with pytest.raises(LayerError, match="WebSocket"):
+        layer.receive_data(peer.handshake() + bytes.fromhex("82017a"))  # not masked
+    received = peer.receive(layer.take_output())
+    assert peer.protocol.handshake_exc is None
+    assert [frame.opcode for frame in received] == [Opcode.CLOSE]
+
+
 PARTS: Final = st.lists(st.binary(max_size=300), min_size=1, max_size=6)
 
 
