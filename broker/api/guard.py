@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import grpc
 
 from broker.api.errors import ApiError
-from broker.api.tokens import Role, Token, hash_token, read_tokens
-from broker.config.yaml_entries import FILE_BYTES_MAX, EntriesFault
-from broker.server.private_file import PrivateFile
-from broker.server.start_error import StartError
+from broker.api.tokens import Role, Token, hash_token, read_token_file
 
-KEY: Final = "api.token_file"
 SCHEME: Final = "bearer "
+
+
+def wall_clock() -> datetime:
+    return datetime.now(UTC)
 
 
 class ApiGuard:
     """Without a path whoever reaches the API may call everything. `refused` counts calls without a token that suffices."""
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", clock: Callable[[], datetime] = wall_clock) -> None:
         self.path = path
         self.refused = 0
+        self._clock = clock
         self._tokens: dict[str, Token] = {}
 
     @property
@@ -35,14 +37,8 @@ class ApiGuard:
 
     def load(self) -> None:
         """Read the file, for the first time or again. Does input. Raises StartError; the former tokens then stay."""
-        if not self.path:
-            return
-        try:
-            self._tokens = read_tokens(PrivateFile(self.path).read(FILE_BYTES_MAX + 1))
-        except EntriesFault as fault:
-            raise StartError(f"{KEY}: {self.path}: {fault}") from None
-        except OSError as error:
-            raise StartError(f"{KEY}: {self.path} cannot be read: {error.strerror or error}") from error
+        if self.path:
+            self._tokens = read_token_file(self.path)
 
     def check(self, authorizations: Sequence[str], role: Role) -> None:
         """Raise ApiError unless one of the tokens has the role. The argument is all values of the header `Authorization`."""
@@ -53,6 +49,10 @@ class ApiGuard:
             self.refused += 1
             what = "the token is not known" if authorizations else "a token is needed: Authorization: Bearer TOKEN"
             raise ApiError(grpc.StatusCode.UNAUTHENTICATED, what)
+        if token.expires is not None and token.expires <= self._clock():
+            self.refused += 1
+            text = f'the token "{token.name}" has expired at {token.expires.isoformat()}; make another one'
+            raise ApiError(grpc.StatusCode.UNAUTHENTICATED, text)
         if token.role < role:
             self.refused += 1
             text = f'the token "{token.name}" has the role {token.role.name.lower()}, this needs {role.name.lower()}'

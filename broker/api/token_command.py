@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-import datetime
+import re
 import secrets
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from broker.api.tokens import NAME, PREFIX, ROLES, SECRET_BYTES, Token, hash_token, read_tokens, write_tokens
+from broker.config.durations import DurationError, parse_duration
 from broker.config.yaml_entries import FILE_BYTES_MAX, EntriesFault
 from broker.server.private_file import PrivateFile
+
+DAYS: Final = re.compile(r"[0-9]{1,5}d", re.ASCII)
+SECONDS_MIN, SECONDS_MAX = 1.0, 100 * 366 * 86_400.0
 
 
 class TokenFault(Exception):
     """The command cannot be done. The text says why."""
+
+
+def parse_expiry(text: str) -> timedelta:
+    """How long a token is good: 90d, or a duration as 12h or 1h30m. Raises TokenFault."""
+    try:
+        seconds = int(text[:-1]) * 86_400.0 if DAYS.fullmatch(text) else parse_duration(text)
+    except DurationError:
+        raise TokenFault(f'"{text}" is not a time from now; for example 90d or 12h') from None
+    if not SECONDS_MIN <= seconds <= SECONDS_MAX:
+        raise TokenFault(
+            f'"{text}" is not between a second and a hundred years; leave --expires away for a token for ever'
+        )
+    return timedelta(seconds=seconds)
 
 
 class TokenFile:
@@ -29,12 +48,13 @@ class TokenFile:
         except OSError as error:
             raise TokenFault(f"{self._file.path} cannot be read: {error.strerror or error}") from None
 
-    def create(self, name: str, role: str) -> str:
-        """A new token, which is kept nowhere. `name` is "" for a free one."""
+    def create(self, name: str, role: str, expires_in: timedelta | None = None) -> str:
+        """A new token, which is kept nowhere. `name` is "" for a free one; without `expires_in` it does not expire."""
         if name and not NAME.fullmatch(name):
             raise TokenFault("a name has 1 to 64 letters, digits and . _ @ -")
         text = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        now = datetime.now(UTC).replace(microsecond=0)
+        expires = None if expires_in is None else now + expires_in
 
         def make() -> bytes:
             tokens = self.tokens()
@@ -44,7 +64,9 @@ class TokenFile:
             chosen = name or next(
                 f"{role}{number}" for number in range(1, len(names) + 2) if f"{role}{number}" not in names
             )
-            return write_tokens([*tokens, Token(chosen, ROLES[role], today, hash_token(text))])
+            return write_tokens(
+                [*tokens, Token(chosen, ROLES[role], now.date().isoformat(), hash_token(text), expires)]
+            )
 
         self._change(make)
         return text

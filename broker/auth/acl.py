@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker.auth.acl_authorizer import AclAuthorizer
-from broker.auth.acl_file import ACL_BYTES_MAX, AclFault, AclFile, parse_acl_file
+from broker.auth.files import read_acl_file
 from broker.server.logging import get_logger
-from broker.server.start_error import StartError
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -32,12 +30,7 @@ class Acl:
         used; the former rules stay."""
         rules = None
         if self.path:
-            try:
-                found = await asyncio.to_thread(self._read)
-            except AclFault as fault:
-                raise StartError(f"{self.key}: {self.path}: {fault}") from fault
-            except OSError as error:
-                raise StartError(f"{self.key}: {self.path} cannot be read: {error.strerror or error}") from error
+            found = await asyncio.to_thread(read_acl_file, self.path, self.key)
             for warning in found.warnings:
                 self._log.warning(warning, key=self.key, file=self.path)
             rules = found.rules
@@ -49,10 +42,6 @@ class Acl:
         else:
             self._authorizer.rules = rules
             broker.authorization_changed()
-
-    def _read(self) -> AclFile:
-        with Path(self.path).open("rb") as file:
-            return parse_acl_file(file.read(ACL_BYTES_MAX + 1))
 
     def stop(self) -> None:
         if self._authorizer is not None:

@@ -11,6 +11,7 @@ from broker.auth.accounts import Account
 from broker.auth.attempt import ALLOWED, NO_OPINION, SLOWED, WRONG_PASSWORD, Attempt, Source, Verdict, denied
 from broker.auth.check_pool import CheckPool, NotChecked
 from broker.auth.failed_logins import FailedLogins
+from broker.auth.files import read_account_file
 from broker.auth.password_hash import hash_password, password_fits, takes_long
 from broker.auth.scram import SALT_BYTES, ScramFault, derive_credentials
 from broker.codec.reason_codes import SERVER_BUSY
@@ -36,7 +37,7 @@ class Passwords(Source):
     """The accounts of the file. A user without an account costs the same time as one with a wrong password.
 
     accounts  as the file had them when it was read or changed last; never changed in place
-    removed   called with the names of accounts that are gone
+    withdrawn called with the names of accounts that have changed or are gone
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Passwords(Source):
         pool: CheckPool,
         failed: FailedLogins,
         now: Callable[[], float],
-        removed: Callable[[Set[str]], Awaitable[None]],
+        withdrawn: Callable[[Set[str]], Awaitable[None]],
     ) -> None:
         self.accounts: Accounts = {}
         self.file = file
@@ -54,14 +55,14 @@ class Passwords(Source):
         self._pool = pool
         self._failed = failed
         self._now = now
-        self._removed = removed
+        self._withdrawn = withdrawn
         self._changes = asyncio.Lock()  # the order of the file is that of the memory
         self._stand_in: Account | None = None  # checked for a user without an account
 
-    async def load(self) -> None:
-        """Read the file. Raises EntriesFault and OSError."""
+    async def load(self, key: str) -> None:
+        """Read the file. Raises StartError that names the configuration key."""
         async with self._changes:
-            await self._take(await asyncio.to_thread(self.file.read))
+            await self._take(await asyncio.to_thread(read_account_file, self.file, key))
 
     async def change(self, change: Callable[[Accounts], None]) -> None:
         """Change the file and then the memory. Raises EntriesFault and OSError; both are then as before."""
@@ -113,8 +114,8 @@ class Passwords(Source):
         return ALLOWED if fits else WRONG_PASSWORD
 
     async def _take(self, accounts: Accounts) -> None:
-        gone = self.accounts.keys() - accounts.keys()
+        withdrawn = {name for name, account in self.accounts.items() if accounts.get(name) != account}
         self.accounts = accounts
         self._stand_in = next((one for one in accounts.values() if takes_long(one.password, self._bare)), None)
-        if gone:
-            await self._removed(gone)
+        if withdrawn:
+            await self._withdrawn(withdrawn)

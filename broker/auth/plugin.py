@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Iterator, Set
 from typing import TYPE_CHECKING, Final
 
@@ -13,11 +14,11 @@ from broker.auth.attempt import Anonymous, CertificateNames, Source
 from broker.auth.check_pool import CheckPool
 from broker.auth.decider import AuthDecider
 from broker.auth.failed_logins import FailedLogins
+from broker.auth.files import read_token_keys
 from broker.auth.passwords import Passwords
 from broker.auth.scram_logins import ScramLogins
 from broker.auth.settings import AuthSettings
 from broker.codec.reason_codes import NOT_AUTHORIZED
-from broker.config.yaml_entries import EntriesFault
 from broker.metrics.metric import Metric, counters, gauge
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
@@ -25,13 +26,14 @@ from broker.server.start_error import StartError
 
 if TYPE_CHECKING:
     from broker.api.server import ApiServer
-    from broker.auth.token_files import TokenFiles
+    from broker.auth.tokens import Tokens
     from broker.auth.webhook import Webhook
     from broker.server.host import Host
+    from broker.session.output import Output
 
 KEY: Final = "plugins.auth"
 THREADS_MAX: Final = 4  # without the setting
-SESSIONS_A_TURN: Final = 2_000  # that are looked at when accounts were deleted
+SESSIONS_A_TURN: Final = 2_000  # that are looked at when accounts have changed
 
 
 class AuthPlugin(Plugin):
@@ -45,7 +47,8 @@ class AuthPlugin(Plugin):
         self._pool: CheckPool | None = None
         self._passwords: Passwords | None = None
         self._decider: AuthDecider | None = None
-        self._token_files: TokenFiles | None = None
+        self._tokens: Tokens | None = None
+        self._logins_ended = 0
         self._webhook: Webhook | None = None
         self._acl: Acl | None = None
         self._sources: list[Source] = []
@@ -60,17 +63,18 @@ class AuthPlugin(Plugin):
             self._pool = CheckPool(settings.threads or default_threads())
             file = AccountFile(server.path_of(settings.password_file), settings.hash)
             self._passwords = Passwords(file, settings.hash, self._pool, self._failed, server.now, self._disconnect)
-            await self._load(file, self._passwords)
+            await self._load_accounts(self._passwords)
             self._sources.append(self._passwords)
             if settings.scram:
                 scram = ScramLogins(self._passwords)
             if server.api is not None:
                 self._serve(server.api, self._passwords)
         if settings.jwt.algorithms:
-            from broker.auth.token_files import TokenFiles
+            from broker.auth.tokens import Tokens
 
-            self._token_files = TokenFiles(server, settings.jwt, f"{KEY}.jwt")
-            self._sources.append(await self._token_files.open())
+            self._tokens = Tokens(settings.jwt, time.time, server.now)
+            await self._load_keys(self._tokens)
+            self._sources.append(self._tokens)
         if settings.webhook.url:
             from broker.auth.webhook import open_webhook
 
@@ -91,32 +95,40 @@ class AuthPlugin(Plugin):
         service = AccountService(passwords, self.settings, self._log)
         api.register(DESCRIPTOR.services_by_name["AccountService"], service)
 
-    async def _load(self, file: AccountFile, passwords: Passwords) -> None:
-        """Raises StartError for a file that cannot be used."""
+    async def _load_accounts(self, passwords: Passwords) -> None:
+        """Raises StartError for a file that cannot be used; the former accounts then stay."""
         key = f"{KEY}.password_file"
-        try:
-            await passwords.load()
-        except EntriesFault as fault:
-            raise StartError(f"{key}: {file.path}: {fault}") from fault
-        except OSError as error:
-            raise StartError(f"{key}: {file.path} cannot be read: {error.strerror or error}") from error
+        await passwords.load(key)
+        file = passwords.file
         self._log.info("accounts read", file=file.path, accounts=len(passwords.accounts))
         if not passwords.accounts:
             self._log.warning("there are no accounts: `gmqttd passwd -c FILE USER` makes one", key=key, file=file.path)
         elif file.is_readable_by_others():
             self._log.warning("other users of this machine can read the file: chmod 600", key=key, file=file.path)
 
+    async def _load_keys(self, tokens: Tokens) -> None:
+        """Raises StartError for a file that cannot be used; the former keys then stay."""
+        tokens.keys = await asyncio.to_thread(read_token_keys, self.settings.jwt, f"{KEY}.jwt", self.server.path_of)
+
     async def _disconnect(self, usernames: Set[str]) -> None:
-        """End the connections of users whose accounts are gone."""
-        server = self.server
-        for number, session in enumerate(list(server.broker.sessions.values()), 1):
-            connection = session.connection
-            if connection is not None and session.username in usernames:
-                server.broker.close_connection(connection, NOT_AUTHORIZED, "the account was deleted", server.now())
+        """End the connections of users whose accounts have changed or are gone. Logins that are checked now may be judged by
+        the former ones."""
+        broker = self.server.broker
+        for connection in list(broker.connecting):
+            if connection.username in usernames:
+                self._end(connection)
+        for number, session in enumerate(list(broker.sessions.values()), 1):
+            if session.connection is not None and session.username in usernames:
+                self._end(session.connection)
             if number % SESSIONS_A_TURN == 0:
-                server.flush_soon()
+                self.server.flush_soon()
                 await asyncio.sleep(0)
-        server.flush_soon()
+        self.server.flush_soon()
+
+    def _end(self, connection: Output) -> None:
+        self._logins_ended += 1
+        text = "the account was changed or deleted"
+        self.server.broker.close_connection(connection, NOT_AUTHORIZED, text, self.server.now())
 
     async def reload(self) -> None:
         faults = []
@@ -131,9 +143,9 @@ class AuthPlugin(Plugin):
     def _loads(self) -> Iterator[Awaitable[None]]:
         """Reading of each file again. The fault of one keeps no other from being read."""
         if self._passwords is not None:
-            yield self._load(self._passwords.file, self._passwords)
-        if self._token_files is not None:
-            yield self._token_files.load()
+            yield self._load_accounts(self._passwords)
+        if self._tokens is not None:
+            yield self._load_keys(self._tokens)
         if self._acl is not None:
             yield self._acl.load()
 
@@ -153,7 +165,10 @@ class AuthPlugin(Plugin):
         waiting = 0 if self._pool is None else self._pool.waiting
         return [
             counters(
-                "gmqtt_auth_events_total", "Logins that were refused, and why some were not checked.", "event", refused
+                "gmqtt_auth_events_total",
+                "Logins that were refused, not checked, or ended by a change of the account.",
+                "event",
+                refused,
             ),
             gauge("gmqtt_auth_passwords_waiting", "Passwords that wait for a thread that checks them.", waiting),
         ]
@@ -165,6 +180,7 @@ class AuthPlugin(Plugin):
             "logins_refused": self._decider.refused,
             "logins_slowed": self._failed.slowed,
             "logins_busy": self._decider.busy + (self._pool.refused if self._pool is not None else 0),
+            "logins_ended": self._logins_ended,
         }
         for source in self._sources:
             found.update(source.refused())

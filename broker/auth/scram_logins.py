@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from broker.auth.attempt import Attempt, Verdict, denied
+from broker.auth.attempt import WRONG_PASSWORD, Attempt, Verdict, denied
 from broker.auth.passwords import Passwords
 from broker.auth.scram import METHOD, ScramFault, ServerExchange, parse_client_first, unknown_credentials
 
@@ -33,7 +33,7 @@ class ScramLogins:
             credentials = unknown_credentials(self._secret, first.username)
         exchange = ServerExchange(first, credentials, secrets.token_urlsafe(NONCE_BYTES))
         attempt.username = attempt.login_name = first.username
-        attempt.request.exchange = first.username, exchange
+        attempt.request.exchange = first.username, exchange, account
         return exchange.challenge
 
     def finish(self, attempt: Attempt) -> bytes | Verdict:
@@ -44,6 +44,8 @@ class ScramLogins:
             return denied("the login has not begun")
         assert isinstance(exchange, tuple)
         attempt.username = attempt.login_name = exchange[0]
+        if self._passwords.accounts.get(attempt.username) != exchange[2]:
+            return WRONG_PASSWORD  # by the keys that the account has now
         try:
             message: bytes = exchange[1].finish(attempt.request.data)
         except ScramFault as fault:

@@ -1,6 +1,6 @@
 """The keys of `plugins.auth`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import urlsplit
@@ -244,6 +244,12 @@ class AuthSettings:
             fault = url_fault(url)
             if fault:
                 yield "webhook.url", fault
+
+    def unusable_files(self, key: str, path_of: Callable[[str], str]) -> Iterator[str]:
+        """As `broker.server.named_files.NamesFiles`."""
+        from broker.auth.files import unusable_files
+
+        return unusable_files(self, key, path_of)
 
 
 def url_fault(url: str) -> str:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from broker.auth.access import AccessFault, read_access
 from broker.auth.accounts import name_fault
 from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Source, Verdict, denied
+from broker.auth.settings import JwtSettings
 
 HS256: Final = "HS256"
 RS256: Final = "RS256"
@@ -43,24 +44,11 @@ class TokenKey(NamedTuple):
     key: Any
 
 
-class TokenRules(NamedTuple):
-    """What a token must say. "" stands for no demand."""
-
-    algorithms: tuple[str, ...]
-    issuer: str
-    audience: str
-    username_claim: str
-    acl_claim: str
-    leeway: float
-
-
 class Tokens(Source):
-    """A password that looks like a token must be a good one. `keys` may be replaced at any time."""
+    """A password that looks like a token must be a good one. The owner sets `keys`, at any time."""
 
-    def __init__(
-        self, rules: TokenRules, keys: Sequence[TokenKey], wall_time: Callable[[], float], now: Callable[[], float]
-    ) -> None:
-        self.keys = keys
+    def __init__(self, rules: JwtSettings, wall_time: Callable[[], float], now: Callable[[], float]) -> None:
+        self.keys: Sequence[TokenKey] = ()
         self.tokens_refused = 0
         self._rules = rules
         self._wall_time = wall_time

@@ -23,11 +23,11 @@ import aiohttp
 
 from broker.auth.access import AccessFault, read_access
 from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Source, Verdict, denied
+from broker.auth.files import webhook_context
 from broker.authorization import TopicAccess
 from broker.codec.reason_codes import SERVER_UNAVAILABLE
 from broker.hooks import NOT_LET_IN
 from broker.message import NEVER
-from broker.server.start_error import StartError
 
 if TYPE_CHECKING:
     from broker.auth.settings import WebhookSettings
@@ -184,13 +184,7 @@ def _question(attempt: Attempt) -> bytes:
 
 def open_webhook(server: Host, settings: WebhookSettings, key: str, log: Any) -> Webhook:
     """The webhook of the settings. Raises StartError."""
-    context = None
-    if settings.cacert:
-        path = server.path_of(settings.cacert)
-        try:
-            context = ssl.create_default_context(cafile=path)
-        except OSError as error:  # SSLError is one
-            raise StartError(f"{key}.cacert: {path} cannot be read: {error.strerror or error}") from error
+    context = webhook_context(server.path_of(settings.cacert), f"{key}.cacert") if settings.cacert else None
     parts = urlsplit(settings.url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         log.warning("passwords are sent to the webhook without encryption; use https", key=f"{key}.url")

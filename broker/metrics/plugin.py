@@ -15,7 +15,6 @@ from broker.metrics.settings import PrometheusSettings
 from broker.plugins import Plugin
 from broker.server.host import Host
 from broker.server.logging import get_logger
-from broker.server.start_error import StartError
 
 KEY: Final = "plugins.prometheus"
 
@@ -32,11 +31,6 @@ class PrometheusPlugin(Plugin):
         self._http: HttpServer | None = None
 
     async def prepare(self) -> None:
-        settings = self.settings
-        if not settings.path.startswith("/"):
-            raise StartError(f'{KEY}.path: "{settings.path}" does not begin with a slash; /metrics is the usual one')
-        if settings.path in HEALTH_PATHS:
-            raise StartError(f"{KEY}.path: {settings.path} is the path of a health check; /metrics is the usual one")
         self.server.pages["/metrics"] = self._page
 
     async def start(self) -> None:

@@ -1,9 +1,10 @@
 """The keys of `plugins.prometheus`: those of the Go broker, and TLS."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from broker.api.pages import HEALTH_PATHS
 from broker.config.addresses import Address
 from broker.config.setting import AddressText, Section, Setting, Source, Text
 from broker.config.settings_listeners import TlsSettings
@@ -29,6 +30,16 @@ class PrometheusSettings:
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule as (key, text)."""
+        if not self.path.startswith("/"):
+            yield "path", f'"{self.path}" does not begin with a slash; /metrics is the usual one'
+        if self.path in HEALTH_PATHS:
+            yield "path", f"{self.path} is the path of a health check; /metrics is the usual one"
         if self.tls is not None:
             for below, text in self.tls.broken_rules():
                 yield f"tls{below}", text
+
+    def unusable_files(self, key: str, path_of: Callable[[str], str]) -> Iterator[str]:
+        """As `broker.server.named_files.NamesFiles`. The paths of TLS start at the current folder."""
+        from broker.server.tls_context import tls_fault
+
+        return tls_fault(self.tls, f"{key}.tls")

@@ -129,16 +129,19 @@ def start(config_file: str, allow_missing: bool) -> None:
 @config_option(_chosen_file)
 @allow_missing_option
 def check(config_file: str, allow_missing: bool) -> None:
-    """Print the effective configuration, or every fault (exit status 2)."""
+    """Print the effective configuration, or every fault (exit status 2). Files that it names and that would stop a start are
+    faults too (exit status 1)."""
     settings, warnings = _load_or_exit(config_file, allow_missing)
     _print_warnings(warnings)
     from broker.config.printer import effective_yaml
-    from broker.server.tls_context import unusable_files
+    from broker.server.named_files import unusable_files
 
-    for text in unusable_files(settings):
-        click.echo(f"warning: {text}", err=True)
-
+    faults = list(unusable_files(settings, _folder_of(config_file)))
+    for text in faults:
+        click.echo(f"gmqttd: {text}", err=True)
     click.echo(effective_yaml(settings), nl=False)
+    if faults:
+        sys.exit(EXIT_FAILED)
 
 
 @main.command()
@@ -174,12 +177,14 @@ def token() -> None:
 @config_option(_chosen_file)
 @click.option("--role", type=click.Choice(("read", "write", "admin")), required=True, help="What the token may do.")
 @click.option("--name", default="", help="Name of the token.  [default: the role and a number]")
-def token_create(config_file: str, role: str, name: str) -> None:
+@click.option("--expires", metavar="TIME", help="When the token expires, from now: 90d or 12h.  [default: never]")
+def token_create(config_file: str, role: str, name: str, expires: str | None) -> None:
     """Make a token and print it. It is shown this once: the file has its hash."""
-    from broker.api.token_command import TokenFault
+    from broker.api.token_command import TokenFault, parse_expiry
 
     try:
-        click.echo(_token_file(config_file).create(name, role))
+        expires_in = None if expires is None else parse_expiry(expires)
+        click.echo(_token_file(config_file).create(name, role, expires_in))
     except TokenFault as fault:
         _fail(str(fault))
 
@@ -187,12 +192,13 @@ def token_create(config_file: str, role: str, name: str) -> None:
 @token.command("list")
 @config_option(_chosen_file)
 def token_list(config_file: str) -> None:
-    """Print name, role and day of each token."""
+    """Print name, role, day, and the end of each token."""
     from broker.api.token_command import TokenFault
 
     try:
         for each in _token_file(config_file).tokens():
-            click.echo(f"{each.name}  {each.role.name.lower()}  {each.created}")
+            end = f"  expires {each.expires.isoformat()}" if each.expires is not None else ""
+            click.echo(f"{each.name}  {each.role.name.lower()}  {each.created}{end}")
     except TokenFault as fault:
         _fail(str(fault))
 
@@ -217,7 +223,9 @@ def _token_file(config_file: str) -> TokenFile:
     file = settings.api.token_file
     if not file:
         _fail(f"{config_file}: api.token_file is not set, so no call needs a token; for example /etc/gmqtt/tokens.yml")
-    return TokenFile(os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(config_file)), file)))
+    from broker.server.named_files import path_in
+
+    return TokenFile(path_in(_folder_of(config_file), file))
 
 
 @main.command()
@@ -368,9 +376,13 @@ def _with_store(config_file: str, work: Callable[[Settings, str], Any]) -> Any:
     from broker.store.store import StoreFault
 
     try:
-        return work(settings, os.path.dirname(config_file))
+        return work(settings, _folder_of(config_file))
     except StoreFault as fault:
         _fail(str(fault))
+
+
+def _folder_of(config_file: str) -> str:
+    return os.path.dirname(os.path.abspath(config_file))
 
 
 def _load_or_exit(config_file: str, allow_missing: bool) -> tuple[Settings, list[Warning]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from broker.metrics.metric import Metric
 from broker.server.client_log import ClientLog
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
+from broker.server.named_files import path_in
 from broker.server.plugin_faults import LoggedFaults
 from broker.server.turns import Turns
 from broker.session.connection import Connection
@@ -122,7 +122,7 @@ class Host:
 
     def path_of(self, file: str) -> str:
         """The path of a file that a plugin's settings name."""
-        return os.path.normpath(os.path.join(self.config_folder, file))
+        return path_in(self.config_folder, file)
 
     def flush_soon(self) -> None:
         """Write the broker's output at the end of this turn. Call it after every change of the broker."""

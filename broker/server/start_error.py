@@ -11,6 +11,14 @@ class StartError(Exception):
     """The node cannot start. The text names the key, the fault and the remedy."""
 
 
+def file_error(key: str, path: str, error: Exception) -> StartError:
+    """The StartError for a file that cannot be read, an OSError, or whose content cannot be used. `key` is the
+    configuration key of the file."""
+    if isinstance(error, OSError):
+        return StartError(f"{key}: {path} cannot be read: {error.strerror or error}")
+    return StartError(f"{key}: {path}: {error}")
+
+
 def bind_error(error: OSError, address: str, key: str) -> StartError:
     """The StartError for an address that cannot be opened. `key` is the configuration key of the address."""
     code = error.errno

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Iterator
 from typing import Any, Final
 
-from broker.config.settings import Settings
 from broker.config.settings_listeners import TlsSettings
 from broker.server.start_error import StartError
 
@@ -48,17 +47,13 @@ def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) 
     return context
 
 
-def unusable_files(settings: Settings) -> Iterator[str]:
-    """A text for each address with TLS whose files would stop the start now."""
-    sections = [(f"listeners[{index}].tls", listener.tls) for index, listener in enumerate(settings.listeners)]
-    for kind, listeners in (("grpc", settings.api.grpc), ("http", settings.api.http)):
-        sections += [(f"api.{kind}[{index}].tls", listener.tls) for index, listener in enumerate(listeners)]
-    for key, tls in sections:
-        if tls is not None:
-            try:
-                server_context(tls, key, ())
-            except StartError as error:
-                yield str(error)
+def tls_fault(settings: TlsSettings | None, key: str) -> Iterator[str]:
+    """The fault of the files of a section that would stop a start now, if there is one."""
+    if settings is not None:
+        try:
+            server_context(settings, key, ())
+        except StartError as error:
+            yield str(error)
 
 
 def _check_readable(key: str, path: str) -> None:

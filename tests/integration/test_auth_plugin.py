@@ -12,12 +12,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import jwt
 import pytest
 import yaml
 
-from api_calls import Rest
 from auth_plugin import connack_of, passwd, port_of, with_auth
 from broker.codec.packets import Auth, ConnAck, Connect, SubAck, Subscribe, SubscribeFilter
 from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
@@ -275,42 +273,15 @@ async def test_no_secret_is_printed(nodes: Nodes, tmp_path: Path) -> None:
 async def test_keys_that_cannot_be_used_keep_the_node_from_starting(
     nodes: Nodes, keys: dict[str, Any], fault: str
 ) -> None:
+    """`gmqttd check` gives the same error."""
     node = nodes.make(with_auth(**keys))
     node.spawn()
     assert await node.wait_ended() == 1
     assert f"gmqttd: plugins.auth.{fault}" in node.log()
     assert SECRET not in node.log()
-
-
-@pytest.mark.parametrize("way", ["reload", "API"])
-async def test_clients_of_a_deleted_account_are_disconnected(
-    start_server: StartServer, clients: Clients, tmp_path: Path, way: str
-) -> None:
-    """Not those of others, nor those of an account with a new password."""
-    file = tmp_path / "accounts.yml"
-    file.write_text("- {username: alice, password: a}\n- {username: bob, password: b}\n")
-    config = with_auth(hash="plain", new_hash="plain", password_file=str(file))
-    server = await start_server({**config, "api": {"http": [{"address": "127.0.0.1:0"}]}})
-    opened = {}
-    for name in ("alice", "bob"):
-        client = opened[name] = await clients.open(port_of(server))
-        client.send(Connect(name, 5, username=name, password=name[:1].encode()))
-        client.connack = await client.answer(ConnAck)
-        assert client.connack.reason_code == 0
-    if way == "reload":
-        file.write_text("- {username: bob, password: new}\n")
-        await server.reload(server.settings)
-    else:
-        assert server.api is not None
-        async with aiohttp.ClientSession() as session:
-            rest = Rest(session, f"http://{server.api.http_addresses[0]}")
-            await rest.post("/v1/accounts/bob", {"password": "new"})
-            assert (await rest.call("DELETE", "/v1/accounts/alice"))[0] == 200
-    await opened["alice"].wait_closed()
-    disconnect = opened["alice"].disconnect
-    assert disconnect is not None
-    assert disconnect.reason_code == NOT_AUTHORIZED
-    await opened["bob"].ping()
+    checked = node.command("check")
+    assert checked.returncode == 1
+    assert checked.stderr.strip() in node.log().splitlines()
 
 
 async def test_listeners_have_their_own_anonymous_clients(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from api_calls import PUBLISH, REQUEST, REQUEST_JSON, Rest, Service, api_settings
 from broker.api.clients import ClientService
+from broker.api.errors import ApiError
 from broker.api.guard import ApiGuard
 from broker.api.node import NodeService
 from broker.api.pages import Page, alive_page, ready_page
@@ -70,6 +72,22 @@ TOKENS = {name: f"gmqttd_{role.name}" for name, role in ROLES.items()}
 def write(path: Path, *names: str) -> None:
     tokens = [Token(name, Role[name.upper()], "", hash_token(TOKENS[name])) for name in names]
     path.write_bytes(write_tokens(tokens))
+
+
+def test_an_expired_token_is_refused_as_an_unknown_one(tmp_path: Path) -> None:
+    """With the reason, from the instant of its end on, without a reload."""
+    end = datetime(2027, 1, 31, tzinfo=UTC)
+    path = tmp_path / "tokens.yml"
+    path.write_bytes(write_tokens([Token("robot", Role.READ, "", hash_token("t"), end)]))
+    now = end - timedelta(seconds=1)
+    guard = ApiGuard(str(path), lambda: now)
+    guard.load()
+    guard.check(["Bearer t"], Role.READ)
+    now = end
+    with pytest.raises(ApiError, match=r'"robot" has expired at 2027-01-31T00:00:00\+00:00') as caught:
+        guard.check(["Bearer t"], Role.READ)
+    assert caught.value.code is grpc.StatusCode.UNAUTHENTICATED
+    assert guard.refused == 1
 
 
 def damage(path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ HASH = hash_token("t")
 
 
 def test_tokens_that_are_written_are_read_again() -> None:
-    tokens = [Token("a", Role.READ, "2026-11-22", hash_token("1")), Token("b.c_d@e-1", Role.ADMIN, "", hash_token("2"))]
+    end = datetime(2027, 1, 31, 12, 30, 5, tzinfo=UTC)
+    tokens = [
+        Token("a", Role.READ, "2026-11-22", hash_token("1")),
+        Token("b.c_d@e-1", Role.ADMIN, "", hash_token("2"), end),
+    ]
     assert list(read_tokens(write_tokens(tokens)).values()) == tokens
     assert read_tokens(write_tokens([])) == {}
 
@@ -37,6 +42,9 @@ def test_tokens_that_are_written_are_read_again() -> None:
         (b"- {name: a, role: read}", "line 1: the hash"),
         (f"- {{name: a, role: read, hash: '{HASH}'}}\n".encode() * 2, 'line 2: a second token of "a"'),
         (b"- {name: [secret]}", "line 1: name is not a text"),
+        (f"- {{name: a, role: read, hash: '{HASH}', expires: soon}}".encode(), "line 1: expires is not an instant"),
+        (f"- {{name: a, role: read, hash: '{HASH}', expires: '2027-01-31'}}".encode(), "with its time zone"),
+        (f"- {{name: a, role: read, hash: '{HASH}', expires: ''}}".encode(), "such as 2027-01-31T00:00:00Z"),
     ],
 )
 def test_a_damaged_file_is_a_fault(data: bytes, words: str) -> None:
@@ -83,6 +91,18 @@ def test_tokens_are_listed_and_deleted_by_name(config: Path) -> None:
     assert [line.split()[0] for line in call(config, "list").stdout.splitlines()] == ["read2", "ops", "read1"]
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("90d", 90 * 86_400), ("12h", 43_200), ("1h30m", 5_400), ("1s", 1)])
+def test_a_token_that_expires(config: Path, text: str, seconds: int) -> None:
+    before = datetime.now(UTC)
+    assert call(config, "create", "--role", "read", "--expires", text).exit_code == 0
+    after = datetime.now(UTC)
+    (token,) = read_tokens((config.parent / "tokens.yml").read_bytes()).values()
+    assert token.expires is not None
+    begun = token.expires - timedelta(seconds=seconds)
+    assert before - timedelta(seconds=1) <= begun <= after
+    assert call(config, "list").stdout.split()[-2:] == ["expires", token.expires.isoformat()]
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "words"),
     [
@@ -90,6 +110,10 @@ def test_tokens_are_listed_and_deleted_by_name(config: Path) -> None:
         (("create", "--role", "root"), 2, "root"),
         (("create", "--role", "read", "--name", "a b"), 1, "letters, digits"),
         (("create", "--role", "read", "--name", "there"), 1, 'a token "there" already'),
+        (("create", "--role", "read", "--expires", "90"), 1, "for example 90d or 12h"),
+        (("create", "--role", "read", "--expires", "-1h"), 1, "between a second and a hundred years"),
+        (("create", "--role", "read", "--expires", "0d"), 1, "between a second and a hundred years"),
+        (("create", "--role", "read", "--expires", "99999d"), 1, "between a second and a hundred years"),
         (("delete", "nobody"), 1, 'no token "nobody"'),
     ],
 )

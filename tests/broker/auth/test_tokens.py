@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+from dataclasses import replace
 from time import time as wall_time
 from typing import Any
 
@@ -17,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.auth.attempt import Attempt, Verdict
-from broker.auth.tokens import KeyFault, TokenKey, TokenRules, Tokens, jwks_keys, pem_keys, secret_keys
+from broker.auth.settings import JwtSettings
+from broker.auth.tokens import KeyFault, TokenKey, Tokens, jwks_keys, pem_keys, secret_keys
 from broker.authorization import TopicAccess
 from broker.codec.packets import Connect
 from broker.codec.reason_codes import NOT_AUTHORIZED
@@ -42,8 +44,8 @@ GOOD: dict[str, Any] = {"HS256": SECRET, "RS256": RSA_KEY, "ES256": EC_KEY}
 WRONG: dict[str, Any] = {"HS256": SECRET[::-1], "RS256": OTHER_RSA_KEY, "ES256": OTHER_EC_KEY}
 
 
-def rules(**changes: Any) -> TokenRules:
-    return TokenRules(("HS256", "RS256", "ES256"), "", "", "sub", "acl", 0.0)._replace(**changes)
+def rules(**changes: Any) -> JwtSettings:
+    return replace(JwtSettings(algorithms=("HS256", "RS256", "ES256")), **changes)
 
 
 def claims(**changes: Any) -> dict[str, Any]:
@@ -58,7 +60,8 @@ def attempt(password: bytes | str, username: str | None = None) -> Attempt:
 
 
 def check(login: Attempt, keys: list[TokenKey] | None = None, **changes: Any) -> Verdict:
-    source = Tokens(rules(**changes), ALL_KEYS if keys is None else keys, wall_time, lambda: NOW)
+    source = Tokens(rules(**changes), wall_time, lambda: NOW)
+    source.keys = ALL_KEYS if keys is None else keys
     verdict = source.check(login)
     assert source.refused() == {"tokens_refused": int(verdict.is_final)}
     if verdict.is_final:

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.config.addresses import Address
-from broker.config.settings import ApiSettings, Settings
-from broker.config.settings_listeners import ApiListener, ListenerSettings, TlsSettings
+from broker.config.settings_listeners import TlsSettings
 from broker.server.start_error import StartError
-from broker.server.tls_context import LiveContext, server_context, unusable_files
+from broker.server.tls_context import LiveContext, server_context
 from certificates import Authority
 
 NO_PEM = "no pem"
@@ -46,19 +44,6 @@ def test_files_that_cannot_be_used(authority: Authority, tmp_path: Path) -> None
     for settings, fault in cases:
         with pytest.raises(StartError, match=fault):
             server_context(settings, "l.tls", ())
-
-
-def test_a_check_of_the_files_of_all_addresses(authority: Authority) -> None:
-    good, other = authority.pair("good"), authority.pair("other")
-    address = Address("tcp", "127.0.0.1", 0)
-    right = TlsSettings(cert=good.cert, key=good.key)
-    wrong = TlsSettings(cert=good.cert, key=other.key)
-    settings = Settings(
-        listeners=(ListenerSettings(address, right), ListenerSettings(address), ListenerSettings(address, wrong)),
-        api=ApiSettings((ApiListener(address, tls=wrong),), (ApiListener(address, tls=right),)),
-    )
-    keys = [text.partition(": ")[0] for text in unusable_files(settings)]
-    assert keys == ["listeners[2].tls.key", "api.grpc[0].tls.key"]
 
 
 def test_the_certificates_that_a_context_demands(authority: Authority) -> None:

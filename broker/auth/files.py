@@ -1,0 +1,95 @@
+"""The files that the plugin reads, each with the fault that keeps a node from starting. The functions do input."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.auth.account_file import AccountFile, Accounts
+from broker.auth.acl_file import ACL_BYTES_MAX, AclFault, AclFile, parse_acl_file
+from broker.config.yaml_entries import EntriesFault
+from broker.server.start_error import StartError, file_error
+
+if TYPE_CHECKING:
+    from broker.auth.settings import AuthSettings, JwtSettings
+    from broker.auth.tokens import TokenKey
+
+KEY_FILE_BYTES_MAX: Final = 2**20
+
+PathOf = Callable[[str], str]  # as Host.path_of
+
+
+def read_account_file(file: AccountFile, key: str) -> Accounts:
+    """Raises StartError."""
+    try:
+        return file.read()
+    except (EntriesFault, OSError) as error:
+        raise file_error(key, file.path, error) from None
+
+
+def read_acl_file(path: str, key: str) -> AclFile:
+    """Raises StartError."""
+    try:
+        return parse_acl_file(_read(path, ACL_BYTES_MAX + 1))
+    except (AclFault, OSError) as error:
+        raise file_error(key, path, error) from None
+
+
+def read_token_keys(settings: JwtSettings, key: str, path_of: PathOf) -> tuple[TokenKey, ...]:
+    """The keys of all algorithms of the settings; `key` is that of the section. Raises StartError."""
+    from broker.auth.tokens import KeyFault, jwks_keys, pem_keys, secret_keys
+
+    keys: list[TokenKey] = []
+    if settings.secret:
+        try:
+            keys += secret_keys(settings.secret.encode())
+        except KeyFault as fault:
+            raise StartError(f"{key}.secret: {fault}") from None
+    files = (("public_key_file", settings.public_key_file, pem_keys), ("jwks_file", settings.jwks_file, jwks_keys))
+    for name, file, parse in files:
+        if file:
+            path = path_of(file)
+            try:
+                keys += parse(_read(path, KEY_FILE_BYTES_MAX))
+            except (KeyFault, OSError) as error:
+                raise file_error(f"{key}.{name}", path, error) from None
+    for algorithm in settings.algorithms:
+        if not any(found.algorithm == algorithm for found in keys):
+            raise StartError(f"{key}.algorithms: there is no key for {algorithm}")
+    return tuple(found for found in keys if found.algorithm in settings.algorithms)
+
+
+def webhook_context(path: str, key: str) -> ssl.SSLContext:
+    """The context of a file with certificates of authorities. Raises StartError."""
+    try:
+        return ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        raise StartError(f"{key}: {path} is not a PEM file of certificates") from None
+    except OSError as error:
+        raise file_error(key, path, error) from None
+
+
+def unusable_files(settings: AuthSettings, key: str, path_of: PathOf) -> Iterator[str]:
+    """A text for each file that would stop a start now. `key` is that of the plugin's section."""
+    reads: list[Callable[[], Any]] = []
+    if settings.password_file:
+        file = AccountFile(path_of(settings.password_file), settings.hash)
+        reads.append(partial(read_account_file, file, f"{key}.password_file"))
+    if settings.jwt.algorithms:
+        reads.append(partial(read_token_keys, settings.jwt, f"{key}.jwt", path_of))
+    if settings.webhook.url and settings.webhook.cacert:
+        reads.append(partial(webhook_context, path_of(settings.webhook.cacert), f"{key}.webhook.cacert"))
+    if settings.acl_file:
+        reads.append(partial(read_acl_file, path_of(settings.acl_file), f"{key}.acl_file"))
+    for read in reads:
+        try:
+            read()
+        except StartError as error:
+            yield str(error)
+
+
+def _read(path: str, bytes_max: int) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read(bytes_max)
