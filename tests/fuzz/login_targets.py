@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from broker.auth.attempt import Attempt
+from broker.auth.settings import JwtSettings
 from broker.auth.tokens import (
     ALGORITHMS,
     ES256,
     EXPIRY_MAX,
     HS256,
     KeyFault,
-    TokenRules,
     Tokens,
     jwks_keys,
     pem_keys,
@@ -72,8 +72,8 @@ class TokenTarget(Target):
 
     def __init__(self) -> None:
         super().__init__(TOKENS, (b".", b"eyJ", b"=", b"eyJhbGciOiJub25lIn0", *TOKENS))
-        rules = TokenRules(ALGORITHMS, "", "", "sub", "acl", 0.0)
-        self._tokens = Tokens(rules, (*secret_keys(SECRET), *pem_keys(PEM)), lambda: 0.0, lambda: 0.0)
+        self._tokens = Tokens(JwtSettings(algorithms=ALGORITHMS), lambda: 0.0, lambda: 0.0)
+        self._tokens.keys = (*secret_keys(SECRET), *pem_keys(PEM))
 
     def make(self, rng: Random) -> bytes:
         if rng.random() < 0.4:
