@@ -22,6 +22,8 @@ class Message:
     head, tail  the received packet before and after its packet identifier, where it can be forwarded unchanged: QoS 1,
                 no flags, no properties
     head_version  protocol version of head and tail (4, 5), 0 for none
+    link        header of links between domains, in its canonical form (broker/link_header.py); b"" for a message of a client of
+                this domain. Only link sessions get it
     record      number of the message's record in the store, 0 for none (broker/store/journal.py)
     references  number of other records that refer to it
     """
@@ -32,6 +34,7 @@ class Message:
         "expires_at",
         "head",
         "head_version",
+        "link",
         "payload",
         "properties",
         "qos",
@@ -51,6 +54,7 @@ class Message:
         properties: bytes = b"",
         expires_at: float = NEVER,
         client_id: str = "",
+        link: bytes = b"",
     ) -> None:
         self.topic = topic
         self.payload = payload
@@ -59,6 +63,7 @@ class Message:
         self.properties = properties
         self.expires_at = expires_at
         self.client_id = client_id
+        self.link = link
         self.encoded: dict[int, bytes] | None = None
         self.head = b""
         self.tail = b""
@@ -69,10 +74,17 @@ class Message:
     def copy(self) -> Message:
         """A message without the encodings and the record of this one."""
         return Message(
-            self.topic, self.payload, self.qos, self.retain, self.properties, self.expires_at, self.client_id
+            self.topic,
+            self.payload,
+            self.qos,
+            self.retain,
+            self.properties,
+            self.expires_at,
+            self.client_id,
+            self.link,
         )
 
 
 def message_bytes(message: Message) -> int:
     """Bytes of a message for `max_queued_bytes`."""
-    return len(message.payload) + len(message.topic) + len(message.properties) + ENTRY_BYTES
+    return len(message.payload) + len(message.topic) + len(message.properties) + len(message.link) + ENTRY_BYTES

@@ -18,6 +18,7 @@ CORES: Final = (
     "broker/errors.py",
     "broker/admission.py",
     "broker/listener_facts.py",
+    "broker/link_header.py",
     "broker/message.py",
     "broker/token_bucket.py",
     "broker/server/layers.py",

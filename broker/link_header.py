@@ -1,0 +1,355 @@
+"""The header of links between domains: the user property `gmqttd-link` of CONNECT, CONNACK, SUBSCRIBE and PUBLISH.
+
+    value:  VERSION, then " " KEY "=" TEXT for each field                 ASCII, docs/protocol-links.md
+
+A later version keeps the fields of this one, and a reader steps over fields that it does not know: so old and new talk. A
+message has its header as `Message.link`: the value in the canonical form, in which the path is the last field. A message of
+a client of this domain has none (b""), or one with a sequence number and an empty path.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = 1
+NAME: Final = b"gmqttd-link"
+PROPERTY_HEAD: Final = b"\x26\x00\x0bgmqttd-link"  # User Property: id, length of the name, name
+BARE: Final = b""  # of a message without a header
+NO_DOMAIN: Final = b"-"  # in paths: a broker that has no domain name, or is not of this kind
+
+DOMAIN_BYTES_MAX: Final = 64
+NODE_BYTES_MAX: Final = 160
+PATH_MAX: Final = 64  # domains of one path
+VALUE_BYTES_MAX: Final = 8_192
+HOPS_MAX: Final = 65_535
+SEQUENCE_MAX: Final = 2**63 - 1
+WANTS_MAX: Final = 32  # headers of one SUBSCRIBE: paths on which its filters are wanted
+
+_LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_NAME_BYTES: Final = _LETTERS + b"._@:~%+-"
+_PATH: Final = b" path="
+_QUOTED_MAX: Final = 128
+
+
+class LinkHeaderError(Exception):
+    """A header that cannot be read, or that its sender may not send. `text` says what is wrong and what would be right."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+# --- names ---
+
+
+def check_domain(name: bytes) -> None:
+    """Raise LinkHeaderError for a name that no domain may have."""
+    if not name or len(name) > DOMAIN_BYTES_MAX or name[0] not in _LETTERS or name.strip(_NAME_BYTES):
+        raise LinkHeaderError(
+            f"domain name {_shown(name)}: 1 to {DOMAIN_BYTES_MAX} letters, digits and . _ @ : ~ % + -, "
+            "the first of them a letter or a digit"
+        )
+
+
+def origin_node(node_name: str, number: int) -> bytes:
+    """The name of a node in headers. `number` is a random one of the process, below 2**32: sequence numbers begin again with
+    each process."""
+    quoted = "".join(
+        [chr(byte) if byte in _NAME_BYTES and byte != 0x25 else f"%{byte:02X}" for byte in node_name.encode()]
+    )
+    return quoted[:_QUOTED_MAX].encode() + b"~%08x" % number
+
+
+def _shown(value: bytes) -> str:
+    return ascii(value[:80].decode("utf-8", "replace"))
+
+
+# --- fields of any header ---
+
+
+def _fields(value: bytes) -> dict[bytes, bytes]:
+    """The fields of a header by key. Raises LinkHeaderError."""
+    if len(value) > VALUE_BYTES_MAX:
+        raise LinkHeaderError(f"header of {len(value)} bytes, at most {VALUE_BYTES_MAX}")
+    parts = value.split(b" ")
+    version = parts[0]
+    if not version.isdigit() or len(version) > 4 or int(version) < VERSION:
+        raise LinkHeaderError(f"header {_shown(value)} does not begin with its version, {VERSION} or above")
+    found: dict[bytes, bytes] = {}
+    for part in parts[1:]:
+        key, equals, text = part.partition(b"=")
+        if not key or not equals:
+            raise LinkHeaderError(f"field {_shown(part)} of a header is not KEY=TEXT")
+        if key in found:
+            raise LinkHeaderError(f"field {_shown(key)} is twice in one header")
+        found[key] = text
+    return found
+
+
+def _version(value: bytes) -> int:
+    return int(value.partition(b" ")[0])
+
+
+def _number(fields: dict[bytes, bytes], key: bytes, default: int, least: int, most: int) -> int:
+    text = fields.get(key)
+    if text is None:
+        return default
+    if not text.isdigit() or len(text) > 20 or not least <= int(text) <= most:
+        raise LinkHeaderError(f"field {key.decode()} is {_shown(text)}, may be {least} to {most}")
+    return int(text)
+
+
+def _domain(fields: dict[bytes, bytes]) -> bytes:
+    domain = fields.get(b"domain", NO_DOMAIN)
+    if domain != NO_DOMAIN:
+        check_domain(domain)
+    return domain
+
+
+def _path(text: bytes) -> tuple[bytes, ...]:
+    """The domains of a path, checked. Raises LinkHeaderError."""
+    if not text:
+        return ()
+    path = text.split(b",")
+    if len(path) > PATH_MAX:
+        raise LinkHeaderError(f"path of {len(path)} domains, at most {PATH_MAX}")
+    for domain in path:
+        if domain != NO_DOMAIN:
+            check_domain(domain)
+            if path.count(domain) > 1:
+                raise LinkHeaderError(f"domain {_shown(domain)} is twice in one path")
+    return tuple(path)
+
+
+# --- messages ---
+
+
+class LinkHeader:
+    """The header of a message.
+
+    path      the domains that the message has passed, the one that it was published in first; () there
+    node      in which it was published (`origin_node`), b"" where the domain gave it no sequence number
+    sequence  number of the message among those of its node
+    """
+
+    __slots__ = ("node", "path", "sequence")
+
+    def __init__(self, path: tuple[bytes, ...], node: bytes = b"", sequence: int = 0) -> None:
+        self.path = path
+        self.node = node
+        self.sequence = sequence
+
+
+def parse_header(value: bytes) -> LinkHeader:
+    """Read the header of a message. Raises LinkHeaderError."""
+    fields = _fields(value)
+    path = fields.get(b"path")
+    if path is None:
+        raise LinkHeaderError(f"header {_shown(value)} of a message has no path")
+    node = fields.get(b"node", b"")
+    if len(node) > NODE_BYTES_MAX or node.strip(_NAME_BYTES):
+        raise LinkHeaderError(f"node {_shown(node)} of a header is no name of a node")
+    if (b"seq" in fields) != (node != b""):
+        raise LinkHeaderError(f"header {_shown(value)} has only one of node and seq")
+    return LinkHeader(_path(path), node, _number(fields, b"seq", 0, 0, SEQUENCE_MAX))
+
+
+def canonical(value: bytes) -> bytes:
+    """A header that `parse_header` has read, in the form of `Message.link`: the path is the last field; unknown fields stay."""
+    head, found, path = value.rpartition(_PATH)
+    if found and b" " not in path:
+        return value
+    fields = _fields(value)
+    path = fields.pop(b"path")
+    head = value.partition(b" ")[0]
+    return head + b"".join([b" " + key + b"=" + text for key, text in fields.items()]) + _PATH + path
+
+
+def encode_header(path: tuple[bytes, ...], node: bytes = b"", sequence: int = 0) -> bytes:
+    """The header of a message, in the form of `Message.link`."""
+    origin = b" node=" + node + b" seq=%d" % sequence if node else b""
+    return b"%d" % VERSION + origin + _PATH + b",".join(path)
+
+
+def path_text(link: bytes) -> bytes:
+    """The path of `Message.link`, its domains joined by commas."""
+    return link[link.rindex(_PATH) + 6 :] if link else b""
+
+
+def hops(link: bytes) -> int:
+    """How many links the message of this `Message.link` has passed."""
+    path = path_text(link)
+    return path.count(b",") + 1 if path else 0
+
+
+def is_sequenced(link: bytes) -> bool:
+    """Whether the header has the number that makes copies on two paths known as copies."""
+    return b" node=" in link
+
+
+def extended(link: bytes, domain: bytes) -> bytes:
+    """The header of a message that leaves the domain."""
+    if not link:
+        return b"%d" % VERSION + _PATH + domain
+    return link + domain if link.endswith(b"=") else link + b"," + domain
+
+
+# --- what a packet's properties have ---
+
+
+def property_of(value: bytes) -> bytes:
+    """The header as an encoded User Property."""
+    return PROPERTY_HEAD + len(value).to_bytes(2, "big") + value
+
+
+def split_properties(properties: bytes) -> tuple[bytes, list[bytes]]:
+    """(other properties, headers) of a forwardable block (Message.properties) that was decoded before."""
+    kept: list[bytes] = []
+    found: list[bytes] = []
+    kept_from = 0
+    pos = 0
+    end = len(properties)
+    while pos < end:
+        start = pos
+        number = properties[pos]
+        pos += 1
+        if number == 0x01:  # Payload Format Indicator; all others are strings and binary data
+            pos += 1
+            continue
+        pos += 2 + (properties[pos] << 8) + properties[pos + 1]
+        if number == 0x26:
+            value_at = pos + 2
+            pos = value_at + (properties[pos] << 8) + properties[pos + 1]
+            if properties.startswith(PROPERTY_HEAD, start):
+                found.append(properties[value_at:pos])
+                kept.append(properties[kept_from:start])
+                kept_from = pos
+    if not found:
+        return properties, found
+    kept.append(properties[kept_from:])
+    return b"".join(kept), found
+
+
+# --- the two ends of a link ---
+
+
+class LinkFacts:
+    """What a connection knows about the domain at its other end.
+
+    domain       its name; NO_DOMAIN for a broker without one, or of another kind
+    max_hops     messages go there while they have passed fewer links
+    relays       its interest may come from domains behind it, whatever its SUBSCRIBEs say: messages have sequence numbers
+    version      of the format, the lower one of both ends
+    is_explicit  messages without a header get one on the way there: the other end does not know where they come from
+    header       of its messages that have none
+    """
+
+    __slots__ = ("domain", "header", "is_explicit", "max_hops", "relays", "version")
+
+    def __init__(
+        self, domain: bytes, max_hops: int, relays: bool = False, version: int = VERSION, is_explicit: bool = False
+    ) -> None:
+        self.domain = domain
+        self.max_hops = max_hops
+        self.relays = relays
+        self.version = version
+        self.is_explicit = is_explicit
+        self.header = encode_header((domain,))
+
+    def refuses_path(self, link: bytes) -> bool:
+        """Whether a message with this header was in the domain already."""
+        if not link or self.domain == NO_DOMAIN:
+            return False
+        return b"," + self.domain + b"," in b"," + path_text(link) + b","
+
+    def refuses_hops(self, link: bytes) -> bool:
+        """Whether a message with this header has passed as many links as the domain allows."""
+        return hops(link) >= self.max_hops
+
+
+def encode_connect(domain: bytes, max_hops: int, relays: bool) -> bytes:
+    """The header of CONNECT."""
+    return b"%d domain=%s max-hops=%d relays=%d" % (VERSION, domain, max_hops, 1 if relays else 0)
+
+
+def parse_connect(value: bytes) -> LinkFacts:
+    """Read the header of CONNECT. Raises LinkHeaderError."""
+    fields = _fields(value)
+    max_hops = _number(fields, b"max-hops", 1, 1, HOPS_MAX)
+    relays = _number(fields, b"relays", 0, 0, 1) == 1
+    return LinkFacts(_domain(fields), max_hops, relays, min(_version(value), VERSION))
+
+
+class LinkWelcome:
+    """The header of CONNACK.
+
+    domain          as in LinkFacts
+    version         as in LinkFacts
+    refused         why the client is served as one that is no link; "" for a link
+    queue_messages  bound of the link's queue at the upstream, -1 where it does not say
+    queue_bytes     likewise
+    """
+
+    __slots__ = ("domain", "queue_bytes", "queue_messages", "refused", "version")
+
+    def __init__(self, domain: bytes, version: int, refused: str, queue_messages: int, queue_bytes: int) -> None:
+        self.domain = domain
+        self.version = version
+        self.refused = refused
+        self.queue_messages = queue_messages
+        self.queue_bytes = queue_bytes
+
+
+def encode_welcome(welcome: LinkWelcome) -> bytes:
+    """The header of CONNACK. A reason is one word."""
+    if welcome.refused:
+        return b"%d refused=%s" % (welcome.version, welcome.refused.encode())
+    return b"%d domain=%s queue-messages=%d queue-bytes=%d" % (
+        welcome.version,
+        welcome.domain,
+        welcome.queue_messages,
+        welcome.queue_bytes,
+    )
+
+
+def parse_welcome(value: bytes) -> LinkWelcome:
+    """Read the header of CONNACK. Raises LinkHeaderError."""
+    fields = _fields(value)
+    return LinkWelcome(
+        _domain(fields),
+        min(_version(value), VERSION),
+        fields.get(b"refused", b"").decode("ascii", "replace"),
+        _number(fields, b"queue-messages", -1, 0, SEQUENCE_MAX),
+        _number(fields, b"queue-bytes", -1, 0, SEQUENCE_MAX),
+    )
+
+
+# --- interest ---
+
+
+class LinkWant:
+    """One way on which a domain wants the messages of a filter.
+
+    path  the domains that want them, the one whose clients do first; the last one is the domain that subscribes
+    hops  how many links the messages may pass on their way to the first one
+    """
+
+    __slots__ = ("hops", "path")
+
+    def __init__(self, path: tuple[bytes, ...], hops: int) -> None:
+        self.path = path
+        self.hops = hops
+
+
+def encode_want(path: tuple[bytes, ...], hops: int) -> bytes:
+    """The header of SUBSCRIBE. A SUBSCRIBE may have several, for all of its filters."""
+    return b"%d hops=%d path=%s" % (VERSION, hops, b",".join(path))
+
+
+def parse_want(value: bytes) -> LinkWant:
+    """Read a header of SUBSCRIBE. Raises LinkHeaderError."""
+    fields = _fields(value)
+    path = _path(fields.get(b"path", b""))
+    if not path:
+        raise LinkHeaderError(f"header {_shown(value)} of a SUBSCRIBE has no path")
+    return LinkWant(path, _number(fields, b"hops", 1, 1, HOPS_MAX))
