@@ -177,7 +177,7 @@ def jwks_keys(data: bytes) -> list[TokenKey]:
         name = entry.get("kid", "")
         try:
             key = jwt.PyJWK(entry, algorithm=algorithm).key
-        except (jwt.PyJWTError, ValueError, TypeError):
+        except (jwt.PyJWTError, ValueError, TypeError, KeyError):
             raise KeyFault(f"key {number} of the set is not usable") from None
         if not isinstance(name, str):
             raise KeyFault(f"key {number} of the set has a kid that is not a text")

@@ -254,6 +254,7 @@ def test_the_kid_chooses_a_key_of_the_set() -> None:
         (b"[" * 100_000, "not a JWK Set"),
         (key_set({"kty": "RSA", "n": "x"}), "key 1 of the set is not usable"),
         (key_set({"kty": "oct", "k": "c2VjcmV0"}), "the secret has 6 bytes"),
+        (key_set({"kty": "oct"}), "key 1 of the set is not usable"),
         (key_set({"kty": "OKP", "crv": "Ed25519", "x": "eA"}), "no key of"),
         (key_set({"kty": ["RSA"]}), "no key of"),
         (key_set({"kty": "EC", "crv": "P-256", "x": "eA", "y": "eA"}), "not usable"),
