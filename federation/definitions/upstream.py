@@ -18,6 +18,7 @@ from federation.definitions.error import (
     read_word,
 )
 from federation.definitions.uri import LinkUri, parse_uri
+from federation.links.mapping import RULES_MAX, MappingError, TopicMapping
 
 URIS_MAX: Final = 16  # of one upstream
 HOPS_MAX: Final = 255
@@ -81,7 +82,7 @@ class Upstream:
 
     expires           how long the upstream keeps the session of a link that is away; None: for ever
     message_ttl       longest wait of a message at the upstream; None: no limit
-    exchange          topic mapping; "" maps nothing
+    exchange          rules of the topic mapping (federation/links/mapping.py); () maps nothing
     queue             filter of the group at the upstream; "" is the same as here
     consumer_tag      client identifier at the upstream; "" is chosen by the link
     local_username    account whose rights the link has here; "" is none
@@ -96,7 +97,7 @@ class Upstream:
     max_hops: int = 1
     expires: float | None = None
     message_ttl: float | None = None
-    exchange: str = ""
+    exchange: tuple[str, ...] = ()
     queue: str = ""
     consumer_tag: str = ""
     resource_cleanup_mode: ResourceCleanupMode = ResourceCleanupMode.DEFAULT
@@ -155,6 +156,20 @@ def _read_tls(key: str, value: object) -> TlsOptions:
     return TlsOptions(**options)
 
 
+def _read_rules(key: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, list | tuple):
+        if not 1 <= len(value) <= RULES_MAX:
+            raise DefinitionError(key, f"the list has {len(value)} rules, 1..{RULES_MAX} are possible")
+        rules = tuple(read_text(f"{key}[{index}]", rule) for index, rule in enumerate(value))
+    else:
+        rules = (read_text(key, value),)
+    try:
+        TopicMapping(rules)
+    except MappingError as error:
+        raise DefinitionError(key, str(error)) from None
+    return rules
+
+
 def _read_milliseconds(key: str, value: object) -> float:
     return read_number(key, value, 1, SECONDS_MAX * 1000, "milliseconds") / 1000
 
@@ -169,7 +184,7 @@ _READERS: Final[dict[str, tuple[str, Any]]] = {
     "max-hops": ("max_hops", lambda key, value: read_whole(key, value, 1, HOPS_MAX)),
     "expires": ("expires", _read_milliseconds),
     "message-ttl": ("message_ttl", _read_milliseconds),
-    "exchange": ("exchange", read_text),
+    "exchange": ("exchange", _read_rules),
     "queue": ("queue", read_text),
     "consumer-tag": ("consumer_tag", lambda key, value: read_text(key, value, CONSUMER_TAG_BYTES_MAX)),
     "resource-cleanup-mode": (

@@ -96,13 +96,13 @@ def test_each_way_to_select_upstreams_finds_its_own() -> None:
 
 def test_members_with_other_overrides_are_links_of_their_own() -> None:
     sets = [
-        members("s", {"upstream": "u", "exchange": "x"}, {"upstream": "u", "exchange": "y"}),
-        members("t", {"upstream": "u", "exchange": "x"}),
+        members("s", {"upstream": "u", "exchange": "# -> x/{#}"}, {"upstream": "u", "exchange": "# -> y/{#}"}),
+        members("t", {"upstream": "u", "exchange": "# -> x/{#}"}),
     ]
     policies = [policy(name, name, 0, {"federation-upstream-set": name}) for name in "st"]
     links = Resolution([upstream("u")], sets, policies).links()
     served = {link.upstream.exchange: [found.name for found in link.policies] for link in links}
-    assert served == {"x": ["s", "t"], "y": ["s"]}
+    assert served == {("# -> x/{#}",): ["s", "t"], ("# -> y/{#}",): ["s"]}
     assert len({link.link_id for link in links}) == 2
 
 

@@ -9,9 +9,9 @@ from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
 
 
 def test_a_set_has_members_with_overrides() -> None:
-    value = [{"upstream": "a", "max-hops": 2, "exchange": "x/{#}"}, {"upstream": "b"}, {"upstream": "a"}]
+    value = [{"upstream": "a", "max-hops": 2, "exchange": "# -> x/{#}"}, {"upstream": "b"}, {"upstream": "a"}]
     assert parse_upstream_set("s", value) == UpstreamSet(
-        "s", (("a", (("exchange", "x/{#}"), ("max_hops", 2))), ("b", ()), ("a", ()))
+        "s", (("a", (("exchange", ("# -> x/{#}",)), ("max_hops", 2))), ("b", ()), ("a", ()))
     )
 
 

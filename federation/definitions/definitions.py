@@ -1,0 +1,269 @@
+"""The definitions of a node: versioned entries that converge on all nodes of a cluster, and their meaning.
+
+The last writer of an entry wins, by a hybrid clock and then by the node's name. Deleted entries stay as tombstones for
+TOMBSTONE_SECONDS, so that a node that was away does not bring them back. Entries of the configuration file are not
+replicated and cannot be changed; they hide replicated entries with the same name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from federation.definitions.entry import (
+    BUCKETS,
+    COMPONENTS,
+    COUNTER_BITS,
+    POLICY,
+    UPSTREAM,
+    UPSTREAM_SET,
+    VALUE_BYTES_MAX,
+    Entry,
+    Key,
+    bucket_of,
+    canonical,
+)
+from federation.definitions.error import DefinitionError, check_name
+from federation.definitions.policy import Policy, parse_policy
+from federation.definitions.resolution import Resolution
+from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
+from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
+
+ENTRIES_MAX: Final = 4096  # that this node adds to; twice as many when nodes add at the same time
+TOMBSTONES_MAX: Final = 8192  # the oldest are forgotten first, and counted
+TOMBSTONE_SECONDS: Final = 90 * 86_400
+
+Parsed = Upstream | UpstreamSet | Policy
+_PARSERS: Final[dict[str, Any]] = {UPSTREAM: parse_upstream, UPSTREAM_SET: parse_upstream_set, POLICY: parse_policy}
+WORDS: Final = {UPSTREAM: "upstream", UPSTREAM_SET: "upstream set", POLICY: "policy"}
+
+
+class Counters:
+    """What was not kept. refused: entries of other nodes that are damaged or too many."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self.tombstones_dropped = 0
+
+
+class Definitions:
+    """`node` is the name in the cluster. `declared`: (component, name) -> value of the configuration file, all sound."""
+
+    def __init__(self, node: str, declared: dict[Key, object] | None = None) -> None:
+        self.node = node
+        self.declared = dict(declared or {})
+        self.counters = Counters()
+        self._entries: dict[Key, Entry] = {}
+        self._buckets = [0] * BUCKETS
+        self._live = 0
+        self._clock = 0
+        self._changes: dict[Key, Entry] = {}
+        self._faults: dict[Key, str] = {}
+        self._resolution: Resolution | None = None
+
+    # --- reading
+
+    def get(self, component: str, name: str) -> object | None:
+        """The value of a definition, that of the configuration file first; None without one."""
+        if (component, name) in self.declared:
+            return self.declared[component, name]
+        entry = self._entries.get((component, name))
+        return None if entry is None or entry.value is None else json.loads(entry.value)
+
+    def names(self, component: str) -> list[str]:
+        """The names of a component that have a value, sorted."""
+        found = {name for own, name in self.declared if own == component}
+        found.update(entry.name for entry in self._entries.values() if entry.component == component and entry.value)
+        return sorted(found)
+
+    def entries(self) -> list[Entry]:
+        """All replicated entries, tombstones too."""
+        return list(self._entries.values())
+
+    def resolution(self) -> Resolution:
+        """What the definitions mean; a new object after each change. Entries that cannot be meant are left out."""
+        if self._resolution is None:
+            self._resolution = self._resolve()
+        return self._resolution
+
+    def problems(self) -> list[str]:
+        """What keeps definitions from having their full effect, as texts without secrets."""
+        resolution = self.resolution()
+        texts = [f'{WORDS.get(key[0], key[0])} "{key[1]}": {text}' for key, text in sorted(self._faults.items())]
+        hidden = sorted(key for key, entry in self._entries.items() if entry.value and key in self.declared)
+        texts += [f'{WORDS[key[0]]} "{key[1]}": the one of the configuration file is used' for key in hidden]
+        return texts + resolution.unresolved()
+
+    # --- changes on this node
+
+    def put(self, component: str, name: str, value: object, now: float) -> list[str]:
+        """Create or replace a definition; `now` is Unix seconds. Gives warnings. Raises DefinitionError."""
+        self._check_changeable(component, name)
+        parsed = parse(component, name, value)
+        text = _canonical(value)
+        resolution = self.resolution()
+        if isinstance(parsed, UpstreamSet):
+            for index, (upstream, overrides) in enumerate(parsed.members):
+                if upstream not in resolution.upstreams:
+                    raise DefinitionError(f"[{index}].upstream", f'there is no upstream "{upstream}"; create it first')
+                try:
+                    resolution.upstreams[upstream].with_overrides(overrides)
+                except DefinitionError as error:
+                    raise error.below(f"[{index}]") from None
+        old = self._entries.get((component, name))
+        if (old is None or old.value is None) and self._live >= ENTRIES_MAX:
+            raise DefinitionError("name", f"there are {self._live} definitions already, at most {ENTRIES_MAX}")
+        if old is None or old.value != text:
+            self._keep(Entry(component, name, self._next_clock(now), self.node, text), now)
+        return self._warnings(parsed, value)
+
+    def delete(self, component: str, name: str, now: float) -> bool:
+        """Delete a definition; False when there is none. Raises DefinitionError when it is in use or cannot be changed."""
+        self._check_changeable(component, name)
+        old = self._entries.get((component, name))
+        if old is None or old.value is None:
+            return False
+        resolution = self.resolution()
+        if component == UPSTREAM:
+            for upstream_set in resolution.sets.values():
+                if any(upstream == name for upstream, _ in upstream_set.members):
+                    raise DefinitionError(
+                        "name", f'the upstream set "{upstream_set.name}" has it; change the set first'
+                    )
+        self._keep(Entry(component, name, self._next_clock(now), self.node, None), now)
+        return True
+
+    def _check_changeable(self, component: str, name: str) -> None:
+        if component not in COMPONENTS:
+            raise DefinitionError("component", f'"{component[:64]}" is not one of {", ".join(COMPONENTS[:2])}')
+        if (component, check_name("name", name)) in self.declared:
+            text = f'the {WORDS[component]} "{name}" stands in the configuration file of this node; change it there'
+            raise DefinitionError("name", text)
+
+    def _warnings(self, parsed: Parsed, value: object) -> list[str]:
+        """What may become true: it is kept, and told."""
+        match parsed:
+            case Upstream():
+                return ignored_keys(value)
+            case Policy():
+                text = self.resolution().unresolved_name(parsed)
+                return [text] if text else []
+            case _:
+                return []
+
+    def _next_clock(self, now: float) -> int:
+        return max(int(now * 1000) << COUNTER_BITS, self._clock + 1)
+
+    # --- entries of other nodes and of the file
+
+    def merge(self, entries: Iterable[Entry], now: float) -> int:
+        """Take entries of another node or of the file; the number of those that were new. `now` is Unix seconds."""
+        taken = 0
+        for entry in entries:
+            if entry.fault() or self._is_too_many(entry):
+                self.counters.refused += 1
+                continue
+            old = self._entries.get(entry.key)
+            if (old is None and self._is_expired(entry, now)) or (old is not None and old.order >= entry.order):
+                continue
+            self._keep(entry, now)
+            taken += 1
+        return taken
+
+    def _is_too_many(self, entry: Entry) -> bool:
+        return entry.value is not None and entry.key not in self._entries and self._live >= 2 * ENTRIES_MAX
+
+    def _keep(self, entry: Entry, now: float) -> None:
+        old = self._entries.get(entry.key)
+        bucket = bucket_of(entry.key)
+        if old is not None:
+            self._buckets[bucket] ^= old.digest()
+            self._live -= old.value is not None
+        self._entries[entry.key] = entry
+        self._buckets[bucket] ^= entry.digest()
+        self._live += entry.value is not None
+        self._clock = max(self._clock, entry.clock)
+        self._changes[entry.key] = entry
+        self._resolution = None
+        if entry.value is None and len(self._entries) - self._live > TOMBSTONES_MAX:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        tombstones = (entry for entry in self._entries.values() if entry.value is None)
+        self._forget(min(tombstones, key=lambda entry: entry.order))
+        self.counters.tombstones_dropped += 1
+
+    def expire(self, now: float) -> None:
+        """Forget tombstones that are older than TOMBSTONE_SECONDS."""
+        for entry in [entry for entry in self._entries.values() if self._is_expired(entry, now)]:
+            self._forget(entry)
+
+    def _is_expired(self, entry: Entry, now: float) -> bool:
+        return entry.value is None and entry.milliseconds / 1000 + TOMBSTONE_SECONDS < now
+
+    def _forget(self, entry: Entry) -> None:
+        del self._entries[entry.key]
+        self._buckets[bucket_of(entry.key)] ^= entry.digest()
+        self._changes.pop(entry.key, None)
+
+    def take_changes(self) -> list[Entry]:
+        """Entries that changed since the last call, each once."""
+        found = list(self._changes.values())
+        self._changes.clear()
+        return found
+
+    # --- comparing
+
+    def digest(self) -> int:
+        """64 bits that are the same on nodes with the same entries."""
+        found = 0
+        for bucket in self._buckets:
+            found ^= bucket
+        return found
+
+    def buckets(self) -> tuple[int, ...]:
+        """The digests of the BUCKETS parts."""
+        return tuple(self._buckets)
+
+    def differing(self, buckets: tuple[int, ...]) -> list[Entry]:
+        """Own entries in the parts whose digests are others in `buckets`, sorted by key."""
+        parts = {index for index, own in enumerate(self._buckets) if own != buckets[index]}
+        return sorted(
+            (entry for entry in self._entries.values() if bucket_of(entry.key) in parts), key=lambda entry: entry.key
+        )
+
+    # --- meaning
+
+    def _resolve(self) -> Resolution:
+        self._faults.clear()
+        found: dict[str, list[Any]] = {component: [] for component in COMPONENTS}
+        for (component, name), value in self.declared.items():
+            found[component].append(parse(component, name, value))
+        for key, entry in self._entries.items():
+            if entry.value is None or key in self.declared:
+                continue
+            if entry.component not in COMPONENTS:
+                self._faults[key] = "this node does not know this kind of definition"
+                continue
+            try:
+                found[entry.component].append(parse(entry.component, entry.name, json.loads(entry.value)))
+            except DefinitionError as error:
+                self._faults[key] = str(error)
+        return Resolution(found[UPSTREAM], found[UPSTREAM_SET], found[POLICY])
+
+
+def parse(component: str, name: str, value: object) -> Parsed:
+    """A definition from its value. Raises DefinitionError."""
+    parsed: Parsed = _PARSERS[component](name, value)
+    return parsed
+
+
+def _canonical(value: object) -> str:
+    try:
+        text = canonical(value)
+    except (TypeError, ValueError, RecursionError):
+        raise DefinitionError("", "the value is not JSON") from None
+    if len(text.encode()) > VALUE_BYTES_MAX:
+        raise DefinitionError("", f"the value has more than {VALUE_BYTES_MAX} bytes")
+    return text

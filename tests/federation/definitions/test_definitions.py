@@ -1,0 +1,214 @@
+"""Definitions: changes, refusals, tombstones, what stands in the configuration file, and convergence."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.definitions import definitions as module
+from federation.definitions.definitions import TOMBSTONE_SECONDS, Definitions
+from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Entry, canonical
+from federation.definitions.error import DefinitionError
+
+NOW = 1_700_000_000.0
+ALL = {"pattern": "a/#", "definition": {"federation-upstream-set": "all"}}
+
+
+def upstream(host: str = "host", **keys: Any) -> dict[str, Any]:
+    return {"uri": f"mqtt://{host}"} | keys
+
+
+def test_a_definition_is_in_effect_at_once() -> None:
+    definitions = Definitions("n")
+    assert definitions.put(UPSTREAM, "u", upstream(), NOW) == []
+    assert definitions.put(POLICY, "p", ALL, NOW) == []
+    assert [link.upstream.name for link in definitions.resolution().links()] == ["u"]
+    assert definitions.get(UPSTREAM, "u") == upstream()
+    assert definitions.names(UPSTREAM) == ["u"]
+    assert definitions.delete(UPSTREAM, "u", NOW)
+    assert definitions.resolution().links() == []
+    assert definitions.get(UPSTREAM, "u") is None
+    assert definitions.names(UPSTREAM) == []
+    assert not definitions.delete(UPSTREAM, "u", NOW)
+
+
+def test_a_change_is_above_everything_that_its_node_has_seen() -> None:
+    definitions = Definitions("n")
+    ahead = Entry(UPSTREAM, "u", int((NOW + 3600) * 1000) << 16, "z", canonical(upstream("far")))
+    assert definitions.merge([ahead], NOW) == 1
+    definitions.put(UPSTREAM, "u", upstream("near"), NOW)
+    definitions.put(UPSTREAM, "u", upstream("nearer"), NOW)
+    assert definitions.get(UPSTREAM, "u") == upstream("nearer")
+    assert definitions.merge([ahead], NOW) == 0
+
+
+def test_the_same_value_again_is_no_change() -> None:
+    definitions = Definitions("n")
+    definitions.put(UPSTREAM, "u", upstream(), NOW)
+    assert len(definitions.take_changes()) == 1
+    definitions.put(UPSTREAM, "u", upstream(), NOW + 1)
+    assert definitions.take_changes() == []
+
+
+def test_changes_are_taken_once_and_the_last_of_each_entry() -> None:
+    definitions = Definitions("n")
+    definitions.put(UPSTREAM, "u", upstream(), NOW)
+    definitions.delete(UPSTREAM, "u", NOW)
+    assert [entry.value for entry in definitions.take_changes()] == [None]
+    assert definitions.take_changes() == []
+
+
+@pytest.mark.parametrize(
+    ("component", "name", "value", "key"),
+    [
+        ("federation", "u", upstream(), "component"),
+        (UPSTREAM, "a/b", upstream(), "name"),
+        (UPSTREAM, "u", {"uri": "x"}, "uri"),
+        (UPSTREAM_SET, "s", [{"upstream": "u"}, {"upstream": "gone"}], "[1].upstream"),
+        (UPSTREAM_SET, "s", [{"upstream": "u", "tls": {"cacertfile": "/a"}}], "[0].tls"),
+        (POLICY, "p", {"pattern": "a/#/b", "definition": {"federation-upstream-set": "all"}}, "pattern"),
+        (UPSTREAM, "declared", upstream(), "name"),
+        (UPSTREAM, "u", upstream(exchange="x" * 70_000), "exchange"),
+    ],
+)
+def test_a_definition_that_cannot_be_meant_is_refused(component: str, name: str, value: object, key: str) -> None:
+    definitions = Definitions("n", {(UPSTREAM, "declared"): upstream()})
+    definitions.put(UPSTREAM, "u", upstream(), NOW)
+    before = definitions.digest()
+    with pytest.raises(DefinitionError) as caught:
+        definitions.put(component, name, value, NOW)
+    assert caught.value.key == key
+    assert definitions.digest() == before
+
+
+def test_what_may_become_true_warns() -> None:
+    definitions = Definitions("n")
+    policy = {"pattern": "a", "definition": {"federation-upstream": "later"}}
+    warning = 'definition.federation-upstream: no upstream "later"'
+    assert definitions.put(POLICY, "p", policy, NOW) == [warning]
+    assert definitions.problems() == [f'policy "p": {warning}']
+    assert definitions.put(UPSTREAM, "later", upstream(**{"queue-type": "quorum"}), NOW)[0].startswith("queue-type")
+    assert definitions.problems() == []
+
+
+def test_an_upstream_of_a_set_is_not_deleted() -> None:
+    definitions = Definitions("n")
+    definitions.put(UPSTREAM, "u", upstream(), NOW)
+    definitions.put(UPSTREAM_SET, "s", [{"upstream": "u"}], NOW)
+    with pytest.raises(DefinitionError, match='the upstream set "s" has it'):
+        definitions.delete(UPSTREAM, "u", NOW)
+    assert definitions.delete(UPSTREAM_SET, "s", NOW)
+    assert definitions.delete(UPSTREAM, "u", NOW)
+
+
+def test_the_configuration_file_hides_entries_of_the_same_name() -> None:
+    definitions = Definitions("n", {(UPSTREAM, "u"): upstream("file"), (POLICY, "p"): ALL})
+    definitions.merge([Entry(UPSTREAM, "u", 1, "m", canonical(upstream("other")))], NOW)
+    (link,) = definitions.resolution().links()
+    assert link.upstream.uris[0].host == "file"
+    assert definitions.problems() == ['upstream "u": the one of the configuration file is used']
+    with pytest.raises(DefinitionError, match="configuration file of this node"):
+        definitions.delete(UPSTREAM, "u", NOW)
+    assert [entry.key for entry in definitions.entries()] == [(UPSTREAM, "u")]
+
+
+def test_entries_that_cannot_be_meant_here_are_kept_and_isolated() -> None:
+    definitions = Definitions("n", {(POLICY, "p"): ALL})
+    newer = [
+        Entry(UPSTREAM, "newer", 1, "m", canonical(upstream() | {"quic-only": True})),
+        Entry("federation-route", "r", 1, "m", "1"),
+        Entry(UPSTREAM, "good", 1, "m", canonical(upstream())),
+    ]
+    assert definitions.merge(newer, NOW) == 3
+    assert [link.upstream.name for link in definitions.resolution().links()] == ["good"]
+    told = definitions.problems()
+    assert len(told) == 2
+    assert "quic-only: unknown key" in told[1]
+    assert sorted(entry.key for entry in definitions.entries()) == sorted(entry.key for entry in newer)
+
+
+def test_damaged_entries_are_refused_and_counted() -> None:
+    definitions = Definitions("n")
+    assert definitions.merge([Entry(UPSTREAM, "u", 0, "m", "{}"), Entry(UPSTREAM, "u", 1, "m", "{")], NOW) == 0
+    assert definitions.counters.refused == 2
+    assert definitions.entries() == []
+
+
+def test_a_tombstone_is_forgotten_after_its_time_and_not_taken_again() -> None:
+    definitions = Definitions("n")
+    definitions.put(UPSTREAM, "u", upstream(), NOW)
+    definitions.delete(UPSTREAM, "u", NOW)
+    (tombstone,) = definitions.entries()
+    definitions.expire(NOW + TOMBSTONE_SECONDS - 1)
+    assert definitions.entries() == [tombstone]
+    definitions.expire(NOW + TOMBSTONE_SECONDS + 1)
+    assert definitions.entries() == []
+    assert definitions.digest() == 0
+    assert definitions.merge([tombstone], NOW + TOMBSTONE_SECONDS + 1) == 0
+
+
+def test_tombstones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOMBSTONES_MAX", 3)
+    definitions = Definitions("n")
+    for index in range(5):
+        definitions.put(UPSTREAM, str(index), upstream(), NOW + index)
+        definitions.delete(UPSTREAM, str(index), NOW + index)
+    assert [entry.name for entry in definitions.entries()] == ["2", "3", "4"]
+    assert definitions.counters.tombstones_dropped == 2
+
+
+def test_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ENTRIES_MAX", 2)
+    definitions = Definitions("n")
+    definitions.put(UPSTREAM, "a", upstream(), NOW)
+    definitions.put(UPSTREAM, "b", upstream(), NOW)
+    with pytest.raises(DefinitionError, match="at most 2"):
+        definitions.put(UPSTREAM, "c", upstream(), NOW)
+    definitions.put(UPSTREAM, "a", upstream("other"), NOW)
+    others = [Entry(UPSTREAM, str(index), 1, "m", "{}") for index in range(9)]
+    assert definitions.merge(others, NOW) == 2
+    assert definitions.counters.refused == 7
+
+
+entries = st.lists(
+    st.builds(
+        Entry,
+        st.sampled_from([UPSTREAM, POLICY]),
+        st.sampled_from("abcd"),
+        st.integers(1, 5).map(lambda number: (int(NOW * 1000) + number) << 16),
+        st.sampled_from(["n1", "n2"]),
+        st.sampled_from([None, "1", "2"]),
+    ),
+    max_size=12,
+)
+
+
+@given(entries, st.randoms(use_true_random=False))
+def test_nodes_converge_in_any_order_and_with_repetition(found: list[Entry], rng: random.Random) -> None:
+    nodes = []
+    for name in ("a", "b", "c"):
+        definitions = Definitions(name)
+        shuffled = found + rng.sample(found, rng.randint(0, len(found)))
+        rng.shuffle(shuffled)
+        while shuffled:
+            cut = rng.randint(1, len(shuffled))
+            definitions.merge(shuffled[:cut], NOW)
+            del shuffled[:cut]
+        nodes.append(definitions)
+    assert len({definitions.digest() for definitions in nodes}) == 1
+    assert len({frozenset(definitions.entries()) for definitions in nodes}) == 1
+
+
+@given(entries, entries)
+def test_digests_are_equal_exactly_when_the_entries_are(found: list[Entry], other: list[Entry]) -> None:
+    first, second = Definitions("a"), Definitions("b")
+    first.merge(found, NOW)
+    second.merge(other, NOW)
+    is_same = set(first.entries()) == set(second.entries())
+    assert (first.buckets() == second.buckets()) is is_same
+    assert (first.digest() == second.digest()) is is_same
+    assert bool(first.differing(second.buckets()) or second.differing(first.buckets())) is not is_same
