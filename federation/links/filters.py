@@ -42,7 +42,7 @@ def intersection(first: bytes, second: bytes) -> bytes | None:
     if common[0].startswith(b"$") and b"+" in (levels[0], other_levels[0]):
         return None  # [MQTT-4.7.2-1]
     text = filter_of(common, is_open and other_is_open)
-    return text if len(text) <= STRING_BYTES_MAX else None
+    return text if 0 < len(text) <= STRING_BYTES_MAX else None  # the empty one: `/#` and `+`
 
 
 def levels_of(topic_filter: bytes) -> tuple[list[bytes], bool]:

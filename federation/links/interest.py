@@ -1,0 +1,169 @@
+"""Interest of a cluster in topics, and what each link tells its upstream of it.
+
+`ClusterInterest` knows the wants of every filter of the cluster: of this node's clients and links, and of the other nodes. Each
+`LinkInterest` makes of them the fewest filters within its policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from federation.links.cover import Cover
+from federation.links.mapping import TopicMapping
+from federation.links.scope import Scope
+from federation.links.wants import CLIENTS, NOBODY, Tally, Upstream, Wants
+
+FILTERS_MAX: Final = 200_000  # of one link at its upstream
+CHANGES_PER_CALL: Final = 1_000
+
+
+class LinkInterest:
+    """What one link wants from its upstream: filters as the upstream names the topics.
+
+    keeps_all  the patterns of the policies themselves, whatever clients want (`interest: all`)
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        mapping: TopicMapping,
+        upstream: Upstream,
+        keeps_all: bool = False,
+        filters_max: int = FILTERS_MAX,
+    ) -> None:
+        self._scope = scope
+        self._mapping = mapping
+        self._upstream = upstream
+        self._keeps_all = keeps_all
+        self._cover = Cover(filters_max)
+        self._told: dict[bytes, Wants] = {}  # local filters: the wants that the upstream is told of
+        self._tallies: dict[bytes, Tally] = {}  # filters at the upstream, with those that they come from
+        self._known: dict[Wants, Wants] = {}  # Upstream.told for wants that were seen: there are few
+        self._keep_all()
+
+    def set_upstream(self, upstream: Upstream) -> None:
+        """The upstream has said which domain it is. `ClusterInterest.tell` follows."""
+        self._upstream = upstream
+        self._known.clear()
+        self._keep_all()
+
+    def _keep_all(self) -> None:
+        if self._keeps_all:
+            wants = self._upstream.told(CLIENTS)
+            for pattern in self._scope.patterns:
+                for mapped in self._mapping.map_filter_out(pattern):
+                    self._cover.set(mapped, wants)
+
+    def change(self, topic_filter: bytes, wants: Wants) -> None:
+        """The wants of a filter in the cluster; () when it is wanted no more."""
+        if self._keeps_all:
+            return
+        told = self._known.get(wants)
+        if told is None:
+            told = self._known[wants] = self._upstream.told(wants)
+        before = self._told.get(topic_filter, NOBODY)
+        if told == before:
+            return
+        if told:
+            self._told[topic_filter] = told
+        else:
+            del self._told[topic_filter]
+        for part in self._scope.parts(topic_filter):
+            for mapped in self._mapping.map_filter_out(part):
+                tally = self._tallies.get(mapped)
+                if tally is None:
+                    tally = self._tallies[mapped] = Tally()
+                if told:
+                    tally.add(told)
+                if before:
+                    tally.remove(before)
+                found = tally.wants()
+                if not found:
+                    del self._tallies[mapped]
+                self._cover.set(mapped, found)
+
+    def take_changes(self) -> tuple[list[bytes], list[bytes]]:
+        """(filters to subscribe to, filters to unsubscribe from), in this order, so that nothing is lost in between. A filter
+        that is there already is subscribed to again when its wants changed."""
+        return self._cover.take_changes()
+
+    def filters(self) -> list[bytes]:
+        """All filters that the upstream is to have."""
+        return self._cover.filters()
+
+    def wants_of(self, topic_filter: bytes) -> Wants:
+        """Who wants one of the `filters`, as the upstream is told."""
+        return self._cover.wants_of(topic_filter)
+
+    @property
+    def refused(self) -> int:
+        """Number of filters that wait because the link has as many as it may."""
+        return len(self._cover.refused)
+
+    def map_in(self, topic: bytes) -> bytes | None:
+        """The local name of a topic of the upstream. None for a message to drop: the mapping does not name it, or another
+        policy has the topic."""
+        local = self._mapping.map_in(topic)
+        return local if local is not None and self._scope.has(local) else None
+
+
+class ClusterInterest:
+    """Wants by filter. A shared group counts as interest in its filter: it gets one copy in the whole domain."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[bytes, Tally] = {}
+        self._changed: dict[bytes, None] = {}
+        self._links: list[LinkInterest] = []
+
+    def __len__(self) -> int:
+        return len(self._tallies)
+
+    def add(self, topic_filter: bytes, wants: Wants = CLIENTS) -> None:
+        """A subscription on this node, or the interest of another one."""
+        tally = self._tallies.get(topic_filter)
+        if tally is None:
+            tally = self._tallies[topic_filter] = Tally()
+        tally.add(wants)
+        self._changed[topic_filter] = None
+
+    def remove(self, topic_filter: bytes, wants: Wants = CLIENTS) -> None:
+        """Undo one `add`."""
+        tally = self._tallies[topic_filter]
+        tally.remove(wants)
+        if tally.is_empty():
+            del self._tallies[topic_filter]
+        self._changed[topic_filter] = None
+
+    def wants_of(self, topic_filter: bytes) -> Wants:
+        tally = self._tallies.get(topic_filter)
+        return NOBODY if tally is None else tally.wants()
+
+    def add_link(self, link: LinkInterest) -> None:
+        """Tell the link everything, now, and changes from now on."""
+        self.tell(link)
+        self._links.append(link)
+
+    def tell(self, link: LinkInterest) -> None:
+        """Tell one link everything."""
+        for topic_filter, tally in self._tallies.items():
+            link.change(topic_filter, tally.wants())
+
+    def remove_link(self, link: LinkInterest) -> None:
+        self._links.remove(link)
+
+    def pass_on(self, count_max: int = CHANGES_PER_CALL) -> bool:
+        """Tell the links of at most `count_max` changed filters. True when there are more."""
+        changed = self._changed
+        for topic_filter in _first(changed, count_max):
+            del changed[topic_filter]
+            wants = self.wants_of(topic_filter)
+            for link in self._links:
+                link.change(topic_filter, wants)
+        return bool(changed)
+
+
+def _first(changed: dict[bytes, None], count_max: int) -> Iterable[bytes]:
+    if len(changed) <= count_max:
+        return list(changed)
+    return [topic_filter for topic_filter, _ in zip(changed, range(count_max), strict=False)]

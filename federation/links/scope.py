@@ -1,0 +1,71 @@
+"""Which topics a link has: the patterns of its policies, less the topics that a higher policy takes.
+
+A topic belongs to the highest policy whose pattern matches it, and to no other. A subscription that spans two policies is
+asked of both upstreams; what an upstream sends of the other's topics is dropped (`Scope.has`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.routing.names import filter_matches
+from federation.links.filters import covers, intersection
+
+TOPICS_MAX: Final = 10_000  # whose policy is remembered; a full memory is cleared
+
+
+class Scope:
+    """`policies`: (topic filter, whether the policy is one of the link's) of all policies for topics, the highest first."""
+
+    def __init__(self, policies: Iterable[tuple[bytes, bool]]) -> None:
+        self._policies = list(policies)
+        own = [index for index, (_, is_own) in enumerate(self._policies) if is_own]
+        # The link's patterns, by a first level without wildcards, and those that begin with one: (place, pattern).
+        self._by_level: dict[bytes, list[tuple[int, bytes]]] = {}
+        self._any_level: list[tuple[int, bytes]] = []
+        self.patterns: list[bytes] = []
+        for index in own:
+            pattern = self._policies[index][0]
+            if any(covers(higher, pattern) for higher, _ in self._policies[:index]):
+                continue  # it has no topic of its own
+            self.patterns.append(pattern)
+            level = pattern.partition(b"/")[0]
+            if level in (b"+", b"#"):
+                self._any_level.append((index, pattern))
+            else:
+                self._by_level.setdefault(level, []).append((index, pattern))
+        self._known: dict[bytes, bool] = {}
+
+    def has(self, topic: bytes) -> bool:
+        """Whether a topic belongs to one of the link's policies."""
+        known = self._known.get(topic)
+        if known is None:
+            if len(self._known) >= TOPICS_MAX:
+                self._known.clear()
+            known = self._known[topic] = self._has(topic)
+        return known
+
+    def _has(self, topic: bytes) -> bool:
+        for pattern, is_own in self._policies:
+            if filter_matches(pattern, topic):
+                return is_own
+        return False
+
+    def parts(self, topic_filter: bytes) -> list[bytes]:
+        """Filters for the topics of `topic_filter` that belong to the link, in no order; one may cover another."""
+        level = topic_filter.partition(b"/")[0]
+        if level in (b"+", b"#"):
+            candidates = [*self._any_level, *(each for found in self._by_level.values() for each in found)]
+        else:
+            candidates = self._any_level + self._by_level.get(level, [])
+        found: list[bytes] = []
+        for index, pattern in candidates:
+            part = intersection(topic_filter, pattern)
+            if part is not None and part not in found and not self._is_taken(part, index):
+                found.append(part)
+        return found
+
+    def _is_taken(self, part: bytes, index: int) -> bool:
+        """Whether another link's policy above the one at `index` has all topics of a filter."""
+        return any(covers(higher, part) for higher, is_own in self._policies[:index] if not is_own)

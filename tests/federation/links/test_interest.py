@@ -1,0 +1,189 @@
+"""Interest of the cluster to the filters of a link, against a naive recomputation."""
+
+from typing import Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.links.filters import covers, filter_of, levels_of
+from federation.links.interest import ClusterInterest, LinkInterest
+from federation.links.mapping import TopicMapping
+from federation.links.scope import Scope
+from federation.links.wants import CLIENT, CLIENTS, NOBODY, Upstream, Want, Wants, include, merged
+
+HERE: Final = (Want((b"here",), 1),)
+OWN: Final = [(b"a/#", True)]
+
+
+def link_of(
+    policies: list[tuple[bytes, bool]], rules: tuple[str, ...] = (), keeps_all: bool = False, filters_max: int = 1_000
+) -> LinkInterest:
+    upstream = Upstream(b"here", 1, b"there")
+    return LinkInterest(Scope(policies), TopicMapping(rules), upstream, keeps_all, filters_max)
+
+
+def test_filters_come_and_go_with_the_first_and_the_last_subscriber() -> None:
+    cluster = ClusterInterest()
+    link = link_of([(b"a/#", True)])
+    cluster.add_link(link)
+    cluster.add(b"a/b")
+    cluster.add(b"a/b")
+    cluster.add(b"b/c")
+    assert not cluster.pass_on()
+    assert link.take_changes() == ([b"a/b"], [])
+    assert link.wants_of(b"a/b") == HERE
+    cluster.remove(b"a/b")
+    cluster.pass_on()
+    assert link.take_changes() == ([], [])
+    cluster.remove(b"a/b")
+    cluster.pass_on()
+    assert link.take_changes() == ([], [b"a/b"])
+    assert link.filters() == []
+
+
+def test_a_link_that_comes_later_is_told_everything() -> None:
+    cluster = ClusterInterest()
+    cluster.add(b"#")
+    link = link_of([(b"a/#", True), (b"b", True)])
+    cluster.add_link(link)
+    assert link.take_changes() == ([b"a/#", b"b"], [])
+    cluster.remove_link(link)
+    cluster.remove(b"#")
+    cluster.pass_on()
+    assert link.take_changes() == ([], [])
+
+
+def test_interest_of_the_upstream_is_not_told_to_it() -> None:
+    cluster = ClusterInterest()
+    link = LinkInterest(Scope(OWN), TopicMapping(), Upstream(b"here", 3, None, is_known=False))
+    cluster.add_link(link)
+    cluster.add(b"a/b", (Want((b"there",), 3),))
+    cluster.pass_on()
+    assert link.take_changes() == ([b"a/b"], [])
+    link.set_upstream(Upstream(b"here", 3, b"there"))
+    cluster.tell(link)
+    assert link.take_changes() == ([], [b"a/b"])
+    cluster.add(b"a/b", (Want((b"other",), 2),))
+    cluster.pass_on()
+    assert link.take_changes() == ([b"a/b"], [])
+    assert link.wants_of(b"a/b") == (Want((b"other", b"here"), 2),)
+    link.set_upstream(Upstream(b"here", 3, None))
+    cluster.tell(link)
+    assert link.take_changes() == ([], [b"a/b"])
+    cluster.add(b"a/#")
+    cluster.pass_on()
+    assert link.take_changes() == ([b"a/#"], [])
+    assert link.wants_of(b"a/#") == CLIENTS
+
+
+def test_a_link_that_keeps_all_wants_its_patterns() -> None:
+    cluster = ClusterInterest()
+    link = link_of([(b"c/#", False), (b"a/#", True), (b"a/b", True), (b"c/d", True)], ("up/# -> {#}",), keeps_all=True)
+    cluster.add_link(link)
+    cluster.add(b"a/b/c")
+    cluster.pass_on()
+    assert link.take_changes() == ([b"up/a/#"], [])
+    link.set_upstream(Upstream(b"here", 1, None))
+    cluster.tell(link)
+    assert link.take_changes() == ([b"up/a/#"], [])
+    assert link.wants_of(b"up/a/#") == CLIENTS
+
+
+def test_a_mapping_names_filters_and_topics() -> None:
+    cluster = ClusterInterest()
+    link = link_of(
+        [(b"site/#", True), (b"other/#", False)], ("s1/# -> site/1/{#}", "s2/# -> site/2/{#}", "o/# -> other/{#}")
+    )
+    cluster.add_link(link)
+    cluster.add(b"+/+/temp")
+    cluster.add(b"other/x")
+    cluster.pass_on()
+    assert link.take_changes() == ([b"s1/temp", b"s2/temp"], [])
+    assert link.map_in(b"s1/temp") == b"site/1/temp"
+    assert link.map_in(b"o/x") is None
+    assert link.map_in(b"x") is None
+
+
+def test_filters_beyond_the_limit_are_counted() -> None:
+    cluster = ClusterInterest()
+    link = link_of([(b"#", True)], filters_max=1)
+    cluster.add_link(link)
+    cluster.add(b"a")
+    cluster.add(b"b")
+    cluster.pass_on()
+    assert (link.take_changes(), link.refused) == (([b"a"], []), 1)
+
+
+def test_many_changes_are_passed_on_in_portions() -> None:
+    cluster = ClusterInterest()
+    link = link_of([(b"#", True)])
+    cluster.add_link(link)
+    for number in range(5):
+        cluster.add(b"%d" % number)
+    assert cluster.pass_on(2)
+    assert link.take_changes() == ([b"0", b"1"], [])
+    assert cluster.pass_on(2)
+    assert not cluster.pass_on(2)
+    assert link.take_changes() == ([b"2", b"3", b"4"], [])
+
+
+LEVELS: Final = st.lists(st.sampled_from([b"a", b"b", b"c", b"+"]), min_size=1, max_size=3)
+FILTERS: Final = st.builds(filter_of, LEVELS, st.booleans())
+WANTS: Final = st.sampled_from(
+    [CLIENTS, CLIENTS, NOBODY, (Want((b"x",), 2),), (Want((b"there",), 5),), (Want((b"x", b"y"), 5),), (CLIENT,)]
+)
+POLICIES: Final = st.lists(st.tuples(FILTERS, st.booleans()), min_size=1, max_size=4)
+MAPPINGS: Final = st.sampled_from([(), ("up/# -> {#}",), ("u/a/+ -> a/{1}", "v/+/# -> b/{1}/{#}")])
+
+
+def recomputed(
+    subscriptions: list[tuple[bytes, Wants]], scope: Scope, mapping: TopicMapping, upstream: Upstream
+) -> dict[bytes, Wants]:
+    """What the upstream is to be told, by the definition: of all parts the maximal ones."""
+    parts: dict[bytes, list[Want]] = {}
+    for topic_filter in {topic_filter for topic_filter, _ in subscriptions}:
+        told = upstream.told(merged(want for each, wants in subscriptions if each == topic_filter for want in wants))
+        for part in scope.parts(topic_filter):
+            for mapped in mapping.map_filter_out(part):
+                if told:
+                    parts.setdefault(filter_of(*levels_of(mapped)), []).extend(told)
+    found = {part: merged(wants) for part, wants in parts.items()}
+    return {
+        one: wants
+        for one, wants in found.items()
+        if not any(other != one and covers(other, one) and include(more, wants) for other, more in found.items())
+    }
+
+
+@given(
+    st.lists(st.tuples(FILTERS, WANTS, st.integers(0, 3)), max_size=30),
+    POLICIES,
+    MAPPINGS,
+    st.sampled_from([b"there", None]),
+)
+def test_filters_of_a_link_after_any_changes(
+    changes: list[tuple[bytes, Wants, int]],
+    policies: list[tuple[bytes, bool]],
+    rules: tuple[str, ...],
+    name: bytes | None,
+) -> None:
+    cluster = ClusterInterest()
+    upstream = Upstream(b"here", 3, name)
+    link = LinkInterest(Scope(policies), TopicMapping(rules), upstream)
+    cluster.add_link(link)
+    subscriptions: list[tuple[bytes, Wants]] = []
+    told: dict[bytes, Wants] = {}
+    for topic_filter, wants, choice in changes:
+        if choice == 0 and subscriptions:
+            gone = subscriptions.pop(len(topic_filter) % len(subscriptions))
+            cluster.remove(*gone)
+        else:
+            subscriptions.append((topic_filter, wants))
+            cluster.add(topic_filter, wants)
+        if choice != 1:
+            cluster.pass_on()
+            subscribe, unsubscribe = link.take_changes()
+            told.update((each, link.wants_of(each)) for each in subscribe)
+            for each in unsubscribe:
+                del told[each]
+            assert told == recomputed(subscriptions, Scope(policies), TopicMapping(rules), upstream)
