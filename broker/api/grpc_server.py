@@ -1,7 +1,7 @@
 """The gRPC side of the API: its addresses, and the bounds of requests that arrive.
 
-The C core bounds neither the time nor the number of calls whose request is not there yet. To bound them here, each unary
-method is served as one with a stream of requests, of which the first is taken: on the wire both are the same.
+The C core bounds neither the time nor the number of calls whose request is not there yet. To bound them here, each method
+is served as one with a stream of requests, of which the first is taken: on the wire both are the same.
 """
 
 from __future__ import annotations
@@ -81,6 +81,9 @@ class GrpcServer:
         remove_socket_files(self._socket_paths)
 
     def _handler(self, method: ApiMethod) -> grpc.RpcMethodHandler[Any, Any]:
+        if method.is_stream:
+            return self._stream_handler(method)
+
         async def serve(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
             try:
                 self._guard.check(authorizations_of(context), method.role)
@@ -91,6 +94,20 @@ class GrpcServer:
                 await context.abort(error.code, error.text)
 
         return grpc.stream_unary_rpc_method_handler(serve)
+
+    def _stream_handler(self, method: ApiMethod) -> grpc.RpcMethodHandler[Any, Any]:
+        async def serve(
+            requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+        ) -> AsyncIterator[bytes]:
+            try:
+                self._guard.check(authorizations_of(context), method.role)
+                request = method.read_request(await self._receive(requests))
+                async for answer in method.stream(request, context):
+                    yield answer.SerializeToString()
+            except ApiError as error:
+                await context.abort(error.code, error.text)
+
+        return grpc.stream_stream_rpc_method_handler(serve)
 
     async def _receive(self, requests: AsyncIterator[bytes]) -> bytes:
         """The request of a call. Raises ApiError when the call ends without one, when it does not come in time, or while

@@ -1,8 +1,8 @@
-"""One unary method of a registered service: how its servicer is called, with the same errors over gRPC and REST."""
+"""One method of a registered service: how its servicer is called, with the same errors over gRPC and REST."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
 import grpc
@@ -15,6 +15,7 @@ from broker.api.errors import ApiError, invalid_argument
 from broker.api.tokens import Role
 
 CALLS_MAX: Final = 128  # that run at once, over both protocols; more are refused with RESOURCE_EXHAUSTED
+STREAMS_MAX: Final = 128  # answers in several messages that run at once; as CALLS_MAX
 INTERNAL_TEXT: Final = "internal error; the node's log says more"
 
 
@@ -32,16 +33,17 @@ class CallContext:
 
 
 class Calls:
-    """The calls of a node that run now, as a context for each; raises ApiError when CALLS_MAX run."""
+    """The calls of a node that run now, as a context for each; raises ApiError when `running_max` run."""
 
-    def __init__(self) -> None:
+    def __init__(self, running_max: int = CALLS_MAX) -> None:
         self.running = 0
         self.refused = 0
+        self.running_max = running_max
 
     def __enter__(self) -> None:
-        if self.running >= CALLS_MAX:
+        if self.running >= self.running_max:
             self.refused += 1
-            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{CALLS_MAX} calls are running already")
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self.running_max} calls are running already")
         self.running += 1
 
     def __exit__(self, *_: object) -> None:
@@ -49,14 +51,20 @@ class Calls:
 
 
 class ApiMethod:
-    """A method's descriptor and its servicer's coroutine function. `role` is what a token needs for a call."""
+    """A method's descriptor and its servicer's coroutine function, or asynchronous generator function of a stream.
+
+    calls      of all methods of its kind
+    role       what a token needs for a call
+    is_stream  answers with several messages, over gRPC only
+    """
 
     def __init__(self, descriptor: MethodDescriptor, servicer: object, calls: Calls, log: Any) -> None:
-        if descriptor.client_streaming or descriptor.server_streaming:
-            raise ValueError(f"{descriptor.full_name} is a stream: only unary methods can be served over the API")
+        if descriptor.client_streaming:
+            raise ValueError(f"{descriptor.full_name} takes a stream: only methods with one request can be served")
         self.descriptor = descriptor
+        self.is_stream = descriptor.server_streaming
         self.request_class: type[Message] = GetMessageClass(descriptor.input_type)
-        self._call: Callable[[Message, object], Awaitable[Answer]] = getattr(servicer, descriptor.name)
+        self._call: Callable[[Message, object], Any] = getattr(servicer, descriptor.name)
         roles: Mapping[str, Role] = getattr(servicer, "roles", {})
         if descriptor.name not in roles:
             raise ValueError(f"{type(servicer).__name__}.roles does not say who may call {descriptor.name}")
@@ -75,14 +83,34 @@ class ApiMethod:
         """The servicer's answer. Raises ApiError only: every other error is logged and becomes INTERNAL."""
         with self._calls:
             try:
-                return await self._call(request, context)
+                answer: Answer = await self._call(request, context)
             except (ApiError, grpc.aio.AbortError):
                 raise
             except Exception as error:
-                self._log.error("call failed", method=self.descriptor.full_name, exc_info=error)
-                raise ApiError(grpc.StatusCode.INTERNAL, INTERNAL_TEXT) from error
+                raise self._internal(error) from error
+            return answer
+
+    async def stream(self, request: Message, context: object) -> AsyncIterator[Answer]:
+        """The servicer's answers. Raises as `call`."""
+        with self._calls:
+            try:
+                async for answer in self._call(request, context):
+                    yield answer
+            except (ApiError, grpc.aio.AbortError):
+                raise
+            except Exception as error:
+                raise self._internal(error) from error
+
+    def _internal(self, error: Exception) -> ApiError:
+        self._log.error("call failed", method=self.descriptor.full_name, exc_info=error)
+        return ApiError(grpc.StatusCode.INTERNAL, INTERNAL_TEXT)
 
 
-def service_methods(service: ServiceDescriptor, servicer: object, calls: Calls, log: Any) -> list[ApiMethod]:
+def service_methods(
+    service: ServiceDescriptor, servicer: object, calls: Calls, streams: Calls, log: Any
+) -> list[ApiMethod]:
     """Every method of a service, in the order of its definition."""
-    return [ApiMethod(descriptor, servicer, calls, log) for descriptor in service.methods]
+    return [
+        ApiMethod(descriptor, servicer, streams if descriptor.server_streaming else calls, log)
+        for descriptor in service.methods
+    ]

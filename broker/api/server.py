@@ -20,7 +20,7 @@ from broker.api.grpc_server import GrpcServer, ServedFiles
 from broker.api.guard import ApiGuard
 from broker.api.http_server import HttpServer
 from broker.api.long_calls import LongCalls
-from broker.api.method import ApiMethod, Calls, service_methods
+from broker.api.method import STREAMS_MAX, ApiMethod, Calls, service_methods
 from broker.api.pages import PageMaker
 from broker.config.settings import ApiSettings
 from broker.server.start_error import StartError
@@ -37,6 +37,7 @@ class ApiServer:
         self.guard = guard or ApiGuard()
         self.long_calls = LongCalls()
         self.calls = Calls()
+        self.streams = Calls(STREAMS_MAX)
         self.gateway = Gateway(self.long_calls, log, self.guard.is_on)
         self._log = log
         self._services: dict[str, list[ApiMethod]] = {}
@@ -60,21 +61,23 @@ class ApiServer:
         """Serve a service over both protocols: gRPC from its descriptor, REST from its google.api.http options.
 
         The servicer has one coroutine function a method, `async def Name(self, request, context)`, which raises ApiError
-        or calls `context.abort`; its `roles` say for each method what a token needs. Raises ValueError for a service or a path
-        that is registered already, and for a method without a role.
+        or calls `context.abort`; for a stream of answers, which only gRPC serves, it is a generator function. Its `roles`
+        say for each method what a token needs. Raises ValueError for a service or a path that is registered already, and
+        for a method without a role.
         """
         assert self._grpc is None
         if service.full_name in self._services:
             raise ValueError(f"{service.full_name} is registered already")
-        methods = service_methods(service, servicer, self.calls, self._log)
+        methods = service_methods(service, servicer, self.calls, self.streams, self._log)
         for method in methods:
-            self.gateway.add(method)
+            if not method.is_stream:
+                self.gateway.add(method)
         self._services[service.full_name] = methods
 
     def refused_input(self) -> dict[str, int]:
         """Totals of what was refused, by reason: for the log."""
         return {
-            "api_calls_refused": self.calls.refused,
+            "api_calls_refused": self.calls.refused + self.streams.refused,
             "api_calls_unauthorized": self.guard.refused,
             "api_connections_dropped": self._http.connections_dropped,
             "api_requests_dropped": self._grpc.requests_dropped if self._grpc else 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker.config.printer import changed_keys
 from broker.config.settings import Settings
@@ -19,6 +19,9 @@ from broker.server.logging import get_logger
 from broker.server.start_error import StartError
 from broker.server.sys_publisher import SysPublisher
 from broker.store.durability import Durability
+
+if TYPE_CHECKING:
+    from broker.api.health import HealthService
 
 LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to read their last bytes and close
@@ -37,6 +40,7 @@ class Server(Host):
         self._durability = Durability(self)
         self._counter_logs: CounterLogs | None = None
         self._sys_publisher = SysPublisher(self)
+        self._health: HealthService | None = None
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log an exception that nothing caught."""
@@ -54,8 +58,8 @@ class Server(Host):
             from broker.api.server import ApiServer
 
             self.api = ApiServer(settings.api, self.pages, get_logger("api"), self.api_guard)
-            health = HealthService(self.not_ready, self.api.services)
-            self.api.register(health_pb2.DESCRIPTOR.services_by_name["Health"], health)
+            self._health = HealthService(self.not_ready, self.api.services)
+            self.api.register(health_pb2.DESCRIPTOR.services_by_name["Health"], self._health)
         for name in settings.plugin_order:
             plugin_class = load_plugin(name)
             if plugin_class is not None:  # the loader has warned of a missing one
@@ -122,6 +126,8 @@ class Server(Host):
         if self._stopping:
             return
         self._stopping = True
+        if self._health is not None:
+            self._health.stop()
         self.listeners.close()
         self.broker.shut_down(self.now())
         self.turns.flush_now(self.now())

@@ -99,7 +99,7 @@ class RestTarget(Target):
             ("SubscriptionService", SubscriptionService(node, self.long_calls)),  # type: ignore[arg-type]
             ("PublishService", PublishService(node)),  # type: ignore[arg-type]
         ):
-            for method in service_methods(services[name], service, Calls(), FailingLog()):
+            for method in service_methods(services[name], service, Calls(), Calls(), FailingLog()):
                 gateway.add(method)
         refused: ApiError | None = None
         try:

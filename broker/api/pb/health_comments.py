@@ -5,5 +5,8 @@
 COMMENTS: dict[str, str] = {
     "grpc.health.v1.Health": "Whether clients can be sent to the node.",
     "grpc.health.v1.Health.Check": "SERVING where /readyz answers 200, else NOT_SERVING. NOT_FOUND for a service that the node does not have.",
+    "grpc.health.v1.Health.List": "The status of the node and of all its services.",
+    "grpc.health.v1.Health.Watch": "The status now, and each time it changes. SERVICE_UNKNOWN for a service that the node does not have.",
     "grpc.health.v1.HealthCheckRequest.service": "Full name of a service of the API; empty for the node.",
+    "grpc.health.v1.HealthListResponse.statuses": "By the full name of the service; the empty name is the node.",
 }

@@ -40,6 +40,16 @@ class HealthStub:
                 request_serializer=broker_dot_api_dot_pb_dot_health__pb2.HealthCheckRequest.SerializeToString,
                 response_deserializer=broker_dot_api_dot_pb_dot_health__pb2.HealthCheckResponse.FromString,
                 _registered_method=True)
+        self.List = channel.unary_unary(
+                '/grpc.health.v1.Health/List',
+                request_serializer=broker_dot_api_dot_pb_dot_health__pb2.HealthListRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_health__pb2.HealthListResponse.FromString,
+                _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/grpc.health.v1.Health/Watch',
+                request_serializer=broker_dot_api_dot_pb_dot_health__pb2.HealthCheckRequest.SerializeToString,
+                response_deserializer=broker_dot_api_dot_pb_dot_health__pb2.HealthCheckResponse.FromString,
+                _registered_method=True)
 
 
 class HealthServicer:
@@ -53,11 +63,35 @@ class HealthServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def List(self, request, context):
+        """The status of the node and of all its services.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """The status now, and each time it changes. SERVICE_UNKNOWN for a service that the node does not have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_HealthServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Check': grpc.unary_unary_rpc_method_handler(
                     servicer.Check,
+                    request_deserializer=broker_dot_api_dot_pb_dot_health__pb2.HealthCheckRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_health__pb2.HealthCheckResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=broker_dot_api_dot_pb_dot_health__pb2.HealthListRequest.FromString,
+                    response_serializer=broker_dot_api_dot_pb_dot_health__pb2.HealthListResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
                     request_deserializer=broker_dot_api_dot_pb_dot_health__pb2.HealthCheckRequest.FromString,
                     response_serializer=broker_dot_api_dot_pb_dot_health__pb2.HealthCheckResponse.SerializeToString,
             ),
@@ -88,6 +122,60 @@ class Health:
             request,
             target,
             '/grpc.health.v1.Health/Check',
+            broker_dot_api_dot_pb_dot_health__pb2.HealthCheckRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_health__pb2.HealthCheckResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/grpc.health.v1.Health/List',
+            broker_dot_api_dot_pb_dot_health__pb2.HealthListRequest.SerializeToString,
+            broker_dot_api_dot_pb_dot_health__pb2.HealthListResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/grpc.health.v1.Health/Watch',
             broker_dot_api_dot_pb_dot_health__pb2.HealthCheckRequest.SerializeToString,
             broker_dot_api_dot_pb_dot_health__pb2.HealthCheckResponse.FromString,
             options,

@@ -38,6 +38,10 @@ class HealthStub:
     def __new__(cls, channel: _aio.Channel) -> HealthAsyncStub: ...
     Check: _grpc.UnaryUnaryMultiCallable[_health_pb2.HealthCheckRequest, _health_pb2.HealthCheckResponse]
     """SERVING where /readyz answers 200, else NOT_SERVING. NOT_FOUND for a service that the node does not have."""
+    List: _grpc.UnaryUnaryMultiCallable[_health_pb2.HealthListRequest, _health_pb2.HealthListResponse]
+    """The status of the node and of all its services."""
+    Watch: _grpc.UnaryStreamMultiCallable[_health_pb2.HealthCheckRequest, _health_pb2.HealthCheckResponse]
+    """The status now, and each time it changes. SERVICE_UNKNOWN for a service that the node does not have."""
 
 @_typing.type_check_only
 class HealthAsyncStub(HealthStub):
@@ -46,6 +50,10 @@ class HealthAsyncStub(HealthStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Check: _aio.UnaryUnaryMultiCallable[_health_pb2.HealthCheckRequest, _health_pb2.HealthCheckResponse]  # type: ignore[assignment]
     """SERVING where /readyz answers 200, else NOT_SERVING. NOT_FOUND for a service that the node does not have."""
+    List: _aio.UnaryUnaryMultiCallable[_health_pb2.HealthListRequest, _health_pb2.HealthListResponse]  # type: ignore[assignment]
+    """The status of the node and of all its services."""
+    Watch: _aio.UnaryStreamMultiCallable[_health_pb2.HealthCheckRequest, _health_pb2.HealthCheckResponse]  # type: ignore[assignment]
+    """The status now, and each time it changes. SERVICE_UNKNOWN for a service that the node does not have."""
 
 class HealthServicer(metaclass=_abc_1.ABCMeta):
     """Whether clients can be sent to the node."""
@@ -57,5 +65,21 @@ class HealthServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_health_pb2.HealthCheckResponse, _abc.Awaitable[_health_pb2.HealthCheckResponse]]:
         """SERVING where /readyz answers 200, else NOT_SERVING. NOT_FOUND for a service that the node does not have."""
+
+    @_abc_1.abstractmethod
+    def List(
+        self,
+        request: _health_pb2.HealthListRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_health_pb2.HealthListResponse, _abc.Awaitable[_health_pb2.HealthListResponse]]:
+        """The status of the node and of all its services."""
+
+    @_abc_1.abstractmethod
+    def Watch(
+        self,
+        request: _health_pb2.HealthCheckRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_health_pb2.HealthCheckResponse], _abc.AsyncIterator[_health_pb2.HealthCheckResponse]]:
+        """The status now, and each time it changes. SERVICE_UNKNOWN for a service that the node does not have."""
 
 def add_HealthServicer_to_server(servicer: HealthServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

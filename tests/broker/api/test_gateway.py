@@ -46,7 +46,7 @@ def test_each_path_of_a_plugin_that_is_not_loaded_names_it() -> None:
     ):
         loaded = Gateway(LongCalls(), None)
         for service in services:
-            for method in service_methods(service, Nobody(), Calls(), None):
+            for method in service_methods(service, Nobody(), Calls(), Calls(), None):
                 loaded.add(method)
         assert first_names(loaded) == {name for name, owner in PLUGINS.items() if owner == plugin}
         empty = Gateway(LongCalls(), None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc.aio
 import pytest
@@ -13,15 +14,24 @@ import pytest
 from api_calls import api_settings
 from broker.api.health import HealthService
 from broker.api.pb import health_pb2
-from broker.api.pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from broker.api.pb.health_pb2 import HealthCheckRequest, HealthCheckResponse, HealthListRequest
 from broker.api.pb.health_pb2_grpc import HealthStub
 from broker.api.server import ApiServer
 from broker.api.token_command import TokenFile
 from broker.config.addresses import Address
 from broker.config.settings import Settings
 from broker.config.settings_listeners import ListenerSettings
+from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.logging import get_logger
+from waiting import eventually
+
+
+class PluginStates(Plugin):
+    reasons: ClassVar[list[str]] = []
+
+    def not_ready(self) -> list[str]:
+        return self.reasons
 
 
 async def probe(channel: grpc.aio.Channel) -> bytes:
@@ -64,6 +74,58 @@ async def test_a_service_that_the_node_does_not_have(server: lifecycle.Server) -
             grpc.StatusCode.NOT_FOUND,
             'there is no service "a.B"',
         )
+
+
+async def test_all_services_with_their_status(server: lifecycle.Server) -> None:
+    assert server.api is not None
+    async with grpc.aio.insecure_channel(server.api.grpc_addresses[0]) as channel:
+        found = (await HealthStub(channel).List(HealthListRequest(), timeout=10)).statuses
+    assert {name: answer.status for name, answer in found.items()} == {
+        "": HealthCheckResponse.SERVING,
+        "grpc.health.v1.Health": HealthCheckResponse.SERVING,
+    }
+
+
+async def test_a_watch_tells_each_change_and_ends_with_the_node(
+    server: lifecycle.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.api.health.WATCH_SECONDS", 0.01)
+    assert server.api is not None
+    async with grpc.aio.insecure_channel(server.api.grpc_addresses[0]) as channel, asyncio.timeout(30):
+        stub = HealthStub(channel)
+        unknown = stub.Watch(HealthCheckRequest(service="a.B"))
+        assert (await anext(aiter(unknown))).status == HealthCheckResponse.SERVICE_UNKNOWN
+        unknown.cancel()
+        answers = aiter(stub.Watch(HealthCheckRequest()))
+        assert (await anext(answers)).status == HealthCheckResponse.SERVING
+        reasons = ["the store takes nothing"]
+        monkeypatch.setattr(PluginStates, "reasons", reasons)
+        server.plugins.append(PluginStates(server))
+        assert (await anext(answers)).status == HealthCheckResponse.NOT_SERVING
+        reasons.clear()
+        assert (await anext(answers)).status == HealthCheckResponse.SERVING
+        stopping = asyncio.ensure_future(server.stop())
+        assert [answer.status async for answer in answers] == [HealthCheckResponse.NOT_SERVING]
+        await stopping
+
+
+async def test_the_number_of_watches_is_bounded(server: lifecycle.Server) -> None:
+    assert server.api is not None
+    async with grpc.aio.insecure_channel(server.api.grpc_addresses[0]) as channel, asyncio.timeout(60):
+        stub = HealthStub(channel)
+        streams = server.api.streams
+        streams.running_max = 3
+        watches = [stub.Watch(HealthCheckRequest()) for _ in range(3)]
+        for watch in watches:
+            await anext(aiter(watch))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(aiter(stub.Watch(HealthCheckRequest())))
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert server.refused_input()["api_calls_refused"] == 1
+        assert (await stub.Check(HealthCheckRequest(), timeout=10)).status == HealthCheckResponse.SERVING
+        watches.pop().cancel()
+        await eventually(lambda: streams.running < 3, "one has ended")
+        assert (await anext(aiter(stub.Watch(HealthCheckRequest())))).status == HealthCheckResponse.SERVING
 
 
 async def test_a_node_that_is_not_ready() -> None:

@@ -10,7 +10,6 @@ import grpc.aio
 import pytest
 
 from api_calls import publish_grpc, publish_rest
-from broker.api import method
 from broker.api.pb import admin_pb2 as pb
 from broker.api.pb.admin_pb2_grpc import ClientServiceStub, PublishServiceStub, SubscriptionServiceStub
 from broker.codec.properties import publish_properties_to_dict
@@ -131,9 +130,9 @@ async def test_abort_of_the_context_means_the_same_over_both(make_api: Any) -> N
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ALREADY_EXISTS, "ünder that name")
 
 
-async def test_too_many_calls_at_once_over_both(make_api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(method, "CALLS_MAX", 1)
+async def test_too_many_calls_at_once_over_both(make_api: Any) -> None:
     api, service = make_api(["127.0.0.1:0"], ["127.0.0.1:0"])
+    api.calls.running_max = 1
     await api.start()
     service.release.clear()
     first = asyncio.create_task(publish_rest(api.http_addresses[0]))
