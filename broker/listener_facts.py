@@ -9,6 +9,7 @@ class ListenerFacts:
     """name             the listener's address: HOST:PORT, or the path of a Unix socket
     transport        "tcp", "tls", "ws", "wss" or "unix"
     message_rate, byte_rate  most messages and bytes a second of one connection; 0 is no limit
+    is_own           connections of the node itself: no decider is asked who they are
     allow_anonymous  whether clients without credentials may connect here. None: the settings of authentication decide
     """
 
@@ -19,12 +20,14 @@ class ListenerFacts:
         allow_anonymous: bool | None = None,
         message_rate: int = 0,
         byte_rate: int = 0,
+        is_own: bool = False,
     ) -> None:
         self.name = name
         self.transport = transport
         self.allow_anonymous = allow_anonymous
         self.message_rate = message_rate
         self.byte_rate = byte_rate
+        self.is_own = is_own
 
 
 NO_LISTENER: Final = ListenerFacts("", "tcp")  # of a connection that no listener accepted: a simulated client

@@ -11,6 +11,7 @@ from broker.config.setting import (
     AddressText,
     Choice,
     Duration,
+    Entries,
     Flag,
     Section,
     Sections,
@@ -107,6 +108,8 @@ def _kind_text(key: Key) -> str:
             return "section"
         case Sections():
             return "list of sections"
+        case Entries(what=what):
+            return f"mapping of names to {what}"
 
 
 def _default_text(key: Key) -> str:
@@ -119,7 +122,7 @@ def _default_text(key: Key) -> str:
     if key.name == "listeners":
         return '`[{address: ":1883"}]`'
     text = _yaml_value(key)
-    return f"`{text}`" if text not in ("''", "[]") else ""
+    return f"`{text}`" if text not in ("''", "[]", "{}") else ""
 
 
 def _yaml_value(key: Key) -> str:
@@ -139,6 +142,8 @@ def _yaml_value(key: Key) -> str:
             return "[" + ", ".join(f'"{item}"' for item in value) + "]"
         case Sequence() | Sections():
             return "[" + ", ".join(str(item) for item in value) + "]"
+        case Entries():
+            return "{}"
         case Text():
             return f'"{value}"' if value else "''"
         case _:

@@ -16,9 +16,9 @@ import yaml
 from broker.config.installed import installed_plugins, plugin_fault
 from broker.config.rules import check_settings
 from broker.config.schema import Key, keys_of, walk
-from broker.config.setting import Section, Sections, Sequence
+from broker.config.setting import Entries, EntryFault, Section, Sections, Sequence
 from broker.config.settings import Settings
-from broker.config.values import ValueFault, is_null, read_value, written
+from broker.config.values import ValueFault, is_null, plain_data, read_value, written
 from broker.config.yaml_faults import yaml_fault
 
 FILE_BYTES_MAX: Final = 2**20
@@ -243,6 +243,8 @@ class _Reading:
                 self._fault(node, path, f"{written(node)} is not a mapping; its keys are {names}")
                 return None
             return self._read_section(key.section, node, path)
+        if isinstance(kind, Entries):
+            return self._read_entries(kind, node, path)
         if isinstance(kind, Sections | Sequence):
             if not isinstance(node, yaml.SequenceNode):
                 self._fault(node, path, f'{written(node)} is not a list; its items stand in lines that begin with "- "')
@@ -277,6 +279,27 @@ class _Reading:
             self._fault(node, path, f"the file has more than {NODES_MAX} values when its aliases are followed")
             return None
         return self._read_section(key.section, node, path)
+
+    def _read_entries(self, kind: Entries, node: yaml.Node, path: str) -> tuple[tuple[str, Any], ...] | None:
+        if not isinstance(node, yaml.MappingNode):
+            self._fault(
+                node, path, f"{written(node)} is not a mapping of names to {kind.what}; for example {kind.example}"
+            )
+            return None
+        entries: dict[str, Any] = {}
+        for key_node, value_node in self._pairs(node, path):
+            name = str(key_node.value)
+            entry_path = f"{path}.{name[:100]}"
+            if name in entries:
+                self._fault(key_node, entry_path, "this name is already set")
+                continue
+            try:
+                entries[name] = plain_data(value_node)
+                for key, text in kind.check(name, entries[name]):
+                    self._warn(key_node, f"{entry_path}.{key}" if key else entry_path, text)
+            except EntryFault as fault:
+                self._fault(key_node, f"{entry_path}.{fault.key}" if fault.key else entry_path, str(fault))
+        return tuple(entries.items())
 
     def _unknown(self, key_node: yaml.ScalarNode, path: str, keys: dict[str, Key]) -> None:
         if path in UNUSED_KEYS:

@@ -8,7 +8,7 @@ import yaml
 
 from broker.config.durations import format_duration, format_size
 from broker.config.schema import keys_of
-from broker.config.setting import AddressText, Duration, Section, Sections, Sequence, Size, Source
+from broker.config.setting import AddressText, Duration, Entries, Section, Sections, Sequence, Size, Source
 from broker.config.settings import Settings
 
 HIDDEN: Final = "***"
@@ -35,6 +35,8 @@ def yaml_values(settings: object) -> dict[str, Any]:
             values[key.name] = yaml_values(value)
         elif isinstance(kind, Sections):
             values[key.name] = [yaml_values(item) for item in value]
+        elif isinstance(kind, Entries):
+            values[key.name] = {name: _without_secrets(body, kind.secrets) for name, body in value}
         elif isinstance(kind, Sequence):
             values[key.name] = [str(item) for item in value]
         elif isinstance(kind, Duration):
@@ -46,6 +48,14 @@ def yaml_values(settings: object) -> dict[str, Any]:
         else:
             values[key.name] = value
     return values
+
+
+def _without_secrets(body: Any, secrets: tuple[str, ...]) -> Any:
+    if isinstance(body, dict):
+        return {key: HIDDEN if key in secrets else _without_secrets(value, secrets) for key, value in body.items()}
+    if isinstance(body, list):
+        return [_without_secrets(item, secrets) for item in body]
+    return body
 
 
 def changed_keys(old: object, new: object, prefix: str = "") -> list[str]:

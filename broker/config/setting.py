@@ -97,7 +97,29 @@ class Sections:
     """A YAML list of mappings: the field's type is a tuple of another dataclass of settings."""
 
 
-Kind = Whole | Size | Duration | Flag | Choice | Text | AddressText | Sequence | Section | Sections
+class EntryFault(ValueError):
+    """The body of an entry cannot be meant. `key` is the path of its key in the body, "" for the whole body."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A YAML mapping of names to bodies with rules of their own, kept as (name, body) pairs of plain data.
+
+    check    raises EntryFault for a name and a body that cannot be meant; returns warnings as (key, text)
+    secrets  keys of a body that are printed as `***`
+    """
+
+    check: Callable[[str, Any], list[tuple[str, str]]]
+    what: str
+    example: str
+    secrets: tuple[str, ...] = ()
+
+
+Kind = Whole | Size | Duration | Flag | Choice | Text | AddressText | Sequence | Section | Sections | Entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import yaml
 
 from broker.config.addresses import LOOPBACK_HOST, Address, AddressError, parse_address
 from broker.config.durations import DurationError, format_duration, format_size, parse_duration, parse_size
-from broker.config.setting import AddressText, Choice, Duration, Flag, Kind, Setting, Size, Text, Whole
+from broker.config.setting import AddressText, Choice, Duration, EntryFault, Flag, Kind, Setting, Size, Text, Whole
 
 NULL_TAG: Final = "tag:yaml.org,2002:null"
 FLAG_TAG: Final = "tag:yaml.org,2002:bool"
@@ -19,6 +19,7 @@ WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9](_?[0-9]){0,24}", re.ASCII)
 OTHER_BASE: Final = re.compile(r"0[xob][0-9a-fA-F_]{1,20}", re.ASCII)
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 QUOTE_MAX: Final = 60
+PLAIN_NODES_MAX: Final = 10_000  # of one entry
 
 
 class ValueFault(ValueError):
@@ -37,6 +38,30 @@ def written(node: yaml.Node) -> str:
         return "a list"
     text = str(node.value)
     return f'"{text[:QUOTE_MAX]}…"' if len(text) > QUOTE_MAX else f'"{text}"'
+
+
+def plain_data(node: yaml.Node) -> Any:
+    """A node as Python data, as YAML reads it. Raises EntryFault."""
+    if nodes_in(node, PLAIN_NODES_MAX) > PLAIN_NODES_MAX:
+        raise EntryFault("", f"more than {PLAIN_NODES_MAX} values when aliases are followed")
+    try:
+        return yaml.SafeLoader("").construct_object(node, deep=True)
+    except yaml.YAMLError as error:
+        raise EntryFault("", f"this is not plain YAML: {getattr(error, 'problem', error)}") from None
+
+
+def nodes_in(node: yaml.Node, most: int) -> int:
+    """Number of nodes below a node, aliases followed; above `most` the count may be too low."""
+    count = 0
+    waiting = [node]
+    while waiting and count <= most:
+        found = waiting.pop()
+        count += 1
+        if isinstance(found, yaml.MappingNode):
+            waiting += [child for pair in found.value for child in pair]
+        elif isinstance(found, yaml.SequenceNode):
+            waiting += found.value
+    return count
 
 
 def read_value(setting: Setting, kind: Kind, node: yaml.Node) -> Any:

@@ -66,7 +66,7 @@ class ConnectAnswer(ConnectRequest):
 
     def begin(self, now: float) -> None:
         """Ask the deciders; without any, let the client in. Raises MqttError when it cannot be accepted."""
-        if self._deciders:
+        if self._deciders and not self.listener.is_own:
             self._ask(now)
             self.go_on(now)
         elif not self._let_in(now):

@@ -166,6 +166,7 @@ def test_every_key_is_documented() -> None:
                 "plugins.auth.",
                 "plugins.event_log.",
                 "plugins.federation.",
+                "plugins.links.",
                 "plugins.prometheus.tls.",
                 "log.",
                 "api.",

@@ -137,7 +137,7 @@ def test_keys_without_a_value_are_not_set() -> None:
         ),
         (
             "plugins: {zz: {a: 1}}\n",
-            "x.yml:1: plugins.zz: unknown key; known here are auth, event_log, federation, prometheus",
+            "x.yml:1: plugins.zz: unknown key; known here are auth, event_log, federation, links, prometheus",
         ),
         (
             "listeners: []\n",
@@ -407,3 +407,66 @@ def test_the_type_of_the_store_follows_the_data_folder(text: str, expected: str)
 def test_sqlite_needs_a_data_folder() -> None:
     (fault,) = faults("persistence: {type: sqlite}\n")
     assert 'persistence.type: sqlite needs a folder for its file; for example data_dir: "/var/lib/gmqttd"' in fault
+
+
+ENTRIES = """\
+plugin_order: [links]
+plugins:
+  links:
+    domain: berlin
+    upstreams:
+      north: {uri: "mqtts://user:sesame@north.example.com", max-hops: 2, queue-type: quorum}
+      south:
+        uri: [mqtt://a.example.com, mqtt://b.example.com]
+    sets: {near: [{upstream: north, max-hops: 1}]}
+    policies:
+      sensors: {pattern: sensors/#, definition: {federation-upstream-set: near}}
+"""
+
+
+def test_entries_are_plain_data_by_their_names() -> None:
+    links = good(ENTRIES).plugins.links
+    upstreams = dict(links.upstreams)
+    assert upstreams["north"]["max-hops"] == 2
+    assert upstreams["south"] == {"uri": ["mqtt://a.example.com", "mqtt://b.example.com"]}
+    assert dict(links.sets) == {"near": [{"upstream": "north", "max-hops": 1}]}
+    assert warnings(ENTRIES) == [
+        "x.yml:6: plugins.links.upstreams.north: queue-type has no effect: the session at the upstream is its queue; the "
+        "upstream decides where it keeps sessions"
+    ]
+
+
+def test_entries_are_printed_without_their_secrets() -> None:
+    text = effective_yaml(good(ENTRIES))
+    assert "sesame" not in text
+    assert f"uri: '{HIDDEN}'" in text
+    assert "max-hops: 2" in text
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        (
+            "upstreams: [a]",
+            "x.yml:1: plugins.links.upstreams: a list is not a mapping of names to upstreams; for example {north: ",
+        ),
+        ("upstreams: {a: 1}", "plugins.links.upstreams.a: "),
+        ("upstreams: {a: {}}", "plugins.links.upstreams.a.uri: this key is missing"),
+        (
+            "upstreams: {a: {uri: mqtt://h, max-hop: 1}}",
+            "plugins.links.upstreams.a.max-hop: unknown key; the nearest known one",
+        ),
+        ("upstreams: {a: {uri: mqtt://h}, a: {uri: mqtt://h}}", "plugins.links.upstreams.a: this name is already set"),
+        ("upstreams: {a: !!python/name:os.system ''}", "plugins.links.upstreams.a: this is not plain YAML"),
+        ("upstreams: {a/b: {uri: mqtt://h}}", 'plugins.links.upstreams.a/b.name: "a/b" is no name'),
+        ("sets: {all: [{upstream: a}]}", "plugins.links.sets.all.name: "),
+        ("policies: {p: {pattern: a/#/b, definition: {federation-upstream: a}}}", "plugins.links.policies.p.pattern: "),
+        (
+            "policies: {p: {pattern: '$SYS/#', definition: {federation-upstream: a}}}",
+            "plugins.links.policies.p.pattern: ",
+        ),
+    ],
+)
+def test_faulty_entries_are_named_with_their_key(body: str, fault: str) -> None:
+    (found,) = faults(f"plugins: {{links: {{{body}}}}}\n")
+    assert fault in found

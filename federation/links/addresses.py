@@ -1,0 +1,65 @@
+"""Which of its addresses a link connects to next.
+
+A session at an upstream is the queue of the link there. While it is kept the link goes back to its address, also when that one
+does not answer; only then it takes the next one.
+"""
+
+from __future__ import annotations
+
+import random
+
+from broker.message import NEVER
+from federation.definitions.uri import LinkUri
+from federation.links.client import EXPIRY_NEVER
+
+
+class Addresses:
+    """sessions_lost  number of sessions that were given up or that the upstream no longer had
+
+    The order of the addresses is random, and the same for one seed: the next owner of the link, or the next process, begins
+    where the session probably is.
+    """
+
+    def __init__(self, uris: tuple[LinkUri, ...], seed: str) -> None:
+        order = list(uris)
+        random.Random(seed).shuffle(order)
+        self.sessions_lost = 0
+        self._uris = order
+        self._index = 0
+        self._has_session = False
+        self._session_until = NEVER
+
+    @property
+    def current(self) -> LinkUri:
+        """The address that is tried or used."""
+        return self._uris[self._index]
+
+    def has_session(self) -> bool:
+        """Whether the link left a session at the current address."""
+        return self._has_session
+
+    def accepted(self, session_present: bool) -> None:
+        """The upstream at the current address has a session for this link."""
+        if self._has_session and not session_present:
+            self.sessions_lost += 1
+        self._has_session = True
+        self._session_until = NEVER
+
+    def lost(self, granted_expiry: int, now: float) -> None:
+        """A connection that was accepted has ended. `granted_expiry`: seconds for which the session is kept."""
+        kept_for_ever = granted_expiry < 0 or granted_expiry == EXPIRY_NEVER
+        self._session_until = NEVER if kept_for_ever else now + granted_expiry
+
+    def forget_session(self) -> None:
+        """The link has ended its session."""
+        self._has_session = False
+
+    def next(self, now: float) -> bool:
+        """Choose the address of the next try after a failed one. True when a session is given up."""
+        is_given_up = self._has_session and now >= self._session_until
+        if is_given_up:
+            self._has_session = False
+            self.sessions_lost += 1
+        if not self._has_session:
+            self._index = (self._index + 1) % len(self._uris)
+        return is_given_up

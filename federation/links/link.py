@@ -1,0 +1,495 @@
+"""One link without I/O: its address, its session at the upstream, its state.
+
+Doors: `start`, `change_filters`, `restart`, `stop` from its owner; `connected`, `receive_data`, `connection_lost` from its
+shell, each with the number of the attempt; `next_timeout`, `handle_timeout`. After every call the shell looks at `attempt` and
+`wants_connection`: another attempt means that its socket is closed, once the output is written.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Final
+
+from broker.broker import Broker
+from broker.codec import properties as props
+from broker.codec.packets import MQTT_5, MQTT_311, Connect, Properties
+from broker.codec.reason_codes import reason_name
+from broker.message import NEVER
+from federation.definitions.resolution import LinkPlan
+from federation.definitions.upstream import AckMode, Direction, ResourceCleanupMode
+from federation.definitions.uri import LinkUri
+from federation.links.addresses import Addresses
+from federation.links.backoff import Backoff
+from federation.links.client import EXPIRY_NEVER, Accepted, Client, End
+from federation.links.relay import Relay, RelayOwner
+from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
+from federation.links.subscriptions import Subscriptions
+
+CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
+BLOCKED_SECONDS: Final = 30.0
+IDLE_SECONDS: Final = 5.0  # without interest, until the session ends: clients that come back find it
+KEEP_ALIVE_SECONDS: Final = 30  # unless the URI has heartbeat
+LOST_IN_311: Final = (
+    "the upstream has MQTT 3.1.1: user properties, expiry and RETAIN of live messages do not cross the link, and it does "
+    "not say how long it keeps the session"
+)
+
+
+class LinkShell:
+    """Of one link. Calls never wait."""
+
+    def has_output(self) -> None:
+        """Write the output of the link."""
+        raise AssertionError("a subclass implements this")
+
+    def set_reading(self, is_held: bool) -> None:
+        """Read the socket no more, or go on."""
+        raise AssertionError("a subclass implements this")
+
+    def changed(self) -> None:
+        """The link changed its attempt or its deadline in a call that did not come from the shell."""
+        raise AssertionError("a subclass implements this")
+
+
+class Link(RelayOwner):
+    """plan              what the definitions say
+    attempt           number of the connection that the shell should have while `wants_connection`
+    shell             None while there is none
+    """
+
+    def __init__(self, plan: LinkPlan, domain: str, broker: Broker, rng: random.Random, now: float) -> None:
+        upstream = plan.upstream
+        self.plan = plan
+        self.attempt = 0
+        self.wants_connection = False
+        self.shell: LinkShell | None = None
+        self.subscriptions = Subscriptions()
+        self.client_id = upstream.consumer_tag or f"federation-link-{domain}-{upstream.name}-{plan.link_id}"
+        self._broker = broker
+        self._rng = rng
+        self._addresses = Addresses(upstream.uris, self.client_id)
+        self._backoff = Backoff(upstream.reconnect_delay, rng)
+        self._version = MQTT_5
+        self._client: Client | None = None
+        self._relay: Relay | None = None
+        self._is_stopped = False
+        self._deadline = NEVER  # of the state
+        self._idle_at = NEVER
+        self._running_since = NEVER
+        self._state = LinkState.IDLE
+        self._since = now
+        self._changed_at = now
+        self._error = ""
+        self._error_at = NEVER
+        self._notes: tuple[str, ...] = ()
+        self._received = 0  # on earlier connections
+        self._sent = 0
+        self._connects = 0
+        self._refused: dict[int, int] = {}
+
+    # --- what the owner asks ---
+
+    @property
+    def state(self) -> LinkState:
+        return self._state
+
+    @property
+    def last_error(self) -> str:
+        """Why the last connection failed, without secrets; "" for none."""
+        return self._error
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the upstream grants less than asked."""
+        return self._notes
+
+    @property
+    def packet_bytes_max(self) -> int:
+        """Bytes of the largest packet that the upstream may send."""
+        return self._broker.max_packet_size
+
+    @property
+    def address(self) -> LinkUri:
+        """Where the shell connects to."""
+        return self._addresses.current
+
+    def start(self, now: float) -> None:
+        """Run from now on: at once where something is wanted."""
+        if fault := self._fault():
+            self._is_stopped = True
+            self._error = fault
+            self._error_at = now
+            self._move(LinkState.INVALID, NEVER, now)
+            return
+        self._is_stopped = False
+        if self._is_wanted():
+            self._connect(now)
+        else:
+            self._move(LinkState.IDLE, NEVER, now)
+
+    def change_filters(self, subscribe: Iterable[bytes], unsubscribe: Iterable[bytes], now: float) -> None:
+        """The filters at the upstream that local clients want."""
+        self.subscriptions.change(subscribe, unsubscribe)
+        self._changed_at = now
+        if self._is_stopped:
+            return
+        client = self._client
+        if not self._is_wanted():
+            self._idle_at = min(self._idle_at, now + IDLE_SECONDS)
+        else:
+            self._idle_at = NEVER
+            if self._state is LinkState.IDLE:
+                self._connect(now)
+        if client is not None:
+            client.send_subscriptions(now)
+            self.has_output()
+        if self.shell is not None:
+            self.shell.changed()
+
+    def restart(self, now: float) -> None:
+        """Connect anew, without a delay."""
+        self._backoff.reset()
+        if self._is_stopped:
+            return
+        self._drop("restarted", False, now)
+        self.start(now)
+        if self.shell is not None:
+            self.shell.changed()
+
+    def stop(self, reason: str, ends_link: bool, now: float) -> None:
+        """Close the connection. The session stays at the upstream, unless the link ends and resource-cleanup-mode says so."""
+        self._is_stopped = True
+        cleans = self.plan.upstream.resource_cleanup_mode is ResourceCleanupMode.DEFAULT
+        self._drop(reason, ends_link and cleans, now)
+        self._move(LinkState.SHUTDOWN, NEVER, now)
+
+    def _fault(self) -> str:
+        """Why the link cannot run; "" when it can."""
+        if self.plan.kind != "topics":
+            return "policies for queues have no effect yet"
+        if self.plan.upstream.exchange:
+            return "exchange: topic mappings have no effect yet"
+        return self.plan.error
+
+    def _is_wanted(self) -> bool:
+        return bool(self.subscriptions.wanted) or self.plan.upstream.direction is Direction.OUT
+
+    # --- what the shell tells ---
+
+    def connected(self, attempt: int, now: float) -> None:
+        """The network connection of this attempt is open."""
+        if attempt != self.attempt or not self.wants_connection:
+            return
+        client = Client(self._upstream_connect(), self.subscriptions, self._qos(), self._broker.max_packet_size)
+        self._client = client
+        client.begin(now)
+        self._deadline = client.next_timeout()
+        self.has_output()
+
+    def receive_data(self, attempt: int, data: bytes, now: float) -> bool:
+        """The upstream has sent this. True when the state or a deadline may be another one."""
+        client = self._client
+        if attempt != self.attempt or client is None:
+            return False
+        client.receive_data(data, now)
+        relay = self._relay
+        if relay is not None:
+            relay.pass_in(now)
+        if client.has_news:
+            self._handle_news(client, now)
+            return True
+        return False
+
+    def connection_lost(self, attempt: int, reason: str, now: float) -> None:
+        """The network connection of this attempt failed or ended."""
+        if attempt != self.attempt or not self.wants_connection:
+            return
+        client = self._client
+        if client is None:
+            self._fail(End.LOST, reason, now)
+            return
+        if client.accepted is None and client.is_unanswered():
+            self._other_version()
+        client.connection_lost(reason)
+        self._handle_news(client, now)
+
+    def take_output(self) -> bytes:
+        """The bytes for the upstream."""
+        return b"" if self._client is None else self._client.take_output()
+
+    # --- time ---
+
+    def next_timeout(self) -> float:
+        at = min(self._deadline, self._idle_at)
+        return at if self._client is None else min(at, self._client.next_timeout())
+
+    def handle_timeout(self, now: float) -> None:
+        """It is that late; harmless when early."""
+        client = self._client
+        if client is not None and now >= client.next_timeout():
+            client.handle_timeout(now)
+            self._handle_news(client, now)
+        if now >= self._idle_at:
+            self._become_idle(now)
+        if now < self._deadline:
+            return
+        if self._state in (LinkState.ERROR, LinkState.BLOCKED):
+            self._connect(now)
+        elif self._state is LinkState.STARTING and self._client is None:
+            self._fail(End.LOST, "the network connection is not open in time", now)
+        elif self._state is LinkState.RUNNING:
+            self._prove(now)
+        else:
+            self._deadline = NEVER
+
+    # --- the connection ---
+
+    def _connect(self, now: float) -> None:
+        self._idle_at = NEVER
+        self.attempt += 1
+        self.wants_connection = True
+        seconds = self.address.connection_timeout or CONNECT_SECONDS_MAX
+        self._move(LinkState.STARTING, now + seconds, now)
+
+    def _upstream_connect(self) -> Connect:
+        """CONNECT to the upstream. The session is resumed, whoever of this domain had it."""
+        uri = self.address
+        upstream = self.plan.upstream
+        properties: Properties = {}
+        if self._version == MQTT_5:
+            properties = {
+                props.SESSION_EXPIRY_INTERVAL: EXPIRY_NEVER if upstream.expires is None else int(upstream.expires),
+                props.RECEIVE_MAXIMUM: upstream.prefetch_count,
+                props.MAXIMUM_PACKET_SIZE: self._broker.max_packet_size,
+            }
+        heartbeat = uri.heartbeat
+        return Connect(
+            self.client_id,
+            self._version,
+            False,
+            KEEP_ALIVE_SECONDS if heartbeat is None else heartbeat,
+            uri.username,
+            None if uri.password is None else uri.password.encode(),
+            None,
+            properties,
+        )
+
+    def _qos(self) -> int:
+        return 0 if self.plan.upstream.ack_mode is AckMode.NO_ACK else 1
+
+    def _handle_news(self, client: Client, now: float) -> None:
+        client.has_news = False
+        for event in client.take_events():
+            if isinstance(event, Accepted):
+                self._accepted(client, event, now)
+            else:
+                if event.end is End.VERSION:
+                    self._other_version()
+                self.has_output()
+                self._fail(event.end, event.reason, now)
+                return
+        if self._client is client:
+            self._prove(now)
+            self.has_output()
+
+    def _other_version(self) -> None:
+        """The upstream did not answer CONNECT of this version: try the other one."""
+        self._version = MQTT_311 if self._version == MQTT_5 else MQTT_5
+
+    def _accepted(self, client: Client, accepted: Accepted, now: float) -> None:
+        was_ours = self._addresses.has_session()
+        self._addresses.accepted(accepted.session_present)
+        self._connects += 1
+        self._notes = self._notes_on(accepted)
+        self.subscriptions.begin(accepted.session_present and was_ours)
+        self._open_relay(client, accepted, now)
+        client.send_subscriptions(now)
+
+    def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
+        upstream = self.plan.upstream
+        properties: Properties = {}
+        is_out = upstream.direction is Direction.OUT
+        if self._version == MQTT_5:
+            properties[props.RECEIVE_MAXIMUM] = min(upstream.prefetch_count, accepted.receive_maximum)
+            if accepted.maximum_packet_size:
+                properties[props.MAXIMUM_PACKET_SIZE] = accepted.maximum_packet_size
+            if is_out:
+                properties[props.SESSION_EXPIRY_INTERVAL] = (
+                    EXPIRY_NEVER if upstream.expires is None else int(upstream.expires)
+                )
+        connect = Connect(
+            f"link:{upstream.name}:{self.plan.link_id}",
+            self._version,
+            not is_out,
+            0,
+            upstream.local_username or None,
+            None,
+            None,
+            properties,
+        )
+        self._relay = Relay(self._broker, client, self, connect, self.address.redacted(), now)
+        if is_out:
+            self._relay.subscribe(
+                [policy.filter for policy in self.plan.policies],
+                min(self._qos(), accepted.maximum_qos),
+                accepted.retain_available,
+                now,
+            )
+        self._relay.pass_in(now)
+
+    def _notes_on(self, accepted: Accepted) -> tuple[str, ...]:
+        """What the upstream grants less than asked."""
+        upstream = self.plan.upstream
+        if self._version != MQTT_5:
+            return (LOST_IN_311,)
+        notes: list[str] = []
+        asked = EXPIRY_NEVER if upstream.expires is None else int(upstream.expires)
+        if 0 <= accepted.session_expiry < asked:
+            wanted = "for ever" if asked == EXPIRY_NEVER else f"for {asked} s"
+            notes.append(f"the upstream keeps the session for {accepted.session_expiry} s, not {wanted}")
+        if accepted.maximum_qos < self._qos():
+            notes.append("the upstream has QoS 0 only: messages are lost with a connection")
+        if not accepted.retain_available:
+            notes.append("the upstream has no retained messages")
+        if not accepted.wildcard_available:
+            notes.append("the upstream takes no filters with wildcards")
+        if upstream.message_ttl is not None:
+            notes.append("message-ttl has no effect: the upstream is asked for it only where it is of this kind")
+        return tuple(notes)
+
+    def _prove(self, now: float) -> None:
+        """RUNNING needs a round trip, and the answers to the first subscriptions."""
+        client = self._client
+        if client is None or client.accepted is None:
+            return
+        if self._state is LinkState.STARTING:
+            if client.round_trip >= 0 and self.subscriptions.is_settled():
+                self._running_since = now
+                self._move(LinkState.RUNNING, client.answered_at + ROUND_TRIP_SECONDS_MAX, now)
+            else:
+                self._deadline = NEVER  # that of the client counts
+        elif self._state is LinkState.RUNNING:
+            self._deadline = client.answered_at + ROUND_TRIP_SECONDS_MAX
+            if now >= self._deadline:
+                self._fail(End.LOST, f"no answer for {ROUND_TRIP_SECONDS_MAX:g} s", now)
+        if self._relay is not None:
+            self._relay.ping(now)
+
+    def _become_idle(self, now: float) -> None:
+        """Nobody wants anything: no session stays open."""
+        self._idle_at = NEVER
+        cleans = self.plan.upstream.resource_cleanup_mode is ResourceCleanupMode.DEFAULT
+        self._drop("no subscription matches", cleans, now)
+        self._move(LinkState.IDLE, NEVER, now)
+
+    def _drop(self, reason: str, ends_session: bool, now: float) -> None:
+        """Close the connection, if there is one."""
+        client = self._client
+        if client is not None and not client.is_closed:
+            if ends_session:
+                self._addresses.forget_session()
+            client.close(ends_session)
+            self.has_output()
+        self._end_connection(reason, now)
+
+    def _fail(self, end: End, reason: str, now: float) -> None:
+        ran_for = 0.0 if self._running_since == NEVER else now - self._running_since
+        self._end_connection(reason, now)
+        self._error = without_secrets(reason)
+        self._error_at = now
+        if end is End.VERSION:
+            self._connect(now)
+            return
+        if end is not End.TAKEN and self._addresses.next(now):
+            self._error += "; its session is lost"
+            self._version = MQTT_5
+        delay = self._backoff.delay(end, ran_for)
+        if end is End.TAKEN:
+            self._move(LinkState.BLOCKED, now + max(delay, BLOCKED_SECONDS), now)
+        else:
+            self._move(LinkState.ERROR, now + delay, now)
+
+    def _end_connection(self, reason: str, now: float) -> None:
+        client, self._client = self._client, None
+        relay, self._relay = self._relay, None
+        self.wants_connection = False
+        self.attempt += 1
+        self._running_since = NEVER
+        if relay is not None:
+            relay.close(reason, now)
+            self._received += relay.connection.messages_received
+            self._sent += relay.messages_sent()
+            for code, count in relay.refused.items():
+                self._refused[code] = self._refused.get(code, 0) + count
+        if client is not None and client.accepted is not None:
+            self._addresses.lost(client.accepted.session_expiry, now)
+
+    def _move(self, state: LinkState, deadline: float, now: float) -> None:
+        self._deadline = deadline
+        if state is not self._state:
+            self._state = state
+            self._since = now
+            self._changed_at = now
+
+    # --- what the relay asks ---
+
+    def has_output(self) -> None:
+        if self.shell is not None:
+            self.shell.has_output()
+
+    def set_reading(self, is_held: bool) -> None:
+        if self.shell is not None:
+            self.shell.set_reading(is_held)
+
+    def local_closed(self, reason: str) -> None:
+        now = self._broker.now
+        if self._client is not None:
+            self._client.close(False)
+            self.has_output()
+        self._fail(End.FAULT, f"the broker ends the local connection: {reason}", now)
+        if self.shell is not None:
+            self.shell.changed()
+
+    # --- status ---
+
+    def status(self, now: float) -> LinkStatus:
+        plan = self.plan
+        upstream = plan.upstream
+        client = self._client
+        relay = self._relay
+        connection = None if relay is None else relay.connection
+        dropped = {reason_name(code): count for code, count in self._refused.items()}
+        if relay is not None:
+            for code, count in relay.refused.items():
+                dropped[reason_name(code)] = dropped.get(reason_name(code), 0) + count
+        return LinkStatus(
+            plan.link_id,
+            plan.kind,
+            upstream.name,
+            self._state,
+            self._since,
+            self._changed_at,
+            direction=upstream.direction.value,
+            upstream_name=self.client_id,
+            mapping="; ".join(upstream.exchange),
+            policies=tuple(policy.name for policy in plan.policies),
+            patterns=tuple(policy.pattern for policy in plan.policies),
+            uri=self.address.redacted() if self.attempt else "",
+            local_connection="" if connection is None else connection.client_id,
+            deadline=self._deadline,
+            last_error=self._error,
+            error_at=self._error_at,
+            answered_at=NEVER if client is None else client.answered_at,
+            round_trip=-1.0 if client is None else client.round_trip,
+            in_flight=0 if connection is None else connection.acks_waiting,
+            received=self._received + (0 if connection is None else connection.messages_received),
+            sent=self._sent + (0 if relay is None else relay.messages_sent()),
+            dropped=dropped,
+            reconnects=max(0, self._connects - 1),
+            sessions_lost=self._addresses.sessions_lost,
+            subscriptions=len(self.subscriptions.wanted)
+            - self.subscriptions.waiting()
+            - len(self.subscriptions.refused),
+            notes=self._notes,
+        )

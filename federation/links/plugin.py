@@ -1,0 +1,145 @@
+"""The plugin `links`: connects the definitions, what local clients want, and the sockets of links."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Final
+
+from broker.hooks import ClientObserver
+from broker.message import NEVER
+from broker.plugins import Plugin
+from broker.routing.names import parse_filter
+from broker.server.logging import get_logger
+from federation.definitions.policy import parse_policy
+from federation.definitions.resolution import Resolution
+from federation.definitions.upstream import parse_upstream
+from federation.definitions.upstream_set import parse_upstream_set
+from federation.links.links import Links
+from federation.links.settings import LinksSettings
+from federation.links.shell.upstream_socket import UpstreamSocket
+from federation.links.status import LinkState
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+
+KEY: Final = "plugins.links"
+
+
+class LinksPlugin(Plugin):
+    """`links` is the core; `_sockets` are the shells of its links, by id."""
+
+    def __init__(self, server: Host) -> None:
+        super().__init__(server)
+        self._log = get_logger("links")
+        self._loop = asyncio.get_running_loop()
+        self.settings: LinksSettings = server.settings.plugins.links
+        self.links = Links(self.settings.domain, server.broker, random.Random())
+        self._sockets: dict[str, UpstreamSocket] = {}
+        self._told: dict[str, tuple[LinkState, str]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+
+    async def start(self) -> None:
+        settings = self.settings
+        resolution = Resolution(
+            [parse_upstream(name, body) for name, body in settings.upstreams],
+            [parse_upstream_set(name, body) for name, body in settings.sets],
+            [parse_policy(name, body) for name, body in settings.policies],
+        )
+        for text in resolution.unresolved():
+            self._log.warning(text, key=KEY)
+        now = self.server.now()
+        self.links.resolve(resolution, now)
+        for _, topic_filter in self.server.broker.local_interest():
+            self.links.want(topic_filter, now)
+        self.server.broker.add_observer(LocalFilters(self))
+        self.changed()
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.links.stop(self.server.now())
+        sockets = list(self._sockets.values())
+        await asyncio.gather(*(socket.stop() for socket in sockets))
+
+    def changed(self) -> None:
+        """Links came, went, or want another connection."""
+        for link_id, socket in list(self._sockets.items()):
+            if self.links.by_id.get(link_id) is not socket.link:
+                socket.follow()
+                del self._sockets[link_id]
+        for link_id, link in self.links.by_id.items():
+            if link_id not in self._sockets:
+                self._sockets[link_id] = UpstreamSocket(
+                    link, self.server.turns, self._link_changed, self.server.plugin_error
+                )
+            self._sockets[link_id].follow()
+        self._link_changed()
+
+    def _log_changes(self) -> None:
+        """Log the links whose state is another one."""
+        now = self.server.now()
+        for link_id, link in self.links.by_id.items():
+            state, error = told = link.state, link.last_error
+            if self._told.get(link_id) == told:
+                continue
+            self._told[link_id] = told
+            details = {"upstream": link.plan.upstream.name, "id": link_id, "uri": link.address.redacted()}
+            if state is LinkState.INVALID:
+                self._log.error("link invalid", **details, error=error)
+            elif state in (LinkState.ERROR, LinkState.BLOCKED):
+                seconds = round(max(0.0, link.next_timeout() - now), 1)
+                self._log.warning(f"link {state.value}", **details, error=error, next_try_seconds=seconds)
+            else:
+                self._log.info(f"link {state.value}", **details)
+                for note in link.notes if state is LinkState.RUNNING else ():
+                    self._log.warning(f"link: {note}", **details)
+
+    def _link_changed(self) -> None:
+        self._log_changes()
+        self._arm_timer()
+        self.server.flush_soon()
+
+    def _arm_timer(self) -> None:
+        at = self.links.next_timeout()
+        timer = self._timer
+        if timer is not None:
+            if self._timer_at <= at:
+                return
+            timer.cancel()
+            self._timer = None
+        if at != NEVER:
+            self._timer_at = at
+            self._timer = self._loop.call_at(at, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.links.handle_timeout(self.server.now())
+        self.changed()
+
+
+class LocalFilters(ClientObserver):
+    """Tells the links what clients of this node subscribe to."""
+
+    def __init__(self, plugin: LinksPlugin) -> None:
+        self._plugin = plugin
+        self._holders: dict[bytes, set[tuple[str, bytes]]] = {}
+
+    def subscribed(self, client_id: str, full_filter: bytes, qos: int) -> None:
+        _, topic_filter = parse_filter(full_filter)
+        holders = self._holders.setdefault(topic_filter, set())
+        holders.add((client_id, full_filter))
+        if len(holders) == 1:
+            self._plugin.links.want(topic_filter, self._plugin.server.now())
+            self._plugin.changed()
+
+    def unsubscribed(self, client_id: str, full_filter: bytes) -> None:
+        _, topic_filter = parse_filter(full_filter)
+        holders = self._holders.get(topic_filter, set())
+        holders.discard((client_id, full_filter))
+        if not holders:
+            self._holders.pop(topic_filter, None)
+            self._plugin.links.want_no_more(topic_filter, self._plugin.server.now())
+            self._plugin.changed()

@@ -1,0 +1,187 @@
+"""A link between its two connections: the client's end of the one at the upstream, the server's end of the one at this broker.
+
+The local connection has no socket. The broker sees an MQTT client: its access, quotas, taps, retained messages, QoS, commits
+and holds are those of any other client. Packets of messages pass from one connection to the other as they came, so a link
+acknowledges to one side what the other side has acknowledged. While the broker holds the local connection, the upstream is not
+read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.broker import NO_REASON, Broker
+from broker.codec.packets import (
+    CONNACK,
+    DISCONNECT,
+    PINGRESP,
+    PUBACK,
+    PUBLISH,
+    SUBACK,
+    UNSUBACK,
+    Connect,
+    Packet,
+    Subscribe,
+    SubscribeFilter,
+    Unsubscribe,
+)
+from broker.codec.wire import decode_varint
+from broker.codec.writer import PINGREQ, encode_packet
+from broker.listener_facts import ListenerFacts
+from broker.publisher import Publisher
+from broker.session.connection import Connection
+from federation.links.client import Client
+from federation.links.flow import flow_end, packet_end
+
+LISTENER_NAME: Final = "link"
+RETAINED_WHERE_NEW: Final = 1  # Retain Handling [MQTT5 3.8.3.1]
+RETAINED_NEVER: Final = 2
+PUBACK_WITH_CODE: Final = 3  # Remaining Length of a PUBACK with a reason code and without properties
+
+
+class RelayOwner:
+    """What a relay asks of its link. Calls come at the end of a turn."""
+
+    def has_output(self) -> None:
+        """The client has output for the upstream."""
+        raise AssertionError("a subclass implements this")
+
+    def set_reading(self, is_held: bool) -> None:
+        """Read the upstream no more, or go on."""
+        raise AssertionError("a subclass implements this")
+
+    def local_closed(self, reason: str) -> None:
+        """The broker has closed the local connection."""
+        raise AssertionError("a subclass implements this")
+
+
+class Relay:
+    """connection  the local one
+    is_open     its CONNACK came
+    refused     messages that the broker has acknowledged with a refusal, by reason code
+    """
+
+    def __init__(
+        self, broker: Broker, client: Client, owner: RelayOwner, connect: Connect, remote: str, now: float
+    ) -> None:
+        """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
+        of the other end."""
+        self.is_open = False
+        self.refused: dict[int, int] = {}
+        self._broker = broker
+        self._client = client
+        self._owner = owner
+        self._is_closed = False
+        self._sent = 0
+        self.connection = Connection(broker, self, remote, LISTENER_NAME, now)
+        self.connection.listener = ListenerFacts(LISTENER_NAME, LISTENER_NAME, is_own=True)
+        self.connection.receive_data(encode_packet(connect, connect.protocol_version), now)
+
+    def subscribe(self, filters: list[bytes], qos: int, retain: bool, now: float) -> None:
+        """Take the messages of these filters from the broker, and of no others that its session may have from before.
+        `retain`: the other side takes retained messages."""
+        session = self._broker.sessions.get(self.connection.client_id)
+        known = [] if session is None else list(session.subscriptions)
+        packets: list[Packet] = []
+        if stale := [topic_filter for topic_filter in known if topic_filter not in filters]:
+            packets.append(Unsubscribe(1, stale))
+        packets.append(
+            Subscribe(
+                2,
+                [
+                    SubscribeFilter(topic_filter, qos, False, retain, RETAINED_WHERE_NEW if retain else RETAINED_NEVER)
+                    for topic_filter in filters
+                ],
+            )
+        )
+        for packet in packets:
+            self.connection.receive_data(encode_packet(packet, self._client.version), now)
+
+    def pass_in(self, now: float) -> None:
+        """Give what came from the upstream to the broker."""
+        data = self._client.take_flow()
+        if data:
+            self.connection.receive_data(data, now)
+
+    def ping(self, now: float) -> None:
+        """Keep the local connection alive, where the broker asks for that."""
+        self.connection.receive_data(PINGREQ, now)
+
+    def messages_sent(self) -> int:
+        """Number of messages that the broker gave to the link."""
+        return self._sent
+
+    def close(self, reason: str, now: float) -> None:
+        """End the local connection; a session that lasts keeps what was not acknowledged."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._broker.close_connection(self.connection, NO_REASON, reason, now)
+
+    # --- the shell of the local connection, for the end of a turn (broker/server/turns.py) ---
+
+    def carry_out(self, connection: Connection) -> None:
+        """Pass what the broker has written."""
+        data = connection.take_output()
+        if self._is_closed:
+            return
+        if data:
+            self._pass_out(data)
+        if connection.closed:
+            self._is_closed = True
+            self._owner.local_closed(connection.close_text)
+
+    def _pass_out(self, data: bytes) -> None:
+        size = len(data)
+        pos = 0
+        while pos < size:
+            stop = flow_end(data, pos, size)
+            if stop > pos:
+                flow = data if stop - pos == size else data[pos:stop]
+                self._count(flow)
+                self._client.write_flow(flow)
+                pos = stop
+            else:
+                stop = packet_end(data, pos, size)
+                self._receive_own(data, pos, stop)
+                pos = stop
+        self._owner.has_output()
+
+    def _receive_own(self, data: bytes, pos: int, end: int) -> None:
+        """One packet of the broker that is none of a message."""
+        kind = data[pos] >> 4
+        if kind == CONNACK:
+            self.is_open = data[decode_varint(data, pos + 1, end)[1] + 1] == 0
+        else:
+            assert kind in (SUBACK, UNSUBACK, PINGRESP, DISCONNECT), f"packet of type {kind} to a link"
+
+    def _count(self, flow: bytes) -> None:
+        """Count the PUBLISH packets, and the PUBACKs with a reason code of 0x80 or above."""
+        pos = 0
+        size = len(flow)
+        while pos < size:
+            if flow[pos] == PUBACK << 4:
+                length = flow[pos + 1]
+                if length >= PUBACK_WITH_CODE and flow[pos + 4] >= 0x80:
+                    code = flow[pos + 4]
+                    self.refused[code] = self.refused.get(code, 0) + 1
+                if length < 128:
+                    pos += 2 + length
+                    continue
+            elif flow[pos] >> 4 == PUBLISH:
+                self._sent += 1
+            pos = packet_end(flow, pos, size)
+
+    def set_reading(self, publisher: Publisher) -> None:
+        """The broker holds or releases the local connection."""
+        if self._is_closed or self.connection.closed:
+            return
+        is_held = publisher.held > 0
+        self._owner.set_reading(is_held)
+        if not is_held:
+            self.connection.resume_receiving(self._broker.now)
+
+    def abort(self) -> None:
+        """The broker failed to close the connection."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._owner.local_closed("internal error")

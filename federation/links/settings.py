@@ -1,0 +1,80 @@
+"""The keys of `plugins.links`: the name of this domain, and definitions that cannot be changed while the node runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from broker.config.setting import Entries, EntryFault, Setting, Source, Text
+from federation.definitions.error import DefinitionError
+from federation.definitions.policy import parse_policy
+from federation.definitions.upstream import ignored_keys, parse_upstream
+from federation.definitions.upstream_set import parse_upstream_set
+
+
+def _check_upstream(name: str, body: Any) -> list[tuple[str, str]]:
+    try:
+        parse_upstream(name, body)
+    except DefinitionError as error:
+        raise EntryFault(error.key, error.text) from None
+    return [("", text) for text in ignored_keys(body)]
+
+
+def _check_set(name: str, body: Any) -> list[tuple[str, str]]:
+    try:
+        parse_upstream_set(name, body)
+    except DefinitionError as error:
+        raise EntryFault(error.key, error.text) from None
+    return []
+
+
+def _check_policy(name: str, body: Any) -> list[tuple[str, str]]:
+    try:
+        parse_policy(name, body)
+    except DefinitionError as error:
+        raise EntryFault(error.key, error.text) from None
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class LinksSettings:
+    """Links to other brokers and clusters, as RabbitMQ's federation. The definitions of this file cannot be changed while the
+    node runs; docs/links.md has their keys."""
+
+    domain: Annotated[
+        str,
+        Setting(
+            "Name of this cluster among those that links connect: the same on all its nodes, and no other cluster's. It is "
+            "part of the client identifier of each link.",
+            Text("berlin", 128, is_name=True),
+            source=Source.EXTENSION,
+        ),
+    ] = "gmqttd"
+    upstreams: Annotated[
+        tuple[tuple[str, Any], ...],
+        Setting(
+            "Brokers from which links take messages.",
+            Entries(_check_upstream, "upstreams", "{north: {uri: mqtt://north.example.com}}", ("uri",)),
+            source=Source.EXTENSION,
+        ),
+    ] = ()
+    sets: Annotated[
+        tuple[tuple[str, Any], ...],
+        Setting(
+            "Upstreams that are used together. The set `all` exists by itself.",
+            Entries(_check_set, "lists of upstreams", "{near: [{upstream: north}]}", ("uri",)),
+            source=Source.EXTENSION,
+        ),
+    ] = ()
+    policies: Annotated[
+        tuple[tuple[str, Any], ...],
+        Setting(
+            "Which topics come from which upstreams.",
+            Entries(
+                _check_policy,
+                "policies",
+                "{sensors: {pattern: sensors/#, definition: {federation-upstream-set: all}}}",
+            ),
+            source=Source.EXTENSION,
+        ),
+    ] = ()

@@ -1,0 +1,1 @@
+"""Sockets of links."""

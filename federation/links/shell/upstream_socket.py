@@ -1,0 +1,235 @@
+"""The socket of one link. It contains no rule of MQTT: the link says when it is to be open."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+
+from broker.server.turns import Turns
+from federation.definitions.uri import LinkUri
+from federation.links.link import Link, LinkShell
+from federation.links.shell.client_context import TlsFault, client_context
+from federation.links.shell.websocket_client import WebSocketClient, WebSocketFault
+
+WRITE_BYTES_HIGH: Final = 1_048_576  # unsent: the link is not read meanwhile, so it writes no more acknowledgements
+LINGER_SECONDS_MAX: Final = 2.0  # from the last byte to the upstream's end of the connection
+
+
+class UpstreamProtocol(asyncio.Protocol):
+    """One connection, that of one attempt of the link."""
+
+    def __init__(self, socket: UpstreamSocket, attempt: int, websocket: WebSocketClient | None) -> None:
+        self.attempt = attempt
+        self.transport: asyncio.Transport | None = None
+        self.websocket = websocket
+        self._socket = socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BYTES_HIGH)
+        if self.websocket is None:
+            self._socket.opened(self)
+        else:
+            self.transport.write(self.websocket.take_output())
+
+    def data_received(self, data: bytes) -> None:
+        websocket = self.websocket
+        if websocket is not None:
+            was_open = websocket.is_open
+            try:
+                data = websocket.receive_data(data)
+            except WebSocketFault as fault:
+                self._socket.lost(self, str(fault))
+                return
+            self.write_raw(websocket.take_output())
+            if websocket.is_open and not was_open:
+                self._socket.opened(self)
+        if data:
+            self._socket.received(self, data)
+
+    def write(self, data: bytes) -> None:
+        """MQTT for the upstream."""
+        self.write_raw(data if self.websocket is None else self.websocket.encode(data))
+
+    def write_raw(self, data: bytes) -> None:
+        if data and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def pause_writing(self) -> None:
+        self._socket.writing_paused(self, True)
+
+    def resume_writing(self) -> None:
+        self._socket.writing_paused(self, False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self._socket.lost(self, "the upstream closed the connection" if exc is None else _told(exc))
+
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the socket when its output is written, at the latest after LINGER_SECONDS_MAX."""
+        transport = self.transport
+        if transport is not None:
+            if self.websocket is not None:
+                self.write_raw(self.websocket.close())
+            transport.close()
+            loop.call_later(LINGER_SECONDS_MAX, transport.abort)
+
+
+class UpstreamSocket(LinkShell):
+    """`on_change` is called when the link may have another deadline."""
+
+    def __init__(
+        self, link: Link, turns: Turns, on_change: Callable[[], None], on_fault: Callable[[Exception], None]
+    ) -> None:
+        self.link = link
+        link.shell = self
+        self._turns = turns
+        self._on_change = on_change
+        self._on_fault = on_fault
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._task_attempt = -1
+        self._protocol: UpstreamProtocol | None = None
+        self._is_held = False
+        self._is_full = False
+        self._is_paused = False
+
+    # --- what the link asks ---
+
+    def follow(self) -> None:
+        """Open and close what the link asks for."""
+        link = self.link
+        protocol = self._protocol
+        if protocol is not None and protocol.attempt != link.attempt:
+            self._protocol = None
+            protocol.close(self._loop)
+        if self._task is not None and self._task_attempt != link.attempt:
+            self._task.cancel()
+            self._task = None
+        if link.wants_connection and self._protocol is None and self._task is None:
+            self._task_attempt = link.attempt
+            self._is_held = self._is_full = self._is_paused = False
+            self._task = self._loop.create_task(self._connect(link.attempt, link.address))
+
+    def has_output(self) -> None:
+        protocol = self._protocol
+        if protocol is not None and protocol.attempt == self.link.attempt:
+            data = self.link.take_output()
+            if data:
+                protocol.write(data)
+
+    def set_reading(self, is_held: bool) -> None:
+        self._is_held = is_held
+        self._pause_or_resume()
+
+    def changed(self) -> None:
+        self.follow()
+        self._on_change()
+
+    def _pause_or_resume(self) -> None:
+        protocol = self._protocol
+        if protocol is None or protocol.transport is None or protocol.transport.is_closing():
+            return
+        wanted = self._is_held or self._is_full
+        if wanted and not self._is_paused:
+            protocol.transport.pause_reading()
+        elif not wanted and self._is_paused:
+            protocol.transport.resume_reading()
+        self._is_paused = wanted
+
+    async def stop(self) -> None:
+        """Close the socket at once."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None and protocol.transport is not None:
+            protocol.transport.close()
+
+    # --- connecting ---
+
+    async def _connect(self, attempt: int, uri: LinkUri) -> None:
+        reason = ""
+        try:
+            context = None
+            server_name = None
+            if uri.is_secure:
+                options = self.link.plan.upstream.tls_of(uri)
+                context = await asyncio.to_thread(client_context, options)
+                server_name = options.server_name or uri.host
+            websocket = None
+            if uri.is_websocket:
+                websocket = WebSocketClient(uri.host, uri.port, uri.path, uri.is_secure, self.link.packet_bytes_max)
+            await self._loop.create_connection(
+                lambda: self._made(attempt, websocket), uri.host, uri.port, ssl=context, server_hostname=server_name
+            )
+        except (TlsFault, WebSocketFault) as fault:
+            reason = str(fault)
+        except OSError as error:  # ssl.SSLError is one
+            reason = _told(error)
+        if reason and attempt == self.link.attempt:
+            self._task = None
+            self.link.connection_lost(attempt, reason, self._turns.now())
+            self.changed()
+
+    def _made(self, attempt: int, websocket: WebSocketClient | None) -> UpstreamProtocol:
+        protocol = UpstreamProtocol(self, attempt, websocket)
+        if attempt == self.link.attempt:
+            self._protocol = protocol
+        return protocol
+
+    # --- what the connection tells ---
+
+    def opened(self, protocol: UpstreamProtocol) -> None:
+        if protocol is not self._protocol:
+            protocol.close(self._loop)
+            return
+        self._task = None
+        self.link.connected(protocol.attempt, self._turns.now())
+        self._on_change()
+
+    def received(self, protocol: UpstreamProtocol, data: bytes) -> None:
+        if protocol is not self._protocol:
+            return
+        turns = self._turns
+        now = turns.now()
+        link = self.link
+        try:
+            is_news = link.receive_data(protocol.attempt, data, now)
+        except Exception as error:  # a fault of the broker ends this connection only
+            self._on_fault(error)
+            self.lost(protocol, "internal error")
+            return
+        turns.chunk_handled(len(data), now)
+        if is_news:
+            self.changed()
+
+    def writing_paused(self, protocol: UpstreamProtocol, is_full: bool) -> None:
+        if protocol is self._protocol:
+            self._is_full = is_full
+            self._pause_or_resume()
+
+    def lost(self, protocol: UpstreamProtocol, reason: str) -> None:
+        """The connection ended, or is given up here."""
+        if protocol is not self._protocol:
+            return
+        self._protocol = None
+        self._task = None
+        if protocol.transport is not None:
+            protocol.transport.close()
+        self.link.connection_lost(protocol.attempt, reason, self._turns.now())
+        self._turns.flush_soon()
+        self.changed()
+
+
+def _told(error: Exception) -> str:
+    """An error of the network as a sentence for an operator."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS: the certificate of the upstream is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)

@@ -1,0 +1,68 @@
+"""The client's end of a WebSocket to an upstream [MQTT5 6], on the library websockets without its sockets and tasks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+from websockets.uri import WebSocketURI
+
+SUBPROTOCOLS: Final = (Subprotocol("mqtt"),)  # [MQTT-6.0.0-4]
+FAULT_CHARS_MAX: Final = 200  # of a text that may quote the other side
+
+
+class WebSocketFault(Exception):
+    """The other side breaks the protocol, or refuses the handshake."""
+
+
+class WebSocketClient:
+    """is_open  the handshake is done; MQTT may be sent"""
+
+    def __init__(self, host: str, port: int, path: str, is_secure: bool, frame_bytes_max: int) -> None:
+        where, _, query = path.partition("?")
+        uri = WebSocketURI(is_secure, host, port, where, query)
+        # A message may be endless: each frame is taken as it comes.
+        self._protocol = ClientProtocol(uri, subprotocols=SUBPROTOCOLS, max_size=(None, frame_bytes_max))
+        self._protocol.send_request(self._protocol.connect())
+        self.is_open = False
+
+    def take_output(self) -> bytes:
+        """The handshake, and answers of the protocol itself."""
+        return b"".join(self._protocol.data_to_send())
+
+    def encode(self, data: bytes) -> bytes:
+        """MQTT as a frame."""
+        if self._protocol.state is not State.OPEN or not data:
+            return b""
+        self._protocol.send_binary(data)
+        return self.take_output()
+
+    def close(self) -> bytes:
+        """The end, for the other side."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(1000)
+        return self.take_output()
+
+    def receive_data(self, data: bytes) -> bytes:
+        """The MQTT in what came. Raises WebSocketFault."""
+        protocol = self._protocol
+        protocol.receive_data(data)
+        parts: list[bytes] = []
+        for event in protocol.events_received():
+            if isinstance(event, Frame):
+                if event.opcode in (Opcode.BINARY, Opcode.CONT):
+                    parts.append(bytes(event.data))
+                elif event.opcode is Opcode.TEXT:
+                    raise WebSocketFault("WebSocket: a text frame, MQTT needs binary ones [MQTT-6.0.0-1]")
+                elif event.opcode is Opcode.CLOSE:
+                    raise WebSocketFault("WebSocket: closed by the upstream")
+            elif isinstance(event, Response):
+                self.is_open = protocol.handshake_exc is None
+        fault = protocol.handshake_exc or protocol.parser_exc
+        if fault is not None:
+            raise WebSocketFault(f"WebSocket: {str(fault)[:FAULT_CHARS_MAX]}")
+        return b"".join(parts)

@@ -1,0 +1,126 @@
+"""The subscriptions of a link against a session that answers, forgets, or loses answers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.codec.packets import Packet, SubAck, Subscribe, UnsubAck, Unsubscribe
+from broker.errors import ProtocolViolation
+from federation.links.subscriptions import BATCH_BYTES_MAX, BATCH_FILTERS_MAX, ON_WAY_MAX, Subscriptions
+
+
+class Session:
+    """The session at an upstream, which answers in order."""
+
+    def __init__(self) -> None:
+        self.filters: set[bytes] = set()
+
+    def answer(self, packet: Packet) -> SubAck | UnsubAck:
+        if isinstance(packet, Subscribe):
+            self.filters |= {entry.topic_filter for entry in packet.filters}
+            return SubAck(packet.packet_id, [entry.qos for entry in packet.filters])
+        assert isinstance(packet, Unsubscribe)
+        codes = [0 if name in self.filters else 0x11 for name in packet.topic_filters]
+        self.filters -= set(packet.topic_filters)
+        return UnsubAck(packet.packet_id, codes)
+
+
+def settle(subscriptions: Subscriptions, session: Session) -> None:
+    while packets := subscriptions.take_packets(1):
+        for packet in packets:
+            subscriptions.answered(session.answer(packet))
+
+
+names = st.sampled_from([b"a", b"b/#", b"c/+"])
+steps = st.one_of(
+    st.tuples(st.just("want"), names),
+    st.tuples(st.just("drop"), names),
+    st.tuples(st.just("settle"), names),
+    st.tuples(st.just("send"), names),  # and lose the answers
+    st.tuples(st.just("lost"), names),
+    st.tuples(st.just("lost session"), names),
+)
+
+
+@given(st.lists(steps))
+def test_a_session_has_all_wanted_filters(run: list[tuple[str, bytes]]) -> None:
+    subscriptions = Subscriptions()
+    session = Session()
+    subscriptions.begin(False)
+    lost_answers = False
+    for step, name in run:
+        if step == "want":
+            subscriptions.change([name], [])
+        elif step == "drop":
+            subscriptions.change([], [name])
+        elif step == "settle" and not lost_answers:
+            settle(subscriptions, session)
+        elif step == "lost session":
+            session = Session()
+            lost_answers = False
+            subscriptions.begin(False)
+        elif step == "send":
+            lost_answers = True
+            for packet in subscriptions.take_packets(1):
+                session.answer(packet)  # the session has the change, the link does not know
+        else:
+            lost_answers = False
+            subscriptions.begin(True)
+    subscriptions.begin(True)
+    settle(subscriptions, session)
+    assert subscriptions.is_settled()
+    assert session.filters == set(subscriptions.wanted)
+
+
+def test_filters_travel_in_batches() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.begin(False)
+    count = BATCH_FILTERS_MAX * (ON_WAY_MAX + 2)
+    subscriptions.change([b"%d" % number for number in range(count)], [])
+    packets = subscriptions.take_packets(1)
+    assert [len(packet.filters) for packet in packets if isinstance(packet, Subscribe)] == [1000] * ON_WAY_MAX
+    assert subscriptions.waiting() == count
+    session = Session()
+    subscriptions.answered(session.answer(packets[0]))
+    assert len(subscriptions.take_packets(1)) == 1
+    long = Subscriptions()
+    long.begin(False)
+    long.change([bytes([65 + number]) * BATCH_BYTES_MAX for number in range(3)], [])
+    assert [len(packet.filters) for packet in long.take_packets(1) if isinstance(packet, Subscribe)] == [1, 1, 1]
+
+
+def test_filters_have_the_options_of_a_link() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.begin(False)
+    subscriptions.change([b"a", b"$share/g/b"], [])
+    (packet,) = subscriptions.take_packets(1)
+    assert isinstance(packet, Subscribe)
+    plain, shared = packet.filters
+    assert (plain.qos, plain.no_local, plain.retain_as_published, plain.retain_handling) == (1, True, True, 1)
+    assert not shared.no_local
+
+
+def test_a_refused_filter_is_known_and_asked_for_again() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.begin(False)
+    subscriptions.change([b"a", b"b"], [])
+    (packet,) = subscriptions.take_packets(1)
+    assert isinstance(packet, Subscribe)
+    subscriptions.answered(SubAck(packet.packet_id, [1, 0x87]))
+    assert subscriptions.refused == {b"b": 0x87}
+    subscriptions.begin(True)
+    (packet,) = subscriptions.take_packets(1)
+    assert isinstance(packet, Subscribe)
+    assert [entry.topic_filter for entry in packet.filters] == [b"b"]
+
+
+@pytest.mark.parametrize("answer", [SubAck(9, [0]), UnsubAck(1, [0]), SubAck(1, [0, 0])])
+def test_an_answer_to_nothing_is_a_fault(answer: SubAck | UnsubAck) -> None:
+    subscriptions = Subscriptions()
+    subscriptions.begin(False)
+    subscriptions.change([b"a"], [])
+    subscriptions.take_packets(1)
+    with pytest.raises(ProtocolViolation):
+        subscriptions.answered(answer)
