@@ -66,6 +66,12 @@ class Admission:
         self._addresses[address] = count + 1
         return ""
 
+    def count(self, address: str) -> None:
+        """Count a connection that is open already; `address` is "" where none is counted."""
+        self._connections += 1
+        if address:
+            self._addresses[address] = self._addresses.get(address, 0) + 1
+
     def close(self, address: str) -> None:
         """The end of a connection; `address` is "" when none was counted."""
         self._connections -= 1

@@ -37,6 +37,7 @@ class ClientShell(Protocol):
 
     listener: Listener
     counted_address: str
+    connection: Connection | None
 
     @property
     def transport(self) -> asyncio.Transport | None:

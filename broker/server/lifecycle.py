@@ -171,8 +171,8 @@ class Server(Host):
             protocol.abort()
 
     async def reload(self, settings: Settings) -> list[str]:
-        """Take over the keys of `mqtt` and `log`, and have plugins read their files again; returns the changed keys that need
-        a restart."""
+        """Take over the keys of `mqtt` and `log` and limits of listeners, and have plugins read their files again; returns the
+        changed keys that need a restart."""
         self.broker.apply_settings(settings.mqtt)
         self.listeners.renew_tls()
         if self.api is not None:
@@ -181,7 +181,11 @@ class Server(Host):
             await self._read_tokens()
         except StartError as error:
             self.log.error(str(error))
-        need_restart = [key for key in changed_keys(self.settings, settings) if not key.startswith(("mqtt.", "log."))]
+        need_restart = self.listeners.take_limits(settings.listeners) + [
+            key
+            for key in changed_keys(self.settings, settings)
+            if not key.startswith(("mqtt.", "log.")) and key != "listeners"
+        ]
         # The other settings stay as they run, so that the next reload names the keys again.
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)
         self.observe_clients()

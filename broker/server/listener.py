@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 from broker.admission import Admission
+from broker.config.printer import changed_keys
 from broker.config.settings_listeners import ListenerSettings, ProxySettings, TlsSettings
 from broker.listener_facts import ListenerFacts
 from broker.server.layers import Layer
@@ -13,6 +17,18 @@ from broker.server.tls_context import HTTP_PROTOCOLS, MQTT_PROTOCOLS, server_con
 from broker.server.tls_layer import TlsLayer
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# A reload takes them over, for connections from then on.
+LIMITS: Final = (
+    "allow_anonymous",
+    "handshake_timeout",
+    "max_connections",
+    "max_connections_per_address",
+    "max_connect_rate",
+    "max_connect_rate_per_address",
+    "max_message_rate",
+    "max_byte_rate",
+)
 
 
 class Listener:
@@ -26,20 +42,8 @@ class Listener:
     def __init__(self, settings: ListenerSettings, key: str, now: float) -> None:
         """key  the configuration key of the listener. Raises StartError for the files of TLS."""
         self.settings = settings
-        self.facts = ListenerFacts(
-            str(settings.address),
-            settings.transport,
-            settings.allow_anonymous,
-            settings.max_message_rate,
-            settings.max_byte_rate,
-        )
-        limits = (
-            settings.max_connections,
-            settings.max_connections_per_address,
-            settings.max_connect_rate,
-            settings.max_connect_rate_per_address,
-        )
-        self.admission = Admission(*limits, now) if any(limits) else None
+        self.facts = _facts(settings)
+        self.admission = _admission(settings, now)
         proxy = settings.proxy_protocol
         self.proxies = None if proxy is None else _networks(proxy)
         self._key = key
@@ -47,6 +51,21 @@ class Listener:
         if settings.tls is not None:
             self.renew_tls(settings.tls)
         self.make_layers(0)  # loads the modules now, and not while clients wait
+
+    def take_limits(self, settings: ListenerSettings, addresses: Iterable[str], now: float) -> list[str]:
+        """Take over what may change while the listener is open, for connections from now on. `addresses` are those by which
+        its open connections are counted. Returns the keys of what changes after a restart."""
+        taken = replace(self.settings, **{name: getattr(settings, name) for name in LIMITS})
+        if taken.websocket is not None and settings.websocket is not None:
+            websocket = replace(taken.websocket, allowed_origins=settings.websocket.allowed_origins)
+            taken = replace(taken, websocket=websocket)
+        self.settings = taken
+        self.facts = _facts(taken)
+        self.admission = _admission(taken, now)
+        if self.admission is not None:
+            for address in addresses:
+                self.admission.count(address)
+        return changed_keys(taken, settings, f"{self._key}.")
 
     def make_layers(self, packet_bytes_max: int) -> list[Layer]:
         """Those of a new connection, from the socket to MQTT."""
@@ -76,6 +95,26 @@ class Listener:
         if mapped is not None:
             address = mapped
         return any(address in network for network in self.proxies or ())
+
+
+def _facts(settings: ListenerSettings) -> ListenerFacts:
+    return ListenerFacts(
+        str(settings.address),
+        settings.transport,
+        settings.allow_anonymous,
+        settings.max_message_rate,
+        settings.max_byte_rate,
+    )
+
+
+def _admission(settings: ListenerSettings, now: float) -> Admission | None:
+    limits = (
+        settings.max_connections,
+        settings.max_connections_per_address,
+        settings.max_connect_rate,
+        settings.max_connect_rate_per_address,
+    )
+    return Admission(*limits, now) if any(limits) else None
 
 
 def _networks(settings: ProxySettings) -> list[Network]:

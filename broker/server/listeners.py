@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from broker.admission import counted_address
 from broker.config.addresses import socket_name_text
 from broker.config.settings_listeners import ListenerSettings
 from broker.server.listener import Listener
@@ -108,6 +109,34 @@ class Listeners:
             sock.close()
             raise
         return sock
+
+    def take_limits(self, settings: Sequence[ListenerSettings]) -> list[str]:
+        """Take over what may change while listeners are open: each from the settings of its address. Returns the keys of what
+        changes after a restart."""
+        now = self._server.now()
+        need_restart: list[str] = []
+        rest = list(settings)
+        for listener in self._listeners:
+            found = next((one for one in rest if one.address == listener.settings.address), None)
+            if found is None:
+                need_restart.append("listeners")
+                continue
+            rest.remove(found)
+            need_restart += listener.take_limits(found, self._addresses_of(listener), now)
+        if rest:
+            need_restart.append("listeners")
+        return list(dict.fromkeys(need_restart))
+
+    def _addresses_of(self, listener: Listener) -> list[str]:
+        """By which the open connections of a listener are counted from now on, those too that were not counted so far."""
+        found: list[str] = []
+        for protocol in self._server.protocols:
+            if protocol.listener is listener:
+                connection = protocol.connection
+                if connection is not None and not listener.settings.address.is_unix:
+                    protocol.counted_address = counted_address(connection.remote_addr.rpartition(":")[0].strip("[]"))
+                found.append(protocol.counted_address)
+        return found
 
     def renew_tls(self) -> None:
         """Read the files of TLS again. A listener whose files cannot be used keeps what it has, and the fault is logged."""

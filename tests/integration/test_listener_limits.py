@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,6 +77,31 @@ async def test_each_listener_has_its_own_number_of_connections(start_server: Sta
     await eventually(lambda: not server.protocols, "all have left")
     assert await is_served(in_all)
     assert await is_served(by_address)
+
+
+@pytest.mark.parametrize("key", ["max_connections", "max_connections_per_address"])
+async def test_limits_of_a_reload_count_the_connections_that_are_open(start_server: StartServer, key: str) -> None:
+    """They stay, also above the new limit; the next one is refused."""
+    server = await start_server({"listeners": [{"address": "127.0.0.1:0"}]})
+    (port,) = ports(server)
+    held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+    await eventually(lambda: len(server.protocols) == 3, "all are connected")
+
+    async def reload(limit: int) -> None:
+        (listener,) = server.settings.listeners
+        listeners = (replace(listener, **{key: limit}),)
+        assert await server.reload(replace(server.settings, listeners=listeners)) == []
+
+    for limit, is_let_in in ((2, False), (3, False), (4, True), (2, False), (0, True)):
+        await reload(limit)
+        assert await is_served(port) is is_let_in
+        await eventually(lambda: len(server.protocols) == 3, "those that were open stay")
+    await reload(3)
+    held.pop()[1].transport.abort()
+    await eventually(lambda: len(server.protocols) == 2, "one has left")
+    assert await is_served(port)
+    for _, writer in held:
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize("key", ["max_connect_rate", "max_connect_rate_per_address"])

@@ -6,16 +6,18 @@ import asyncio
 import io
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import structlog
 
 from broker.config.addresses import Address
 from broker.config.settings import ApiSettings, LogSettings, Settings
-from broker.config.settings_listeners import ApiListener
+from broker.config.settings_listeners import ApiListener, ListenerSettings, TlsSettings, WebsocketSettings
 from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.lifecycle import Server
+from broker.server.listener import LIMITS
 from broker.server.logging import setup_logging
 from broker.server.start_error import StartError
 
@@ -113,6 +115,33 @@ async def test_a_reload_takes_mqtt_and_log_and_names_the_other_keys(log: io.Stri
     await server.stop()
 
 
+async def test_a_reload_takes_limits_of_listeners_and_names_the_other_keys() -> None:
+    """Each from the entry with its address, in whatever order they stand."""
+    addresses = [Address("tcp", host, 0) for host in ("127.0.0.1", "127.0.0.2", "127.0.0.3")]
+    former = tuple(ListenerSettings(address, websocket=WebsocketSettings()) for address in addresses)
+    server = Server(Settings(listeners=former))
+    await server.start()
+    limits: dict[str, Any] = {
+        "allow_anonymous": True,
+        "handshake_timeout": 1.0,
+        **{name: 7 for name in LIMITS if name.startswith("max_")},
+    }
+    assert set(limits) == set(LIMITS)
+    origins = WebsocketSettings(allowed_origins=("https://a",))
+    changed = replace(
+        server.settings,
+        listeners=(
+            replace(former[2], tls=TlsSettings(cert="a", key="b"), websocket=WebsocketSettings("/mqtt")),
+            replace(former[0], websocket=origins, **limits),
+            ListenerSettings(Address("tcp", "127.0.0.4", 0)),
+        ),
+    )
+    for _ in range(2):  # until the restart each reload names the keys
+        assert await server.reload(changed) == ["listeners", "listeners[2].tls", "listeners[2].websocket.path"]
+    assert await server.reload(replace(changed, listeners=(changed.listeners[1], *former[1:]))) == []
+    await server.stop()
+
+
 class Reading(Plugin):
     """Reads a file at each reload; `fault` is raised there."""
 
@@ -127,7 +156,7 @@ class Reading(Plugin):
 
 async def test_a_reload_reaches_each_plugin(log: io.StringIO) -> None:
     """The fault of one is logged and keeps no other from reading its files."""
-    server = Server(Settings())
+    server = Server(Settings(listeners=()))
     plugins = [Reading(server), Reading(server), Reading(server)]
     plugins[0].fault = StartError("plugins.reading.file: /etc/list is not there")
     plugins[1].fault = KeyError("a bug")
