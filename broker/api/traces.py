@@ -38,7 +38,7 @@ class TraceService(TraceServiceServicer):
         if request.seconds > SECONDS_MAX:
             raise invalid_argument(f"seconds is {request.seconds}, at most {SECONDS_MAX} is possible")
         logs = request.log or not request.HasField("log")
-        traces = self._traces()
+        traces = self._server.made_traces()
         try:
             trace = traces.start(selection, request.seconds or SECONDS_DEFAULT, logs)
         except TooManyTraces:
@@ -54,13 +54,13 @@ class TraceService(TraceServiceServicer):
             yield
 
     async def List(self, request: Empty, context: object) -> pb.ListTracesResponse:
-        return pb.ListTracesResponse(traces=[self._shown(trace) for trace in self._traces().by_id.values()])
+        return pb.ListTracesResponse(traces=[self._shown(trace) for trace in self._server.made_traces().by_id.values()])
 
     async def Lines(self, request: pb.TraceLinesRequest, context: object) -> pb.TraceLinesResponse:
         if request.wait_seconds > WAIT_SECONDS_MAX:
             raise invalid_argument(f"wait_seconds is {request.wait_seconds}, at most {WAIT_SECONDS_MAX} is possible")
         trace = self._trace(request.id)
-        lines, ended = await self._traces().read(trace, request.after, request.wait_seconds)
+        lines, ended = await self._server.made_traces().read(trace, request.after, request.wait_seconds)
         response = pb.TraceLinesResponse(ended=ended, packets=trace.packets)
         for line in lines:
             response.lines.append(
@@ -77,17 +77,11 @@ class TraceService(TraceServiceServicer):
         return response
 
     async def Delete(self, request: pb.DeleteTraceRequest, context: object) -> Empty:
-        self._traces().delete(self._trace(request.id))
+        self._server.made_traces().delete(self._trace(request.id))
         return Empty()
 
-    def _traces(self) -> Traces:
-        server = self._server
-        if server.traces is None:
-            server.traces = Traces(server.now, server.wall_time, server.settings.mqtt.max_packet_size)
-        return server.traces
-
     def _trace(self, trace_id: str) -> Trace:
-        trace = self._traces().by_id.get(trace_id)
+        trace = self._server.made_traces().by_id.get(trace_id)
         if trace is None:
             raise not_found(f'there is no trace "{trace_id[:20]}"; it was deleted, or it ended more than a minute ago')
         return trace

@@ -70,7 +70,7 @@ class Host:
     tags       what the plugins tell other nodes about this one; complete when plugins start
     turns      the turns of the loop; a plugin that acts at the end of each adds itself to `turns.ends`
     protocols  the connections of clients
-    traces     None until the first one is asked for
+    traces     None until the first one, or `log.dump_packet`, is asked for
     pages      of the REST API, by path
     plugins    those that are loaded, in their order
     started_at monotonic seconds
@@ -173,7 +173,8 @@ class Host:
         return []
 
     def observe_clients(self) -> None:
-        """Log clients that connect, disconnect or are refused, when the settings ask for it."""
+        """Log clients that connect, disconnect or are refused, and the packets of new connections, when the settings ask for
+        it."""
         log = self.settings.log
         if self._client_log is not None:
             self.broker.remove_observer(self._client_log)
@@ -181,6 +182,17 @@ class Host:
         if log.clients and log.level in ("debug", "info"):
             self._client_log = ClientLog(self.now, log.level)
             self.broker.add_observer(self._client_log)
+        is_dumped = log.dump_packet and log.level == "debug"
+        if is_dumped or self.traces is not None:
+            self.made_traces().is_dumped = is_dumped
+
+    def made_traces(self) -> Traces:
+        """The traces of the node, which are made when they are needed first."""
+        if self.traces is None:
+            from broker.server.traces import Traces
+
+            self.traces = Traces(self.now, self.wall_time, self.settings.mqtt.max_packet_size)
+        return self.traces
 
     def _ready_page(self) -> Page:
         return ready_page(self.not_ready())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from mypy_extensions import mypyc_attr
-
 from broker.broker import NO_REASON
 from broker.codec.reason_codes import MALFORMED_PACKET
 from broker.publisher import Publisher
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class LayeredProtocol(ClientProtocol):
     """`connection` is made when the handshakes of all layers are done.
 
@@ -86,7 +83,7 @@ class LayeredProtocol(ClientProtocol):
             self.fail(str(error))
             return
         if data:
-            self.receive_packets(data)
+            ClientProtocol.data_received(self, data)
         if not self.has_client_limits and connection.session is not None:
             self.has_client_limits = True
             for layer in self.layers:
@@ -112,10 +109,6 @@ class LayeredProtocol(ClientProtocol):
         self.open_connection(self.client, tls.certificate_name if isinstance(tls, TlsLayer) else "")
         assert self.connection is not None
         return self.connection
-
-    def receive_packets(self, data: bytes) -> None:
-        """Bytes of MQTT, as the layers have decoded them."""
-        ClientProtocol.data_received(self, data)
 
     def decode(self, data: bytes) -> bytes:
         """What the last layer makes of bytes from the socket; b"" before its handshake is done. Raises LayerError."""

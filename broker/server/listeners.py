@@ -6,13 +6,14 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.admission import counted_address
 from broker.config.addresses import socket_name_text
 from broker.config.settings_listeners import ListenerSettings
 from broker.server.listener import Listener
-from broker.server.logging import dump_packet, get_logger
+from broker.server.logging import get_logger
 from broker.server.protocol import ClientProtocol
 from broker.server.socket_files import check_socket_path, remove_socket_files
 from broker.server.start_error import StartError, bind_error
@@ -56,22 +57,13 @@ class Listeners:
             await self._open(listener, f"listeners[{index}]")
 
     def protocol_factory(self, listener: Listener) -> Callable[[], ClientProtocol]:
-        """What makes the shell of a new connection, with a packet dump when the log settings ask for it then."""
-        server = self._server
-        plain: type[ClientProtocol] = ClientProtocol
+        """What makes the shell of a new connection."""
+        protocol: type[ClientProtocol] = ClientProtocol
         if listener.is_layered:
             from broker.server.layered_protocol import LayeredProtocol
 
-            plain = LayeredProtocol
-
-        def make_protocol() -> ClientProtocol:
-            if dump_packet():
-                from broker.server.packet_dump import DumpingProtocol
-
-                return DumpingProtocol(server, listener)
-            return plain(server, listener)
-
-        return make_protocol
+            protocol = LayeredProtocol
+        return partial(protocol, self._server, listener)
 
     async def _open(self, settings: ListenerSettings, key: str) -> None:
         loop = asyncio.get_running_loop()

@@ -20,13 +20,12 @@ from broker.server.log_output import LogOutput
 LEVELS: Final = {"debug": 10, "info": 20, "warn": 30, "error": 40}
 VALUE_CHARACTERS_MAX: Final = 2000  # of one value in a line; clients choose the length of some values
 
-_dump_packet: bool = False
 _standard_error: LogOutput | None = None  # one for the whole process, because it counts lost lines
 
 
 def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Write lines of the given level and above to the stream; None is standard error."""
-    global _dump_packet, _standard_error  # noqa: PLW0603
+    global _standard_error  # noqa: PLW0603
     if stream is not None:
         output = LogOutput(stream)
     else:
@@ -49,17 +48,11 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
         logger_factory=lambda *_: output,
         cache_logger_on_first_use=False,
     )
-    _dump_packet = settings.dump_packet and settings.level == "debug"
 
 
 def get_logger(name: str) -> Any:
     """A logger that adds `part=name` to each event. Its methods take an event and keyword values."""
     return structlog.get_logger(part=name)
-
-
-def dump_packet() -> bool:
-    """Whether the packets of new connections are logged."""
-    return _dump_packet
 
 
 def _add_level(_logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -1,4 +1,4 @@
-"""The packets of one connection that is open, for traces: both directions are decoded a second time."""
+"""The packets of one connection, for traces and the log: both directions are decoded a second time."""
 
 from __future__ import annotations
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
-from mypy_extensions import mypyc_attr
-
 from broker.config.addresses import socket_name_text
 from broker.publisher import Publisher
 from broker.server.listener import Listener
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 LINGER_SECONDS_MAX: Final = 2.0  # from the last byte that is written to the client's end of the connection
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class ClientProtocol(asyncio.Protocol):
     """Shell of one `Connection`. It has no task, stream or queue, so an idle client takes little memory.
 

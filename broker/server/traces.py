@@ -1,4 +1,4 @@
-"""Traces: the packets of a client, a topic filter or an address, for a bounded time.
+"""Traces: the packets of a client, a topic filter or an address, for a bounded time; and `log.dump_packet`.
 
 Connections that no trace asks for have no tap. While a trace by topic filter runs, the packets of all clients are decoded a
 second time.
@@ -119,9 +119,11 @@ class Traces:
     """All traces of the node, by id. Those that have ended are kept for KEPT_SECONDS. Made and used inside a running loop.
 
     now, wall_time  as those of Host
+    is_dumped       `log.dump_packet`: packets of connections that begin from now on are lines of the log, at level debug
     """
 
     def __init__(self, now: Callable[[], float], wall_time: Callable[[float], float], max_packet_size: int) -> None:
+        self.is_dumped = False
         self.by_id: dict[str, Trace] = {}
         self._running: list[Trace] = []
         self._now = now
@@ -131,6 +133,7 @@ class Traces:
         self._last_id = 0
         self._waiting = 0
         self._log = get_logger("trace")
+        self._dump = get_logger("packet")
 
     # --- begin and end ---
 
@@ -188,21 +191,23 @@ class Traces:
 
     def may_ask_for(self, client_id: str, connection: Connection) -> bool:
         """Whether packets of the client are asked for. `client_id` is "" while it is not known."""
-        return any(trace.selection.may_ask_for(client_id, connection.remote_addr) for trace in self._running)
+        return self.is_dumped or any(
+            trace.selection.may_ask_for(client_id, connection.remote_addr) for trace in self._running
+        )
 
     def show(
         self, direction: str, packet: Packet | MqttError, topic: bytes, client_id: str, connection: Connection
     ) -> None:
-        """Write a packet, or that bytes are none, into the traces that ask for it."""
+        """Write a packet, or that bytes are none, into the log, and into the traces that ask for it."""
         address = connection.remote_addr
         now = self._now()
+        if self.is_dumped:
+            name, values = _named(packet)
+            self._dump.debug(direction, **{"packet": name, **values, "client_id": client_id})
         for trace in self._running:
             if not trace.selection.asks_for(client_id, address, topic) or not trace.takes_one(now):
                 continue
-            if isinstance(packet, MqttError):
-                name, values = FAULT, {"error": packet.text}
-            else:
-                name, values = type(packet).__name__.upper(), packet_fields(packet)
+            name, values = _named(packet)
             fields = [(key, short_text(value)) for key, value in values.items()]
             time = self._wall_time(now)
             trace.add(TraceLine(trace.packets, time, direction, name, client_id, address, fields))
@@ -226,3 +231,10 @@ class Traces:
             finally:
                 self._waiting -= 1
         return trace.page(after)
+
+
+def _named(packet: Packet | MqttError) -> tuple[str, dict[str, Any]]:
+    """The name of a packet's type and its fields; FAULT where bytes are no packet."""
+    if isinstance(packet, MqttError):
+        return FAULT, {"error": packet.text}
+    return type(packet).__name__.upper(), packet_fields(packet)

@@ -89,7 +89,8 @@ async def test_limits_of_a_reload_count_the_connections_that_are_open(start_serv
 
     async def reload(limit: int) -> None:
         (listener,) = server.settings.listeners
-        listeners = (replace(listener, **{key: limit}),)
+        keys: dict[str, Any] = {key: limit}
+        listeners = (replace(listener, **keys),)
         assert await server.reload(replace(server.settings, listeners=listeners)) == []
 
     for limit, is_let_in in ((2, False), (3, False), (4, True), (2, False), (0, True)):

@@ -19,6 +19,7 @@ from broker.server.client_log import LINES_MAX, ClientLog
 from broker.server.host import Host
 from broker.server.listener import Listener
 from broker.server.logging import setup_logging
+from broker.session.connection import Connection
 
 
 @pytest.fixture
@@ -86,6 +87,7 @@ class Shell:
         self.transport: asyncio.Transport | None = transport
         self.listener = Listener(ListenerSettings(parse_address("127.0.0.1:1883")), "listeners[0]", 0.0)
         self.counted_address = ""
+        self.connection: Connection | None = None
 
     def abort(self) -> None:
         """There is no socket."""

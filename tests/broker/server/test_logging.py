@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from broker.config.settings import LogSettings
-from broker.server.logging import dump_packet, get_logger, setup_logging
+from broker.server.logging import get_logger, setup_logging
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -117,11 +117,3 @@ def test_a_traceback_is_written(form: str) -> None:
         get_logger("x").error("failed", exc_info=error)
     assert "OSError: no such thing" in stream.getvalue()
     assert "Traceback" in stream.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("level", "wanted", "dumped"), [("debug", True, True), ("info", True, False), ("debug", False, False)]
-)
-def test_packets_are_dumped_at_debug_only(level: str, wanted: bool, dumped: bool) -> None:
-    setup_logging(LogSettings(level=level, dump_packet=wanted), io.StringIO())
-    assert dump_packet() is dumped

@@ -7,6 +7,7 @@ import io
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,15 +23,17 @@ from broker.message import Message
 from broker.server.lifecycle import Server
 from broker.server.listener import Listener
 from broker.server.logging import setup_logging
-from broker.server.packet_dump import DumpingProtocol, PacketDump
+from broker.server.protocol import ClientProtocol
 from broker.session.connection import Connection
+
+DUMPING = Settings(log=LogSettings(level="debug", dump_packet=True, clients=False))
 
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
     former = structlog.get_config()
     stream = io.StringIO()
-    setup_logging(LogSettings(level="debug", dump_packet=True), stream)
+    setup_logging(DUMPING.log, stream)
     yield stream
     setup_logging(LogSettings(), stream)
     structlog.configure(**former)
@@ -70,8 +73,9 @@ class Wire(asyncio.Transport):
 
 async def test_output_of_later_rounds_is_logged(log: io.StringIO) -> None:
     """Retained messages come in later rounds than the SUBACK."""
-    server = Server(Settings())
-    protocol = DumpingProtocol(server, Listener(ListenerSettings(parse_address("127.0.0.1:1883")), "listeners[0]", 0.0))
+    server = Server(DUMPING)
+    server.observe_clients()
+    protocol = ClientProtocol(server, Listener(ListenerSettings(parse_address("127.0.0.1:1883")), "listeners[0]", 0.0))
     wire = Wire()
     count = 1000
     for number in range(count):
@@ -97,12 +101,12 @@ async def test_output_of_later_rounds_is_logged(log: io.StringIO) -> None:
 
 
 async def test_the_fields_are_those_of_a_json_line(log: io.StringIO) -> None:
-    setup_logging(LogSettings(level="debug", format="json", dump_packet=True), log)
-    dump = PacketDump("received", 1000)
-    server = Server(Settings())
+    setup_logging(LogSettings(level="debug", format="json"), log)
+    server = Server(DUMPING)
+    server.observe_clients()
     connection = Connection(server.broker, None, "a:1", "b:2", 0.0)
-    connection.version = 5
-    dump.dump(encode_packet(packets.Publish(b"t/\xc3\xa4", b"\xff", 1, packet_id=3), 5), connection)
+    packet = packets.Publish(b"t/\xc3\xa4", b"\xff", 1, packet_id=3)
+    server.made_traces().show("received", packet, packet.topic, "c", connection)
     line = json.loads(log.getvalue())
     del line["time"]
     assert line == {
@@ -110,7 +114,7 @@ async def test_the_fields_are_those_of_a_json_line(log: io.StringIO) -> None:
         "part": "packet",
         "event": "received",
         "packet": "PUBLISH",
-        "client_id": "",
+        "client_id": "c",
         "topic": "t/ä",
         "payload": "\\xff",
         "qos": 1,
@@ -118,4 +122,24 @@ async def test_the_fields_are_those_of_a_json_line(log: io.StringIO) -> None:
         "dup": False,
         "packet_id": 3,
     }
+    server.turns.stop()
+
+
+@pytest.mark.parametrize(
+    ("level", "wanted", "is_dumped"), [("debug", True, True), ("info", True, False), ("debug", False, False)]
+)
+async def test_packets_are_dumped_at_debug_only(level: str, wanted: bool, is_dumped: bool) -> None:
+    """Also when the level changes while the node runs: then connections that dump stop it."""
+    server = Server(Settings(log=LogSettings(level=level, dump_packet=wanted)))
+    server.observe_clients()
+    protocol = ClientProtocol(server, Listener(ListenerSettings(parse_address("127.0.0.1:1883")), "listeners[0]", 0.0))
+    wire = Wire()
+    protocol.connection_made(wire)
+    assert (protocol.tap is not None) is is_dumped
+    server.settings = replace(server.settings, log=LogSettings())
+    server.observe_clients()
+    protocol.data_received(encode_packet(Connect("c", 4), 4))
+    assert protocol.tap is None
+    server.turns.flush_now(server.now())
+    wire.close()
     server.turns.stop()
