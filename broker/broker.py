@@ -13,15 +13,11 @@ from broker.codec.packets import SubscribeFilter, Will
 from broker.codec.reason_codes import (
     ADMINISTRATIVE_ACTION,
     NO_SUBSCRIPTION_EXISTED,
-    NOT_AUTHORIZED,
     QUOTA_EXCEEDED,
     SERVER_SHUTTING_DOWN,
     SERVER_UNAVAILABLE,
     SESSION_TAKEN_OVER,
-    SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
     SUCCESS,
-    TOPIC_FILTER_INVALID,
-    WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 )
 from broker.config.settings_mqtt import MqttSettings
 from broker.context import NO_STORE, Context
@@ -30,7 +26,8 @@ from broker.errors import MqttError
 from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
-from broker.routing.names import SYS_PREFIX, check_topic_filter, has_wildcard, parse_filter
+from broker.routing.link_routes import strip_headers
+from broker.routing.names import SYS_PREFIX, has_wildcard
 from broker.routing.retained import RetainedWalk
 from broker.routing.router import Router
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
@@ -41,6 +38,7 @@ from broker.session.durable import attach_records, end_records, note_change, not
 from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import NO_IDENTIFIERS, Session
+from broker.session.subscribable import judge_filter
 from broker.session.will import PendingWill, judged_will
 from broker.slices import Work
 from broker.store.journal import Journal
@@ -48,7 +46,6 @@ from broker.wrappers import SubscribeRequest
 
 NO_REASON: Final = -1  # close without a DISCONNECT or CONNACK
 SUBSCRIPTION_STEPS: Final = 8  # steps of a slice for adding or removing a subscription
-SUBSCRIPTION_ACCESS_STEPS: Final = 50  # for the question whether a client may subscribe, with a thousand rules
 
 
 class Broker(Context):
@@ -70,7 +67,7 @@ class Broker(Context):
         """Take over new settings while the node runs."""
         self.take_limits(settings)
         for session in self.sessions.values():
-            session.queue_max = settings.max_queued_messages
+            session.take_limits(settings)
         self.router.forget_routes()
 
     # --- the shell's doors ---
@@ -178,6 +175,8 @@ class Broker(Context):
         connection.client_id = client_id
         self.identify(session, connection)
         session.expiry_interval = expiry_interval
+        if session.set_link(connection.link) and session.subscriptions:
+            self.router.forget_routes()
         session.attach(connection, now)
         self.counters.clients_connected += 1
         if self.commits.journal is not None:
@@ -289,6 +288,7 @@ class Broker(Context):
         """Publish a message of the server itself: API, wills, plugins, whose `publisher` may be held. Raises MqttError for an
         invalid topic name, and when the tap is full."""
         self.now = now
+        strip_headers(message, self.counters)
         route = self.router.lookup(message.topic)
         if self.tap is not None and self.tap.refuses(message.topic):
             raise MqttError(QUOTA_EXCEEDED, "the event log has no room")
@@ -335,16 +335,20 @@ class Broker(Context):
         session = self.sessions[client_id]
         return [self.unsubscribe_one(session, full) for full in full_filters]
 
-    def subscribe_one(self, session: Session, request: SubscribeFilter, identifier: int) -> int:
-        """Add one filter of a SUBSCRIBE. Returns its reason code [MQTT5 3.9.3]."""
-        code = self._subscribe_one(session, request, identifier)
+    def subscribe_one(
+        self, session: Session, request: SubscribeFilter, identifier: int, wants: tuple[bytes, ...] = ()
+    ) -> int:
+        """Add one filter of a SUBSCRIBE. Returns its reason code [MQTT5 3.9.3]. `wants` as in Subscription."""
+        code = self._subscribe_one(session, request, identifier, wants)
         if code >= 0x80:
             self.counters.subscriptions_refused += 1
             if session.version < 5:
                 code = 0x80  # the only error code of MQTT 3.1.1
         return code
 
-    def _subscribe_one(self, session: Session, request: SubscribeFilter, identifier: int) -> int:
+    def _subscribe_one(
+        self, session: Session, request: SubscribeFilter, identifier: int, wants: tuple[bytes, ...]
+    ) -> int:
         settings = self.settings
         if self.subscribing is not None:
             wrapped = SubscribeRequest(session.identity(), request, identifier)
@@ -352,22 +356,10 @@ class Broker(Context):
                 return wrapped.reason_code
             request = wrapped.filter
         full = request.topic_filter
-        try:
-            check_topic_filter(full)
-            share_name, topic_filter = parse_filter(full)
-        except MqttError:
-            return TOPIC_FILTER_INVALID
-        if topic_filter.count(b"/") >= settings.max_topic_levels:
-            return TOPIC_FILTER_INVALID
-        if share_name and not settings.shared_subscription_available:
-            return SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-        if self.authorization is not None:
-            self.slices.steps += SUBSCRIPTION_ACCESS_STEPS
-            if not self.authorization.may_subscribe(session.identity(), share_name, topic_filter):
-                return NOT_AUTHORIZED
+        code, share_name, topic_filter = judge_filter(self, session, full)
+        if code:
+            return code
         wildcard = has_wildcard(topic_filter)
-        if wildcard and not settings.wildcard_subscription_available:
-            return WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED
         known = session.subscriptions.get(full)
         if known is None and len(session.subscriptions) >= settings.max_subscriptions_per_client:
             return QUOTA_EXCEEDED
@@ -379,6 +371,7 @@ class Broker(Context):
             known.retain_as_published = request.retain_as_published
             known.retain_handling = request.retain_handling
             known.identifier = identifier
+            known.wants = wants
             note_subscription(session, known)
             self.router.forget_filter(topic_filter, wildcard)
         else:
@@ -392,6 +385,7 @@ class Broker(Context):
                 request.retain_handling,
                 identifier,
             )
+            subscription.wants = wants
             self.insert_subscription(session, full, subscription)
             note_subscription(session, subscription)
         if self.observer is not None:

@@ -12,6 +12,7 @@ from broker.codec.packets import Will
 from broker.config.settings_mqtt import MqttSettings
 from broker.hook_points import HookPoints
 from broker.hooks import Forwarder, Peer
+from broker.link_header import NO_DOMAIN, origin_node
 from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
@@ -27,6 +28,8 @@ class Context(HookPoints):
     dirty            connections that have output or are to be closed, each once
     reading_changes  publishers whose `held` went to or from zero: the shell pauses or resumes reading
     sys_retained     retained messages below $SYS, which are about this node and stay on it
+    domain           name of the domain among those that links join; NO_DOMAIN without one
+    node_name        name of the node in the headers of messages
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     """
 
@@ -42,6 +45,10 @@ class Context(HookPoints):
         self.forwarder = Forwarder()
         self.retained = RetainedStore()
         self.sys_retained = RetainedStore()
+        self.domain = NO_DOMAIN
+        self.node_name = ""
+        self._origin_node = b""
+        self._sequence = 0
         self.take_limits(settings)
 
     def take_limits(self, settings: MqttSettings) -> None:
@@ -72,6 +79,15 @@ class Context(HookPoints):
         if changes:
             self.reading_changes = []
         return changes
+
+    # --- messages to other domains ---
+
+    def next_number(self) -> tuple[bytes, int]:
+        """(node, sequence) of one more message that gets a number."""
+        if not self._origin_node:
+            self._origin_node = origin_node(self.node_name, self.rng.getrandbits(32))
+        self._sequence += 1
+        return self._origin_node, self._sequence
 
     # --- publishers that are too fast ---
 

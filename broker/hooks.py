@@ -70,13 +70,19 @@ class RemoteGroup:
 
 
 class RemoteRoute:
-    """The other nodes with interest in one topic: `peers` by ordinary filters, `groups` by shared ones."""
+    """The other nodes with interest in one topic: `peers` by ordinary filters, `groups` by shared ones.
 
-    __slots__ = ("groups", "peers")
+    link_peers   those of `peers` that have link sessions with such filters
+    is_numbered  one of these links relays the messages to further domains
+    """
+
+    __slots__ = ("groups", "is_numbered", "link_peers", "peers")
 
     def __init__(self, peers: list[Peer], groups: list[RemoteGroup]) -> None:
         self.peers = peers
         self.groups = groups
+        self.link_peers: list[Peer] = []
+        self.is_numbered = False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -186,6 +192,7 @@ class AuthenticationRequest(Work):
     exchange     kept for the decider between two steps, opaque here
     expires_at   monotonic seconds when the connection ends because its credentials do; the decider may lower it
     access       what the credentials say about topics, for the authorizer; None for nothing
+    is_link      the account has the role `link`: its clients may be links of other domains
     is_challenged  an AUTH was sent, and the client has not answered it
     reason_code  of the answer; UNDECIDED before it
     reason       of a refusal, for the log and the Reason String
@@ -214,6 +221,7 @@ class AuthenticationRequest(Work):
         self.exchange: object = None
         self.expires_at = NEVER
         self.access: tuple[TopicAccess, ...] | None = None
+        self.is_link = False
         self.is_challenged = False
         self.reason_code = UNDECIDED
         self.reason = ""

@@ -187,6 +187,11 @@ def is_sequenced(link: bytes) -> bool:
     return b" node=" in link
 
 
+def numbered(link: bytes, node: bytes, sequence: int) -> bytes:
+    """The header of a message that is given a number."""
+    return (b"%d node=%s seq=%d" % (VERSION, node, sequence)) + _PATH + path_text(link)
+
+
 def extended(link: bytes, domain: bytes) -> bytes:
     """The header of a message that leaves the domain."""
     if not link:
@@ -230,6 +235,21 @@ def split_properties(properties: bytes) -> tuple[bytes, list[bytes]]:
     return b"".join(kept), found
 
 
+def received(headers: list[bytes], sender: bytes) -> tuple[bytes, LinkHeader]:
+    """(Message.link, the same) of a message that came over a link with headers. `sender` is the domain at its other end: the
+    last one of the path, or NO_DOMAIN for a broker of another kind, which is appended. Raises LinkHeaderError."""
+    if len(headers) > 1:
+        raise LinkHeaderError(f"a message has {len(headers)} headers, may have one")
+    header = parse_header(headers[0])
+    last = header.path[-1] if header.path else b""
+    if last == sender:
+        return canonical(headers[0]), header
+    if sender != NO_DOMAIN:
+        raise LinkHeaderError(f"path of a message ends with {_shown(last)}, must end with the sender, {_shown(sender)}")
+    header = LinkHeader((*header.path, NO_DOMAIN), header.node, header.sequence)
+    return encode_header(header.path, header.node, header.sequence), header
+
+
 # --- the two ends of a link ---
 
 
@@ -240,21 +260,33 @@ class LinkFacts:
     max_hops     messages go there while they have passed fewer links
     relays       its interest may come from domains behind it, whatever its SUBSCRIBEs say: messages have sequence numbers
     version      of the format, the lower one of both ends
+    message_ttl  seconds that a message may wait for the domain here, -1 for no limit
     is_explicit  messages without a header get one on the way there: the other end does not know where they come from
     header       of its messages that have none
     """
 
-    __slots__ = ("domain", "header", "is_explicit", "max_hops", "relays", "version")
+    __slots__ = ("domain", "header", "is_explicit", "max_hops", "message_ttl", "relays", "version")
 
     def __init__(
-        self, domain: bytes, max_hops: int, relays: bool = False, version: int = VERSION, is_explicit: bool = False
+        self,
+        domain: bytes,
+        max_hops: int,
+        relays: bool = False,
+        version: int = VERSION,
+        message_ttl: float = -1.0,
+        is_explicit: bool = False,
     ) -> None:
         self.domain = domain
         self.max_hops = max_hops
         self.relays = relays
         self.version = version
+        self.message_ttl = message_ttl
         self.is_explicit = is_explicit
         self.header = encode_header((domain,))
+
+    def refuses(self, link: bytes) -> bool:
+        """Whether a message with this header does not go to the domain."""
+        return self.refuses_path(link) or self.refuses_hops(link)
 
     def refuses_path(self, link: bytes) -> bool:
         """Whether a message with this header was in the domain already."""
@@ -267,9 +299,10 @@ class LinkFacts:
         return hops(link) >= self.max_hops
 
 
-def encode_connect(domain: bytes, max_hops: int, relays: bool) -> bytes:
-    """The header of CONNECT."""
-    return b"%d domain=%s max-hops=%d relays=%d" % (VERSION, domain, max_hops, 1 if relays else 0)
+def encode_connect(domain: bytes, max_hops: int, relays: bool, message_ttl: float = -1.0) -> bytes:
+    """The header of CONNECT. `message_ttl` is in seconds, in the header in milliseconds; -1 for none."""
+    text = b"%d domain=%s max-hops=%d relays=%d" % (VERSION, domain, max_hops, 1 if relays else 0)
+    return text if message_ttl < 0 else text + b" message-ttl=%d" % round(message_ttl * 1000)
 
 
 def parse_connect(value: bytes) -> LinkFacts:
@@ -277,7 +310,9 @@ def parse_connect(value: bytes) -> LinkFacts:
     fields = _fields(value)
     max_hops = _number(fields, b"max-hops", 1, 1, HOPS_MAX)
     relays = _number(fields, b"relays", 0, 0, 1) == 1
-    return LinkFacts(_domain(fields), max_hops, relays, min(_version(value), VERSION))
+    message_ttl = _number(fields, b"message-ttl", -1, 0, SEQUENCE_MAX)
+    ttl = -1.0 if message_ttl < 0 else message_ttl / 1000
+    return LinkFacts(_domain(fields), max_hops, relays, min(_version(value), VERSION), ttl)
 
 
 class LinkWelcome:

@@ -84,6 +84,15 @@ class Message:
             self.link,
         )
 
+    def bare(self) -> Message:
+        """The message without the header of links, for nodes without link sessions that want it."""
+        bare = self.copy()
+        bare.link = b""
+        bare.head = self.head
+        bare.tail = self.tail
+        bare.head_version = self.head_version
+        return bare
+
 
 def message_bytes(message: Message) -> int:
     """Bytes of a message for `max_queued_bytes`."""

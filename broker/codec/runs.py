@@ -40,6 +40,7 @@ class Run:
     packet_size  bytes of each packet
     version      4 (also for MQTT 3.1 and 3.1.1, whose PUBLISH is the same) or 5
     client_id    the publisher's, for No Local; "" for another node
+    link         as Message.link
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Run:
         "_start",
         "client_id",
         "count",
+        "link",
         "packet_size",
         "stop",
         "topic",
@@ -85,6 +87,7 @@ class Run:
         self.packet_size = packet_size
         self.version = version
         self.client_id = client_id
+        self.link = b""
         self._data = data
         self._start = start
         self._head_size = payload_at - start
@@ -129,7 +132,9 @@ class Run:
             while at < self.stop:
                 end = at + self.packet_size
                 messages.append(
-                    Message(self.topic, data[at + self._head_size : end], 0, False, b"", NEVER, self.client_id)
+                    Message(
+                        self.topic, data[at + self._head_size : end], 0, False, b"", NEVER, self.client_id, self.link
+                    )
                 )
                 at = end
         return messages

@@ -118,6 +118,44 @@ class MqttSettings:
             "Raising it lets each slow or absent client take more memory; lowering it drops earlier.",
         ),
     ] = 1000
+    link_session_expiry: Annotated[
+        float,
+        Setting(
+            "Longest Session Expiry Interval of a link of another domain, instead of session_expiry.",
+            Duration(0.0, "168h"),
+            "Raising it keeps messages for domains that are away for longer; lowering it loses them earlier.",
+            source=Source.EXTENSION,
+        ),
+    ] = 604_800.0
+    link_max_queued_messages: Annotated[
+        int,
+        Setting(
+            "Most messages in the queue of a link of another domain, instead of max_queued_messages. message_expiry does not "
+            "apply to it.",
+            Whole(1, COUNT_MAX, 100_000),
+            "Raising it lets each domain that is away take more memory; lowering it drops earlier.",
+            source=Source.EXTENSION,
+        ),
+    ] = 100_000
+    link_max_queued_bytes: Annotated[
+        int,
+        Setting(
+            "Most bytes of messages in the queue of a link of another domain, instead of max_queued_bytes.",
+            Size(1024, BYTES_MAX, "256MiB"),
+            "Raising it lets each domain that is away take more memory; lowering it drops large messages earlier.",
+            source=Source.EXTENSION,
+        ),
+    ] = 256 * 2**20
+    link_max_inflight: Annotated[
+        int,
+        Setting(
+            "Most in-flight QoS 1 and 2 messages to a link of another domain, instead of max_inflight; its Receive Maximum "
+            "(prefetch-count) may lower it. At most link_max_queued_messages.",
+            Whole(1, 65535, 1000),
+            "Raising it is faster over long distances and repeats more after a reconnect; lowering it costs round trips.",
+            source=Source.EXTENSION,
+        ),
+    ] = 1000
     max_inflight: Annotated[
         int,
         Setting(

@@ -32,6 +32,12 @@ class Receiver:
                 self.more_identifiers = list(self.identifiers)
             self.more_identifiers.append(subscription.identifier)
 
+    def end_merge(self) -> None:
+        """All subscriptions were added."""
+        if self.more_identifiers is not None:
+            self.identifiers = tuple(self.more_identifiers)
+            self.more_identifiers = None
+
 
 class GroupRoute:
     """One shared group that matches.
@@ -54,19 +60,41 @@ class GroupRoute:
 class Route:
     """The receivers of one topic's messages: those that may read it.
 
+    receivers    ordinary clients
+    links        link sessions, which get headers, and not every message
+    link_peers   those of `peers` that have link sessions for the topic
+    has_links    there are `links` or `link_peers`
+    is_numbered  messages get a sequence number, because they may come to a domain on two paths
     whole_runs   every receiver can get a run of QoS 0 messages unchanged
     is_reserved  clients never publish to the topic: `$SYS/#`
     is_judged    not every client may publish to the topic
     is_kept      the route may be cached: no authorizer failed
     """
 
-    __slots__ = ("groups", "is_judged", "is_kept", "is_reserved", "peers", "receivers", "topic", "whole_runs")
+    __slots__ = (
+        "groups",
+        "has_links",
+        "is_judged",
+        "is_kept",
+        "is_numbered",
+        "is_reserved",
+        "link_peers",
+        "links",
+        "peers",
+        "receivers",
+        "topic",
+        "whole_runs",
+    )
 
     def __init__(self, topic: bytes, is_authorized: bool) -> None:
         self.topic = topic
         self.receivers: list[Receiver] = []
         self.groups: list[GroupRoute] = []
         self.peers: list[Peer] = []
+        self.links: list[Receiver] = []
+        self.link_peers: list[Peer] = []
+        self.has_links = False
+        self.is_numbered = False
         self.whole_runs = True
         self.is_reserved = topic.startswith(SYS_PREFIX)
         self.is_judged = is_authorized or self.is_reserved

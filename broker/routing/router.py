@@ -23,8 +23,10 @@ from broker.counters import (
 )
 from broker.errors import MalformedPacket, MqttError
 from broker.hooks import NO_GROUPS, Peer
+from broker.link_header import is_sequenced, numbered
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
+from broker.routing.link_routes import deliver_run_to_links, deliver_to_links, is_relayed, take_header_of_node
 from broker.routing.names import check_topic_name
 from broker.routing.route import GroupRoute, Receiver, Route
 from broker.routing.shared import GroupMember, SharedGroup
@@ -96,12 +98,21 @@ class Router:
             for subscription in entry.subscriptions.values():
                 if authorization is not None and not self._may_read(authorization, subscription, topic):
                     continue
-                receiver = merged.get(subscription.session)
-                if receiver is None or context.overlap:
+                session = subscription.session
+                receiver = merged.get(session)
+                if session.link is not None:
+                    if receiver is None:
+                        receiver = merged[session] = Receiver(subscription)
+                        route.links.append(receiver)
+                    else:
+                        receiver.merge(subscription)  # one copy for each domain, whatever `delivery_mode` is
+                    if session.link.relays or is_relayed(subscription.wants):
+                        route.is_numbered = True
+                elif receiver is None or context.overlap:
                     if receiver is not None:
                         route.whole_runs = False  # all copies of one message come before the next one [MQTT-4.6.0-5]
                     receiver = Receiver(subscription)
-                    merged[subscription.session] = receiver
+                    merged[session] = receiver
                     route.receivers.append(receiver)
                 else:
                     receiver.merge(subscription)
@@ -115,6 +126,9 @@ class Router:
         remote = context.forwarder.route(topic)
         if remote is not None:
             route.peers = remote.peers
+            route.link_peers = remote.link_peers
+            if remote.is_numbered:
+                route.is_numbered = True
             for remote_group in remote.groups:
                 key = (remote_group.share_name, remote_group.topic_filter)
                 found = groups.get(key)
@@ -127,11 +141,12 @@ class Router:
         if route.groups:
             route.whole_runs = False
         for receiver in route.receivers:
-            if receiver.more_identifiers is not None:
-                receiver.identifiers = tuple(receiver.more_identifiers)
-                receiver.more_identifiers = None
-            if receiver.no_local or receiver.identifiers:
+            receiver.end_merge()
+            if receiver.identifiers:
                 route.whole_runs = False
+        for receiver in route.links:
+            receiver.end_merge()
+        route.has_links = len(route.links) > 0 or len(route.link_peers) > 0
         if authorization is not None and authorization.failed != failed_before:
             route.is_kept = False
         elif len(topic) <= ROUTE_TOPIC_BYTES_MAX:
@@ -145,7 +160,7 @@ class Router:
         for an invalid topic name."""
         for topic in topics:
             route = self.lookup(topic)
-            if route.receivers or route.groups or route.peers:
+            if route.receivers or route.groups or route.peers or route.links:
                 return False
         return True
 
@@ -171,6 +186,8 @@ class Router:
     def route(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> bool:
         """Route one message of the route's topic that was published on this node. True when a session or another node gets
         it."""
+        if route.has_links:
+            self._number(route, message)
         tap = self.context.tap
         if tap is not None:
             tap.published(message, publisher, now)
@@ -178,7 +195,7 @@ class Router:
             self.store_retained(message, now)
             self.context.forwarder.retained_published(message.topic, now)
         self._deliver(route, message, publisher, now)
-        matched = len(route.receivers) > 0
+        matched = len(route.receivers) > 0 or len(route.links) > 0
         if route.groups or route.peers or message.retain:
             matched = self._deliver_beyond(route, message, publisher, now) or matched
         if not matched:
@@ -195,7 +212,7 @@ class Router:
             self._deliver_group(group, message, None, now)
 
     def _deliver(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> None:
-        """Deliver to the ordinary subscribers on this node."""
+        """Deliver to the subscribers on this node, without shared groups."""
         message_qos = message.qos
         self.context.slices.steps += len(route.receivers)
         for receiver in route.receivers:
@@ -205,13 +222,25 @@ class Router:
             qos = receiver.qos if receiver.qos < message_qos else message_qos
             retain = message.retain and receiver.retain_as_published
             session.deliver(message, qos, retain, receiver.identifiers, publisher, now)
+        if route.links:
+            self.context.slices.steps += len(route.links)
+            deliver_to_links(route, message, publisher, now, self.context.counters)
+
+    def _number(self, route: Route, message: Message) -> None:
+        """Give a message its number, where copies of it may come to one domain."""
+        if (route.is_numbered or message.qos == 2) and not is_sequenced(message.link):
+            node, sequence = self.context.next_number()
+            message.link = numbered(message.link, node, sequence)
 
     def _deliver_beyond(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> bool:
         """Deliver to shared groups and other nodes. Each group gets one copy in the whole federation."""
         peers = self.context.forwarder.peers() if message.retain else route.peers
         if not route.groups:
             for peer in peers:
-                self._forward(peer, message, NO_GROUPS, publisher, now)
+                if message.link and not message.retain and peer not in route.link_peers:
+                    self._forward(peer, message.bare(), NO_GROUPS, publisher, now)
+                else:
+                    self._forward(peer, message, NO_GROUPS, publisher, now)
             return len(peers) > 0
         chosen: dict[str, list[tuple[bytes, bytes]]] = {}
         targets: list[Peer] = list(peers)
@@ -311,21 +340,26 @@ class Router:
                 return
             tap.published_run(run, publisher, now)
         context = self.context
-        if not route.receivers and not route.groups and not route.peers:
+        if not route.receivers and not route.groups and not route.peers and not route.links:
             context.counters.without_receivers += run.count
             return
+        if route.has_links and route.is_numbered:
+            for message in run.messages():
+                self._number(route, message)
         if not route.whole_runs:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
                 self._deliver_beyond(route, message, publisher, now)
             return
-        context.slices.steps += len(route.receivers)
-        for receiver in route.receivers:
-            receiver.session.deliver_run(run, publisher, now)
+        self._deliver_run_here(route, run, publisher, now)
         if route.peers:
             version = 4 if run.version < 5 else 5
             for peer in route.peers:
-                peer.forward_run(run.encoded(version), run.count, version, now)
+                if peer in route.link_peers and (run.link or route.is_numbered):
+                    for message in run.messages():
+                        peer.forward(message, NO_GROUPS, now)
+                else:
+                    peer.forward_run(run.encoded(version), run.count, version, now)
                 if peer.congested and publisher is not None:
                     context.hold_for_peer(peer, publisher, now)
             context.counters.messages_to_peers += run.count * len(route.peers)
@@ -404,6 +438,7 @@ class Router:
                 else:
                     publish = decode_publish(first, data, body, end, version)
                     expiry = publish.message_expiry_interval
+                    link = take_header_of_node(publish)
                     if expiry == 0:
                         counters.drop_of_topic(DROP_FROM_PEER_EXPIRED, 1, publish.qos, publish.topic)
                     else:
@@ -414,6 +449,8 @@ class Router:
                             publish.retain,
                             publish.properties,
                             now + expiry if expiry >= 0 else NEVER,
+                            "",
+                            link,
                         )
                         self.publish_remote(message, NO_GROUPS, publisher, now)
             except MqttError:
@@ -423,11 +460,15 @@ class Router:
         return size
 
     def _deliver_run_here(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> None:
-        """As route_run, to ordinary subscribers only."""
+        """As route_run, to subscribers on this node, without shared groups."""
         if route.whole_runs:
             self.context.slices.steps += len(route.receivers)
             for receiver in route.receivers:
-                receiver.session.deliver_run(run, publisher, now)
+                if not receiver.no_local or receiver.session.client_id != run.client_id:
+                    receiver.session.deliver_run(run, publisher, now)
+            if route.links:
+                self.context.slices.steps += len(route.links)
+                deliver_run_to_links(route, run, publisher, now, self.context.counters)
         else:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.authorization import ClientIdentity, TopicAccess
 from broker.codec.runs import Run
+from broker.link_header import LinkFacts
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.timers import Timed
@@ -15,6 +16,7 @@ class Subscriber(Timed):
     remote_addr, and
     access     what its credentials say about topics, None for nothing
     judged_number  the messages that wait were judged by the rules of this number (Authorization.number), -1 never
+    link       the domain at the other end of a link session, None for ordinary clients
     ended      the session has ended and gets no more messages
     """
 
@@ -25,6 +27,7 @@ class Subscriber(Timed):
         self.remote_addr = ""
         self.access: tuple[TopicAccess, ...] | None = None
         self.judged_number = -1
+        self.link: LinkFacts | None = None
         self.ended = False
         self._identity: ClientIdentity | None = None
 
@@ -51,6 +54,14 @@ class Subscriber(Timed):
             self.judged_number = -1
         self._identity = None
         return changed
+
+    def set_link(self, link: LinkFacts | None) -> bool:
+        """The client has connected, as a link or not. True when routes are to be resolved again."""
+        before = self.link
+        self.link = link
+        if before is None or link is None:
+            return before is not link
+        return before.relays != link.relays
 
     def is_available(self) -> bool:
         """Whether a message of a shared group can be sent now: connected, and the queue is less than half full."""

@@ -13,6 +13,8 @@ class Subscription(GroupMember):
     topic_filter  without $share/NAME/
     share_name    b"" for an ordinary subscription
     identifier    Subscription Identifier, 0 for none [MQTT5 3.8.2.1.2]
+    wants         of a link session: the headers of its SUBSCRIBE, which say who wants the messages there
+                  (broker/link_header.py); () for the clients of its domain
     record        number of its record in the store, 0 for none
     """
 
@@ -26,6 +28,7 @@ class Subscription(GroupMember):
         "session",
         "share_name",
         "topic_filter",
+        "wants",
     )
 
     def __init__(
@@ -48,6 +51,7 @@ class Subscription(GroupMember):
         self.retain_as_published = retain_as_published
         self.retain_handling = retain_handling
         self.identifier = identifier
+        self.wants: tuple[bytes, ...] = ()
         self.record = 0
 
     def is_available(self) -> bool:

@@ -15,10 +15,12 @@ from broker.codec.reason_codes import (
 )
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
+from broker.link_header import LinkFacts
 from broker.session.answers import check_answer, write_answer
 from broker.session.durable import note_change
+from broker.session.link_session import begin_link
 from broker.session.output import CONNECTED, CONNECTING, Output
-from broker.session.session import Session
+from broker.session.session import EXPIRY_NEVER, Session
 
 
 class ConnectAnswer(ConnectRequest):
@@ -34,6 +36,7 @@ class ConnectAnswer(ConnectRequest):
         expiry_interval: int,
         properties: Properties,
         method: str,
+        link: LinkFacts | None,
     ) -> None:
         data = props.get_bytes(packet.properties, props.AUTHENTICATION_DATA)
         super().__init__(
@@ -50,6 +53,7 @@ class ConnectAnswer(ConnectRequest):
         self._connection = connection
         self._expiry_interval = expiry_interval
         self._properties = properties
+        self._link = link  # what CONNECT claims
         self._deciders = broker.connect_deciders
         self._position = 0  # of the decider that is asked
         self._is_accepted = False
@@ -151,6 +155,14 @@ class ConnectAnswer(ConnectRequest):
         connection.username = self.username
         connection.expires_at = self.expires_at
         connection.access = self.access
+        link = self._link
+        if link is not None and not begin_link(
+            broker, connection, link, self.is_link or not self._deciders, self._properties
+        ):
+            longest = int(min(broker.settings.session_expiry, EXPIRY_NEVER))
+            if self._expiry_interval > longest:
+                self._expiry_interval = longest
+                self._properties[props.SESSION_EXPIRY_INTERVAL] = longest
         if broker.commits.next_packet():
             self._check_store()
         session, self._is_present = broker.open_session(

@@ -77,8 +77,9 @@ class RetainedBacklog:
         reader: Subscriber | None = None,
     ) -> int:
         """Search for the next `message`, unless there is one. Messages that expired or were replaced since are passed over:
-        a successor went to the subscriber as any other publish. Also those that the reader may not read. Returns the number
-        of retained topics that were looked at, at most look_at_most or one level of a filter more."""
+        a successor went to the subscriber as any other publish. Also those that the reader may not read, or
+        that do not go to its domain. Returns the number of retained topics that were looked at, at most look_at_most or one
+        level of a filter more."""
         looked = 0
         self.resting = False
         while True:
@@ -86,9 +87,7 @@ class RetainedBacklog:
             portion = self.portion
             if message is not None and portion is not None:
                 if message.expires_at > now and portion.walk.store.get(message.topic) is message:
-                    if authorization is None or reader is None:
-                        return looked
-                    if authorization.may_read(reader.identity(), message.topic):
+                    if reader is None or self._may_have(message, authorization, reader):
                         return looked
                     looked += 1
                 self.message = None
@@ -108,6 +107,11 @@ class RetainedBacklog:
             elif walk.is_done():
                 del self._portions[portion.full_filter]
                 self.portion = None
+
+    def _may_have(self, message: Message, authorization: Authorization | None, reader: Subscriber) -> bool:
+        if message.link and reader.link is not None and reader.link.refuses(message.link):
+            return False
+        return authorization is None or authorization.may_read(reader.identity(), message.topic)
 
 
 class BacklogWork(Work):

@@ -1,7 +1,7 @@
 """One network connection without the network: chunks of bytes come in, packets go out.
 
-PUBLISH and its acknowledgements are handled here, all other packets in `control`. One loop reads a chunk by an index, and
-copies only the parts that are kept.
+Bare PUBLISH packets are handled here, others in `publishing`, acknowledgements in `acks`, all other packets in `control`. One
+loop reads a chunk by an index, and copies only the parts that are kept.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.codec.connect_reader import peek_protocol_version
-from broker.codec.packets import CONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC
+from broker.codec.packets import CONNECT, PUBACK, PUBCOMP, PUBLISH
 from broker.codec.reader import decode_ack, decode_packet, decode_publish
 from broker.codec.reason_codes import (
     KEEP_ALIVE_TIMEOUT,
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED,
     QOS_NOT_SUPPORTED,
-    RECEIVE_MAXIMUM_EXCEEDED,
-    RETAIN_NOT_SUPPORTED,
     SERVER_UNAVAILABLE,
     SUCCESS,
 )
@@ -35,7 +33,7 @@ from broker.session.control import handle_connect, handle_control_packet
 from broker.session.limits import check_packet_size
 from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.output import CONNECTED, CONNECTING, Output
-from broker.session.publishing import is_refused, route_run_wrapped, route_wrapped
+from broker.session.publishing import handle_publish, is_refused, route_run_wrapped, route_wrapped
 from broker.session.refused import may_publish, refuse_publish
 from broker.session.session import Session
 
@@ -388,6 +386,8 @@ class Connection(Output):
         version = self.version
         route = router.lookup(data[body + 2 : payload_at - 1 if version == 5 else payload_at])
         run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
+        if self.link is not None:
+            run.link = self.link.header
         self.count_publishes(run.count)
         broker.counters.qos0_received += run.count
         session = self.session
@@ -419,6 +419,8 @@ class Connection(Output):
         if is_refused(broker, self, route, 1, False, packet_id, now):
             return
         message = Message(topic, data[payload_at:end], 1, False, b"", NEVER, self.client_id)
+        if self.link is not None:
+            message.link = self.link.header
         message.head = data[start:topic_end]
         message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
         message.head_version = 4 if version < 5 else 5
@@ -438,54 +440,13 @@ class Connection(Output):
         """Handle any PUBLISH [MQTT5 3.3]."""
         publish = decode_publish(first, data, body, end, self.version)
         broker = self.broker
-        settings = broker.settings
         session = self.session
         assert session is not None
-        topic = publish.topic
         alias = publish.topic_alias
         if alias:
             if self.topic_aliases is None:
                 self.topic_aliases = {}
-            topic = resolve_alias(self.topic_aliases, alias, topic, settings.topic_alias_maximum)
-        elif self.version == 5 and not topic:
+            publish.topic = resolve_alias(self.topic_aliases, alias, publish.topic, broker.settings.topic_alias_maximum)
+        elif self.version == 5 and not publish.topic:
             raise ProtocolViolation("PUBLISH with neither topic name nor topic alias [MQTT-3.3.2-8]")
-        if publish.subscription_identifiers:
-            raise ProtocolViolation("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
-        if publish.retain and not settings.retain_available:
-            raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but this server has no retained messages")
-        if publish.qos > settings.maximum_qos:
-            raise MqttError(
-                QOS_NOT_SUPPORTED, f"QoS {publish.qos} above the server's maximum QoS {settings.maximum_qos}"
-            )
-        if publish.qos == 2:
-            if session.is_unreleased(publish.packet_id):
-                broker.commits.acknowledge(self, encode_ack(PUBREC, publish.packet_id, SUCCESS, self.version))
-                return
-            if self.version == 5 and session.unreleased_length() >= settings.server_receive_maximum:
-                raise MqttError(
-                    RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
-                )
-        broker.counters.count_received(publish.qos)
-        route = broker.router.lookup(topic)
-        if is_refused(broker, self, route, publish.qos, publish.retain, publish.packet_id, now):
-            return
-        expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
-        message = Message(
-            topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, self.client_id
-        )
-        if broker.publishing is None:
-            reason_code = SUCCESS if broker.router.route(route, message, self, now) else NO_MATCHING_SUBSCRIBERS
-        else:
-            reason_code = route_wrapped(broker, self, session, route, message, now)
-            if reason_code >= 0x80:
-                refuse_publish(broker, self, publish.qos, publish.packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
-                return
-        if publish.qos:
-            if self.version != 5:
-                reason_code = SUCCESS
-            if publish.qos == 1:
-                broker.commits.acknowledge(self, encode_ack(PUBACK, publish.packet_id, reason_code, self.version))
-            else:
-                # A message that is refused above does not count as received: it is refused again after a reconnect.
-                session.note_received(publish.packet_id)
-                broker.commits.acknowledge(self, encode_ack(PUBREC, publish.packet_id, reason_code, self.version))
+        handle_publish(broker, self, session, publish, now)

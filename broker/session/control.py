@@ -35,6 +35,7 @@ from broker.errors import MqttError, ProtocolViolation
 from broker.session.aliases import SentAliases
 from broker.session.answers import check_answer
 from broker.session.authentication import ConnectAnswer, handle_auth
+from broker.session.link_session import claimed_link, session_expiry_max, wants_of
 from broker.session.output import ANSWERING, Output
 from broker.session.session import EXPIRY_NEVER, Session
 from broker.slices import Work
@@ -100,7 +101,8 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
             raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "empty client identifier needs Clean Session 1 [MQTT-3.1.3-8]")
         client_id = broker.assign_client_id()
         answer[props.ASSIGNED_CLIENT_IDENTIFIER] = client_id
-    expiry_interval = _session_expiry(broker, packet, answer)
+    link = claimed_link(broker, packet)
+    expiry_interval = _session_expiry(packet, answer, session_expiry_max(settings, link))
     connection.keep_alive = packet.keep_alive
     if settings.max_keepalive and packet.protocol_version == 5:
         if packet.keep_alive == 0 or packet.keep_alive > settings.max_keepalive:
@@ -112,13 +114,13 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
         answer[props.AUTHENTICATION_METHOD] = method  # [MQTT-4.12.0-5]
     # A client that takes this CONNACK takes every acknowledgement as well, which are shorter.
     check_answer(connection, ConnAck(False, SUCCESS, answer))
-    work = ConnectAnswer(broker, connection, packet, client_id, expiry_interval, answer, method or "")
+    work = ConnectAnswer(broker, connection, packet, client_id, expiry_interval, answer, method or "", link)
     work.begin(now)
 
 
-def _session_expiry(broker: Broker, packet: Connect, answer: Properties) -> int:
+def _session_expiry(packet: Connect, answer: Properties, longest: float) -> int:
     """Session Expiry Interval in seconds [MQTT5 3.1.2.11.2]. MQTT 3.1.1 has Clean Session only: 0, or the server's limit."""
-    limit = int(min(broker.settings.session_expiry, EXPIRY_NEVER))
+    limit = int(min(longest, EXPIRY_NEVER))
     if packet.protocol_version < 5:
         return 0 if packet.clean_start else limit
     wanted = props.get_int(packet.properties, props.SESSION_EXPIRY_INTERVAL, 0)
@@ -157,7 +159,8 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
             "this server has no Subscription Identifiers",
         )
     check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
-    _answer(broker, connection, packet.packet_id, Subscribing(broker, session, packet.filters, identifier), now)
+    work = Subscribing(broker, session, packet.filters, identifier, wants_of(session, packet))
+    _answer(broker, connection, packet.packet_id, work, now)
 
 
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
@@ -179,13 +182,21 @@ def _answer(broker: Broker, connection: Output, packet_id: int, work: FilterWork
 class Subscribing(FilterWork):
     """Adds the filters of one SUBSCRIBE."""
 
-    def __init__(self, broker: Broker, session: Session, requests: list[SubscribeFilter], identifier: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        session: Session,
+        requests: list[SubscribeFilter],
+        identifier: int,
+        wants: tuple[bytes, ...],
+    ) -> None:
         super().__init__(broker, session, len(requests))
         self._requests = requests
         self._identifier = identifier
+        self._wants = wants
 
     def handle(self, index: int) -> int:
-        return self.broker.subscribe_one(self.session, self._requests[index], self._identifier)
+        return self.broker.subscribe_one(self.session, self._requests[index], self._identifier, self._wants)
 
 
 class ClientUnsubscribing(Unsubscribing):
@@ -237,7 +248,7 @@ def handle_disconnect(broker: Broker, connection: Output, session: Session, pack
     if wanted >= 0:
         if session.expiry_interval == 0 and wanted > 0 and broker.settings.session_expiry > 0:
             raise ProtocolViolation("DISCONNECT raises a Session Expiry Interval of 0 [MQTT-3.14.2-2]")
-        session.expiry_interval = min(wanted, int(min(broker.settings.session_expiry, EXPIRY_NEVER)))
+        session.expiry_interval = min(wanted, int(min(session_expiry_max(broker.settings, session.link), EXPIRY_NEVER)))
     if packet.reason_code == NORMAL_DISCONNECTION:
         connection.will = None  # [MQTT-3.14.4-3]; with any other reason code the will is published [MQTT-3.1.2-10]
     broker.close_connection(connection, -1, "client disconnected", now)

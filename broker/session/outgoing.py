@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.codec.writer import encode_publish, publish_parts
+from broker.link_header import extended, property_of
 from broker.message import NEVER, Message
 from broker.session.output import Output
 
@@ -111,8 +112,42 @@ def encode_unaliased(
     now: float,
 ) -> bytes:
     """As encode_to, without a topic alias, so that other messages may be sent before this one."""
-    data = encode_for(message, output.version, qos, retain, dup, packet_id, identifiers, now)
+    if output.link is not None and (message.link or output.link.is_explicit):
+        data = encode_with_header(message, output.context.domain, qos, retain, dup, packet_id, identifiers, now)
+    else:
+        data = encode_for(message, output.version, qos, retain, dup, packet_id, identifiers, now)
     return data if output.takes(len(data)) else b""
+
+
+def encode_with_header(
+    message: Message,
+    domain: bytes,
+    qos: int,
+    retain: bool,
+    dup: bool,
+    packet_id: int,
+    identifiers: tuple[int, ...],
+    now: float,
+) -> bytes:
+    """The PUBLISH for a link session, with the header of a message that leaves the domain."""
+    properties = message.properties + property_of(extended(message.link, domain))
+    if identifiers or message.expires_at != NEVER:
+        expiry = _remaining_expiry(message, now)
+        return encode_publish(
+            5, message.topic, message.payload, qos, retain, dup, packet_id, properties, expiry, 0, identifiers
+        )
+    shape = 80 | (8 if dup else 0) | qos << 1 | (1 if retain else 0)
+    cache = message.encoded
+    if cache is None:
+        cache = message.encoded = {}
+    head = cache.get(shape)
+    if head is None:
+        if qos == 0:
+            head = encode_publish(5, message.topic, message.payload, 0, retain, False, 0, properties, -1, 0, ())
+        else:
+            head, cache[shape | 32] = publish_parts(5, message.topic, message.payload, qos, retain, dup, properties)
+        cache[shape] = head
+    return head if qos == 0 else head + PACKET_ID_BYTES[packet_id] + cache[shape | 32]
 
 
 def encode_for(

@@ -1,19 +1,89 @@
-"""Whether and how the PUBLISH of a client is routed: its access, and the wrappers of plugins."""
+"""PUBLISH packets that are not bare, and how any PUBLISH of a client is routed: its access, and the wrappers of plugins."""
 
 from __future__ import annotations
 
 from broker.broker import Broker
-from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, SUCCESS
+from broker.codec.packets import PUBACK, PUBREC, Publish
+from broker.codec.reason_codes import (
+    IMPLEMENTATION_SPECIFIC_ERROR,
+    NO_MATCHING_SUBSCRIBERS,
+    NOT_AUTHORIZED,
+    QOS_NOT_SUPPORTED,
+    RECEIVE_MAXIMUM_EXCEEDED,
+    RETAIN_NOT_SUPPORTED,
+    SUCCESS,
+)
 from broker.codec.runs import Run
+from broker.codec.writer import encode_ack
 from broker.counters import DROP_REFUSED_BY_PLUGIN
-from broker.errors import MqttError
-from broker.message import Message
+from broker.errors import MqttError, ProtocolViolation
+from broker.link_header import NAME
+from broker.message import NEVER, Message
 from broker.routing.route import Route
+from broker.session.link_session import take_header
 from broker.session.output import Output
 from broker.session.refused import may_publish, refuse_by_tap, refuse_publish
 from broker.session.session import Session
 from broker.session.unstored import refuse_unstored
 from broker.wrappers import PublishRequest, RunRequest
+
+
+def handle_publish(broker: Broker, connection: Output, session: Session, publish: Publish, now: float) -> None:
+    """Handle a PUBLISH whose topic alias is resolved [MQTT5 3.3]. Raises MqttError for an error of the client."""
+    settings = broker.settings
+    version = connection.version
+    qos = publish.qos
+    if publish.subscription_identifiers:
+        raise ProtocolViolation("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+    if publish.retain and not settings.retain_available:
+        raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but this server has no retained messages")
+    if qos > settings.maximum_qos:
+        raise MqttError(QOS_NOT_SUPPORTED, f"QoS {qos} above the server's maximum QoS {settings.maximum_qos}")
+    if qos == 2:
+        if session.is_unreleased(publish.packet_id):
+            broker.commits.acknowledge(connection, encode_ack(PUBREC, publish.packet_id, SUCCESS, version))
+            return
+        if version == 5 and session.unreleased_length() >= settings.server_receive_maximum:
+            raise MqttError(
+                RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
+            )
+    broker.counters.count_received(qos)
+    link = b"" if connection.link is None else connection.link.header
+    if publish.properties and NAME in publish.properties:
+        link, reason = take_header(broker, connection, publish)
+        if reason:
+            refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, reason)
+            return
+    route = broker.router.lookup(publish.topic)
+    if is_refused(broker, connection, route, qos, publish.retain, publish.packet_id, now):
+        return
+    expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
+    message = Message(
+        publish.topic,
+        publish.payload,
+        qos,
+        publish.retain,
+        publish.properties,
+        expires_at,
+        connection.client_id,
+        link,
+    )
+    if broker.publishing is None:
+        reason_code = SUCCESS if broker.router.route(route, message, connection, now) else NO_MATCHING_SUBSCRIBERS
+    else:
+        reason_code = route_wrapped(broker, connection, session, route, message, now)
+        if reason_code >= 0x80:
+            refuse_publish(broker, connection, qos, publish.packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
+            return
+    if qos:
+        if version != 5:
+            reason_code = SUCCESS
+        if qos == 1:
+            broker.commits.acknowledge(connection, encode_ack(PUBACK, publish.packet_id, reason_code, version))
+        else:
+            # A message that is refused above does not count as received: it is refused again after a reconnect.
+            session.note_received(publish.packet_id)
+            broker.commits.acknowledge(connection, encode_ack(PUBREC, publish.packet_id, reason_code, version))
 
 
 def is_refused(
@@ -48,6 +118,7 @@ def route_wrapped(
     changed = request.message
     if changed is not message:
         changed.qos = message.qos
+        changed.link = message.link
         try:
             route = broker.router.lookup(changed.topic)
         except MqttError as error:

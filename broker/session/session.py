@@ -10,6 +10,7 @@ from typing import Final
 from broker.codec.packets import PUBREL
 from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
+from broker.config.settings_mqtt import MqttSettings
 from broker.context import Context
 from broker.counters import (
     DROP_EXPIRED,
@@ -46,6 +47,7 @@ class Session(ReceivingSession):
     queue             None until a message has to wait: an idle client takes less memory so
     inflight          None until a message with QoS 1 or 2 is sent
     backlog           retained messages that subscriptions brought and the client has not taken yet, None for none
+    queue_seconds_max  longest time that a message waits here, 0 or less for no limit
     will              of the last connection, while its delay runs
     held              publishers that are not read while the queue is past its half, until `hold_until`; None: the backlog
                       that the queue has holds nobody
@@ -62,8 +64,7 @@ class Session(ReceivingSession):
         self.connected_at = now
         self.disconnected_at = 0.0
         self.expiry_interval = 0
-        self.inflight_max = context.settings.max_inflight
-        self.queue_max = context.settings.max_queued_messages
+        self.take_limits(context.settings)
         self.subscriptions: dict[bytes, Subscription] = {}  # by topic filter, $share/NAME/ included
         self.subscriptions_total = 0
         self.queue: MessageQueue | None = None
@@ -77,6 +78,16 @@ class Session(ReceivingSession):
         self.packets_received_bytes = 0
         self.packets_sent = 0
         self.packets_sent_bytes = 0
+
+    def take_limits(self, settings: MqttSettings) -> None:
+        """Take over the limits of an ordinary client's session, or of a link's."""
+        link = self.link
+        self.queue_max = settings.max_queued_messages if link is None else settings.link_max_queued_messages
+        self.queue_bytes_max = settings.max_queued_bytes if link is None else settings.link_max_queued_bytes
+        self.inflight_max = settings.max_inflight if link is None else settings.link_max_inflight
+        self.queue_seconds_max = settings.message_expiry if link is None else link.message_ttl
+        if self.connection is not None:
+            self.inflight_max = min(self.inflight_max, self.connection.receive_maximum)
 
     # --- questions ---
 
@@ -295,8 +306,8 @@ class Session(ReceivingSession):
             return
         settings = self.context.settings
         expires_at = message.expires_at
-        if settings.message_expiry > 0:
-            expires_at = min(expires_at, now + settings.message_expiry)
+        if self.queue_seconds_max > 0:
+            expires_at = min(expires_at, now + self.queue_seconds_max)
         room = self.queue_max - self.inflight_length()
         queue = self._made_queue()
         inflight = self.inflight
@@ -305,17 +316,11 @@ class Session(ReceivingSession):
             if given_up is not None:
                 self._drop(DROP_INFLIGHT_EXPIRED, given_up.qos)
                 room += 1
-        dropped = queue.put(
-            Outgoing(message, qos, retain, identifiers, expires_at), room, settings.max_queued_bytes, now
-        )
+        dropped = queue.put(Outgoing(message, qos, retain, identifiers, expires_at), room, self.queue_bytes_max, now)
         if dropped is not None:
             for reason, dropped_qos in dropped:
                 self._drop(reason, dropped_qos)
-        if (
-            publisher is not None
-            and self.connection is not None
-            and queue.is_past_half(room, settings.max_queued_bytes)
-        ):
+        if publisher is not None and self.connection is not None and queue.is_past_half(room, self.queue_bytes_max):
             self._hold_publisher(publisher, now)
 
     def _drop(self, reason: str, qos: int) -> None:
@@ -425,7 +430,7 @@ class Session(ReceivingSession):
             self.context.timers.schedule(self)
 
     def _is_drained(self) -> bool:
-        return self.queue is None or self.queue.is_drained(self.queue_max, self.context.settings.max_queued_bytes)
+        return self.queue is None or self.queue.is_drained(self.queue_max, self.queue_bytes_max)
 
     def _release_publishers(self, is_over: bool) -> None:
         """Release all held publishers. is_over: the backlog has gone; a later one may hold publishers again."""
@@ -446,7 +451,7 @@ class Session(ReceivingSession):
         self.version = connection.version
         self.keep_alive = connection.keep_alive
         self.local_addr = connection.local_addr
-        self.inflight_max = min(self.context.settings.max_inflight, connection.receive_maximum)
+        self.take_limits(self.context.settings)
 
     def resume(self, now: float) -> None:
         """Send again what was not acknowledged, in order [MQTT-4.4.0-1], then the queue. Called after CONNACK."""

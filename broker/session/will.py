@@ -23,6 +23,8 @@ def judged_will(context: Context, session: Subscriber | None, will: Will, client
     message = will_message(will, client_id, now)
     if session is None:
         return message
+    if session.link is not None:
+        message.link = session.link.header
     client = session.identity()
     authorization = context.authorization
     is_allowed = authorization is None or authorization.may_publish(client, message.topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from broker.link_header import NO_DOMAIN, LinkHeaderError, canonical, encode_header, parse_header
+from broker.link_header import LinkHeaderError, encode_header, received
 from federation.links.duplicates import DuplicateWindow
 
 
@@ -31,20 +31,11 @@ def accepts(
     """
     if not headers:
         return encode_header((upstream,)), None
-    if len(headers) > 1:
-        return b"", Refusal.HEADER
     try:
-        header = parse_header(headers[0])
-        link = canonical(headers[0])
-        if upstream == NO_DOMAIN and (not header.path or header.path[-1] != NO_DOMAIN):
-            path = (*header.path, NO_DOMAIN)
-            link = encode_header(path, header.node, header.sequence)
-        else:
-            path = header.path
-            if not path or path[-1] != upstream:
-                return b"", Refusal.HEADER
+        link, header = received(headers, upstream)
     except LinkHeaderError:
         return b"", Refusal.HEADER
+    path = header.path
     if own_domain in path:
         return b"", Refusal.PATH
     if len(path) > max_hops:

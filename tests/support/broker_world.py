@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -299,13 +300,18 @@ class Client:
         self.next_packet_id = self.next_packet_id % 65535 + 1
         return self.next_packet_id
 
-    def subscribe(self, *filters: Any, identifier: int = 0, **options: Any) -> list[int]:
-        """SUBSCRIBE to bytes or SubscribeFilters; the reason codes of its SUBACK."""
+    def subscribe(
+        self, *filters: Any, identifier: int = 0, pairs: Sequence[tuple[str, str]] = (), **options: Any
+    ) -> list[int]:
+        """SUBSCRIBE to bytes or SubscribeFilters, with the user properties `pairs`; the reason codes of its SUBACK."""
         requests = [
             f if isinstance(f, SubscribeFilter) else SubscribeFilter(f, **{"qos": 2, **options}) for f in filters
         ]
         packet_id = self._packet_id()
-        self.send(Subscribe(packet_id, requests, {props.SUBSCRIPTION_IDENTIFIER: identifier} if identifier else {}))
+        properties: dict[int, Any] = {props.SUBSCRIPTION_IDENTIFIER: identifier} if identifier else {}
+        if pairs:
+            properties[props.USER_PROPERTY] = list(pairs)
+        self.send(Subscribe(packet_id, requests, properties))
         for packet in self.packets:
             if isinstance(packet, SubAck) and packet.packet_id == packet_id:
                 self.packets.remove(packet)

@@ -1,0 +1,128 @@
+"""Clients that are links of other domains, and headers of links in the packets of all clients (broker/link_header.py).
+
+A client is a link when its CONNECT has the header and its account has the role `link`; without connect deciders no role is
+needed. Headers of other clients are taken out of what they publish, and counted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.broker import Broker
+from broker.codec import properties as props
+from broker.codec.packets import Connect, Properties, Publish, Subscribe
+from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
+from broker.config.settings_mqtt import MqttSettings
+from broker.counters import DROP_LINK_HEADER, DROP_LINK_PATH
+from broker.errors import MqttError, ProtocolViolation
+from broker.link_header import (
+    NAME,
+    NO_DOMAIN,
+    WANTS_MAX,
+    LinkFacts,
+    LinkHeaderError,
+    LinkWelcome,
+    canonical,
+    encode_welcome,
+    parse_connect,
+    parse_want,
+    received,
+    split_properties,
+)
+from broker.session.output import Output
+from broker.session.session import Session
+
+NAME_TEXT: Final = NAME.decode()
+NO_ROLE: Final = "role"  # why a client is no link, in CONNACK
+
+
+def headers_of(properties: Properties) -> list[bytes]:
+    """The headers of a packet other than PUBLISH."""
+    return [text.encode() for key, text in props.get_user_properties(properties) if key == NAME_TEXT]
+
+
+def claimed_link(broker: Broker, packet: Connect) -> LinkFacts | None:
+    """What CONNECT says of the domain that it comes from; None for an ordinary client. Raises MqttError. The header of a will
+    is taken out."""
+    will = packet.will
+    if will is not None and NAME in will.properties:
+        will.properties, found = split_properties(will.properties)
+        broker.counters.link_headers_stripped += len(found)
+    headers = headers_of(packet.properties)
+    if not headers:
+        return None
+    if len(headers) > 1:
+        raise ProtocolViolation(f"CONNECT has {len(headers)} user properties {NAME_TEXT}, may have one")
+    try:
+        facts = parse_connect(headers[0])
+    except LinkHeaderError as error:
+        raise ProtocolViolation(f"user property {NAME_TEXT} of CONNECT: {error.text}") from None
+    if facts.domain != NO_DOMAIN and facts.domain == broker.domain:
+        raise MqttError(
+            IMPLEMENTATION_SPECIFIC_ERROR,
+            f"the link comes from a domain of the name {facts.domain.decode()}, which is the name of this one: "
+            "give one of the two domains another name",
+        )
+    return facts
+
+
+def session_expiry_max(settings: MqttSettings, facts: LinkFacts | None) -> float:
+    """Longest Session Expiry Interval of a client, in seconds."""
+    return settings.session_expiry if facts is None else settings.link_session_expiry
+
+
+def begin_link(broker: Broker, connection: Output, facts: LinkFacts, has_role: bool, answer: Properties) -> bool:
+    """CONNECT is accepted: the client is a link from now on, if its account may be one. CONNACK says so."""
+    settings = broker.settings
+    if has_role:
+        connection.link = facts
+        connection.aliases = None  # a run has no topic alias yet, and would be sent one by one
+        welcome = LinkWelcome(
+            broker.domain, facts.version, "", settings.link_max_queued_messages, settings.link_max_queued_bytes
+        )
+    else:
+        broker.counters.links_refused += 1
+        welcome = LinkWelcome(NO_DOMAIN, facts.version, NO_ROLE, -1, -1)
+    answer[props.USER_PROPERTY] = [(NAME_TEXT, encode_welcome(welcome).decode())]
+    return has_role
+
+
+def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[bytes, str]:
+    """Take the header out of the properties of a PUBLISH. Returns (Message.link, why the message is dropped or "")."""
+    publish.properties, headers = split_properties(publish.properties)
+    facts = connection.link
+    if facts is None:
+        broker.counters.link_headers_stripped += len(headers)
+        return b"", ""
+    if not headers:
+        return facts.header, ""
+    try:
+        link, header = received(headers, facts.domain)
+    except LinkHeaderError:
+        return b"", DROP_LINK_HEADER
+    if broker.domain != NO_DOMAIN and broker.domain in header.path:
+        return b"", DROP_LINK_PATH
+    return link, ""
+
+
+def wants_of(session: Session, packet: Subscribe) -> tuple[bytes, ...]:
+    """Who wants the filters of a SUBSCRIBE, for a link session. Raises ProtocolViolation."""
+    facts = session.link
+    if facts is None:
+        return ()
+    headers = headers_of(packet.properties)
+    if len(headers) > WANTS_MAX:
+        raise ProtocolViolation(f"SUBSCRIBE has {len(headers)} user properties {NAME_TEXT}, at most {WANTS_MAX}")
+    wants: list[bytes] = []
+    for header in headers:
+        try:
+            want = parse_want(header)
+        except LinkHeaderError as error:
+            raise ProtocolViolation(f"user property {NAME_TEXT} of SUBSCRIBE: {error.text}") from None
+        if facts.domain not in (want.path[-1], NO_DOMAIN):
+            raise ProtocolViolation(
+                f"user property {NAME_TEXT} of SUBSCRIBE: the path ends with {want.path[-1].decode()}, "
+                f"must end with the domain of the link, {facts.domain.decode()}"
+            )
+        wants.append(canonical(header))
+    return tuple(sorted(wants))

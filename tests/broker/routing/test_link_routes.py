@@ -1,0 +1,160 @@
+"""Link sessions and other nodes: which of them get headers, and what a node takes over from another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.codec.packets import Publish
+from broker.codec.properties import encode_publish_properties
+from broker.codec.writer import encode_publish
+from broker.counters import Counters
+from broker.hooks import Forwarder, Peer, RemoteRoute
+from broker.link_header import LinkFacts, encode_want, parse_header, property_of
+from broker.message import Message
+from broker.routing.link_routes import is_relayed, is_skipped, strip_headers, take_header_of_node
+from broker_world import START
+
+OTHERS = encode_publish_properties(user_properties=[("a", "b")])
+HEADER = property_of(b"1 path=paris")
+
+
+class Outbox(Peer):
+    def __init__(self, name: str) -> None:
+        super().__init__(name, True)
+        self.messages: list[tuple[bytes, bytes, int]] = []
+        self.runs: list[tuple[bytes, int]] = []
+
+    def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
+        self.messages.append((message.payload, message.link, message.head_version))
+
+    def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
+        self.runs.append((data, count))
+
+
+class Nodes(Forwarder):
+    """One node with link sessions, one without."""
+
+    def __init__(self, is_numbered: bool) -> None:
+        self.linked = Outbox("linked")
+        self.plain = Outbox("plain")
+        self.is_numbered = is_numbered
+
+    def route(self, topic: bytes) -> RemoteRoute | None:
+        route = RemoteRoute([self.plain, self.linked], [])
+        route.link_peers = [self.linked]
+        route.is_numbered = self.is_numbered
+        return route
+
+    def peers(self) -> list[Peer]:
+        return [self.plain, self.linked]
+
+
+def join(world: Any, is_numbered: bool = False) -> Nodes:
+    nodes = Nodes(is_numbered)
+    world.broker.forwarder = nodes
+    return nodes
+
+
+def linked(world: Any) -> Any:
+    client = world.open()
+    client.connection.link = LinkFacts(b"paris", 1)
+    client.connect("link")
+    return client
+
+
+def test_a_path_of_two_domains_is_relayed() -> None:
+    assert not is_relayed(())
+    assert not is_relayed((encode_want((b"a",), 3),))
+    assert not is_relayed((b"1 x=a,b path=a",))
+    assert is_relayed((encode_want((b"a",), 3), encode_want((b"a", b"b"), 3)))
+
+
+def test_messages_that_a_domain_does_not_get_are_counted_by_reason() -> None:
+    counters = Counters()
+    facts = LinkFacts(b"rome", 2)
+    assert not is_skipped(facts, b"1 path=oslo", 1, counters)
+    assert is_skipped(facts, b"1 path=rome", 2, counters)
+    assert is_skipped(facts, b"1 path=oslo,paris", 3, counters)
+    assert (counters.link_path_skipped, counters.link_hops_skipped) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("properties", "link", "left"),
+    [
+        (b"", b"", b""),
+        (OTHERS, b"", OTHERS),
+        (HEADER, b"1 path=paris", b""),
+        (OTHERS + HEADER, b"1 path=paris", OTHERS),
+    ],
+)
+def test_the_header_of_another_node_is_taken_out_of_the_properties(properties: bytes, link: bytes, left: bytes) -> None:
+    publish = Publish(b"t", b"x", properties=properties)
+    assert take_header_of_node(publish) == link
+    assert publish.properties == left
+
+
+def test_headers_of_the_api_are_counted() -> None:
+    counters = Counters()
+    message = Message(b"t", b"", 0, False, OTHERS + HEADER)
+    strip_headers(message, counters)
+    assert (message.properties, counters.link_headers_stripped) == (OTHERS, 1)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_nodes_with_link_sessions_get_headers_and_others_do_not(world: Any, qos: int) -> None:
+    nodes = join(world)
+    linked(world).publish(b"t", qos=qos)
+    assert nodes.linked.messages == [(b"x", b"1 path=paris", 5 if qos else 0)]
+    if qos:
+        assert nodes.plain.messages == [(b"x", b"", 5)]
+    else:
+        assert nodes.plain.runs == [(encode_publish(5, b"t", b"x", 0, False, False, 0, b""), 1)]
+
+
+def test_all_nodes_get_the_headers_of_retained_messages(world: Any) -> None:
+    nodes = join(world)
+    linked(world).publish(b"t", qos=1, retain=True)
+    assert nodes.plain.messages == nodes.linked.messages == [(b"x", b"1 path=paris", 0)]
+
+
+def test_runs_without_headers_stay_runs_for_nodes_with_link_sessions(world: Any) -> None:
+    nodes = join(world)
+    world.connect("c").send_bytes(3 * encode_publish(5, b"t", b"x", 0, False, False, 0, b""))
+    assert [count for _, count in nodes.linked.runs] == [3]
+    assert nodes.linked.messages == []
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_get_numbers_for_links_of_other_nodes(world: Any, qos: int) -> None:
+    nodes = join(world, is_numbered=True)
+    reader = world.connect("reader")
+    reader.subscribe(b"#")
+    client = world.connect("c")
+    if qos:
+        for _ in range(3):
+            client.publish(b"t", qos=1)
+    else:
+        client.send_bytes(3 * encode_publish(5, b"t", b"x", 0, False, False, 0, b""))
+        assert [count for _, count in nodes.plain.runs] == [3]
+    found = [parse_header(link) for _, link, _ in nodes.linked.messages]
+    assert [header.sequence for header in found] == [1, 2, 3]
+    assert {(header.path, len(header.node)) for header in found} == {((), 9)}
+    assert all(link == b"" for _, link, _ in nodes.plain.messages)
+    assert len(reader.take_publishes()) == 3
+
+
+@pytest.mark.parametrize(
+    ("link", "is_sent"), [(b"1 path=oslo", True), (b"1 path=paris", False), (b"1 path=a,b", False), (b"", True)]
+)
+def test_messages_of_other_nodes_go_to_links_by_their_headers(world: Any, link: bytes, is_sent: bool) -> None:
+    client = world.open()
+    client.connection.link = LinkFacts(b"paris", 2)
+    client.connect("link")
+    client.subscribe(b"#")
+    properties = property_of(link) if link else b""
+    data = encode_publish(5, b"t", b"x", 1, False, False, 1, properties)
+    world.broker.router.publish_block(data, 5, None, START)
+    world.flush()
+    assert len(client.take_publishes()) == is_sent
