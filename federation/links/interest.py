@@ -101,6 +101,20 @@ class LinkInterest:
         """Number of filters that wait because the link has as many as it may."""
         return len(self._cover.refused)
 
+    @property
+    def patterns(self) -> list[bytes]:
+        """The patterns of the link's policies, less those of which a higher policy takes everything."""
+        return self._scope.patterns
+
+    @property
+    def changes_topics(self) -> bool:
+        """Whether `map_in` is to be asked about each topic."""
+        return bool(self._mapping.rules) or self._scope.is_shared
+
+    def map_out(self, topic: bytes) -> bytes | None:
+        """The upstream's name of a local topic. None for a message that is not pushed there."""
+        return self._mapping.map_out(topic) if self._scope.has(topic) else None
+
     def map_in(self, topic: bytes) -> bytes | None:
         """The local name of a topic of the upstream. None for a message to drop: the mapping does not name it, or another
         policy has the topic."""
@@ -151,6 +165,10 @@ class ClusterInterest:
 
     def remove_link(self, link: LinkInterest) -> None:
         self._links.remove(link)
+
+    def has_changes(self) -> bool:
+        """Whether `pass_on` has something to do."""
+        return len(self._changed) > 0
 
     def pass_on(self, count_max: int = CHANGES_PER_CALL) -> bool:
         """Tell the links of at most `count_max` changed filters. True when there are more."""

@@ -1,6 +1,6 @@
 """One link without I/O: its address, its session at the upstream, its state.
 
-Doors: `start`, `change_filters`, `restart`, `stop` from its owner; `connected`, `receive_data`, `connection_lost` from its
+Doors: `start`, `send_interest`, `restart`, `stop` from its owner; `connected`, `receive_data`, `connection_lost` from its
 shell, each with the number of the attempt; `next_timeout`, `handle_timeout`. After every call the shell looks at `attempt` and
 `wants_connection`: another attempt means that its socket is closed, once the output is written.
 """
@@ -8,32 +8,28 @@ shell, each with the number of the attempt; `next_timeout`, `handle_timeout`. Af
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from typing import Final
 
 from broker.broker import Broker
-from broker.codec import properties as props
-from broker.codec.packets import MQTT_5, MQTT_311, Connect, Properties
+from broker.codec.packets import MQTT_5, MQTT_311
 from broker.codec.reason_codes import reason_name
 from broker.message import NEVER
 from federation.definitions.resolution import LinkPlan
-from federation.definitions.upstream import AckMode, Direction, ResourceCleanupMode
+from federation.definitions.upstream import Direction, ResourceCleanupMode
 from federation.definitions.uri import LinkUri
 from federation.links.addresses import Addresses
 from federation.links.backoff import Backoff
-from federation.links.client import EXPIRY_NEVER, Accepted, Client, End
+from federation.links.client import Accepted, Client, End
+from federation.links.handshake import local_connect, notes_on, qos_of, upstream_connect
+from federation.links.interest import LinkInterest
 from federation.links.relay import Relay, RelayOwner
+from federation.links.rewriting import TopicRule
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
-from federation.links.subscriptions import Subscriptions
+from federation.links.subscriptions import NO_HEADERS, Subscriptions
 
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
 BLOCKED_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 5.0  # without interest, until the session ends: clients that come back find it
-KEEP_ALIVE_SECONDS: Final = 30  # unless the URI has heartbeat
-LOST_IN_311: Final = (
-    "the upstream has MQTT 3.1.1: user properties, expiry and RETAIN of live messages do not cross the link, and it does "
-    "not say how long it keeps the session"
-)
 
 
 class LinkShell:
@@ -52,15 +48,39 @@ class LinkShell:
         raise AssertionError("a subclass implements this")
 
 
+class InRule(TopicRule):
+    """Topics of the upstream."""
+
+    def __init__(self, interest: LinkInterest) -> None:
+        self._interest = interest
+
+    def other_name(self, topic: bytes) -> bytes | None:
+        return self._interest.map_in(topic)
+
+
+class OutRule(TopicRule):
+    """Local topics that are pushed."""
+
+    def __init__(self, interest: LinkInterest) -> None:
+        self._interest = interest
+
+    def other_name(self, topic: bytes) -> bytes | None:
+        return self._interest.map_out(topic)
+
+
 class Link(RelayOwner):
     """plan              what the definitions say
+    interest          what local clients want of the upstream
     attempt           number of the connection that the shell should have while `wants_connection`
     shell             None while there is none
     """
 
-    def __init__(self, plan: LinkPlan, domain: str, broker: Broker, rng: random.Random, now: float) -> None:
+    def __init__(
+        self, plan: LinkPlan, interest: LinkInterest, domain: str, broker: Broker, rng: random.Random, now: float
+    ) -> None:
         upstream = plan.upstream
         self.plan = plan
+        self.interest = interest
         self.attempt = 0
         self.wants_connection = False
         self.shell: LinkShell | None = None
@@ -86,7 +106,8 @@ class Link(RelayOwner):
         self._received = 0  # on earlier connections
         self._sent = 0
         self._connects = 0
-        self._refused: dict[int, int] = {}
+        self._refused: dict[int, int] = {}  # messages that the broker refused, by reason code
+        self._surplus = 0  # messages of topics that do not belong to the link
 
     # --- what the owner asks ---
 
@@ -128,21 +149,23 @@ class Link(RelayOwner):
         else:
             self._move(LinkState.IDLE, NEVER, now)
 
-    def change_filters(self, subscribe: Iterable[bytes], unsubscribe: Iterable[bytes], now: float) -> None:
-        """The filters at the upstream that local clients want."""
-        self.subscriptions.change(subscribe, unsubscribe)
+    def send_interest(self, now: float) -> None:
+        """Tell the upstream what `interest` has changed."""
+        subscribe, unsubscribe = self.interest.take_changes()
+        if not subscribe and not unsubscribe:
+            return
+        self.subscriptions.change(dict.fromkeys(subscribe, NO_HEADERS), unsubscribe)
         self._changed_at = now
         if self._is_stopped:
             return
-        client = self._client
         if not self._is_wanted():
             self._idle_at = min(self._idle_at, now + IDLE_SECONDS)
         else:
             self._idle_at = NEVER
             if self._state is LinkState.IDLE:
                 self._connect(now)
-        if client is not None:
-            client.send_subscriptions(now)
+        if self._client is not None:
+            self._client.send_subscriptions(now)
             self.has_output()
         if self.shell is not None:
             self.shell.changed()
@@ -168,8 +191,6 @@ class Link(RelayOwner):
         """Why the link cannot run; "" when it can."""
         if self.plan.kind != "topics":
             return "policies for queues have no effect yet"
-        if self.plan.upstream.exchange:
-            return "exchange: topic mappings have no effect yet"
         return self.plan.error
 
     def _is_wanted(self) -> bool:
@@ -181,7 +202,9 @@ class Link(RelayOwner):
         """The network connection of this attempt is open."""
         if attempt != self.attempt or not self.wants_connection:
             return
-        client = Client(self._upstream_connect(), self.subscriptions, self._qos(), self._broker.max_packet_size)
+        bytes_max = self._broker.max_packet_size
+        connect = upstream_connect(self.plan.upstream, self.address, self.client_id, self._version, bytes_max)
+        client = Client(connect, self.subscriptions, qos_of(self.plan.upstream), bytes_max)
         self._client = client
         client.begin(now)
         self._deadline = client.next_timeout()
@@ -252,32 +275,6 @@ class Link(RelayOwner):
         seconds = self.address.connection_timeout or CONNECT_SECONDS_MAX
         self._move(LinkState.STARTING, now + seconds, now)
 
-    def _upstream_connect(self) -> Connect:
-        """CONNECT to the upstream. The session is resumed, whoever of this domain had it."""
-        uri = self.address
-        upstream = self.plan.upstream
-        properties: Properties = {}
-        if self._version == MQTT_5:
-            properties = {
-                props.SESSION_EXPIRY_INTERVAL: EXPIRY_NEVER if upstream.expires is None else int(upstream.expires),
-                props.RECEIVE_MAXIMUM: upstream.prefetch_count,
-                props.MAXIMUM_PACKET_SIZE: self._broker.max_packet_size,
-            }
-        heartbeat = uri.heartbeat
-        return Connect(
-            self.client_id,
-            self._version,
-            False,
-            KEEP_ALIVE_SECONDS if heartbeat is None else heartbeat,
-            uri.username,
-            None if uri.password is None else uri.password.encode(),
-            None,
-            properties,
-        )
-
-    def _qos(self) -> int:
-        return 0 if self.plan.upstream.ack_mode is AckMode.NO_ACK else 1
-
     def _handle_news(self, client: Client, now: float) -> None:
         client.has_news = False
         for event in client.take_events():
@@ -301,62 +298,25 @@ class Link(RelayOwner):
         was_ours = self._addresses.has_session()
         self._addresses.accepted(accepted.session_present)
         self._connects += 1
-        self._notes = self._notes_on(accepted)
+        self._notes = notes_on(self.plan.upstream, self._version, accepted)
         self.subscriptions.begin(accepted.session_present and was_ours)
         self._open_relay(client, accepted, now)
         client.send_subscriptions(now)
 
     def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
         upstream = self.plan.upstream
-        properties: Properties = {}
-        is_out = upstream.direction is Direction.OUT
-        if self._version == MQTT_5:
-            properties[props.RECEIVE_MAXIMUM] = min(upstream.prefetch_count, accepted.receive_maximum)
-            if accepted.maximum_packet_size:
-                properties[props.MAXIMUM_PACKET_SIZE] = accepted.maximum_packet_size
-            if is_out:
-                properties[props.SESSION_EXPIRY_INTERVAL] = (
-                    EXPIRY_NEVER if upstream.expires is None else int(upstream.expires)
-                )
-        connect = Connect(
-            f"link:{upstream.name}:{self.plan.link_id}",
-            self._version,
-            not is_out,
-            0,
-            upstream.local_username or None,
-            None,
-            None,
-            properties,
-        )
-        self._relay = Relay(self._broker, client, self, connect, self.address.redacted(), now)
-        if is_out:
-            self._relay.subscribe(
-                [policy.filter for policy in self.plan.policies],
-                min(self._qos(), accepted.maximum_qos),
-                accepted.retain_available,
-                now,
-            )
-        self._relay.pass_in(now)
+        connect = local_connect(self.plan, self._version, accepted)
+        relay = self._relay = Relay(self._broker, client, self, connect, self.address.redacted(), self._rule(), now)
+        if upstream.direction is Direction.OUT:
+            qos = min(qos_of(upstream), accepted.maximum_qos)
+            relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)
+        relay.pass_in(now)
 
-    def _notes_on(self, accepted: Accepted) -> tuple[str, ...]:
-        """What the upstream grants less than asked."""
-        upstream = self.plan.upstream
-        if self._version != MQTT_5:
-            return (LOST_IN_311,)
-        notes: list[str] = []
-        asked = EXPIRY_NEVER if upstream.expires is None else int(upstream.expires)
-        if 0 <= accepted.session_expiry < asked:
-            wanted = "for ever" if asked == EXPIRY_NEVER else f"for {asked} s"
-            notes.append(f"the upstream keeps the session for {accepted.session_expiry} s, not {wanted}")
-        if accepted.maximum_qos < self._qos():
-            notes.append("the upstream has QoS 0 only: messages are lost with a connection")
-        if not accepted.retain_available:
-            notes.append("the upstream has no retained messages")
-        if not accepted.wildcard_available:
-            notes.append("the upstream takes no filters with wildcards")
-        if upstream.message_ttl is not None:
-            notes.append("message-ttl has no effect: the upstream is asked for it only where it is of this kind")
-        return tuple(notes)
+    def _rule(self) -> TopicRule | None:
+        """What becomes of the topics of messages; None where nothing has to be changed."""
+        if not self.interest.changes_topics:
+            return None
+        return OutRule(self.interest) if self.plan.upstream.direction is Direction.OUT else InRule(self.interest)
 
     def _prove(self, now: float) -> None:
         """RUNNING needs a round trip, and the answers to the first subscriptions."""
@@ -420,6 +380,7 @@ class Link(RelayOwner):
             relay.close(reason, now)
             self._received += relay.connection.messages_received
             self._sent += relay.messages_sent()
+            self._surplus += relay.surplus()
             for code, count in relay.refused.items():
                 self._refused[code] = self._refused.get(code, 0) + count
         if client is not None and client.accepted is not None:
@@ -459,10 +420,15 @@ class Link(RelayOwner):
         client = self._client
         relay = self._relay
         connection = None if relay is None else relay.connection
-        dropped = {reason_name(code): count for code, count in self._refused.items()}
+        codes = dict(self._refused)
+        surplus = self._surplus
         if relay is not None:
+            surplus += relay.surplus()
             for code, count in relay.refused.items():
-                dropped[reason_name(code)] = dropped.get(reason_name(code), 0) + count
+                codes[code] = codes.get(code, 0) + count
+        dropped = {reason_name(code).lower().replace(" ", "_"): count for code, count in codes.items()}
+        if surplus:
+            dropped["surplus"] = surplus
         return LinkStatus(
             plan.link_id,
             plan.kind,

@@ -1,4 +1,4 @@
-"""All links of a node without I/O: from what the definitions resolve to, and what local clients want, to one `Link` each."""
+"""All links of a node without I/O: from what the definitions resolve to, and what the cluster wants, to one `Link` each."""
 
 from __future__ import annotations
 
@@ -6,72 +6,74 @@ import random
 
 from broker.broker import Broker
 from broker.message import NEVER
+from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
-from federation.links.filters import covers, intersection
+from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.link import Link
+from federation.links.mapping import TopicMapping
+from federation.links.scope import Scope
 from federation.links.status import LinkStatus
+from federation.links.wants import Upstream
+
+
+def _asks(plan: LinkPlan) -> bool:
+    """Whether the link subscribes at its upstream."""
+    return plan.kind == ApplyTo.TOPICS.value and plan.upstream.direction is Direction.IN
 
 
 class Links:
-    """by_id  the links that run here, by their id"""
+    """by_id     the links that run here, by their id
+    interest  what clients of the cluster want; the owner tells it of changes, and calls `pass_on` after them
+    """
 
     def __init__(self, domain: str, broker: Broker, rng: random.Random) -> None:
         self.by_id: dict[str, Link] = {}
+        self.interest = ClusterInterest()
         self._domain = domain
         self._broker = broker
         self._rng = rng
-        self._wanted: dict[bytes, None] = {}  # filters of local clients
+        self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # of all policies, and whether they are the link's
 
     def resolve(self, resolution: Resolution, now: float) -> None:
-        """The definitions are these from now on. A link whose plan changed begins anew."""
+        """The definitions are these from now on. A link begins anew where its plan changed, or which topics are its own."""
         plans = {plan.link_id: plan for plan in resolution.links()}
+        ranked = [policy for policy in resolution.policies if policy.apply_to is ApplyTo.TOPICS]
+        patterns = {
+            link_id: [(policy.filter, policy in plan.policies) for policy in ranked] for link_id, plan in plans.items()
+        }
         for link_id, link in list(self.by_id.items()):
             plan = plans.get(link_id)
-            if plan is None or plan != link.plan:
+            if plan is None or plan != link.plan or patterns[link_id] != self._patterns[link_id]:
                 del self.by_id[link_id]
+                if _asks(link.plan):
+                    self.interest.remove_link(link.interest)
                 link.stop("the definitions have changed", plan is None, now)
+        self._patterns = patterns
         for link_id, plan in plans.items():
             if link_id not in self.by_id:
-                link = self.by_id[link_id] = Link(plan, self._domain, self._broker, self._rng, now)
-                link.change_filters(self._filters_of(plan), (), now)
+                interest = self._interest_of(plan)
+                link = self.by_id[link_id] = Link(plan, interest, self._domain, self._broker, self._rng, now)
+                if _asks(plan):
+                    self.interest.add_link(interest)
+                link.send_interest(now)
                 link.start(now)
 
-    def want(self, topic_filter: bytes, now: float) -> None:
-        """A local client has subscribed to a filter that nobody had."""
-        self._wanted[topic_filter] = None
-        for link in self.by_id.values():
-            self._renew(link, now)
-
-    def want_no_more(self, topic_filter: bytes, now: float) -> None:
-        """The last local subscription of a filter is gone."""
-        self._wanted.pop(topic_filter, None)
-        for link in self.by_id.values():
-            self._renew(link, now)
-
-    def _renew(self, link: Link, now: float) -> None:
-        wanted = self._filters_of(link.plan)
-        present = link.subscriptions.wanted
-        link.change_filters(
-            [topic_filter for topic_filter in wanted if topic_filter not in present],
-            [topic_filter for topic_filter in present if topic_filter not in wanted],
-            now,
+    def _interest_of(self, plan: LinkPlan) -> LinkInterest:
+        upstream = plan.upstream
+        return LinkInterest(
+            Scope(self._patterns[plan.link_id]),
+            TopicMapping(upstream.exchange),
+            Upstream(self._domain.encode(), upstream.max_hops, None),
+            upstream.interest is InterestMode.ALL and _asks(plan),
         )
 
-    def _filters_of(self, plan: LinkPlan) -> dict[bytes, None]:
-        """What a link subscribes to at its upstream."""
-        found: dict[bytes, None] = {}
-        if plan.upstream.direction is Direction.OUT:
-            return found
-        for policy in plan.policies:
-            if plan.upstream.interest is InterestMode.ALL:
-                found[policy.filter] = None
-                continue
-            for wanted in self._wanted:
-                common = intersection(policy.filter, wanted)
-                if common is not None:
-                    found[common] = None
-        return {one: None for one in found if not any(one != other and covers(other, one) for other in found)}
+    def pass_on(self, now: float) -> bool:
+        """Tell the upstreams what has changed in `interest`. True when there is more, for a later turn."""
+        has_more = self.interest.pass_on()
+        for link in self.by_id.values():
+            link.send_interest(now)
+        return has_more
 
     def stop(self, now: float) -> None:
         """The node stops. Sessions stay at the upstreams, for this node after a restart or for another one."""
@@ -90,4 +92,5 @@ class Links:
                 link.handle_timeout(now)
 
     def statuses(self, now: float) -> list[LinkStatus]:
+        """One row for each link, sorted by upstream."""
         return [link.status(now) for link in self.by_id.values()]

@@ -11,10 +11,12 @@ from broker.message import NEVER
 from broker.plugins import Plugin
 from broker.routing.names import parse_filter
 from broker.server.logging import get_logger
+from broker.server.turns import TurnEnd
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.definitions.upstream_set import parse_upstream_set
+from federation.links.interest import ClusterInterest
 from federation.links.links import Links
 from federation.links.settings import LinksSettings
 from federation.links.shell.upstream_socket import UpstreamSocket
@@ -36,6 +38,7 @@ class LinksPlugin(Plugin):
         self.settings: LinksSettings = server.settings.plugins.links
         self.links = Links(self.settings.domain, server.broker, random.Random())
         self._sockets: dict[str, UpstreamSocket] = {}
+        self._turn_end = InterestTurnEnd(self)
         self._told: dict[str, tuple[LinkState, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
@@ -50,16 +53,19 @@ class LinksPlugin(Plugin):
         for text in resolution.unresolved():
             self._log.warning(text, key=KEY)
         now = self.server.now()
-        self.links.resolve(resolution, now)
         for _, topic_filter in self.server.broker.local_interest():
-            self.links.want(topic_filter, now)
-        self.server.broker.add_observer(LocalFilters(self))
+            self.links.interest.add(topic_filter)
+        self.server.broker.add_observer(LocalFilters(self.links.interest))
+        self.links.resolve(resolution, now)
+        self.server.turns.ends.append(self._turn_end)
         self.changed()
 
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._turn_end in self.server.turns.ends:
+            self.server.turns.ends.remove(self._turn_end)
         self.links.stop(self.server.now())
         sockets = list(self._sockets.values())
         await asyncio.gather(*(socket.stop() for socket in sockets))
@@ -120,11 +126,23 @@ class LinksPlugin(Plugin):
         self.changed()
 
 
-class LocalFilters(ClientObserver):
-    """Tells the links what clients of this node subscribe to."""
+class InterestTurnEnd(TurnEnd):
+    """Tells the upstreams what the turn has changed in the interest of the cluster."""
 
     def __init__(self, plugin: LinksPlugin) -> None:
         self._plugin = plugin
+
+    def turn_ended(self, now: float) -> None:
+        plugin = self._plugin
+        if plugin.links.interest.has_changes() and plugin.links.pass_on(now):
+            plugin.server.flush_soon()
+
+
+class LocalFilters(ClientObserver):
+    """Tells the links what clients of this node subscribe to."""
+
+    def __init__(self, interest: ClusterInterest) -> None:
+        self._interest = interest
         self._holders: dict[bytes, set[tuple[str, bytes]]] = {}
 
     def subscribed(self, client_id: str, full_filter: bytes, qos: int) -> None:
@@ -132,8 +150,7 @@ class LocalFilters(ClientObserver):
         holders = self._holders.setdefault(topic_filter, set())
         holders.add((client_id, full_filter))
         if len(holders) == 1:
-            self._plugin.links.want(topic_filter, self._plugin.server.now())
-            self._plugin.changed()
+            self._interest.add(topic_filter)
 
     def unsubscribed(self, client_id: str, full_filter: bytes) -> None:
         _, topic_filter = parse_filter(full_filter)
@@ -141,5 +158,4 @@ class LocalFilters(ClientObserver):
         holders.discard((client_id, full_filter))
         if not holders:
             self._holders.pop(topic_filter, None)
-            self._plugin.links.want_no_more(topic_filter, self._plugin.server.now())
-            self._plugin.changed()
+            self._interest.remove(topic_filter)

@@ -32,6 +32,7 @@ from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.links.client import Client
 from federation.links.flow import flow_end, packet_end
+from federation.links.rewriting import Rewriter, TopicRule
 
 LISTENER_NAME: Final = "link"
 RETAINED_WHERE_NEW: Final = 1  # Retain Handling [MQTT5 3.8.3.1]
@@ -62,10 +63,17 @@ class Relay:
     """
 
     def __init__(
-        self, broker: Broker, client: Client, owner: RelayOwner, connect: Connect, remote: str, now: float
+        self,
+        broker: Broker,
+        client: Client,
+        owner: RelayOwner,
+        connect: Connect,
+        remote: str,
+        rule: TopicRule | None,
+        now: float,
     ) -> None:
         """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
-        of the other end."""
+        of the other end. `rule` is for topics of messages; None changes nothing."""
         self.is_open = False
         self.refused: dict[int, int] = {}
         self._broker = broker
@@ -73,6 +81,7 @@ class Relay:
         self._owner = owner
         self._is_closed = False
         self._sent = 0
+        self._rewriter = None if rule is None else Rewriter(rule)
         self.connection = Connection(broker, self, remote, LISTENER_NAME, now)
         self.connection.listener = ListenerFacts(LISTENER_NAME, LISTENER_NAME, is_own=True)
         self.connection.receive_data(encode_packet(connect, connect.protocol_version), now)
@@ -100,12 +109,20 @@ class Relay:
     def pass_in(self, now: float) -> None:
         """Give what came from the upstream to the broker."""
         data = self._client.take_flow()
+        if data and self._rewriter is not None:
+            data, acks = self._rewriter.rewrite(data)
+            self._client.write_flow(acks)
+            self._owner.has_output()
         if data:
             self.connection.receive_data(data, now)
 
     def ping(self, now: float) -> None:
         """Keep the local connection alive, where the broker asks for that."""
         self.connection.receive_data(PINGREQ, now)
+
+    def surplus(self) -> int:
+        """Number of messages that the rule did not let cross."""
+        return 0 if self._rewriter is None else self._rewriter.dropped
 
     def messages_sent(self) -> int:
         """Number of messages that the broker gave to the link."""
@@ -137,6 +154,10 @@ class Relay:
             stop = flow_end(data, pos, size)
             if stop > pos:
                 flow = data if stop - pos == size else data[pos:stop]
+                if self._rewriter is not None:
+                    flow, acks = self._rewriter.rewrite(flow)
+                    if acks:
+                        self.connection.receive_data(acks, self._broker.now)
                 self._count(flow)
                 self._client.write_flow(flow)
                 pos = stop

@@ -16,7 +16,10 @@ TOPICS_MAX: Final = 10_000  # whose policy is remembered; a full memory is clear
 
 
 class Scope:
-    """`policies`: (topic filter, whether the policy is one of the link's) of all policies for topics, the highest first."""
+    """`policies`: (topic filter, whether the policy is one of the link's) of all policies for topics, the highest first.
+
+    is_shared  a higher policy that is not the link's has some topics of the link's patterns
+    """
 
     def __init__(self, policies: Iterable[tuple[bytes, bool]]) -> None:
         self._policies = list(policies)
@@ -25,11 +28,15 @@ class Scope:
         self._by_level: dict[bytes, list[tuple[int, bytes]]] = {}
         self._any_level: list[tuple[int, bytes]] = []
         self.patterns: list[bytes] = []
+        self.is_shared = False
         for index in own:
             pattern = self._policies[index][0]
             if any(covers(higher, pattern) for higher, _ in self._policies[:index]):
                 continue  # it has no topic of its own
             self.patterns.append(pattern)
+            for higher, is_own in self._policies[:index]:
+                if not is_own and intersection(higher, pattern) is not None:
+                    self.is_shared = True
             level = pattern.partition(b"/")[0]
             if level in (b"+", b"#"):
                 self._any_level.append((index, pattern))

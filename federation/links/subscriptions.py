@@ -6,60 +6,74 @@ wait for the answer to an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
-from broker.codec.packets import Packet, SubAck, Subscribe, SubscribeFilter, UnsubAck, Unsubscribe
+from broker.codec.packets import Packet, Properties, SubAck, Subscribe, SubscribeFilter, UnsubAck, Unsubscribe
+from broker.codec.properties import USER_PROPERTY
 from broker.codec.reason_codes import NO_SUBSCRIPTION_EXISTED
 from broker.errors import ProtocolViolation
 
 BATCH_FILTERS_MAX: Final = 1_000
-BATCH_BYTES_MAX: Final = 32_768  # of one SUBSCRIBE or UNSUBSCRIBE; one longer filter travels by itself
+BATCH_BYTES_MAX: Final = 32_768  # of the filters of one packet; one longer filter travels by itself
 ON_WAY_MAX: Final = 8  # packets that are not answered
 FILTER_OVERHEAD: Final = 3  # bytes of a filter in its packet: length and options
 RETAINED_WHERE_NEW: Final = 1  # Retain Handling: retained messages only for a subscription that is not there yet
 PACKET_ID_MAX: Final = 65_535
 
+Headers = tuple[tuple[str, str], ...]
+"""User Properties of the SUBSCRIBE of a filter."""
+NO_HEADERS: Final[Headers] = ()
+
+
+class OnWay(NamedTuple):
+    """A packet that is not answered. `headers`: None for an UNSUBSCRIBE."""
+
+    headers: Headers | None
+    filters: list[bytes]
+
 
 class Subscriptions:
-    """wanted   the filters that the link is to have
+    """wanted   the filters that the link is to have, with their headers
     refused  filters that the upstream refuses, with its reason code; asked for again on the next connection
     """
 
     def __init__(self) -> None:
-        self.wanted: dict[bytes, None] = {}
+        self.wanted: dict[bytes, Headers] = {}
         self.refused: dict[bytes, int] = {}
-        self._there: dict[bytes, None] = {}  # in the session, as far as its answers tell
-        self._changes: dict[bytes, bool] = {}  # not sent: whether the filter is to be added
-        self._on_way: dict[int, tuple[bool, list[bytes]]] = {}
+        self._there: dict[bytes, Headers] = {}  # in the session, as far as its answers tell
+        self._changes: dict[bytes, Headers | None] = {}  # not sent; None: the filter is to go
+        self._on_way: dict[int, OnWay] = {}
         self._last_id = 0
 
-    def change(self, subscribe: Iterable[bytes], unsubscribe: Iterable[bytes]) -> None:
-        """Want some filters more and some less."""
+    def change(self, subscribe: Mapping[bytes, Headers], unsubscribe: Iterable[bytes]) -> None:
+        """Want some filters more, or with other headers, and some less."""
         for topic_filter in unsubscribe:
             if topic_filter in self.wanted:
                 del self.wanted[topic_filter]
-                self._changes[topic_filter] = False
-        for topic_filter in subscribe:
-            if topic_filter not in self.wanted:
-                self.wanted[topic_filter] = None
-                self._changes[topic_filter] = True
+                self._changes[topic_filter] = None
+        for topic_filter, headers in subscribe.items():
+            if self.wanted.get(topic_filter) != headers:
+                self.wanted[topic_filter] = headers
+                self._changes[topic_filter] = headers
 
     def begin(self, is_present: bool) -> None:
         """A connection was accepted. `is_present`: it goes on with the session that earlier calls were about."""
-        possible = dict(self._there)
-        possible.update(dict.fromkeys(topic_filter for topic_filter, adds in self._changes.items() if not adds))
-        for _, filters in self._on_way.values():
-            possible.update(dict.fromkeys(filters))  # the answer may have been lost
+        possible = dict.fromkeys(self._there)
+        possible.update(dict.fromkeys(name for name, headers in self._changes.items() if headers is None))
+        for sent in self._on_way.values():
+            possible.update(dict.fromkeys(sent.filters))  # the answer may have been lost
+            for topic_filter in sent.filters:
+                self._there.pop(topic_filter, None)
         if not is_present:
             possible.clear()
             self._there.clear()
         self._on_way.clear()
         self.refused.clear()
-        self._changes = {topic_filter: False for topic_filter in possible if topic_filter not in self.wanted}
-        for topic_filter in self.wanted:
-            if topic_filter not in self._there:
-                self._changes[topic_filter] = True
+        self._changes = {topic_filter: None for topic_filter in possible if topic_filter not in self.wanted}
+        for topic_filter, headers in self.wanted.items():
+            if self._there.get(topic_filter) != headers:
+                self._changes[topic_filter] = headers
 
     def is_settled(self) -> bool:
         """Whether the upstream has answered every change."""
@@ -67,7 +81,11 @@ class Subscriptions:
 
     def waiting(self) -> int:
         """Number of filters whose change is not answered."""
-        return len(self._changes) + sum(len(filters) for _, filters in self._on_way.values())
+        return len(self._changes) + sum(len(sent.filters) for sent in self._on_way.values())
+
+    def there(self) -> int:
+        """Number of filters that the session has."""
+        return len(self._there)
 
     def take_packets(self, qos: int) -> list[Packet]:
         """The packets that may be sent now; the next ones follow an answer."""
@@ -80,18 +98,19 @@ class Subscriptions:
         """The next changes of one kind."""
         filters: list[bytes] = []
         size = 0
-        is_wanted = next(iter(self._changes.values()))
-        for topic_filter, adds in self._changes.items():
+        headers = next(iter(self._changes.values()))
+        for topic_filter, others in self._changes.items():
             size += len(topic_filter) + FILTER_OVERHEAD
-            if adds != is_wanted or len(filters) == BATCH_FILTERS_MAX or (filters and size > BATCH_BYTES_MAX):
+            if others != headers or len(filters) == BATCH_FILTERS_MAX or (filters and size > BATCH_BYTES_MAX):
                 break
             filters.append(topic_filter)
         for topic_filter in filters:
             del self._changes[topic_filter]
         packet_id = self._free_id()
-        self._on_way[packet_id] = (is_wanted, filters)
-        if not is_wanted:
+        self._on_way[packet_id] = OnWay(headers, filters)
+        if headers is None:
             return Unsubscribe(packet_id, filters)
+        properties: Properties = {USER_PROPERTY: list(headers)} if headers else {}
         return Subscribe(
             packet_id,
             [
@@ -104,6 +123,7 @@ class Subscriptions:
                 )
                 for topic_filter in filters
             ],
+            properties,
         )
 
     def _free_id(self) -> int:
@@ -114,17 +134,17 @@ class Subscriptions:
 
     def answered(self, answer: SubAck | UnsubAck) -> None:
         """SUBACK or UNSUBACK came. Raises ProtocolViolation for one that answers nothing."""
-        adds, filters = self._on_way.pop(answer.packet_id, (False, []))
+        headers, filters = self._on_way.pop(answer.packet_id, OnWay(None, []))
         codes = answer.reason_codes
         if isinstance(answer, UnsubAck) and not codes:  # MQTT 3.1.1 has none
             codes = [0] * len(filters)
-        if not filters or adds != isinstance(answer, SubAck) or len(codes) != len(filters):
+        if not filters or (headers is None) == isinstance(answer, SubAck) or len(codes) != len(filters):
             raise ProtocolViolation(f"{type(answer).__name__} that answers no packet of the link")
         for topic_filter, code in zip(filters, codes, strict=True):
             if code >= 0x80:
                 self.refused[topic_filter] = code
-            elif adds:
-                self._there[topic_filter] = None
+            elif headers is not None:
+                self._there[topic_filter] = headers
                 self.refused.pop(topic_filter, None)
             elif code in (0, NO_SUBSCRIPTION_EXISTED):
                 self._there.pop(topic_filter, None)

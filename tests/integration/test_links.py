@@ -207,3 +207,27 @@ async def test_a_wrong_password_is_an_error_of_that_link_only(nodes: Nodes, clie
     assert (await reader.message()).payload == b"still there"
     assert "sesame" not in node.log()
     assert "sesame" not in (await asyncio.to_thread(node.command, "check")).stdout
+
+
+async def test_topics_are_mapped_both_ways_and_other_policies_keep_theirs(nodes: Nodes, clients: Clients) -> None:
+    upstream = await nodes.start(name="upstream")
+    config = link_config(upstream.port, {"exchange": "eu/# -> from/{#}"}, pattern="from/#")
+    links = config["plugins"]["links"]
+    links["upstreams"]["nowhere"] = {"uri": f"mqtt://127.0.0.1:{nodes.free_port()}"}
+    links["policies"]["higher"] = {
+        "pattern": "from/private/#",
+        "priority": 1,
+        "definition": {"federation-upstream": "nowhere"},
+    }
+    node = await nodes.start(config, name="downstream")
+    reader = await clients.connect(node.port, "reader")
+    await reader.subscribe("#", qos=1)
+    await running(node)
+    writer = await clients.connect(upstream.port, "writer")
+    for topic in ("eu/a", "eu/private/b", "us/c"):
+        await writer.publish(topic, topic.encode(), qos=1)
+    await writer.publish("eu/last", b"last", qos=0)
+    assert [seen(message) for message in await reader.take(2)] == [
+        (b"from/a", b"eu/a", 1, False),
+        (b"from/last", b"last", 0, False),
+    ]

@@ -32,7 +32,7 @@ from federation.links.client import (
     End,
     Ended,
 )
-from federation.links.subscriptions import Subscriptions
+from federation.links.subscriptions import NO_HEADERS, Subscriptions
 
 PACKET_BYTES_MAX = 1000
 
@@ -40,7 +40,7 @@ PACKET_BYTES_MAX = 1000
 def make_client(version: int = 5, keep_alive: int = 30, filters: tuple[bytes, ...] = ()) -> Client:
     subscriptions = Subscriptions()
     subscriptions.begin(False)
-    subscriptions.change(filters, [])
+    subscriptions.change(dict.fromkeys(filters, NO_HEADERS), [])
     properties: Properties = {props.SESSION_EXPIRY_INTERVAL: 600, props.RECEIVE_MAXIMUM: 10} if version == 5 else {}
     client = Client(Connect("c", version, False, keep_alive, properties=properties), subscriptions, 1, PACKET_BYTES_MAX)
     client.begin(0.0)
@@ -216,7 +216,7 @@ def test_silence_ends_the_connection() -> None:
     assert end_of(client).end is End.LOST
     client = accepted_client()
     receive(client, PingResp())
-    client.subscriptions.change([b"a"], [])
+    client.subscriptions.change({b"a": NO_HEADERS}, [])
     client.send_subscriptions(2.0)
     client.handle_timeout(11.0)
     receive(client, PingResp(), now=11.0)

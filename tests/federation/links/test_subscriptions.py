@@ -7,23 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.codec.packets import Packet, SubAck, Subscribe, UnsubAck, Unsubscribe
+from broker.codec.properties import get_user_properties
 from broker.errors import ProtocolViolation
-from federation.links.subscriptions import BATCH_BYTES_MAX, BATCH_FILTERS_MAX, ON_WAY_MAX, Subscriptions
+from federation.links.subscriptions import BATCH_BYTES_MAX, BATCH_FILTERS_MAX, ON_WAY_MAX, Headers, Subscriptions
 
 
 class Session:
     """The session at an upstream, which answers in order."""
 
     def __init__(self) -> None:
-        self.filters: set[bytes] = set()
+        self.filters: dict[bytes, list[tuple[str, str]]] = {}
 
     def answer(self, packet: Packet) -> SubAck | UnsubAck:
         if isinstance(packet, Subscribe):
-            self.filters |= {entry.topic_filter for entry in packet.filters}
+            headers = get_user_properties(packet.properties)
+            self.filters.update({entry.topic_filter: headers for entry in packet.filters})
             return SubAck(packet.packet_id, [entry.qos for entry in packet.filters])
         assert isinstance(packet, Unsubscribe)
         codes = [0 if name in self.filters else 0x11 for name in packet.topic_filters]
-        self.filters -= set(packet.topic_filters)
+        for name in packet.topic_filters:
+            self.filters.pop(name, None)
         return UnsubAck(packet.packet_id, codes)
 
 
@@ -34,27 +37,28 @@ def settle(subscriptions: Subscriptions, session: Session) -> None:
 
 
 names = st.sampled_from([b"a", b"b/#", b"c/+"])
+paths = st.sampled_from([(), (("gmqttd-link", "1 hops=1 path=a"),), (("gmqttd-link", "1 hops=2 path=a"),)])
 steps = st.one_of(
-    st.tuples(st.just("want"), names),
-    st.tuples(st.just("drop"), names),
-    st.tuples(st.just("settle"), names),
-    st.tuples(st.just("send"), names),  # and lose the answers
-    st.tuples(st.just("lost"), names),
-    st.tuples(st.just("lost session"), names),
+    st.tuples(st.just("want"), names, paths),
+    st.tuples(st.just("drop"), names, paths),
+    st.tuples(st.just("settle"), names, paths),
+    st.tuples(st.just("send"), names, paths),  # and lose the answers
+    st.tuples(st.just("lost"), names, paths),
+    st.tuples(st.just("lost session"), names, paths),
 )
 
 
 @given(st.lists(steps))
-def test_a_session_has_all_wanted_filters(run: list[tuple[str, bytes]]) -> None:
+def test_a_session_has_all_wanted_filters(run: list[tuple[str, bytes, Headers]]) -> None:
     subscriptions = Subscriptions()
     session = Session()
     subscriptions.begin(False)
     lost_answers = False
-    for step, name in run:
+    for step, name, headers in run:
         if step == "want":
-            subscriptions.change([name], [])
+            subscriptions.change({name: headers}, [])
         elif step == "drop":
-            subscriptions.change([], [name])
+            subscriptions.change({}, [name])
         elif step == "settle" and not lost_answers:
             settle(subscriptions, session)
         elif step == "lost session":
@@ -71,14 +75,14 @@ def test_a_session_has_all_wanted_filters(run: list[tuple[str, bytes]]) -> None:
     subscriptions.begin(True)
     settle(subscriptions, session)
     assert subscriptions.is_settled()
-    assert session.filters == set(subscriptions.wanted)
+    assert session.filters == {name: list(headers) for name, headers in subscriptions.wanted.items()}
 
 
 def test_filters_travel_in_batches() -> None:
     subscriptions = Subscriptions()
     subscriptions.begin(False)
     count = BATCH_FILTERS_MAX * (ON_WAY_MAX + 2)
-    subscriptions.change([b"%d" % number for number in range(count)], [])
+    subscriptions.change({b"%d" % number: () for number in range(count)}, [])
     packets = subscriptions.take_packets(1)
     assert [len(packet.filters) for packet in packets if isinstance(packet, Subscribe)] == [1000] * ON_WAY_MAX
     assert subscriptions.waiting() == count
@@ -87,14 +91,14 @@ def test_filters_travel_in_batches() -> None:
     assert len(subscriptions.take_packets(1)) == 1
     long = Subscriptions()
     long.begin(False)
-    long.change([bytes([65 + number]) * BATCH_BYTES_MAX for number in range(3)], [])
+    long.change({bytes([65 + number]) * BATCH_BYTES_MAX: () for number in range(3)}, [])
     assert [len(packet.filters) for packet in long.take_packets(1) if isinstance(packet, Subscribe)] == [1, 1, 1]
 
 
 def test_filters_have_the_options_of_a_link() -> None:
     subscriptions = Subscriptions()
     subscriptions.begin(False)
-    subscriptions.change([b"a", b"$share/g/b"], [])
+    subscriptions.change({b"a": (), b"$share/g/b": ()}, [])
     (packet,) = subscriptions.take_packets(1)
     assert isinstance(packet, Subscribe)
     plain, shared = packet.filters
@@ -105,7 +109,7 @@ def test_filters_have_the_options_of_a_link() -> None:
 def test_a_refused_filter_is_known_and_asked_for_again() -> None:
     subscriptions = Subscriptions()
     subscriptions.begin(False)
-    subscriptions.change([b"a", b"b"], [])
+    subscriptions.change({b"a": (), b"b": ()}, [])
     (packet,) = subscriptions.take_packets(1)
     assert isinstance(packet, Subscribe)
     subscriptions.answered(SubAck(packet.packet_id, [1, 0x87]))
@@ -120,7 +124,7 @@ def test_a_refused_filter_is_known_and_asked_for_again() -> None:
 def test_an_answer_to_nothing_is_a_fault(answer: SubAck | UnsubAck) -> None:
     subscriptions = Subscriptions()
     subscriptions.begin(False)
-    subscriptions.change([b"a"], [])
+    subscriptions.change({b"a": ()}, [])
     subscriptions.take_packets(1)
     with pytest.raises(ProtocolViolation):
         subscriptions.answered(answer)

@@ -1,0 +1,79 @@
+"""Topics of messages that have another name on the other side of a link, or that do not cross it.
+
+Only links with a topic mapping, or with policies that share topics with those of others, need this: all other links pass bytes
+as they came.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.codec.packets import PUBACK, PUBLISH
+from broker.codec.wire import encode_varint
+from broker.codec.writer import encode_ack
+from federation.links.flow import packet_end
+
+NAMES_MAX: Final = 10_000  # topics whose other name is remembered; a full memory is cleared
+
+
+class TopicRule:
+    """What becomes of a topic."""
+
+    def other_name(self, topic: bytes) -> bytes | None:
+        """The name on the other side; None for a message that does not cross the link."""
+        raise AssertionError("a subclass implements this")
+
+
+class Rewriter:
+    """dropped  messages that the rule did not let cross"""
+
+    def __init__(self, rule: TopicRule) -> None:
+        self.dropped = 0
+        self._rule = rule
+        self._names: dict[bytes, bytes | None] = {}
+
+    def rewrite(self, flow: bytes) -> tuple[bytes, bytes]:
+        """(the packets for the other side, acknowledgements of dropped messages for this side) of whole packets from PUBLISH
+        to PUBCOMP."""
+        size = len(flow)
+        parts: list[bytes] = []
+        acks: list[bytes] = []
+        kept_from = 0
+        pos = 0
+        while pos < size:
+            end = packet_end(flow, pos, size)
+            first = flow[pos]
+            if first >> 4 != PUBLISH:
+                pos = end
+                continue
+            body = pos + 2
+            while flow[body - 1] >= 128:
+                body += 1
+            topic_end = body + 2 + (flow[body] << 8 | flow[body + 1])
+            topic = flow[body + 2 : topic_end]
+            name = self._name(topic)
+            if name != topic:
+                parts.append(flow[kept_from:pos])
+                kept_from = end
+                if name is not None:
+                    remaining = encode_varint(2 + len(name) + end - topic_end)
+                    parts.append(flow[pos : pos + 1] + remaining + len(name).to_bytes(2, "big") + name)
+                    kept_from = topic_end
+                else:
+                    self.dropped += 1
+                    if first & 6:
+                        acks.append(encode_ack(PUBACK, flow[topic_end] << 8 | flow[topic_end + 1]))
+            pos = end
+        if not parts:
+            return flow, b""
+        parts.append(flow[kept_from:])
+        return b"".join(parts), b"".join(acks)
+
+    def _name(self, topic: bytes) -> bytes | None:
+        names = self._names
+        if topic in names:
+            return names[topic]
+        if len(names) >= NAMES_MAX:
+            names.clear()
+        name = names[topic] = self._rule.other_name(topic)
+        return name

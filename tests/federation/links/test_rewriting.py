@@ -1,0 +1,71 @@
+"""Messages with other topics on the other side of a link."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.codec.packets import Packet, PubAck, PubComp, Publish
+from broker.codec.reader import PacketReader
+from broker.codec.writer import encode_packet
+from federation.links.rewriting import NAMES_MAX, Rewriter, TopicRule
+
+NAMES: dict[bytes, bytes | None] = {
+    b"same": b"same",
+    b"a": b"from/north/" + b"a" * 200,
+    b"eu/long/name": b"x",
+    b"no": None,
+}
+
+
+class Table(TopicRule):
+    def other_name(self, topic: bytes) -> bytes | None:
+        return NAMES.get(topic, topic)
+
+
+packets = st.one_of(
+    st.builds(
+        lambda topic, payload, qos, number, block: Publish(
+            topic, payload, qos, packet_id=number if qos else 0, properties=block
+        ),
+        st.sampled_from(sorted(NAMES)),
+        st.binary(max_size=200),
+        st.integers(0, 1),
+        st.integers(1, 65535),
+        st.sampled_from([b"", b"\x01\x01", b"\x26\0\1a\0\1b"]),
+    ),
+    st.sampled_from([PubAck(3), PubComp(9)]),
+)
+
+
+@given(st.lists(packets, max_size=8))
+def test_messages_get_their_names_and_dropped_ones_are_acknowledged(sent: list[Packet]) -> None:
+    rewriter = Rewriter(Table())
+    data, acks = rewriter.rewrite(b"".join(encode_packet(packet, 5) for packet in sent))
+    expected: list[Packet] = []
+    answers: list[Packet] = []
+    for packet in sent:
+        if not isinstance(packet, Publish):
+            expected.append(packet)
+            continue
+        name = NAMES[packet.topic]
+        if name is not None:
+            packet.topic = name
+            expected.append(packet)
+        elif packet.qos:
+            answers.append(PubAck(packet.packet_id))
+    assert PacketReader().receive_data(data) == expected
+    assert PacketReader().receive_data(acks) == answers
+    assert rewriter.dropped == len(sent) - len(expected)
+
+
+def test_bytes_that_need_no_change_are_the_same_object() -> None:
+    data = encode_packet(Publish(b"same", b"x"), 5) * 3
+    assert Rewriter(Table()).rewrite(data)[0] is data
+
+
+def test_the_memory_of_names_is_bounded() -> None:
+    rewriter = Rewriter(Table())
+    for number in range(NAMES_MAX + 10):
+        rewriter.rewrite(encode_packet(Publish(b"t%d" % number, b""), 5))
+    assert rewriter.rewrite(encode_packet(Publish(b"a", b""), 5))[0] != b""
