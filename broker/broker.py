@@ -27,6 +27,7 @@ from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.link_routes import strip_headers
+from broker.routing.link_wants import note_added, note_removed
 from broker.routing.names import SYS_PREFIX, has_wildcard
 from broker.routing.retained import RetainedWalk
 from broker.routing.router import Router
@@ -403,8 +404,7 @@ class Broker(Context):
         topic_filter = subscription.topic_filter
         first = add_subscription(self.router.tree, subscription)
         self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
-        if first:
-            self.forwarder.interest_added(subscription.share_name, topic_filter)
+        note_added(self, self.router.tree, subscription, first)
 
     def _add_retained(
         self,
@@ -437,8 +437,7 @@ class Broker(Context):
         topic_filter = subscription.topic_filter
         last = remove_subscription(self.router.tree, subscription)
         self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
-        if last:
-            self.forwarder.interest_removed(subscription.share_name, topic_filter)
+        note_removed(self, self.router.tree, subscription, last)
         if self.observer is not None:
             self.observer.unsubscribed(session.client_id, full)
         return SUCCESS

@@ -30,6 +30,7 @@ class Context(HookPoints):
     sys_retained     retained messages below $SYS, which are about this node and stay on it
     domain           name of the domain among those that links join; NO_DOMAIN without one
     node_name        name of the node in the headers of messages
+    has_seen_links   there was a subscription of a link session
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     """
 
@@ -49,6 +50,7 @@ class Context(HookPoints):
         self.node_name = ""
         self._origin_node = b""
         self._sequence = 0
+        self.has_seen_links = False
         self.take_limits(settings)
 
     def take_limits(self, settings: MqttSettings) -> None:

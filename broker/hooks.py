@@ -99,6 +99,13 @@ class Forwarder:
     def interest_removed(self, share_name: bytes, topic_filter: bytes) -> None:
         """The filter has no local subscriber any more."""
 
+    def link_wants_changed(self, topic_filter: bytes) -> None:
+        """Other links want the filter, or its first client or last one came or went beside them."""
+
+    def remote_interest(self) -> list[tuple[str, bytes, bytes, bytes]]:
+        """(node, share_name, topic_filter, link_wants) of all other nodes, as an InterestObserver is told."""
+        return []
+
     def route(self, topic: bytes) -> RemoteRoute | None:
         """The other nodes with interest in a topic name, None for none."""
         return None
@@ -109,6 +116,27 @@ class Forwarder:
 
     def retained_published(self, topic: bytes, now: float) -> None:
         """A retained message was published or deleted on this node."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class InterestObserver:
+    """Sees which filters clients and links want, of this node and of the others (`Context.interest_observer`). Calls never
+    wait.
+
+    node        name of the other node, "" for this one
+    share_name  b"" for ordinary subscriptions
+    link_wants  which links want the filter, and whether clients do, too (broker/routing/link_wants.py); b"" for clients only
+    """
+
+    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
+        """The filter has its first subscription on the node."""
+
+    def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
+        """The filter has no subscription on the node any more."""
+
+    def link_wants_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
+        """Other links want the filter, of those that have it on the node, or clients do as the first or no more. The first
+        call of a filter is `interest_added`."""
 
 
 class OtherNode(NamedTuple):

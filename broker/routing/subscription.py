@@ -60,13 +60,19 @@ class Subscription(GroupMember):
 
 
 class FilterEntry:
-    """The local tree's value for one topic filter: ordinary subscribers and shared groups, in the order of SUBSCRIBE."""
+    """The local tree's value for one topic filter: ordinary subscribers and shared groups, in the order of SUBSCRIBE.
 
-    __slots__ = ("groups", "subscriptions", "topic_filter")
+    links       those of `subscriptions` that are of link sessions, None for none
+    link_wants  who wants the filter beside clients of this node (broker/routing/link_wants.py)
+    """
+
+    __slots__ = ("groups", "link_wants", "links", "subscriptions", "topic_filter")
 
     def __init__(self, topic_filter: bytes) -> None:
         self.topic_filter = topic_filter
         self.subscriptions: dict[Subscriber, Subscription] = {}
+        self.links: dict[Subscriber, Subscription] | None = None
+        self.link_wants = b""
         self.groups: dict[bytes, SharedGroup] | None = None  # share_name -> group; most filters have none
 
 

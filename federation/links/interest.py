@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from broker.broker import Broker
+from broker.hooks import InterestObserver
+from broker.routing.link_wants import link_wants
 from federation.links.cover import Cover
 from federation.links.mapping import TopicMapping
 from federation.links.scope import Scope
-from federation.links.wants import CLIENTS, NOBODY, Tally, Upstream, Wants
+from federation.links.wants import CLIENTS, NOBODY, Tally, Upstream, Wants, parse_wants
 
 FILTERS_MAX: Final = 200_000  # of one link at its upstream
 CHANGES_PER_CALL: Final = 1_000
@@ -122,19 +125,44 @@ class LinkInterest:
         return local if local is not None and self._scope.has(local) else None
 
 
-class ClusterInterest:
+class ClusterInterest(InterestObserver):
     """Wants by filter. A shared group counts as interest in its filter: it gets one copy in the whole domain."""
 
     def __init__(self) -> None:
         self._tallies: dict[bytes, Tally] = {}
+        self._of_links: dict[tuple[str, bytes, bytes], Wants] = {}  # (node, share name, filter) that links want
         self._changed: dict[bytes, None] = {}
         self._links: list[LinkInterest] = []
 
     def __len__(self) -> int:
         return len(self._tallies)
 
+    def observe(self, broker: Broker) -> None:
+        """Take the interest that is there, and be told of changes from now on."""
+        tree = broker.router.tree
+        for share_name, topic_filter in broker.local_interest():
+            self.interest_added("", share_name, topic_filter, link_wants(tree, share_name, topic_filter))
+        for node, share_name, topic_filter, wants in broker.forwarder.remote_interest():
+            self.interest_added(node, share_name, topic_filter, wants)
+        broker.interest_observer = self
+
+    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
+        wants = CLIENTS
+        if link_wants:
+            wants = self._of_links[(node, share_name, topic_filter)] = parse_wants(link_wants)
+        self.add(topic_filter, wants)
+
+    def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
+        self.remove(topic_filter, self._of_links.pop((node, share_name, topic_filter), CLIENTS))
+
+    def link_wants_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
+        # Added first: so no link sees the filter without anybody who wants it.
+        before = self._of_links.pop((node, b"", topic_filter), CLIENTS)
+        self.interest_added(node, b"", topic_filter, link_wants)
+        self.remove(topic_filter, before)
+
     def add(self, topic_filter: bytes, wants: Wants = CLIENTS) -> None:
-        """A subscription on this node, or the interest of another one."""
+        """The interest of one node in a filter."""
         tally = self._tallies.get(topic_filter)
         if tally is None:
             tally = self._tallies[topic_filter] = Tally()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-HOPS_MAX: Final = 65_535
-WANTS_MAX: Final = 32  # of one filter, as many as one SUBSCRIBE has
+from broker.link_header import HOPS_MAX, WANTS_MAX, LinkHeaderError, encode_want, parse_want
+from broker.routing.link_wants import parse_link_wants
 
 
 class Want(NamedTuple):
@@ -21,6 +21,10 @@ class Want(NamedTuple):
 
     path: tuple[bytes, ...]
     hops: int
+
+    def header(self) -> bytes:
+        """As a header of SUBSCRIBE."""
+        return encode_want(self.path, self.hops)
 
     def includes(self, other: Want) -> bool:
         """Whether this one is told on wherever the other one is."""
@@ -49,6 +53,19 @@ def include(wants: Wants, others: Wants) -> bool:
     if wants == others:
         return True
     return all(any(want.includes(other) for want in wants) for other in others)
+
+
+def parse_wants(link_wants: bytes) -> Wants:
+    """The wants of a filter on one node, as an InterestObserver is told. A header that cannot be read is left out."""
+    has_clients, headers = parse_link_wants(link_wants)
+    found = [CLIENT] if has_clients else []
+    for header in headers:
+        try:
+            want = parse_want(header)
+        except LinkHeaderError:
+            continue
+        found.append(Want(want.path, want.hops))
+    return merged(found)
 
 
 class Upstream:

@@ -30,7 +30,7 @@ class EventEffects:
         self._tree = tree
         self._changes = changes
         self._known_since = now
-        self._fresh: dict[Interest, None] | None = None  # between STATE_BEGIN and STATE_END
+        self._fresh: dict[Interest, bytes] | None = None  # between STATE_BEGIN and STATE_END
         self._sessions = 0
 
     def begin_session(self) -> None:
@@ -39,13 +39,13 @@ class EventEffects:
         self._sessions += 1
         self.counters.full_states_received += 1
 
-    def change_interest(self, wanted: bool, share_name: bytes, topic_filter: bytes) -> None:
+    def change_interest(self, wanted: bool, share_name: bytes, topic_filter: bytes, link_wants: bytes = b"") -> None:
         fresh = self._fresh
         if wanted:
             # At once also in a state: all of a large one at its end would be a long pause for everybody here.
-            is_there = self._tree.add_interest(self.name, share_name, topic_filter)
+            is_there = self._tree.add_interest(self.name, share_name, topic_filter, link_wants)
             if fresh is not None and len(fresh) < FILTERS_MAX and (is_there or self._tree.is_full(self.name)):
-                fresh[(share_name, topic_filter)] = None
+                fresh[(share_name, topic_filter)] = link_wants
         elif fresh is not None:
             fresh.pop((share_name, topic_filter), None)
         else:

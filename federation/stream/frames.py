@@ -41,6 +41,8 @@ BLOCK_HEAD_SIZE: Final = 5  # of a PUBLISH_BLOCK's body: version u8, count u32
 BLOCK_HEADER_SIZE: Final = HEADER_SIZE + BLOCK_HEAD_SIZE
 EXPIRY_PROPERTY: Final = b"\x02\0\0\0\0"  # Message Expiry Interval, its four bytes to be filled in
 GROUPS_MAX: Final = 65_535
+# Types of the extension area.
+LINK_WANTS: Final = 6  # of SUBSCRIBE: which links want the filter (broker/routing/link_wants.py)
 
 
 class FrameError(Exception):
@@ -51,9 +53,14 @@ def encode_frame(kind: int, body: bytes, flags: int = 0) -> bytes:
     return bytes((kind, flags)) + len(body).to_bytes(4, "big") + body
 
 
-def encode_interest(kind: int, share_name: bytes, topic_filter: bytes) -> bytes:
+def encode_interest(kind: int, share_name: bytes, topic_filter: bytes, link_wants: bytes = b"") -> bytes:
     """SUBSCRIBE or UNSUBSCRIBE: share_length u16 | share_name | topic_filter."""
-    return encode_frame(kind, len(share_name).to_bytes(2, "big") + share_name + topic_filter)
+    body = len(share_name).to_bytes(2, "big") + share_name + topic_filter
+    if not link_wants:
+        return encode_frame(kind, body)
+    size = len(link_wants)
+    area = (size + 3).to_bytes(2, "big") + bytes((LINK_WANTS,)) + size.to_bytes(2, "big") + link_wants
+    return encode_frame(kind, area + body, HAS_EXTENSIONS)
 
 
 def encode_block_header(version: int, count: int, size: int) -> bytes:
@@ -124,6 +131,21 @@ def body_start(data: bytes, flags: int, start: int, end: int) -> int:
     if after > end:
         raise FrameError(f"extensions of {after - start - 2} bytes in a frame that has {end - start - 2} left")
     return after
+
+
+def extension(data: bytes, start: int, number: int) -> bytes:
+    """The value of one type in the extension area at `start`, whose end `body_start` has found; b"" when it is not there."""
+    end = start + 2 + (data[start] << 8) + data[start + 1]
+    pos = start + 2
+    while pos + 3 <= end:
+        value_at = pos + 3
+        after = value_at + (data[pos + 1] << 8) + data[pos + 2]
+        if after > end:
+            raise FrameError("extension is longer than the area")
+        if data[pos] == number:
+            return data[value_at:after]
+        pos = after
+    return b""
 
 
 def decode_interest(data: bytes, start: int, end: int) -> tuple[bytes, bytes]:

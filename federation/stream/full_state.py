@@ -40,6 +40,10 @@ class LocalState:
         """(share_name, topic_filter) of every local subscription, each once."""
         return []
 
+    def link_wants(self, share_name: bytes, topic_filter: bytes) -> bytes:
+        """Which links want the filter of a local subscription."""
+        return b""
+
     def retained(self) -> list[Message]:
         """Every retained message."""
         return []
@@ -68,6 +72,7 @@ class FullState:
         self._retained: list[Message] = []
         self._deleted: list[bytes] = []
         self._at = 0
+        self._has_links = False  # a link wants a filter, or has wanted one in this session
         self._is_mending = False
         self._given_up: set[bytes] = set()  # topics of retained messages that the other node refuses to read
         self._is_refused = False  # the next state follows a refusal
@@ -80,6 +85,7 @@ class FullState:
             self._given_up.clear()  # it may be another process, with other bounds
         self._is_refused = False
         self.interest.clear()
+        self._has_links = False
         self._filters = self._local.interest()
         self._begin_retained(False)
         self._deleted = self._local.deleted()
@@ -103,13 +109,19 @@ class FullState:
 
     def change(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> bool:
         """False when nothing is left to tell of the filter. Changes alternate, so one that undoes what was not told
-        yet leaves nothing: while a node is away no more waits for it than what is different there."""
+        yet leaves nothing: while a node is away no more waits for it than what is different there. With links the last
+        change is told in any case: others may want the filter than before."""
         key = (share_name, topic_filter)
-        if self.interest.get(key, wanted) != wanted:
+        if self.interest.get(key, wanted) != wanted and not self._has_links:
             del self.interest[key]
             return False
         self.interest[key] = wanted
         return True
+
+    def change_link_wants(self, topic_filter: bytes) -> None:
+        """Other links want a filter that is wanted already: tell it again."""
+        self._has_links = True
+        self.interest[(b"", topic_filter)] = True
 
     def has_more(self) -> bool:
         return self._filters is not None or bool(self.interest) or self.has_retained()
@@ -123,7 +135,7 @@ class FullState:
         if filters is not None:
             return self._next_filters(filters, extended, now)
         if self.interest:
-            return self._next_changes(now)
+            return self._next_changes(extended, now)
         while self._retained:
             block = self._next_retained(self._retained, now)
             if block.count:
@@ -134,15 +146,20 @@ class FullState:
                 return block
         return None
 
+    def _append_interest(self, block: Block, key: tuple[bytes, bytes], extended: bool) -> None:
+        link_wants = self._local.link_wants(key[0], key[1]) if extended else b""
+        if link_wants:
+            self._has_links = True
+        block.append_frame(encode_interest(SUBSCRIBE, key[0], key[1], link_wants))
+
     def _next_filters(self, filters: list[tuple[bytes, bytes]], extended: bool, now: float) -> Block:
         block = Block(True, now)
         at = self._at
         if at == 0 and extended:
             block.append_frame(encode_frame(STATE_BEGIN, b""))
         while at < len(filters) and block.size < BLOCK_BYTES_MAX:
-            share_name, topic_filter = filters[at]
+            self._append_interest(block, filters[at], extended)
             at += 1
-            block.append_frame(encode_interest(SUBSCRIBE, share_name, topic_filter))
         self._at = at
         if at == len(filters):
             self._filters = None
@@ -151,12 +168,15 @@ class FullState:
                 block.append_frame(encode_frame(STATE_END, b""))
         return block
 
-    def _next_changes(self, now: float) -> Block:
+    def _next_changes(self, extended: bool, now: float) -> Block:
         block = Block(True, now)
         interest = self.interest
         while interest and block.size < BLOCK_BYTES_MAX:
             key, wanted = interest.popitem(last=False)
-            block.append_frame(encode_interest(SUBSCRIBE if wanted else UNSUBSCRIBE, key[0], key[1]))
+            if wanted:
+                self._append_interest(block, key, extended)
+            else:
+                block.append_frame(encode_interest(UNSUBSCRIBE, key[0], key[1]))
         return block
 
     def _next_retained(self, messages: list[Message], now: float) -> Block:

@@ -31,7 +31,9 @@ from federation.pb import federation_pb2 as pb
 from federation.stream.counters import DropReason, SkipReason, StreamCounters
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
+    HAS_EXTENSIONS,
     HEADER_SIZE,
+    LINK_WANTS,
     PUBLISH,
     PUBLISH_BLOCK,
     RETAINED,
@@ -40,10 +42,12 @@ from federation.stream.frames import (
     SUBSCRIBE,
     UNSUBSCRIBE,
     FrameError,
+    body_start,
     decode_block_version,
     decode_groups,
     decode_interest,
     decode_packet,
+    extension,
 )
 from federation.stream.held_batches import StreamError
 from federation.stream.outbox import Block
@@ -86,8 +90,11 @@ def block_events(block: Block, now: float) -> list[pb.Event]:
             message, _ = decode_packet(data, start, pos, 5, now)
             events.append(_message_event(message, (), flags, now))
         elif kind == SUBSCRIBE:
-            share_name, topic_filter = decode_interest(data, start, pos)
-            subscribe = pb.Subscribe(share_name=share_name.decode(), topic_filter=topic_filter.decode())
+            link_wants = extension(data, start, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
+            share_name, topic_filter = decode_interest(data, body_start(data, flags, start, pos), pos)
+            subscribe = pb.Subscribe(
+                share_name=share_name.decode(), topic_filter=topic_filter.decode(), link_wants=link_wants
+            )
             events.append(pb.Event(Subscribe=subscribe))
         elif kind == UNSUBSCRIBE:
             share_name, topic_filter = decode_interest(data, start, pos)
@@ -222,7 +229,13 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
             _receive_message(receiver, event.message, now)
         elif kind == "Subscribe":
             filter_event = event.Subscribe
-            receiver.receive_interest(True, filter_event.share_name.encode(), filter_event.topic_filter.encode(), now)
+            receiver.receive_interest(
+                True,
+                filter_event.share_name.encode(),
+                filter_event.topic_filter.encode(),
+                now,
+                filter_event.link_wants,
+            )
         elif kind == "unsubscribe":
             share_name, topic_filter = parse_filter(event.unsubscribe.topic_name.encode())
             receiver.receive_interest(False, share_name, topic_filter, now)

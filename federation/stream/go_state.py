@@ -25,7 +25,7 @@ class GoState:
     """
 
     def __init__(self) -> None:
-        self.told: dict[Interest, None] | None = {}
+        self.told: dict[Interest, bytes] | None = {}  # with b"" as their link_wants
         self._topics: set[bytes] = set()
         self.end_at = NEVER
 

@@ -21,6 +21,7 @@ from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
     HAS_EXTENSIONS,
     HEADER_SIZE,
+    LINK_WANTS,
     MUST_UNDERSTAND,
     PUBLISH,
     PUBLISH_BLOCK,
@@ -34,6 +35,7 @@ from federation.stream.frames import (
     decode_groups,
     decode_interest,
     decode_packet,
+    extension,
     skip_packets,
 )
 from federation.stream.go_state import GoState
@@ -294,6 +296,7 @@ class PeerReceiver(EventEffects):
             self.counters.drop(SkipReason.UNKNOWN, 1)
             return
         try:
+            extended_at = start
             if flags & HAS_EXTENSIONS:
                 start = body_start(data, flags, start, end)
             if kind == PUBLISH_BLOCK:
@@ -308,7 +311,8 @@ class PeerReceiver(EventEffects):
                 self.publish(message, groups, now)
             elif kind in (SUBSCRIBE, UNSUBSCRIBE):
                 share_name, topic_filter = decode_interest(data, start, end)
-                self.change_interest(kind == SUBSCRIBE, share_name, topic_filter)
+                link_wants = extension(data, extended_at, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
+                self.change_interest(kind == SUBSCRIBE, share_name, topic_filter, link_wants)
             elif kind == RETAINED:
                 message, start = decode_packet(data, start, end, 5, now)
                 self.store(message, flags, now)
@@ -330,15 +334,17 @@ class PeerReceiver(EventEffects):
         self.counters.events_received += 1
         return True
 
-    def receive_interest(self, wanted: bool, share_name: bytes, topic_filter: bytes, now: float) -> None:
+    def receive_interest(
+        self, wanted: bool, share_name: bytes, topic_filter: bytes, now: float, link_wants: bytes = b""
+    ) -> None:
         """A Subscribe or Unsubscribe event that was accepted."""
         state = self._go_state
         if state is None:
-            self.change_interest(wanted, share_name, topic_filter)
+            self.change_interest(wanted, share_name, topic_filter, link_wants)
             return
         if wanted and state.is_filter(now):
             if self._tree.add_interest(self.name, share_name, topic_filter) and state.told is not None:
-                state.told[(share_name, topic_filter)] = None
+                state.told[(share_name, topic_filter)] = b""
             return
         self._end_go_state()
         self.change_interest(wanted, share_name, topic_filter)

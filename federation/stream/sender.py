@@ -153,6 +153,13 @@ class PeerSender(Peer):
         if self.full_state.change(share_name, topic_filter, wanted) and self.reachable:
             self.want_attention()
 
+    def link_wants_changed(self, topic_filter: bytes) -> None:
+        """Tell the other node that other links want the filter."""
+        if self.extended:
+            self.full_state.change_link_wants(topic_filter)
+            if self.reachable:
+                self.want_attention()
+
     def tell_retained(self, topic: bytes) -> None:
         """Send the other node the topic's present value, as news."""
         self.outbox.note_lost(topic, self._local.retained_message(topic) is None)

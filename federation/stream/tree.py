@@ -27,13 +27,17 @@ Interest = tuple[bytes, bytes]
 
 class RemoteEntry:
     """The federation tree's value for one topic filter: nodes with ordinary subscribers, and shared groups. There are many
-    of them, most with a single node: lists, and none at all for groups, take half of the memory of dicts."""
+    of them, most with a single node: lists, and none at all for groups, take half of the memory of dicts.
 
-    __slots__ = ("groups", "peers")
+    link_wants  by the name of a node: which of its links want the filter (broker/routing/link_wants.py); None for none
+    """
+
+    __slots__ = ("groups", "link_wants", "peers")
 
     def __init__(self) -> None:
         self.peers: list[Peer] = []
         self.groups: dict[bytes, RemoteGroup] | None = None
+        self.link_wants: dict[str, bytes] | None = None
 
 
 class FederationTree(Forwarder):
@@ -50,7 +54,7 @@ class FederationTree(Forwarder):
         self._trie = Trie()
         self.members: dict[str, PeerSender] = {}
         self._peers: list[Peer] = []
-        self._interest: dict[str, dict[Interest, None]] = {}
+        self._interest: dict[str, dict[Interest, bytes]] = {}  # with the link_wants of each
 
     # --- the router's side ---
 
@@ -61,6 +65,17 @@ class FederationTree(Forwarder):
     def interest_removed(self, share_name: bytes, topic_filter: bytes) -> None:
         for sender in self.members.values():
             sender.interest_changed(share_name, topic_filter, False)
+
+    def link_wants_changed(self, topic_filter: bytes) -> None:
+        for sender in self.members.values():
+            sender.link_wants_changed(topic_filter)
+
+    def remote_interest(self) -> list[tuple[str, bytes, bytes, bytes]]:
+        found: list[tuple[str, bytes, bytes, bytes]] = []
+        for name, known in self._interest.items():
+            for (share_name, topic_filter), link_wants in known.items():
+                found.append((name, share_name, topic_filter, link_wants))
+        return found
 
     def route(self, topic: bytes) -> RemoteRoute | None:
         peers: dict[str, Peer] = {}
@@ -113,12 +128,16 @@ class FederationTree(Forwarder):
 
     # --- interest of other nodes ---
 
-    def add_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> bool:
-        """False for a filter that is refused, and counted: it is not valid, or the node has `filters_max` already."""
+    def add_interest(self, name: str, share_name: bytes, topic_filter: bytes, link_wants: bytes = b"") -> bool:
+        """False for a filter that is refused, and counted: it is not valid, or the node has `filters_max` already. For a
+        filter that is there: other links may want it."""
         sender = self.members[name]
         known = self._interest[name]
         key = (share_name, topic_filter)
         if key in known:
+            if known[key] != link_wants:
+                known[key] = link_wants
+                self._change_links(name, topic_filter, link_wants)
             return True
         try:
             check_interest(share_name, topic_filter)
@@ -128,10 +147,25 @@ class FederationTree(Forwarder):
         if len(known) >= self._filters_max:
             sender.counters.drop(SkipReason.FILTERS_FULL, 1)
             return False
-        known[key] = None
-        self._put(sender, share_name, topic_filter)
+        known[key] = link_wants
+        entry = self._put(sender, share_name, topic_filter)
+        if link_wants and not share_name:
+            _set_link_wants(entry, name, link_wants)
         self._forget(topic_filter)
+        observer = self._router.context.interest_observer
+        if observer is not None:
+            observer.interest_added(name, share_name, topic_filter, link_wants)
         return True
+
+    def _change_links(self, name: str, topic_filter: bytes, link_wants: bytes) -> None:
+        """Other links of a node want a filter than before."""
+        entry = self._trie.get(topic_filter)
+        assert isinstance(entry, RemoteEntry)
+        _set_link_wants(entry, name, link_wants)
+        self._forget(topic_filter)
+        observer = self._router.context.interest_observer
+        if observer is not None:
+            observer.link_wants_changed(name, topic_filter, link_wants)
 
     def remove_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> None:
         """A filter that the node does not have is no error: a full state may have removed it already."""
@@ -142,19 +176,23 @@ class FederationTree(Forwarder):
         del known[key]
         self._take(self.members[name], share_name, topic_filter)
         self._forget(topic_filter)
+        observer = self._router.context.interest_observer
+        if observer is not None:
+            observer.interest_removed(name, share_name, topic_filter)
 
-    def replace_interest(self, name: str, wanted: dict[Interest, None]) -> None:
-        """Remove what is not in `wanted`, then add what is missing. A filter that stays keeps its route throughout."""
+    def replace_interest(self, name: str, wanted: dict[Interest, bytes]) -> None:
+        """Remove what is not in `wanted`, then add what is missing, with its link_wants. A filter that stays keeps its route
+        throughout."""
         for share_name, topic_filter in list(self._interest[name]):
             if (share_name, topic_filter) not in wanted:
                 self.remove_interest(name, share_name, topic_filter)
-        for share_name, topic_filter in wanted:  # also filters that had no room before
-            self.add_interest(name, share_name, topic_filter)
+        for (share_name, topic_filter), link_wants in wanted.items():  # also filters that had no room before
+            self.add_interest(name, share_name, topic_filter, link_wants)
 
     def is_full(self, name: str) -> bool:
         return len(self._interest[name]) >= self._filters_max
 
-    def _put(self, sender: PeerSender, share_name: bytes, topic_filter: bytes) -> None:
+    def _put(self, sender: PeerSender, share_name: bytes, topic_filter: bytes) -> RemoteEntry:
         value = self._trie.get(topic_filter)
         if value is None:
             entry = RemoteEntry()
@@ -164,7 +202,7 @@ class FederationTree(Forwarder):
             entry = value
         if not share_name:
             entry.peers.append(sender)
-            return
+            return entry
         if entry.groups is None:
             entry.groups = {}
         group = entry.groups.get(share_name)
@@ -172,12 +210,14 @@ class FederationTree(Forwarder):
             entry.groups[share_name] = RemoteGroup(share_name, topic_filter, [sender])
         else:
             group.peers.append(sender)
+        return entry
 
     def _take(self, sender: PeerSender, share_name: bytes, topic_filter: bytes) -> None:
         entry = self._trie.get(topic_filter)
         assert isinstance(entry, RemoteEntry)
         if not share_name:
             entry.peers.remove(sender)
+            _set_link_wants(entry, sender.name, b"")
         else:
             assert entry.groups is not None
             group = entry.groups[share_name]
@@ -194,6 +234,17 @@ class FederationTree(Forwarder):
             self._router.forget_routes()
         else:
             self._router.forget_topic(topic_filter)
+
+
+def _set_link_wants(entry: RemoteEntry, name: str, link_wants: bytes) -> None:
+    if link_wants:
+        if entry.link_wants is None:
+            entry.link_wants = {}
+        entry.link_wants[name] = link_wants
+    elif entry.link_wants is not None:
+        entry.link_wants.pop(name, None)
+        if not entry.link_wants:
+            entry.link_wants = None
 
 
 def check_interest(share_name: bytes, topic_filter: bytes) -> None:

@@ -13,7 +13,8 @@ from federation.stream.sender import Outlets, PeerSender
 
 
 class Local(LocalState):
-    """A node with these filters, retained messages and deleted topics; `freed` is how often an outbox had room again."""
+    """A node with these filters, retained messages and deleted topics; `freed` is how often an outbox had room again, `links`
+    the link_wants of filters."""
 
     def __init__(
         self,
@@ -24,10 +25,14 @@ class Local(LocalState):
         self.filters = filters or []
         self.messages = {message.topic: message for message in messages or []}
         self.deletions = deleted or []
+        self.links: dict[bytes, bytes] = {}
         self.freed = 0
 
     def interest(self) -> list[tuple[bytes, bytes]]:
         return list(self.filters)
+
+    def link_wants(self, share_name: bytes, topic_filter: bytes) -> bytes:
+        return self.links.get(topic_filter, b"")
 
     def retained(self) -> list[Message]:
         return list(self.messages.values())

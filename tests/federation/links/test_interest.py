@@ -2,14 +2,17 @@
 
 from typing import Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.link_header import LinkFacts
 from federation.links.filters import covers, filter_of, levels_of
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.mapping import TopicMapping
 from federation.links.scope import Scope
-from federation.links.wants import CLIENT, CLIENTS, NOBODY, Upstream, Want, Wants, include, merged
+from federation.links.wants import CLIENT, CLIENTS, NOBODY, Upstream, Want, Wants, include, merged, parse_wants
+from federation_world import World
 
 HERE: Final = (Want((b"here",), 1),)
 OWN: Final = [(b"a/#", True)]
@@ -187,3 +190,48 @@ def test_filters_of_a_link_after_any_changes(
             for each in unsubscribe:
                 del told[each]
             assert told == recomputed(subscriptions, Scope(policies), TopicMapping(rules), upstream)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_interest_of_links_on_other_nodes_keeps_its_path(is_late: bool) -> None:
+    world = World(2)
+    here = world.nodes["n1"].broker
+    cluster = ClusterInterest()
+    upstream = Upstream(b"here", 2, b"there")
+    link = LinkInterest(Scope([(b"#", True)]), TopicMapping(), upstream)
+    cluster.add_link(link)
+    if not is_late:
+        cluster.observe(here)
+    clients = {}
+    for node, name, domain in [("n1", "east", b"east"), ("n2", "west", b"west"), ("n2", "back", b"there")]:
+        clients[name] = world.client(node, name)
+        world.nodes[node].broker.sessions[name].link = LinkFacts(domain, 2)
+        clients[name].subscribe(f"from/{name}")
+    clients["west"].subscribe("both")
+    world.client("n2", "client").subscribe("both", "$share/group/jobs")
+    world.run(1)
+    if is_late:
+        cluster.observe(here)
+    cluster.pass_on()
+    subscribe, _ = link.take_changes()
+    assert {each: link.wants_of(each) for each in subscribe} == {
+        b"from/east": (Want((b"east", b"here"), 2),),
+        b"from/west": (Want((b"west", b"here"), 2),),
+        b"both": (Want((b"here",), 2),),
+        b"jobs": (Want((b"here",), 2),),
+    }
+    for client in clients.values():
+        client.unsubscribe("both", "from/east", "from/west", "from/back")
+    world.run(1)
+    cluster.pass_on()
+    subscribe, unsubscribe = link.take_changes()
+    assert (subscribe, sorted(unsubscribe)) == ([], [b"from/east", b"from/west"])
+    assert len(cluster) == 2
+
+
+def test_a_header_of_a_link_that_cannot_be_read_is_left_out() -> None:
+    assert parse_wants(b"") == CLIENTS
+    assert parse_wants(b"1\nnonsense") == CLIENTS
+    assert parse_wants(b"0\nnonsense") == NOBODY
+    want = Want((b"a", b"b"), 3)
+    assert parse_wants(b"0\n" + want.header()) == (want,)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.links.wants import CLIENT, CLIENTS, NOBODY, WANTS_MAX, Tally, Upstream, Want, Wants, include, merged
+from broker.link_header import WANTS_MAX
+from federation.links.wants import CLIENT, CLIENTS, NOBODY, Tally, Upstream, Want, Wants, include, merged
 
 A: Final = Want((b"a",), 3)
 AB: Final = Want((b"a", b"b"), 3)

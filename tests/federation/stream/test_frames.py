@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from broker.message import NEVER, Message
 from federation.stream.frames import (
+    HAS_EXTENSIONS,
     HEADER_SIZE,
+    LINK_WANTS,
     PUBLISH,
     PUBLISH_BLOCK,
     SUBSCRIBE,
@@ -28,6 +30,7 @@ from federation.stream.frames import (
     encode_interest,
     encode_packet,
     expiry_offset,
+    extension,
     fill_expiry,
     skip_packets,
 )
@@ -147,3 +150,20 @@ def test_extensions_are_stepped_over() -> None:
 def test_a_topic_alias_is_refused() -> None:
     with pytest.raises(FrameError, match="topic alias"):
         decode_packet(b"\x30\x07\0\1a\3\x23\0\1", 0, 9, 5, 0.0)
+
+
+@given(NAMES, NAMES, st.binary(min_size=1, max_size=300))
+def test_a_filter_with_its_links(share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
+    data = encode_interest(SUBSCRIBE, share_name, topic_filter, link_wants)
+    assert data[1] == HAS_EXTENSIONS
+    start = body_start(data, data[1], HEADER_SIZE, len(data))
+    assert decode_interest(data, start, len(data)) == (share_name, topic_filter)
+    assert extension(data, HEADER_SIZE, LINK_WANTS) == link_wants
+    assert extension(data, HEADER_SIZE, 99) == b""
+
+
+def test_an_extension_that_is_longer_than_the_area() -> None:
+    assert extension(b"\0\x07\x01\0\x01x\x02\0\x01", 0, 1) == b"x"
+    with pytest.raises(FrameError, match="longer"):
+        extension(b"\0\x07\x01\0\x01x\x02\0\x01", 0, 2)
+    assert extension(b"\0\x02\x01\0", 0, 1) == b""

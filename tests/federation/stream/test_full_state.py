@@ -6,17 +6,21 @@ import pytest
 
 from broker.message import Message
 from federation.stream.frames import (
+    HAS_EXTENSIONS,
     HEADER_SIZE,
     IS_MENDED,
     IS_NEWS,
     IS_WRITTEN_THERE,
+    LINK_WANTS,
     RETAINED,
     STATE_BEGIN,
     STATE_END,
     SUBSCRIBE,
     UNSUBSCRIBE,
+    body_start,
     decode_interest,
     decode_packet,
+    extension,
 )
 from federation.stream.full_state import TOPICS_MAX, FullState
 from federation.stream.outbox import BLOCK_BYTES_MAX, Block
@@ -37,7 +41,10 @@ def frames(block: Block) -> list[Frame]:
         pos = start + int.from_bytes(data[pos + 2 : start], "big")
         text = b""
         if kind in (SUBSCRIBE, UNSUBSCRIBE):
-            text = b"|".join(decode_interest(data, start, pos))
+            body = body_start(data, flags, start, pos)
+            text = b"|".join(decode_interest(data, body, pos))
+            if flags & HAS_EXTENSIONS:
+                text += b" " + extension(data, start, LINK_WANTS)
         elif kind == RETAINED:
             message, _ = decode_packet(data, start, pos, 5, NOW)
             text = message.topic + b"=" + message.payload
@@ -149,3 +156,38 @@ def test_a_mending_state_is_kept_as_messages_are_and_leaves_out_values_of_others
     state.begin_mending()
     assert state.begin(), "it was not at its end"
     assert not state.begin()
+
+
+def test_links_of_a_filter_are_told_as_they_are_when_the_block_is_made() -> None:
+    local = Local([(b"", b"a"), (b"", b"b")])
+    local.links[b"a"] = b"0 first"
+    state = FullState(local, RetainedChanges("this"))
+    state.begin()
+    assert drain(state) == [
+        [(STATE_BEGIN, 0, b""), (SUBSCRIBE, HAS_EXTENSIONS, b"|a 0 first"), (SUBSCRIBE, 0, b"|b"), (STATE_END, 0, b"")]
+    ]
+    local.links[b"a"] = b"0 second"
+    state.change_link_wants(b"a")
+    assert drain(state) == [[(SUBSCRIBE, HAS_EXTENSIONS, b"|a 0 second")]]
+
+
+def test_a_filter_that_comes_back_for_clients_is_told_again() -> None:
+    local = Local([(b"", b"a")])
+    local.links[b"a"] = b"0 link"
+    state = FullState(local, RetainedChanges("this"))
+    state.begin()
+    drain(state)
+    state.change(b"", b"a", False)
+    del local.links[b"a"]
+    assert state.change(b"", b"a", True)
+    assert drain(state) == [[(SUBSCRIBE, 0, b"|a")]]
+
+
+def test_a_filter_whose_links_changed_before_it_went_is_told_as_gone() -> None:
+    local = Local([(b"", b"a")])
+    state = FullState(local, RetainedChanges("this"))
+    state.begin()
+    drain(state)
+    state.change_link_wants(b"a")
+    assert state.change(b"", b"a", False)
+    assert drain(state) == [[(UNSUBSCRIBE, 0, b"|a")]]

@@ -255,3 +255,12 @@ def test_garbage_ends_the_stream_or_does_nothing(data: bytes) -> None:
         receive_event(receiver, stream, data, world.now)
     except StreamError as error:
         assert error.malformed or "say Hello and resume" in error.text  # noqa: PT017
+
+
+def test_links_of_a_filter_travel_in_an_event() -> None:
+    block = Block(True, NOW)
+    block.append_frame(encode_interest(SUBSCRIBE, b"", b"a/#", b"0 link"))
+    block.append_frame(encode_interest(SUBSCRIBE, b"g", b"b"))
+    world, receiver, stream = serve()
+    receive(world, receiver, stream, *events_of(numbered(block)))
+    assert world.nodes["n1"].tree.remote_interest() == [("n2", b"", b"a/#", b"0 link"), ("n2", b"g", b"b", b"")]

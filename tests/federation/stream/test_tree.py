@@ -10,6 +10,7 @@ import pytest
 from broker.broker import Broker
 from broker.config.settings import MqttSettings
 from broker.errors import MqttError
+from broker.hooks import InterestObserver
 from broker.message import Message
 from federation.stream.counters import SkipReason, StreamCounters
 from federation.stream.full_state import LocalState
@@ -123,7 +124,7 @@ def test_a_replaced_interest_keeps_the_routes_of_filters_that_stay() -> None:
     world = World(filters_max=2)
     world.tree.add_interest("n1", b"", b"goes")
     world.tree.add_interest("n1", b"g", b"stays")
-    world.tree.replace_interest("n1", {(b"g", b"stays"): None, (b"", b"comes"): None})
+    world.tree.replace_interest("n1", {(b"g", b"stays"): b"", (b"", b"comes"): b""})
     assert world.tree.interest_of("n1") == [(b"g", b"stays"), (b"", b"comes")]
     assert world.peers(b"goes") == []
     assert world.groups(b"stays") == {(b"g", b"stays"): ["n1"]}
@@ -193,3 +194,36 @@ def test_memory(shape: str, share_name: bytes) -> None:
     taken = memory_of(make)
     assert len(world.tree.interest_of("n1")) == len(filters)
     assert taken <= bound(filters)
+
+
+class Observed(InterestObserver):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
+        self.calls.append((node, share_name, topic_filter, link_wants))
+
+    def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
+        self.calls.append((node, share_name, topic_filter))
+
+    def link_wants_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
+        self.calls.append((node, topic_filter, link_wants))
+
+
+def test_the_observer_sees_interest_of_other_nodes_and_their_links(world: World) -> None:
+    observed = world.broker.interest_observer = Observed()
+    tree = world.tree
+    tree.add_interest("n1", b"", b"a/#")
+    tree.add_interest("n1", b"", b"a/#", b"0 x")
+    tree.add_interest("n1", b"", b"a/#", b"0 x")
+    tree.add_interest("n2", b"g", b"b")
+    assert observed.calls == [("n1", b"", b"a/#", b""), ("n1", b"a/#", b"0 x"), ("n2", b"g", b"b", b"")]
+    assert tree.remote_interest() == [("n1", b"", b"a/#", b"0 x"), ("n2", b"g", b"b", b"")]
+    observed.calls.clear()
+    tree.replace_interest("n1", {(b"", b"a/#"): b"", (b"", b"c"): b"1 y"})
+    tree.remove_node("n2")
+    tree.remove_interest("n1", b"", b"c")
+    assert observed.calls == [("n1", b"a/#", b""), ("n1", b"", b"c", b"1 y"), ("n2", b"g", b"b"), ("n1", b"", b"c")]
+    assert world.peers(b"a/x") == ["n1"]

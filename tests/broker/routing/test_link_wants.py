@@ -1,0 +1,157 @@
+"""Which links want a filter, and when the other nodes and the observer are told."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from broker.broker import Broker
+from broker.codec.packets import SubscribeFilter
+from broker.config.settings import MqttSettings
+from broker.hooks import Forwarder, InterestObserver
+from broker.link_header import WANTS_MAX, LinkFacts, encode_want
+from broker.routing.link_wants import LINK_WANTS_BYTES_MAX, link_wants, note_changed, parse_link_wants
+from broker.session.session import Session
+
+
+class Observed(InterestObserver):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+
+    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
+        self.calls.append(("added", node, share_name.decode(), topic_filter.decode(), link_wants.decode()))
+
+    def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
+        self.calls.append(("removed", node, share_name.decode(), topic_filter.decode()))
+
+    def link_wants_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
+        self.calls.append(("changed", node, topic_filter.decode(), link_wants.decode()))
+
+    def take(self) -> list[tuple[str, ...]]:
+        calls, self.calls = self.calls, []
+        return calls
+
+
+class Told(Forwarder):
+    """Another node that is told of interest."""
+
+    def __init__(self) -> None:
+        self.changed: list[bytes] = []
+
+    def link_wants_changed(self, topic_filter: bytes) -> None:
+        self.changed.append(topic_filter)
+
+
+class World:
+    """A broker with sessions of clients and of links."""
+
+    def __init__(self) -> None:
+        self.broker = Broker(replace(MqttSettings()), random.Random(1), 0.0)
+        self.told = Told()
+        self.observed = Observed()
+        self.broker.forwarder = self.told
+        self.broker.interest_observer = self.observed
+
+    def session(self, name: str, domain: bytes = b"", max_hops: int = 1) -> Session:
+        session = Session(self.broker, name, 0.0)
+        self.broker.sessions[name] = session
+        if domain:
+            session.link = LinkFacts(domain, max_hops)
+        return session
+
+    def subscribe(self, session: Session, topic_filter: bytes = b"a/#") -> None:
+        assert self.broker.subscribe_one(session, SubscribeFilter(topic_filter, 1, False, False, 0), 0) == 1
+
+    def wants(self, topic_filter: bytes = b"a/#", share_name: bytes = b"") -> bytes:
+        return link_wants(self.broker.router.tree, share_name, topic_filter)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_filters_of_clients_have_no_links(world: World) -> None:
+    first, second = world.session("c1"), world.session("c2")
+    world.subscribe(first)
+    world.subscribe(second)
+    assert world.observed.take() == [("added", "", "", "a/#", "")]
+    world.broker.unsubscribe_one(first, b"a/#")
+    assert world.observed.take() == []
+    world.broker.unsubscribe_one(second, b"a/#")
+    assert world.observed.take() == [("removed", "", "", "a/#")]
+    assert world.told.changed == []
+
+
+def test_a_link_beside_clients(world: World) -> None:
+    client, link = world.session("c"), world.session("l", b"east", 3)
+    header = encode_want((b"east",), 3).decode()
+    world.subscribe(link)
+    world.subscribe(client)
+    world.broker.unsubscribe_one(link, b"a/#")
+    assert world.observed.take() == [
+        ("added", "", "", "a/#", "0\n" + header),
+        ("changed", "", "a/#", "1\n" + header),
+        ("changed", "", "a/#", ""),
+    ]
+    assert world.told.changed == [b"a/#", b"a/#"]
+    world.subscribe(link)
+    world.subscribe(world.session("c2"))  # nothing new
+    assert world.observed.take() == [("changed", "", "a/#", "1\n" + header)]
+    world.broker.unsubscribe_one(client, b"a/#")
+    world.broker.unsubscribe_one(world.broker.sessions["c2"], b"a/#")
+    assert world.observed.take() == [("changed", "", "a/#", "0\n" + header)]
+    world.broker.unsubscribe_one(link, b"a/#")
+    assert world.observed.take() == [("removed", "", "", "a/#")]
+    assert world.wants() == b""
+
+
+def test_a_group_counts_as_clients(world: World) -> None:
+    link = world.session("l", b"east")
+    world.subscribe(link, b"$share/g/a/#")
+    assert world.observed.take() == [("added", "", "g", "a/#", "")]
+    world.subscribe(link)
+    world.broker.unsubscribe_one(link, b"a/#")
+    assert world.wants() == b""  # the entry of the filter stays, for the group
+    world.subscribe(world.session("c"))
+    assert world.wants() == b""
+
+
+def test_other_wants_of_a_subscription_are_told(world: World) -> None:
+    link = world.session("l", b"east")
+    world.subscribe(link)
+    subscription = link.subscriptions[b"a/#"]
+    world.observed.take()
+    note_changed(world.broker, world.broker.router.tree, subscription)
+    assert world.observed.take() == []
+    header = encode_want((b"west", b"east"), 2)
+    subscription.wants = (header,)
+    note_changed(world.broker, world.broker.router.tree, subscription)
+    assert world.observed.take() == [("changed", "", "a/#", "0\n" + header.decode())]
+    link.link = None
+    note_changed(world.broker, world.broker.router.tree, subscription)
+    assert world.observed.take() == [("changed", "", "a/#", "")]
+
+
+def test_many_wants_are_cut(world: World) -> None:
+    link = world.session("l", b"east")
+    world.subscribe(link)
+    subscription = link.subscriptions[b"a/#"]
+    subscription.wants = tuple(encode_want((b"d%02d" % number, b"east"), 9) for number in range(WANTS_MAX + 1))
+    note_changed(world.broker, world.broker.router.tree, subscription)
+    has_clients, headers = parse_link_wants(world.wants())
+    assert (has_clients, headers) == (False, list(subscription.wants[:WANTS_MAX]))
+    long = [b"%02d" % number + b"x" * 60 for number in range(60)]
+    subscription.wants = tuple(encode_want((b"y%d" % number, *long), 90) for number in range(WANTS_MAX))
+    note_changed(world.broker, world.broker.router.tree, subscription)
+    assert len(world.wants()) <= LINK_WANTS_BYTES_MAX
+
+
+def test_link_wants_and_back() -> None:
+    assert parse_link_wants(b"") == (True, [])
+    assert parse_link_wants(b"0\nx\ny") == (False, [b"x", b"y"])
+    assert parse_link_wants(b"1\nx") == (True, [b"x"])
