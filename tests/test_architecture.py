@@ -84,6 +84,7 @@ CORES: Final = (
     "federation/links/interest.py",
     "federation/links/mapping.py",
     "federation/links/scope.py",
+    "federation/links/ownership.py",
     "federation/links/status.py",
     "federation/links/subscriptions.py",
     "federation/links/wants.py",
