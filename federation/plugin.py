@@ -18,6 +18,7 @@ from federation import counters
 from federation.api.gossip_metrics import gossip_metrics
 from federation.api.membership import MembershipService
 from federation.api.peers import PeersService, peer_metrics
+from federation.extension import Extension
 from federation.membership import FederationMembership, OtherNodes
 from federation.node import BadAddress, Node, own_tags
 from federation.pb.federation_pb2 import DESCRIPTOR
@@ -42,7 +43,8 @@ DRAIN_SECONDS_MAX: Final = 0.8
 
 
 class FederationPlugin(Plugin):
-    """`node` is the core; `membership` knows the other nodes; `_clients` are the event streams to them, by name."""
+    """`node` is the core; `membership` knows the other nodes; `_clients` are the event streams to them, by name. Other plugins
+    add to `extensions` while they are prepared."""
 
     def __init__(self, server: Host) -> None:
         super().__init__(server)
@@ -54,6 +56,7 @@ class FederationPlugin(Plugin):
             self.node, self.settings, self._members_changed, self._before_leave, server.stop_soon, KEY
         )
         server.members = OtherNodes(self.membership, self.settings.node_name)
+        self.extensions: list[Extension] = []
         self._streams: StreamServer | None = None
         self._sockets: GossipSockets | None = None
         self._clients: dict[str, PeerClient] = {}
@@ -76,7 +79,7 @@ class FederationPlugin(Plugin):
         settings = self.settings
         bytes_max = message_bytes_max(self.server.settings.mqtt.max_packet_size)
         # What an incoming batch causes is written at once; waiting for the end of the loop turn would only add latency.
-        self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, self.server.turns)
+        self._streams = StreamServer(self.node, bytes_max, self._changed, self._log, self.server.turns, self.extensions)
         fed_addr = settings.fed_addr
         try:
             fed_port = self._streams.bind(fed_addr.host, fed_addr.port)
@@ -174,10 +177,12 @@ class FederationPlugin(Plugin):
         return str(infos[0][4][0])
 
     async def _before_leave(self) -> None:
-        """Wait until other nodes have acknowledged their events; then expect the ends of their streams.
+        """Let extensions hand over what they do; wait until other nodes have acknowledged their events; then expect the ends of
+        their streams.
 
         Other nodes end their streams to a node that leaves. These ends are not logged.
         """
+        await asyncio.gather(*(extension.before_leave() for extension in self.extensions))
         drained = self._drained = self._drained or asyncio.Event()
         self._look_whether_drained()
         try:
@@ -262,6 +267,8 @@ class FederationPlugin(Plugin):
         self._arm_timer()
         if self._streams is not None:
             self._streams.carry_out()
+        for extension in self.extensions:
+            extension.members_changed()
         self.server.flush_soon()
 
     def _log_node_events(self) -> None:

@@ -1,14 +1,17 @@
-"""The gRPC server of the Go broker's stream: Hello and EventStream, the shell around federation/stream/go_server.py."""
+"""The gRPC server between nodes: Hello and EventStream of the Go broker's stream, the shell around
+federation/stream/go_server.py, and the services of extensions."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import grpc.aio
 
 from broker.message import NEVER
 from broker.publisher import Publisher
+from federation.extension import Extension
 from federation.pb import federation_pb2 as pb
 from federation.shell.grpc_options import METADATA_NODE_NAME, SERVICE, server_options
 from federation.shell.stream_host import StreamHost
@@ -96,7 +99,7 @@ class _Stream:
 class GoStreams:
     """Serves on a unix socket of the stream server, which passes connections of gRPC on to it."""
 
-    def __init__(self, host: StreamHost) -> None:
+    def __init__(self, host: StreamHost, extensions: Sequence[Extension]) -> None:
         self._host = host
         self._server = grpc.aio.server(options=server_options(host.bytes_max))
         handlers = {
@@ -109,7 +112,11 @@ class GoStreams:
                 self._event_stream, response_serializer=pb.Ack.SerializeToString
             ),
         }
-        self._server.add_generic_rpc_handlers((_untyped.method_handlers_generic_handler(SERVICE, handlers),))
+        services: dict[str, Mapping[str, Any]] = {SERVICE: handlers}
+        for extension in extensions:
+            services.update(extension.services())
+        for name, methods in services.items():
+            self._server.add_generic_rpc_handlers((_untyped.method_handlers_generic_handler(name, methods),))
 
     async def start(self, path: str) -> None:
         self._server.add_insecure_port(f"unix:{path}")

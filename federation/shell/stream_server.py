@@ -12,12 +12,13 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from broker.server.listeners import BACKLOG
 from broker.server.start_error import StartError
 from broker.server.turns import Turns
+from federation.extension import Extension
 from federation.node import Node
 from federation.shell.direct_server import DirectServerProtocol
 from federation.shell.go_server import GoStreams
@@ -37,14 +38,20 @@ class StreamServer(StreamHost):
     """`bind`, then `start`, then `stop`."""
 
     def __init__(
-        self, node: Node, bytes_max: int, changed: Callable[[], None], log: Any, turns: Turns | None = None
+        self,
+        node: Node,
+        bytes_max: int,
+        changed: Callable[[], None],
+        log: Any,
+        turns: Turns | None = None,
+        extensions: Sequence[Extension] = (),
     ) -> None:
         super().__init__(node, bytes_max, changed, log, turns)
         self.grpc_path = ""
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._folder = ""
-        self._grpc = GoStreams(self)
+        self._grpc = GoStreams(self, extensions)
 
     def bind(self, host: str, port: int) -> int:
         """Take the port (0: a free one) and return it; OSError with the reason when it cannot be had."""

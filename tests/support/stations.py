@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from broker.broker import Broker
@@ -15,6 +15,7 @@ from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.publisher import Publisher
 from broker.session.connection import Connection
+from federation.extension import Extension
 from federation.node import Node, own_tags
 from federation.serf.events import Member, MemberJoin, MemberLeave, MemberStatus, MemberUpdate
 from federation.settings import FederationSettings
@@ -87,14 +88,14 @@ class Client:
 class Station:
     """A node with its stream server and clients on sockets, as the plugin runs it, without gossip."""
 
-    def __init__(self, name: str, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, name: str, bytes_max: int = BYTES_MAX, extensions: Sequence[Extension] = ()) -> None:
         self.name = name
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time
         self.log = Log()
         self.broker = Broker(MqttSettings(), random.Random(1), self.now())
         self.node = Node(name, self.broker, FederationSettings(node_name=name), random.Random(2))
-        self.streams = StreamServer(self.node, bytes_max, self.changed, self.log)
+        self.streams = StreamServer(self.node, bytes_max, self.changed, self.log, extensions=extensions)
         self.clients: dict[str, PeerClient] = {}
         self.addr = ""
         self._timer: asyncio.TimerHandle | None = None

@@ -56,7 +56,7 @@ def test_links_are_shared_among_the_nodes() -> None:
     assert all(process.running for process in world.processes.values())
 
 
-def test_another_node_takes_over_what_a_killed_one_ran() -> None:
+def test_another_node_takes_over_the_links_of_a_killed_one() -> None:
     world = world_of("abc", view_delay=0.0)
     before = {link: world.runners(link)[0] for link in LINKS}
     epochs = {link: world.processes[name].running[link] for link, name in before.items()}

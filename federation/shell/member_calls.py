@@ -1,0 +1,93 @@
+"""Calls of gRPC to other members, on the address of their event streams (tag fed_addr)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+import grpc.aio
+
+from broker.hooks import Members
+from federation.node import TAG_ADDR
+
+ANSWER_BYTES_MAX: Final = 16 * 2**20
+ERROR_CHARS_MAX: Final = 200
+OPTIONS: Final = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+
+class Request(Protocol):
+    """A message of protobuf."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+Answer = TypeVar("Answer")
+
+
+class MemberAway(Exception):
+    """A member did not answer, or refused. `code`: of gRPC."""
+
+    def __init__(self, name: str, code: grpc.StatusCode, reason: str) -> None:
+        super().__init__(f"node {name}: {reason}")
+        self.name = name
+        self.code = code
+        self.reason = reason
+
+
+class MemberCalls:
+    """One channel for each member that was called, until its address changes or it is forgotten."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._channels: dict[str, tuple[str, grpc.aio.Channel]] = {}
+
+    async def call(
+        self, name: str, method: str, request: Request, read_answer: Callable[[bytes], Answer], seconds: float
+    ) -> Answer:
+        """Call `/SERVICE/METHOD` of a member. Raises MemberAway."""
+        channel = await self._channel(name)
+        unary: Any = channel.unary_unary(
+            method, request_serializer=type(request).SerializeToString, response_deserializer=read_answer
+        )
+        try:
+            answer: Answer = await unary(request, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            reason = (error.details() or error.code().name)[:ERROR_CHARS_MAX]
+            raise MemberAway(name, error.code(), reason) from None
+        except grpc.aio.UsageError:  # the channel was closed meanwhile
+            raise MemberAway(name, grpc.StatusCode.CANCELLED, "the call was given up") from None
+        return answer
+
+    async def _channel(self, name: str) -> grpc.aio.Channel:
+        addrs = {other.name: other.tags.get(TAG_ADDR, "") for other in self._members.others()}
+        for known, (_, channel) in list(self._channels.items()):
+            if known not in addrs:
+                del self._channels[known]
+                await channel.close()
+        addr = addrs.get(name, "")
+        found = self._channels.get(name)
+        if found is not None and found[0] == addr:
+            return found[1]
+        if found is not None:
+            del self._channels[name]
+            await found[1].close()
+        if not addr:
+            raise MemberAway(name, grpc.StatusCode.NOT_FOUND, "it is no member, or it tells no address")
+        channel = grpc.aio.insecure_channel(addr, options=OPTIONS)
+        self._channels[name] = (addr, channel)
+        return channel
+
+    async def close(self) -> None:
+        """End all calls."""
+        channels = [channel for _, channel in self._channels.values()]
+        self._channels.clear()
+        for channel in channels:
+            await channel.close()

@@ -1,0 +1,103 @@
+"""Services of extensions between nodes: calls reach them on the address of the event streams, and each fault has its node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+
+from broker.hooks import Members, OtherNode
+from federation.extension import Extension
+from federation.shell.member_calls import MemberAway, MemberCalls
+from stations import Station
+
+METHOD = "/test.Echo/Say"
+SECONDS = 20.0
+
+
+class Echo(Extension):
+    """Answers with the text and its own name; refuses a text that is empty."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def services(self) -> dict[str, dict[str, Any]]:
+        makers: Any = grpc
+        handler = makers.unary_unary_rpc_method_handler(
+            self.say, request_deserializer=StringValue.FromString, response_serializer=StringValue.SerializeToString
+        )
+        return {"test.Echo": {"Say": handler}}
+
+    async def say(self, request: StringValue, context: Any) -> StringValue:
+        if not request.value:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "nothing to say")
+        return StringValue(value=f"{request.value} of {self.name}")
+
+
+class Known(Members):
+    """Members as a test names them."""
+
+    def __init__(self) -> None:
+        super().__init__("a")
+        self.addrs: dict[str, str] = {}
+
+    def others(self) -> list[OtherNode]:
+        return [OtherNode(name, "ALIVE", {"fed_addr": addr} if addr else {}) for name, addr in self.addrs.items()]
+
+
+@pytest.fixture
+async def members() -> Known:
+    return Known()
+
+
+@pytest.fixture
+async def calls(members: Known) -> AsyncIterator[MemberCalls]:
+    calls = MemberCalls(members)
+    yield calls
+    await calls.close()
+
+
+async def say(calls: MemberCalls, name: str, text: str) -> str:
+    answer = await calls.call(name, METHOD, StringValue(value=text), StringValue.FromString, SECONDS)
+    return answer.value
+
+
+async def test_a_member_is_called_where_it_is_now(members: Known, calls: MemberCalls) -> None:
+    first = await Station("b", extensions=[Echo("first")]).start()
+    second = await Station("b", extensions=[Echo("second")]).start()
+    try:
+        members.addrs["b"] = first.addr
+        assert await say(calls, "b", "hello") == "hello of first"
+        members.addrs["b"] = second.addr
+        assert await say(calls, "b", "hello") == "hello of second"
+    finally:
+        await first.stop()
+        await second.stop()
+
+
+async def test_a_fault_has_the_name_and_the_reason(members: Known, calls: MemberCalls) -> None:
+    station = await Station("b", extensions=[Echo("b")]).start()
+    without = await Station("c").start()
+    members.addrs.update(b=station.addr, c=without.addr, d="")
+    try:
+        with pytest.raises(MemberAway, match="node b: nothing to say") as fault:
+            await say(calls, "b", "")
+        assert fault.value.code is grpc.StatusCode.FAILED_PRECONDITION
+        with pytest.raises(MemberAway, match="node c: ") as fault:
+            await say(calls, "c", "hello")
+        assert fault.value.code is grpc.StatusCode.UNIMPLEMENTED
+        with pytest.raises(MemberAway, match="node d: it is no member, or it tells no address"):
+            await say(calls, "d", "hello")
+        await station.stop()
+        with pytest.raises(MemberAway, match="node b: ") as fault:
+            await say(calls, "b", "hello")
+        assert fault.value.code is grpc.StatusCode.UNAVAILABLE
+        del members.addrs["b"]
+        with pytest.raises(MemberAway, match="node b: it is no member"):
+            await say(calls, "b", "hello")
+    finally:
+        await station.stop()
+        await without.stop()
