@@ -203,10 +203,10 @@ class Router:
         return matched
 
     def publish_here(self, message: Message, now: float) -> None:
-        """Publish a retained message below $SYS, about this node and on this node only: no tap sees it, and no other node
-        gets it."""
+        """Publish a message below $SYS, about this node and on this node only: no tap sees it, and no other node gets it."""
         route = self.lookup(message.topic)
-        self.context.sys_retained.put(message)
+        if message.retain:
+            self.context.sys_retained.put(message)
         self._deliver(route, message, None, now)
         for group in route.groups:
             self._deliver_group(group, message, None, now)

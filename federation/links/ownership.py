@@ -327,6 +327,10 @@ class Ownership:
         own = self._links.get(link_id)
         return None if own is None else own.phase
 
+    def waiting(self) -> list[tuple[str, int, float]]:
+        """(link, epoch, deadline) of the claims of this node that wait for others."""
+        return [(link_id, own.epoch, own.deadline) for link_id, own in self._links.items() if own.phase is Phase.CLAIMS]
+
     # --- rules ---
 
     def _take(self, name: str, other: _Other, table: Table) -> None:

@@ -1,0 +1,66 @@
+"""The service FederationLinks: the links of the whole cluster, and their restart, asked at any node."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+from broker.api.errors import ApiError, invalid_argument, not_found
+from broker.api.tokens import Role
+from federation.links.api.rows import STATES, in_order
+from federation.links.pb.link_status_pb2 import (
+    Link,
+    ListLinksRequest,
+    ListLinksResponse,
+    RestartLinkRequest,
+    RestartLinkResponse,
+)
+from federation.links.pb.link_status_pb2_grpc import FederationLinksServicer
+from federation.shell.member_calls import MemberAway
+
+if TYPE_CHECKING:
+    from federation.links.shell.owners import LinkRunner, Owners
+
+
+class LinksService(FederationLinksServicer):
+    roles: Final = {"List": Role.READ, "Restart": Role.ADMIN}
+
+    def __init__(self, node: str, owners: Owners, runner: LinkRunner) -> None:
+        self._node = node
+        self._owners = owners
+        self._runner = runner
+
+    async def List(self, request: ListLinksRequest, context: object) -> ListLinksResponse:
+        if request.state and request.state not in STATES:
+            raise invalid_argument(f'state is "{request.state[:100]}", may be {", ".join(STATES)}')
+        rows: list[Link] = list(self._runner.list_here(request).links)
+        unanswered: list[str] = []
+        names = [] if request.here else self._owners.members()
+        asked = ListLinksRequest(state=request.state, here=True)
+        answers = await asyncio.gather(*(self._owners.list_at(name, asked) for name in names), return_exceptions=True)
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, ListLinksResponse):
+                rows += answer.links
+            elif isinstance(answer, MemberAway):
+                unanswered.append(name)
+            else:
+                raise answer
+        return ListLinksResponse(links=in_order(rows), unanswered=sorted(unanswered))
+
+    async def Restart(self, request: RestartLinkRequest, context: object) -> RestartLinkResponse:
+        if self._runner.restart_here(request.id):
+            return RestartLinkResponse(node=self._node)
+        owner = self._owners.owner(request.id)
+        if owner is None:
+            raise not_found(f'there is no link "{request.id[:100]}"')
+        if owner.node == self._node:
+            raise ApiError(grpc.StatusCode.UNAVAILABLE, f"this node is about to run the link {request.id}; try again")
+        try:
+            await self._owners.restart_at(owner.node, request.id)
+        except MemberAway as fault:
+            raise ApiError(
+                grpc.StatusCode.UNAVAILABLE, f"the link {request.id} is not restarted: it falls to {fault}"
+            ) from None
+        return RestartLinkResponse(node=owner.node)

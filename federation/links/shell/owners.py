@@ -1,0 +1,296 @@
+"""The ownership of links on a running node: its tables go to the other members over gRPC, its orders to the links."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import grpc
+
+from broker.message import NEVER
+from broker.server.logging import get_logger
+from federation.extension import Extension
+from federation.links.ownership import (
+    LINKS_MAX,
+    SETTLE_SECONDS_MAX,
+    Drain,
+    Owner,
+    Ownership,
+    Phase,
+    Row,
+    Run,
+    Table,
+    Telling,
+)
+from federation.links.pb import link_status_pb2 as pb
+from federation.shell.member_calls import MemberAway, MemberCalls
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+    from federation.plugin import FederationPlugin
+
+SERVICE: Final = "gmqtt.links.api.LinkOwnership"
+TAG: Final = "links"
+"""Serf tag of a node that can run links; its value is the version of this service."""
+VERSION: Final = "1"
+CALL_SECONDS_MAX: Final = 2.0
+HAND_OVER_SECONDS_MAX: Final = 0.8
+"""Longest wait of a node that leaves until its links are drained and the other members know."""
+EPOCH_MAX: Final = 2**62
+LINK_ID_CHARS_MAX: Final = 64
+PHASES: Final = frozenset(phase.value for phase in Phase)
+
+_untyped: Final[Any] = grpc  # its makers of handlers have no annotations
+
+
+class LinkRunner(Protocol):
+    """The links of this node."""
+
+    def run_link(self, link_id: str, epoch: int) -> None:
+        """Run a link from now on; when it runs already, connect anew where it is blocked."""
+
+    def drain_link(self, link_id: str, deadline: float) -> None:
+        """End a link without loss; `Owners.released` when that is done."""
+
+    def end_link(self, link_id: str) -> None:
+        """End a link at once. It may have ended."""
+
+    def list_here(self, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
+        """The links of this node."""
+
+    def restart_here(self, link_id: str) -> bool:
+        """Restart a link; False when this node does not run it."""
+
+
+class Owners(Extension):
+    """`start`, then `set_links` with each change of the definitions, then `stop`. A node without the plugin `federation` runs
+    all of its links."""
+
+    def __init__(self, host: Host, federation: FederationPlugin | None, runner: LinkRunner) -> None:
+        self._host = host
+        self._federation = federation
+        self._runner = runner
+        self._log = get_logger("links")
+        self._loop = asyncio.get_running_loop()
+        self._calls = MemberCalls(host.members)
+        self._tellings: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ownership: Ownership | None = None
+        self._has_left = False
+        self._handed_over: asyncio.Event | None = None
+
+    # --- start and stop
+
+    def start(self) -> None:
+        """Links are claimed from now on; a node with others to join waits for them first."""
+        now = self._host.now()
+        federation = self._federation
+        waits = federation is not None and bool(federation.settings.retry_join)
+        self._ownership = Ownership(
+            self._host.members.node_name,
+            random.getrandbits(63),
+            int(self._host.wall_time(now) * 1000),
+            now + SETTLE_SECONDS_MAX if waits else now,
+        )
+        self.members_changed()
+
+    def set_links(self, link_ids: Iterable[str]) -> None:
+        """The links of the definitions."""
+        if self._ownership is not None:
+            self._ownership.set_links(link_ids, self._host.now())
+            self._carry_out()
+
+    def released(self, link_id: str) -> None:
+        """A link is drained."""
+        if self._ownership is not None:
+            self._ownership.released(link_id, self._host.now())
+            self._carry_out()
+
+    async def stop(self) -> None:
+        self._ownership = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._tellings:
+            task.cancel()
+        await asyncio.gather(*self._tellings, return_exceptions=True)
+        await self._calls.close()
+
+    # --- what the federation tells
+
+    def members_changed(self) -> None:
+        ownership = self._ownership
+        if ownership is None:
+            return
+        now = self._host.now()
+        federation = self._federation
+        has_left = federation is not None and federation.node.has_left
+        if has_left and not self._has_left:
+            ownership.leave(now)
+        elif self._has_left and not has_left:
+            ownership.come_back(now)
+        self._has_left = has_left
+        ownership.set_members(self.members(), now)
+        self._carry_out()
+
+    async def before_leave(self) -> None:
+        """Drain the links, and let the other members know."""
+        ownership = self._ownership
+        if ownership is None:
+            return
+        self._has_left = True
+        handed_over = self._handed_over = asyncio.Event()
+        ownership.leave(self._host.now())
+        self._carry_out()
+        try:
+            await asyncio.wait_for(handed_over.wait(), HAND_OVER_SECONDS_MAX)
+        except TimeoutError:
+            self._log.warning("links are not handed over before the leave", seconds=HAND_OVER_SECONDS_MAX)
+
+    # --- what operators ask
+
+    def members(self) -> list[str]:
+        """The living members with links, without this node."""
+        if self._federation is None or self._federation.node.has_left:
+            return []
+        return [
+            other.name
+            for other in self._host.members.others()
+            if other.status in ("ALIVE", "LEAVING") and TAG in other.tags
+        ]
+
+    def owner(self, link_id: str) -> Owner | None:
+        """Who runs a link, or is about to."""
+        return None if self._ownership is None else self._ownership.owner(link_id)
+
+    def waiting(self) -> list[tuple[str, int, float]]:
+        """(link, epoch, deadline) of claims that wait for other members."""
+        return [] if self._ownership is None else self._ownership.waiting()
+
+    async def list_at(self, name: str, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
+        """The links of another member. Raises MemberAway."""
+        method = f"/{SERVICE}/ListHere"
+        return await self._calls.call(name, method, request, pb.ListLinksResponse.FromString, CALL_SECONDS_MAX)
+
+    async def restart_at(self, name: str, link_id: str) -> None:
+        """Restart a link that another member runs. Raises MemberAway."""
+        request = pb.RestartLinkRequest(id=link_id)
+        method = f"/{SERVICE}/RestartHere"
+        await self._calls.call(name, method, request, pb.RestartLinkResponse.FromString, CALL_SECONDS_MAX)
+
+    # --- what other members ask
+
+    def services(self) -> Mapping[str, Mapping[str, Any]]:
+        def handler(serve: Callable[..., Any], request: Any, answer: Any) -> Any:
+            return _untyped.unary_unary_rpc_method_handler(
+                serve, request_deserializer=request.FromString, response_serializer=answer.SerializeToString
+            )
+
+        return {
+            SERVICE: {
+                "Tell": handler(self._tell, pb.OwnerTable, pb.OwnerTable),
+                "ListHere": handler(self._list_here, pb.ListLinksRequest, pb.ListLinksResponse),
+                "RestartHere": handler(self._restart_here, pb.RestartLinkRequest, pb.RestartLinkResponse),
+            }
+        }
+
+    async def _tell(self, request: pb.OwnerTable, context: Any) -> pb.OwnerTable:
+        ownership = self._ownership
+        if ownership is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "links have not started, or have stopped")
+            raise AssertionError("abort raises")
+        try:
+            table = read_table(request)
+        except ValueError as fault:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
+            raise AssertionError("abort raises") from None
+        ownership.handle_table(table, self._host.now())
+        self._carry_out()
+        return write_table(ownership.table())
+
+    async def _list_here(self, request: pb.ListLinksRequest, context: Any) -> pb.ListLinksResponse:
+        return self._runner.list_here(request)
+
+    async def _restart_here(self, request: pb.RestartLinkRequest, context: Any) -> pb.RestartLinkResponse:
+        if not self._runner.restart_here(request.id):
+            await context.abort(grpc.StatusCode.NOT_FOUND, "it does not run the link")
+        return pb.RestartLinkResponse(node=self._host.members.node_name)
+
+    # --- orders, tables, time
+
+    def _carry_out(self) -> None:
+        """Carry out the orders, tell the other members, and set the timer."""
+        ownership = self._ownership
+        if ownership is None:
+            return
+        # An order may end with a call of `released`, which comes here again.
+        while orders := ownership.take_orders():
+            for order in orders:
+                if isinstance(order, Run):
+                    self._runner.run_link(order.link_id, order.epoch)
+                elif isinstance(order, Drain):
+                    self._runner.drain_link(order.link_id, order.deadline)
+                else:
+                    self._runner.end_link(order.link_id)
+        now = self._host.now()
+        for telling in ownership.take_tables(now):
+            task = self._loop.create_task(self._tell_member(telling))
+            self._tellings.add(task)
+            task.add_done_callback(self._tellings.discard)
+        if self._handed_over is not None and ownership.has_left():
+            self._handed_over.set()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at = ownership.next_timeout()
+        if at != NEVER:
+            self._timer = self._loop.call_at(at, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        if self._ownership is not None:
+            self._ownership.handle_timeout(self._host.now())
+            self._carry_out()
+
+    async def _tell_member(self, telling: Telling) -> None:
+        name, table = telling
+        try:
+            answer = await self._calls.call(
+                name, f"/{SERVICE}/Tell", write_table(table), pb.OwnerTable.FromString, CALL_SECONDS_MAX
+            )
+            told = read_table(answer)
+        except (MemberAway, ValueError) as fault:
+            self._log.debug("the owners of links are not told to a member", node=name, reason=str(fault))
+            if self._ownership is not None:
+                self._ownership.telling_failed(name, self._host.now())
+        else:
+            if self._ownership is not None:
+                self._ownership.handle_answer(name, table.serial, told, self._host.now())
+        self._carry_out()
+
+
+def write_table(table: Table) -> pb.OwnerTable:
+    """A table for the wire."""
+    rows = [
+        pb.OwnerRow(link_id=row.link_id, phase=pb.Phase.ValueType(row.phase), epoch=row.epoch) for row in table.rows
+    ]
+    return pb.OwnerTable(node=table.node, incarnation=table.incarnation, serial=table.serial, rows=rows)
+
+
+def read_table(found: pb.OwnerTable) -> Table:
+    """A table from the wire. Raises ValueError. A later version may have further phases: they count as running."""
+    if not found.node:
+        raise ValueError("node: the table has no name of its node")
+    if len(found.rows) > LINKS_MAX:
+        raise ValueError(f"rows: {len(found.rows)} links, at most {LINKS_MAX}")
+    rows: list[Row] = []
+    for row in found.rows:
+        if not 0 < len(row.link_id) <= LINK_ID_CHARS_MAX:
+            raise ValueError(f"rows: an id has {len(row.link_id)} characters, may have 1 to {LINK_ID_CHARS_MAX}")
+        if row.epoch > EPOCH_MAX:
+            raise ValueError(f"rows: the epoch of {row.link_id} is {row.epoch}, at most {EPOCH_MAX}")
+        phase = Phase(int(row.phase)) if int(row.phase) in PHASES else Phase.RUNS
+        rows.append(Row(row.link_id, phase, row.epoch))
+    return Table(found.node, found.incarnation, found.serial, tuple(rows))
