@@ -18,6 +18,14 @@ OWN: Final = ("broker", "federation", "pipeline")  # packages of this project
 
 # Name of the command -> where it is, and its line in the help.
 COMMANDS: Final = {
+    "import-mosquitto": (
+        "federation.definitions.imports.commands:import_mosquitto",
+        "Make definitions of links from bridges of mosquitto.",
+    ),
+    "import-rabbitmq": (
+        "federation.definitions.imports.commands:import_rabbitmq",
+        "Make definitions of links from RabbitMQ's federation.",
+    ),
     "log": ("pipeline.log_commands:log", "Look at event logs, follow and export them."),
     "mapping": ("federation.links.mapping_command:mapping", "Try the topic mapping of a link."),
     "pipeline": (

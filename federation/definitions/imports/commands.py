@@ -1,0 +1,93 @@
+"""The commands `gmqttctl import-rabbitmq` and `import-mosquitto`: read a file, print warnings, write definitions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from federation.definitions.imports.imported import Imported, ImportFault
+from federation.definitions.imports.mosquitto_bridges import import_bridges
+from federation.definitions.imports.rabbitmq_config import import_config
+from federation.definitions.imports.rabbitmq_definitions import APPLY_TO, import_definitions
+from federation.definitions.upstream_set import ALL
+
+FILE_BYTES_MAX: Final = 64 * 2**20
+_JSON: Final = re.compile(r'\s*\{\s*["}]')  # an Erlang tuple of such a file begins with an atom
+_OUTPUT_HELP: Final = (
+    "Write here instead of to standard output. The file is readable by its owner only: it has passwords."
+)
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--apply-to", type=click.Choice(APPLY_TO), default=ALL, help="Policies of a definitions file that are read."
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=_OUTPUT_HELP)
+def import_rabbitmq(file: Path, apply_to: str, output: Path | None) -> None:
+    """Make definitions of links from RabbitMQ's federation.
+
+    FILE is a definitions file (JSON, rabbitmqctl export_definitions) or an old rabbitmq.config with the section
+    rabbitmq_federation (Erlang terms). Warnings on standard error say what has another meaning here, or none.
+    """
+    text = _read(file)
+    _run(file, output, lambda: import_definitions(text, apply_to) if _JSON.match(text) else import_config(text))
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=_OUTPUT_HELP)
+def import_mosquitto(file: Path, output: Path | None) -> None:
+    """Make definitions of links from the bridges (connection …) of a mosquitto.conf.
+
+    Warnings on standard error say what has another meaning here, or none.
+    """
+    text = _read(file)
+    _run(file, output, lambda: import_bridges(text))
+
+
+def _read(file: Path) -> str:
+    if file.stat().st_size > FILE_BYTES_MAX:
+        raise click.ClickException(f"{file}: more than {FILE_BYTES_MAX} bytes")
+    try:
+        return file.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{file}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from None
+
+
+def _run(file: Path, output: Path | None, translate: Callable[[], Imported]) -> None:
+    try:
+        found = translate()
+    except ImportFault as error:
+        raise click.ClickException(f"{file}: {error}") from None
+    for warning in found.warnings:
+        click.echo(f"{file}: {warning}", err=True)
+    text = json.dumps(found.document(), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        if found.has_passwords() and sys.stdout.isatty():
+            raise click.ClickException("the definitions have passwords: write them into a file with --output FILE")
+        click.echo(text, nl=False)
+        return
+    _write_private(output, text)
+    counts = f"{len(found.upstreams)} upstreams, {len(found.sets)} sets, {len(found.policies)} policies"
+    click.echo(f"{output}: {counts}; {len(found.warnings)} warnings", err=True)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, also when it existed before."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(text)
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from None

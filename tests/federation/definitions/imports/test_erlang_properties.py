@@ -1,0 +1,75 @@
+"""Property lists: keys once, kinds of values, and the line of every fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.definitions.imports.erlang_properties import Properties, named_items, text_of
+from federation.definitions.imports.erlang_terms import TermError, parse_terms
+
+
+def properties(text: str) -> Properties:
+    (term,) = parse_terms(text)
+    return Properties(term, "the list")
+
+
+def test_values_have_their_kinds() -> None:
+    found = properties("[{host, \"h\"}, {port, 5671}, {mechanism, 'EXTERNAL'}, {expires, none}, durable]")
+    assert found.text("host") == "h"
+    assert found.number("port") == 5671
+    assert found.word("mechanism") == "EXTERNAL"
+    assert found.word("host") == "h"
+    assert found.word("durable") == "true"
+    assert found.number("expires") is None
+    assert found.text("absent") is None
+
+
+def test_an_empty_string_is_an_empty_list() -> None:
+    assert properties('""').get("key") is None
+
+
+def test_unknown_keys_have_the_nearest_known_one() -> None:
+    assert properties('[\n{hots, "h"}]').unknown(("host", "port")) == [
+        (2, "the list: unknown key hots is left out; the nearest known key is host")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[{a, 1},\n{a, 2}]", "line 2: the list: a stands here twice, first in line 1"),
+        ("[{a}]", "line 1: the list has a tuple of 1, wanted is {key, Value}"),
+        ('[{"a", 1}]', "line 1: the list: a key is a string, wanted is an atom such as host"),
+        ("{a, 1}", "line 1: the list is a tuple of 2, wanted is a list"),
+    ],
+)
+def test_faulty_lists(text: str, fault: str) -> None:
+    with pytest.raises(TermError, match=fault):
+        properties(text)
+
+
+def test_faulty_values() -> None:
+    found = properties('[{host, 1}, {port, "x"}, {name, ""}]')
+    with pytest.raises(TermError, match='the list: host is an integer, wanted is a "string"'):
+        found.text("host")
+    with pytest.raises(TermError, match="port is a string, wanted is a number or none"):
+        found.number("port")
+    with pytest.raises(TermError, match="name is an empty string"):
+        found.text("name")
+
+
+def test_named_items_are_unique() -> None:
+    (term,) = parse_terms('[{"a", 1}, {<<"b">>, 2}]')
+    assert [name for name, _ in named_items(term, "sets")] == ["a", "b"]
+    (term,) = parse_terms('[{"a", 1},\n{"a", 2}]')
+    with pytest.raises(TermError, match='line 2: sets has "a" twice'):
+        named_items(term, "sets")
+    (term,) = parse_terms("[a]")
+    with pytest.raises(TermError, match="sets has an atom"):
+        named_items(term, "sets")
+
+
+def test_a_text_is_a_string() -> None:
+    (term,) = parse_terms("atom")
+    with pytest.raises(TermError, match="the name is an atom"):
+        text_of(term, "the name")
