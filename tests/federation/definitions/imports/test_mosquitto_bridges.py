@@ -132,7 +132,7 @@ def test_lines_that_warn_name_line_and_bridge(line: str, warning: str) -> None:
 @pytest.mark.parametrize(
     "line", ["round_robin true", "start_type automatic", "notifications false", "bridge_insecure false"]
 )
-def test_lines_that_say_what_a_link_does_are_silent(line: str) -> None:
+def test_settings_of_a_link_are_silent(line: str) -> None:
     assert import_bridges(bridge("topic a in 1", line)).warnings == []
 
 

@@ -53,7 +53,7 @@ def test_faults_name_the_line(text: str, fault: str) -> None:
     assert fault in str(caught.value)
 
 
-def test_a_rule_maps_what_the_bridge_maps() -> None:
+def test_a_rule_maps_topics_both_ways() -> None:
     mapping = TopicMapping([topic("a/+/b/# both 0 here/ there/").rule()])
     assert mapping.map_in(b"there/a/1/b/2/3") == b"here/a/1/b/2/3"
     assert mapping.map_out(b"here/a/1/b") == b"there/a/1/b"

@@ -121,7 +121,7 @@ def test_login_by_certificate() -> None:
     assert found.warnings == []
 
 
-def test_none_is_the_default_of_a_key() -> None:
+def test_the_atom_none_leaves_a_key_out() -> None:
     keys = ", ".join(
         f"{{{key}, none}}" for key in ("heartbeat", "expires", "message_ttl", "ha_policy", "prefetch_count")
     )
