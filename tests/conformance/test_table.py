@@ -24,7 +24,6 @@ NO_TEST: Final = "no test: "
 REASONS: Final = {
     "3.1.1": {
         "a statement about clients": 6,
-        "there are no rules of access yet": 1,
         "nodes reach each other by their own streams, not as MQTT clients": 1,
     },
     "5.0": {
