@@ -86,9 +86,15 @@ def import_lines(lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
                 raise TypeError("number is no whole number")
             yield number, (kind, *values)
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
-        raise StoreFault(f"line {at} is not a line of an export: {error!r}") from None
+        raise StoreFault(f"line {at} is not a line of an export: {_text_of(error)}") from None
     if at == 0:
         raise StoreFault("the file is empty")
+
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error} is missing or not known"
+    return "it is not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _values(names: Iterable[str], found: dict[str, Any]) -> list[Any]:

@@ -45,6 +45,7 @@ class SqliteStore(Store):
             try:
                 os.fchmod(descriptor, FILE_MODE)
                 header = os.pread(descriptor, HEADER_BYTES, 0)
+                size = os.fstat(descriptor).st_size
             finally:
                 os.close(descriptor)
         except FileNotFoundError:
@@ -53,6 +54,7 @@ class SqliteStore(Store):
             raise StoreFault(f"{path}: {error.strerror or error}") from None
         if header:
             self._check_header(header)
+            self._check_size(header, size)
         self._run(self._open_database, not header)
 
     def _check_header(self, header: bytes) -> None:
@@ -62,6 +64,22 @@ class SqliteStore(Store):
         if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
             raise StoreFault(f"{self.path} is a SQLite file of another program; name a data_dir of gmqttd's own")
         self._check_version(int.from_bytes(header[60:64], "big"))
+
+    def _check_size(self, header: bytes, size: int) -> None:
+        """Refuse a file whose end is missing: SQLite reads zeros there. A file with a WAL may be shorter than its header says:
+        what is missing is in the WAL."""
+        wal = self.path.with_name(f"{FILE_NAME}-wal")
+        if wal.exists() and wal.stat().st_size > 0:
+            return
+        page_bytes = int.from_bytes(header[16:18], "big")
+        expected = int.from_bytes(header[28:32], "big") * (65_536 if page_bytes == 1 else page_bytes)
+        if size < expected:
+            raise self._damaged(f"its end is missing: {size} of {expected} bytes are there")
+
+    def _damaged(self, text: str) -> StoreFault:
+        return StoreFault(
+            f"{self.path} is damaged ({text}); put a copy of it back, or move it away to begin without it"
+        )
 
     def _check_version(self, version: int) -> None:
         if version > self._version:
@@ -103,15 +121,16 @@ class SqliteStore(Store):
         if name.startswith("SQLITE_BUSY"):
             return StoreFault(f"{self.path}: another process uses it; give each node a data_dir of its own")
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return StoreFault(
-                f"{self.path} is damaged ({error}); put a copy of it back, or move it away to begin without it"
-            )
+            return self._damaged(str(error))
         return StoreFault(f"{self.path}: {error}")
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         assert self._database is not None
         try:
-            yield from self._database.execute("SELECT number, value FROM record ORDER BY number")
+            for number, value in self._database.execute("SELECT number, value FROM record ORDER BY number"):
+                if not isinstance(value, bytes):
+                    raise self._damaged(f"record {number} has no value")
+                yield number, value
         except sqlite3.Error as error:
             raise self._fault(error) from error
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.store.sqlite_store import FILE_NAME, SqliteStore
-from broker.store.store import StoreFault
+from broker.store.store import StoreFault, pack_record, unpack_record
 
 OLD = 1  # a version, and the next one
 NEW = 2
@@ -83,6 +83,24 @@ def test_a_file_that_cannot_be_used_is_refused_and_left_as_it_is(
         records(tmp_path)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("with_wal", [False, True])
+def test_a_file_that_is_cut_anywhere_is_refused(tmp_path: Path, with_wal: bool) -> None:
+    """Also one with a WAL, which may be shorter than its header says."""
+    store = SqliteStore(tmp_path / "whole")
+    store.open()
+    store.commit([(number, pack_record((1, number))) for number in range(1, 3001)])
+    store.close()
+    whole = store.path.read_bytes()
+    for size in (*range(100, len(whole), 4999), 4096, 4097, 5000, len(whole) - 1):
+        folder = tmp_path / f"cut at {size}"
+        folder.mkdir()
+        (folder / FILE_NAME).write_bytes(whole[:size])
+        if with_wal:
+            (folder / f"{FILE_NAME}-wal").write_bytes(b"nothing")
+        with pytest.raises(StoreFault, match="is damaged"):
+            deque(unpack_record(number, value) for number, value in records(folder))
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
