@@ -12,13 +12,15 @@ import struct
 import subprocess
 import time
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from accounts import write_accounts
 from mqtt_load import address, one_publish, open_client, read_packet, subscribe
-from rows import GMQTT, MOSQUITTO, NATS, NO_LOG, OTHER, THIS
+from rows import GMQTT, MOSQUITTO, NATS, OTHER, OURS, THIS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOOPBACK: Final = "127.0.0.1"
@@ -28,10 +30,11 @@ LOG_TAIL_LINES: Final = 10
 CERT: Final = "cert.pem"
 
 # For this broker and for the Go broker. max_queued_messages: mosquitto has no limit here either, and with the Go broker's
-# default of 1000 a queue overflows under 10 publishers. max_subscriptions_per_client: a row needs 50,000; Go has no such key.
+# default of 1000 a queue overflows under 10 publishers. max_subscriptions_per_client: a row needs 100,000; Go has no such key.
+# server_receive_maximum: publishers of MQTT 5 may have as many messages on the way as those of 3.1.1, which have no such limit.
 GMQTTD: Final = """\
-listeners: [{{address: "127.0.0.1:{mqtt}"}}{listener}]
-mqtt: {{max_queued_messages: 100000, max_subscriptions_per_client: 100000}}
+listeners: [{{address: "127.0.0.1:{mqtt}"{anonymous}}}{listener}]
+mqtt: {{max_queued_messages: 100000, max_subscriptions_per_client: 100000, server_receive_maximum: 65535}}
 api:
   grpc: [{{address: "tcp://127.0.0.1:{grpc}"}}]
   http: [{{address: "tcp://127.0.0.1:{http}", map: "tcp://127.0.0.1:{grpc}"}}]
@@ -42,12 +45,17 @@ plugins:
     gossip_addr: 127.0.0.1:{gossip}
     retry_join: [{join}]
     retry_interval: 1s
-{event_log_keys}plugin_order: [admin, federation{event_log}]
+{more_keys}plugin_order: [{first}admin, federation{last}]
 log: {{level: warn, format: text}}
 {store}"""
 STORE: Final = "data_dir: {folder}\n"
 EVENT_LOG: Final = """\
   event_log: {{dir: {folder}, sync: {sync}}}
+"""
+# The accounts and rules of accounts.py, metrics, and $SYS as often as by default. Anonymous clients are let in beside them.
+SECURED: Final = """\
+  auth: {{password_file: {passwords}, hash: sha256, acl_file: {acl}}}
+  prometheus: {{listen_address: "127.0.0.1:{metrics}"}}
 """
 
 # By transport: a second listener.
@@ -74,6 +82,8 @@ log_type error
 log_type warning
 """
 
+MOSQUITTO_SECURED: Final = "password_file {mosquitto_passwords}\nacl_file {acl}\n"
+
 # cleansession: nothing is kept for a bridge that is disconnected. notifications: no $SYS messages beside the load.
 MOSQUITTO_BRIDGE: Final = """\
 connection first
@@ -98,9 +108,10 @@ NATS_LEAF: Final = 'leafnodes {{ remotes: [ {{ url: "nats-leaf://127.0.0.1:{leaf
 
 # One line for the report.
 PEER_SETTINGS: Final = (
-    "defaults, but: gmqttd and the Go broker with max_queued_messages 100000; mosquitto with max_queued_messages 0, "
-    "persistence false, bridge `topic # in 1` with cleansession true and notifications false; NATS with JetStream in a "
-    "temporary folder, a domain for each server, two servers as hub and leaf node"
+    "defaults, but: gmqttd and the Go broker with max_queued_messages 100000 and server_receive_maximum 65535; mosquitto with "
+    "max_queued_messages 0, persistence false, bridge `topic # in 1` with cleansession true and notifications false; NATS with "
+    "JetStream in a temporary folder, a domain for each server, two servers as hub and leaf node; secured: 1,000 accounts with "
+    "SHA-2 hashes, an acl_file with 4,000 rules, metrics, $SYS"
 )
 
 
@@ -136,7 +147,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Server:
-    """One process: its command and its ports. http, gossip and layered are 0 for a broker without them."""
+    """One process: its command and its ports. Those but mqtt are 0 for a broker without them."""
 
     name: str
     command: list[str]
@@ -144,6 +155,7 @@ class Server:
     http: int = 0
     gossip: int = 0
     layered: int = 0
+    metrics: int = 0
 
 
 class Cluster:
@@ -155,6 +167,7 @@ class Cluster:
         self.http = f"{LOOPBACK}:{servers[-1].http}"  # the last node's
         self.gossip = f"{LOOPBACK}:{servers[0].gossip}"  # the first node's
         self.layered = f"{LOOPBACK}:{servers[0].layered}"  # the first node's listener with the row's transport
+        self.metrics = f"{LOOPBACK}:{servers[0].metrics}"
         self.cacert = str(folder / CERT)
         self._servers = servers
         self._folder = folder
@@ -305,6 +318,7 @@ def gmqttd_servers(
     log: str,
     transport: str,
     has_store: bool,
+    is_secured: bool,
 ) -> list[Server]:
     servers: list[Server] = []
     join = ""
@@ -316,19 +330,30 @@ def gmqttd_servers(
         listener = GMQTTD_LISTENERS[transport].format(layered=layered, **files)
         config = folder / f"{name}.yml"
         keys = EVENT_LOG.format(folder=folder / f"{name}-log", sync=log) if log else ""
-        order = ", event_log" if log else ""
-        store = STORE.format(folder=folder / f"{name}-store") if has_store else ""
+        metrics = ports.take() if is_secured else 0
+        if is_secured:
+            keys += SECURED.format(metrics=metrics, **write_accounts(folder))
         text = GMQTTD.format(
-            name=name, join=join, listener=listener, event_log=order, event_log_keys=keys, store=store, **taken
+            name=name,
+            join=join,
+            listener=listener,
+            anonymous=", allow_anonymous: true" if is_secured else "",
+            first="auth, prometheus, " if is_secured else "",
+            last=", event_log" if log else "",
+            more_keys=keys,
+            store=STORE.format(folder=folder / f"{name}-store") if has_store else "",
+            **taken,
         )
         config.write_text(text)
         join = "" if joins_late else f'"{LOOPBACK}:{taken["gossip"]}"'
         start = [str(command), "start", "-c", str(config)]
-        servers.append(Server(name, start, taken["mqtt"], taken["http"], taken["gossip"], layered))
+        servers.append(Server(name, start, taken["mqtt"], taken["http"], taken["gossip"], layered, metrics))
     return servers
 
 
-def mosquitto_servers(nodes: int, folder: Path, ports: Ports, command: Path, transport: str) -> list[Server]:
+def mosquitto_servers(
+    nodes: int, folder: Path, ports: Ports, command: Path, transport: str, is_secured: bool
+) -> list[Server]:
     servers: list[Server] = []
     files = make_certificate(folder) if transport == "tls" else {}
     for number in range(1, nodes + 1):
@@ -336,6 +361,8 @@ def mosquitto_servers(nodes: int, folder: Path, ports: Ports, command: Path, tra
         mqtt = ports.take()
         layered = ports.take() if transport else 0
         text = MOSQUITTO_CONFIG.format(mqtt=mqtt) + MOSQUITTO_LISTENERS[transport].format(layered=layered, **files)
+        if is_secured:
+            text += MOSQUITTO_SECURED.format(**write_accounts(folder))
         if servers:
             text += MOSQUITTO_BRIDGE.format(first=servers[0].mqtt)
         config = folder / f"{name}.conf"
@@ -369,17 +396,19 @@ def make_cluster(
     log: str = "",
     transport: str = "",
     has_store: bool = False,
+    secured: Sequence[str] = (),
 ) -> Cluster:
     """Write the configuration files. Entering the cluster starts the processes. `log` and `has_store` are for this checkout
-    only."""
+    only, and `secured` names the participants with accounts and topic rules."""
+    is_secured = participant in secured
     folder.mkdir(parents=True)
     if participant == MOSQUITTO:
-        servers = mosquitto_servers(nodes, folder, ports, command, transport)
+        servers = mosquitto_servers(nodes, folder, ports, command, transport, is_secured)
     elif participant == NATS:
         servers = nats_servers(nodes, folder, ports, command)
     else:
-        assert participant in (THIS, NO_LOG, OTHER, GMQTT)
+        assert participant in (*OURS, OTHER, GMQTT)
         own_log = log if participant == THIS else ""
         own_store = has_store and participant == THIS
-        servers = gmqttd_servers(nodes, folder, ports, command, joins_late, own_log, transport, own_store)
+        servers = gmqttd_servers(nodes, folder, ports, command, joins_late, own_log, transport, own_store, is_secured)
     return Cluster(servers, folder, joins_late)

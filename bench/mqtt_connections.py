@@ -34,6 +34,8 @@ def main() -> None:
     ap.add_argument("--connections", type=int, default=5000)
     ap.add_argument("--parallel", type=int, default=100)
     ap.add_argument("--pid", action="append", metavar="NAME=PID", default=[])
+    ap.add_argument("--user")
+    ap.add_argument("--password")
     ap.add_argument("--transport", choices=["tcp", "tls", "ws"], default="tcp")
     ap.add_argument("--cacert", default="", metavar="FILE")
     args = ap.parse_args()
@@ -53,7 +55,7 @@ def main() -> None:
             raise SystemExit(f"only {len(done)} of {args.connections} connected in 120 s")
         while opened < args.connections and len(waiting) < args.parallel:
             s = layered(open_socket(address(args.to), f"idle-{opened}"), args.transport, args.cacert)
-            s.sendall(connect_packet(f"idle-{opened}"))
+            s.sendall(connect_packet(f"idle-{opened}", args.user, args.password))
             s.sendall(packet(0x82, struct.pack("!H", 1) + utf8(f"idle/{opened % 997}/{opened}") + b"\0"))
             waiting[s.fileno()], received[s.fileno()] = s, 0
             poll.register(s.fileno(), select.EPOLLIN)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Closed-loop MQTT 3.1.1 load generator: one process, raw sockets, no client library.
+"""Closed-loop MQTT load generator, 3.1.1 or 5 with two user properties: one process, raw sockets, no client library.
 
 Every PUBLISH has the same length and is encoded once. Sending is one ``send`` of a prepared block and receiving is
 counting bytes, so the generator takes about 1 CPU-microsecond a message at QoS 0.
@@ -53,11 +53,23 @@ def packet(first: int, body: bytes) -> bytes:
     return bytes([first]) + varint(len(body)) + body
 
 
+MQTT311, MQTT5 = 4, 5
+NO_PROPERTIES = {MQTT311: b"", MQTT5: b"\0"}
+USER_PROPERTIES = b"".join(
+    b"\x26" + utf8(name) + utf8(text) for name, text in (("unit", "celsius"), ("plant", "north-7"))
+)
+PUBLISH_PROPERTIES = {MQTT311: b"", MQTT5: varint(len(USER_PROPERTIES)) + USER_PROPERTIES}
+
+
 def connect_packet(
-    client_id: str, user: str | None = None, password: str | None = None, is_clean: bool = True
+    client_id: str,
+    user: str | None = None,
+    password: str | None = None,
+    is_clean: bool = True,
+    version: int = MQTT311,
 ) -> bytes:
     flags = (0x02 if is_clean else 0) | (0x80 if user else 0) | (0x40 if password else 0)
-    body = utf8("MQTT") + bytes([4, flags]) + struct.pack("!H", 0) + utf8(client_id)
+    body = utf8("MQTT") + bytes([version, flags]) + struct.pack("!H", 0) + NO_PROPERTIES[version] + utf8(client_id)
     if user:
         body += utf8(user)
     if password:
@@ -102,9 +114,14 @@ def open_socket(addr: tuple[str, int], client_id: str) -> socket.socket:
 
 
 def log_in(
-    stream: Stream, client_id: str, user: str | None = None, password: str | None = None, is_clean: bool = True
+    stream: Stream,
+    client_id: str,
+    user: str | None = None,
+    password: str | None = None,
+    is_clean: bool = True,
+    version: int = MQTT311,
 ) -> None:
-    stream.sendall(connect_packet(client_id, user, password, is_clean))
+    stream.sendall(connect_packet(client_id, user, password, is_clean, version))
     first, body = read_packet(stream)
     if first != 0x20 or body[1] != 0:
         raise SystemExit(f"{client_id}: refused: {first:#x} {body.hex()}")
@@ -122,14 +139,14 @@ def open_layered_client(
     args: argparse.Namespace, addr: tuple[str, int], client_id: str, is_clean: bool = True
 ) -> Stream:
     stream = layered(open_socket(addr, client_id), args.transport, args.cacert)
-    log_in(stream, client_id, args.user, args.password, is_clean)
+    log_in(stream, client_id, args.user, args.password, is_clean, args.version)
     return stream
 
 
-def subscribe(sock: Stream, topic_filter: str, qos: int) -> None:
-    sock.sendall(packet(0x82, struct.pack("!H", 1) + utf8(topic_filter) + bytes([qos])))
+def subscribe(sock: Stream, topic_filter: str, qos: int, version: int = MQTT311) -> None:
+    sock.sendall(packet(0x82, struct.pack("!H", 1) + NO_PROPERTIES[version] + utf8(topic_filter) + bytes([qos])))
     first, body = read_packet(sock)
-    if first != 0x90 or body[2] > 2:
+    if first != 0x90 or body[-1] > 2:
         raise SystemExit(f"subscription refused: {first:#x} {body.hex()}")
 
 
@@ -172,8 +189,9 @@ def rss_mib(pids: list[int]) -> float:
     return round(total / 1024, 1)
 
 
-def one_publish(topic: str, qos: int, payload: bytes) -> tuple[bytes, int]:
+def one_publish(topic: str, qos: int, payload: bytes, version: int = MQTT311) -> tuple[bytes, int]:
     """The encoded PUBLISH and the offset of its packet identifier (0 at QoS 0)."""
+    payload = PUBLISH_PROPERTIES[version] + payload
     if not qos:
         return packet(0x30, utf8(topic) + payload), 0
     body = utf8(topic) + b"\0\0" + payload
@@ -182,11 +200,11 @@ def one_publish(topic: str, qos: int, payload: bytes) -> tuple[bytes, int]:
 
 
 class Publisher:
-    def __init__(self, sock: Stream, topic: str, qos: int, payload: bytes, block: int) -> None:
+    def __init__(self, sock: Stream, topic: str, qos: int, payload: bytes, block: int, version: int) -> None:
         self.sock, self.qos, self.sent, self.acked = sock, qos, 0, 0
         self.pending: memoryview | None = None
         self.next_id, self.partial = 1, 0
-        self.one, self.id_at = one_publish(topic, qos, payload)
+        self.one, self.id_at = one_publish(topic, qos, payload, version)
         self.length, self.block = len(self.one), block
 
     def blocks(self, n: int) -> bytes:
@@ -270,18 +288,18 @@ def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber],
         return f"load/{tag}/{0 if args.topology == 'fanout' else i:06d}"
 
     count = {"pairs": (n, n), "fanout": (1, n), "fanin": (n, 1)}[args.topology]
-    encoded, id_at = one_publish(topic_of(0), args.qos, payload)
+    encoded, id_at = one_publish(topic_of(0), args.qos, payload, args.version)
     for i in range(count[1]):
         sock = open_layered_client(args, address(args.sub), f"sub-{tag}-{i}", not args.durable)
         wanted = f"load/{tag}/+" if args.topology == "fanin" else topic_of(i)
         if args.share:
             wanted = f"$share/{args.share}/{wanted}"
-        subscribe(sock, wanted, args.qos)
+        subscribe(sock, wanted, args.qos, args.version)
         subs.append(Subscriber(sock, len(encoded), args.qos, id_at))
     time.sleep(args.settle)
     for i in range(count[0]):
         sock = open_layered_client(args, address(args.pub), f"pub-{tag}-{i}")
-        pubs.append(Publisher(sock, topic_of(i), args.qos, payload, args.block))
+        pubs.append(Publisher(sock, topic_of(i), args.qos, payload, args.block, args.version))
     for c in pubs + subs:
         c.sock.setblocking(False)
     for i in range(len(pubs)):
@@ -453,6 +471,7 @@ def main() -> int:
     ap.add_argument("--patience", type=float, default=5.0, help="seconds of silence that end the run")
     ap.add_argument("--pid", action="append", metavar="NAME=PID")
     ap.add_argument("--pid-tree", action="append", metavar="NAME=PID")
+    ap.add_argument("--mqtt5", dest="version", action="store_const", const=MQTT5, default=MQTT311)
     ap.add_argument("--user")
     ap.add_argument("--password")
     ap.add_argument("--transport", choices=["tcp", "tls", "ws"], default="tcp")

@@ -7,6 +7,8 @@ moment when the PINGREQ was due. Set-up is not measured. Cases:
   retained     a SUBSCRIBE to `#` with --count retained messages of 100 bytes
   session      the end of a session with --count subscriptions and as many queued messages
   full-state   the last node joins the first, which has --count subscriptions and twice as many retained messages
+  sessions     --count clients are connected; one pair sends 2,000 messages a second at QoS 1, the API lists clients and
+               the metrics are read each second. PINGREQs come every 2 ms
 
 Prints one JSON object: percentiles of the round trips in milliseconds, the seconds for which the REST API of the last node
 (--http) lists a member that is not ALIVE, the seconds that the case took, and messages that did not arrive.
@@ -19,16 +21,21 @@ import itertools
 import json
 import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from mqtt_load import address, connect_packet, open_client, packet, read_packet, subscribe, utf8
 
 PING_SECONDS = 0.02
+SHORT_PING_SECONDS = 0.002
+LOOK_SECONDS = 1.0
 PATIENCE = 90.0
 WATCH_SECONDS = 0.2
 LEVELS = 13
@@ -41,8 +48,9 @@ PAYLOAD = b"x" * 100
 class Pings(threading.Thread):
     """Sends PINGREQs of several clients until `stop`, and waits for the last answers."""
 
-    def __init__(self, places: list[str]) -> None:
+    def __init__(self, places: list[str], pause: float) -> None:
         super().__init__(daemon=True)
+        self._pause = pause
         self._clients = [open_client(address(place), f"pings-{number}") for number, place in enumerate(places)]
         self._due_at: dict[int, deque[float]] = {client.fileno(): deque() for client in self._clients}
         self.stop = threading.Event()
@@ -66,8 +74,8 @@ class Pings(threading.Thread):
                 for fd, client in by_fd.items():
                     client.sendall(PINGREQ)
                     self._due_at[fd].append(due)
-                due += PING_SECONDS
-            for fd, _ in poll.poll(PING_SECONDS if self.stop.is_set() else max(due - now, 0)):
+                due += self._pause
+            for fd, _ in poll.poll(self._pause if self.stop.is_set() else max(due - now, 0)):
                 answers = by_fd[fd].recv(4096)
                 if not answers:
                     self.fault = "the broker closed the connection of a client that only pings"
@@ -258,7 +266,35 @@ def full_state(args: argparse.Namespace) -> Callable[[], int]:
     return act
 
 
-CASES = {"filters": filters, "retained": retained, "session": session, "full-state": full_state}
+def sessions(args: argparse.Namespace) -> Callable[[], int]:
+    clients = [open_client(address(args.first), f"session-{number}") for number in range(args.count)]
+    for number, client in enumerate(clients):
+        subscribe(client, f"idle/{number:06d}/+", 1)
+    load = [sys.executable, str(Path(__file__).with_name("mqtt_load.py")), "--pub", args.first]
+    if args.user:
+        load += ["--user", args.user, "--password", args.password]
+    load += ["--latency", "--clients", "1", "--qos", "1", "--rate", "2000", "--messages", str(2000 * args.seconds)]
+
+    def act() -> int:
+        done = threading.Event()
+
+        def look() -> None:
+            while not done.wait(LOOK_SECONDS):
+                rest(f"http://{args.http}/v1/clients?page_size=100")
+                with urllib.request.urlopen(f"http://{args.metrics}/metrics", timeout=PATIENCE) as answer:
+                    answer.read()
+
+        looks = threading.Thread(target=look)
+        looks.start()
+        result = json.loads(subprocess.run(load, capture_output=True, check=False).stdout)
+        done.set()
+        looks.join()
+        return int(result["lost"])
+
+    return act
+
+
+CASES = {"filters": filters, "retained": retained, "session": session, "full-state": full_state, "sessions": sessions}
 
 
 def main() -> None:
@@ -268,11 +304,17 @@ def main() -> None:
     ap.add_argument("--last", required=True, metavar="HOST:PORT", help="the other node's clients")
     ap.add_argument("--http", default="", metavar="HOST:PORT", help="REST API of the other node")
     ap.add_argument("--gossip", default="", metavar="HOST:PORT", help="the first node's, for full-state")
+    ap.add_argument("--metrics", default="", metavar="HOST:PORT", help="the first node's, for sessions")
+    ap.add_argument("--seconds", type=int, default=10, help="of the load of sessions")
+    ap.add_argument("--user", default="", help="of the pair of sessions")
+    ap.add_argument("--password", default="")
     ap.add_argument("--count", type=int, required=True)
     ap.add_argument("--quiet", type=float, default=3.0, help="seconds of PINGREQs before and after the case")
     args = ap.parse_args()
     act = CASES[args.case](args)
-    pings, members = Pings([args.first, args.first, args.last]), Members(args.http)
+    is_short = args.case == "sessions"
+    pings = Pings([args.first, args.first, args.last], SHORT_PING_SECONDS if is_short else PING_SECONDS)
+    members = Members(args.http)
     pings.start()
     members.start()
     time.sleep(args.quiet)

@@ -7,16 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-# Participants. "this" is this checkout, "no log" too, without the row's event log; "other" the commit of --against, "gmqtt"
-# the Go broker.
+# Participants. "this" is this checkout, and so are three others: "no log" without the row's event log, "3.1.1" with clients of
+# MQTT 3.1.1 instead of 5, "few" with FEW subscriptions instead of MANY. "other" is the commit of --against, "gmqtt" the Go
+# broker.
 THIS: Final = "this"
 NO_LOG: Final = "no log"
+V311: Final = "3.1.1"
+FEW: Final = "few"
+OURS: Final = (THIS, NO_LOG, V311, FEW)
 OTHER: Final = "other"
 MOSQUITTO: Final = "mosquitto"
 NATS: Final = "nats"
 GMQTT: Final = "gmqtt"
 PEERS: Final = (MOSQUITTO, NATS, GMQTT)
 OTHER_RATIO_MAX: Final = 1.1
+SECURED_RATIO_MAX: Final = 1.15  # to a commit without accounts, rules and metrics
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Row:
     transport     of a listener beside that of TCP, at {layered}: tls, ws; "" for none
     log           `sync` of this checkout's event log; "" for none
     has_store     this checkout keeps sessions and their messages in SQLite
+    secured       participants with accounts and topic rules, this checkout with metrics too; {login} is then that of an account
     joins_late    the second node joins the first one during the slice
     rounds_max    most rounds, for rows whose slices take long
     """
@@ -62,19 +68,26 @@ class Row:
     log: str = ""
     transport: str = ""
     has_store: bool = False
+    secured: tuple[str, ...] = ()
 
 
-LOAD: Final = "mqtt_load.py --pub {first} --sub {last} --settle {settle} --messages {count} {pids}"
+LOAD: Final = "mqtt_load.py --pub {first} --sub {last} --settle {settle} --messages {count} {login} {pids}"
 CONNECTIONS: Final = "mqtt_connections.py --to {first} --connections {count} {pids}"
+SUBSCRIPTIONS: Final = (
+    "mqtt_subscriptions.py --to {first} --subscriptions {subscriptions} --messages {count} {login} {pids}"
+)
 STALL: Final = "mqtt_stall.py --first {first} --last {last} --http {http} --gossip {gossip} --count {count}"
 SINGLY: Final = "--clients 500 --window 1 --block 1"
 ONE_AT_A_TIME: Final = f"{LOAD} {SINGLY}"
 LAYERED: Final = (
     "mqtt_load.py --pub {layered} --sub {layered} --transport {transport} --cacert {cacert} --settle {settle} "
-    "--messages {count} {pids}"
+    "--messages {count} {login} {pids}"
 )
 LATENCY: Final = f"{LOAD} --latency --clients 1"
 WITH_NATS: Final = (OTHER, MOSQUITTO, NATS, GMQTT)
+WITH_MOSQUITTO: Final = (OTHER, MOSQUITTO)
+SECURED: Final = (THIS,)
+CONNECT_UNIT: Final = "CPU µs to connect and subscribe"
 
 
 def cpu(**marks: float) -> tuple[Figure, ...]:
@@ -87,9 +100,18 @@ def logged(ratio_max: float, **marks: float) -> tuple[Figure, ...]:
     return (Figure("cpu_us_per_msg", "CPU µs a message", {NO_LOG: ratio_max, **marks}),)
 
 
-def one_way(**marks: float) -> tuple[Figure, ...]:
-    """Time from the moment when a message is due to its arrival. The marks apply to the median."""
-    return (Figure("latency_us.p50", "median µs", marks), Figure("latency_us.p99", "p99 µs"))
+def one_way(p99: float = math.inf, **marks: float) -> tuple[Figure, ...]:
+    """Time from the moment when a message is due to its arrival. `marks` are of the median, `p99` is one beside mosquitto."""
+    return (
+        Figure("latency_us.p50", "median µs", marks),
+        Figure("latency_us.p99", "p99 µs", {MOSQUITTO: p99} if p99 < math.inf else {}),
+    )
+
+
+def secured(load: str, command: str, count: int, **marks: float) -> Row:
+    """A load with accounts, topic rules and metrics at this checkout, beside others that have none."""
+    figures = (Figure("cpu_us_per_msg", "CPU µs a message", {OTHER: SECURED_RATIO_MAX, **marks}),)
+    return Row(f"secured, {load}", command, count, figures, WITH_MOSQUITTO, secured=SECURED)
 
 
 def stall(name: str, case: str, count: int, joins_late: bool = False) -> Row:
@@ -123,6 +145,7 @@ ROWS: Final = (
         (Figure("cpu_us_per_msg", "CPU µs a message", {NATS: 0.4}),),
         (NATS,),
         has_store=True,
+        secured=SECURED,
     ),
     Row(
         "latency at 1,000/s, QoS 1, durable subscriber",
@@ -131,6 +154,7 @@ ROWS: Final = (
         one_way(),
         (NATS,),
         has_store=True,
+        secured=SECURED,
     ),
     Row("10 pairs, QoS 0, 4 kB", f"{LOAD} --size 4096", 20_000, cpu()),
     Row("fan-out 1→10, QoS 0", f"{LOAD} --topology fanout", 30_000, cpu(mosquitto=0.2, nats=1.0), WITH_NATS),
@@ -148,51 +172,151 @@ ROWS: Final = (
         CONNECTIONS,
         5_000,
         (
-            Figure("cpu_us_per_connect", "CPU µs to connect and subscribe", {OTHER: OTHER_RATIO_MAX}),
-            Figure("bytes_per_connection", "bytes", limit=6_000),
+            Figure("cpu_us_per_connect", CONNECT_UNIT, {OTHER: OTHER_RATIO_MAX, MOSQUITTO: 1.25}),
+            Figure("bytes_per_connection", "bytes", {OTHER: 1.05}, limit=6_000),
         ),
         starts_anew=True,
         rounds_max=10,
     ),
-    Row("TLS, 10 pairs, QoS 0", LAYERED, 100_000, cpu(mosquitto=0.12), (OTHER, MOSQUITTO), transport="tls"),
-    Row("TLS, 10 pairs, QoS 1", f"{LAYERED} --qos 1", 40_000, cpu(mosquitto=0.3), (OTHER, MOSQUITTO), transport="tls"),
+    secured("10 pairs, QoS 0", LOAD, 100_000, mosquitto=0.1),
+    secured("10 pairs, QoS 1", f"{LOAD} --qos 1", 40_000, mosquitto=0.2),
+    secured("fan-out 1→10, QoS 0", f"{LOAD} --topology fanout", 30_000, mosquitto=0.08),
+    secured("fan-out 1→10, QoS 1", f"{LOAD} --topology fanout --qos 1", 5_000, mosquitto=0.2),
+    secured("fan-in 10→1, QoS 0", f"{LOAD} --topology fanin", 100_000, mosquitto=0.15),
+    secured("fan-in 10→1, QoS 1", f"{LOAD} --topology fanin --qos 1", 40_000, mosquitto=0.2),
+    secured("500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 10_000, mosquitto=1.15),
+    secured("500 pairs, one at a time, QoS 1", f"{ONE_AT_A_TIME} --qos 1", 5_000, mosquitto=1.25),
+    Row(
+        "secured, latency at 2,000/s",
+        f"{LATENCY} --rate 2000",
+        3_000,
+        one_way(p99=1.3),
+        WITH_MOSQUITTO,
+        secured=SECURED,
+    ),
+    Row(
+        "secured, anonymous connections, 1 subscription each",
+        CONNECTIONS,
+        5_000,
+        (
+            Figure("cpu_us_per_connect", CONNECT_UNIT, {MOSQUITTO: 1.25}),
+            Figure("bytes_per_connection", "bytes", {OTHER: 1.05}),
+        ),
+        WITH_MOSQUITTO,
+        starts_anew=True,
+        rounds_max=10,
+        secured=SECURED,
+    ),
+    Row(
+        "secured, logins, 1 subscription each",
+        f"{CONNECTIONS} {{login}}",
+        5_000,
+        (Figure("cpu_us_per_connect", CONNECT_UNIT), Figure("bytes_per_connection", "bytes")),
+        (MOSQUITTO,),
+        starts_anew=True,
+        rounds_max=10,
+        secured=(THIS, MOSQUITTO),
+    ),
+    Row(
+        "MQTT 5 with two user properties, 10 pairs, QoS 0",
+        f"{LOAD} {{version}}",
+        60_000,
+        cpu(),
+        (V311, *WITH_MOSQUITTO),
+        secured=(THIS, V311),
+    ),
+    Row(
+        "MQTT 5 with two user properties, 10 pairs, QoS 1",
+        f"{LOAD} {{version}} --qos 1",
+        30_000,
+        (Figure("cpu_us_per_msg", "CPU µs a message", {OTHER: SECURED_RATIO_MAX, V311: 1.5}),),
+        (V311, OTHER),  # mosquitto lets a publisher of MQTT 5 have 20 messages on the way
+        secured=(THIS, V311),
+    ),
+    Row(
+        "1,000,000 subscriptions with wildcards",
+        SUBSCRIPTIONS,
+        50_000,
+        (
+            Figure("cpu_us_per_miss", "CPU µs of a cache miss", {FEW: 3.0}),
+            Figure("cpu_us_per_hit", "CPU µs of a message in the cache"),
+            Figure("bytes_per_subscription", "bytes", limit=1_000),
+        ),
+        (FEW,),
+        starts_anew=True,
+        rounds_max=3,
+        secured=(THIS, FEW),
+    ),
+    Row(
+        "TLS, 10 pairs, QoS 0", LAYERED, 100_000, cpu(mosquitto=0.12), WITH_MOSQUITTO, transport="tls", secured=SECURED
+    ),
+    Row(
+        "TLS, 10 pairs, QoS 1",
+        f"{LAYERED} --qos 1",
+        40_000,
+        cpu(mosquitto=0.3),
+        WITH_MOSQUITTO,
+        transport="tls",
+        secured=SECURED,
+    ),
     Row(
         "TLS, 500 pairs, one at a time, QoS 0",
         f"{LAYERED} {SINGLY}",
         10_000,
         cpu(mosquitto=1.6),
-        (OTHER, MOSQUITTO),
+        WITH_MOSQUITTO,
         transport="tls",
+        secured=SECURED,
     ),
-    Row("WebSocket, 10 pairs, QoS 0", LAYERED, 100_000, cpu(mosquitto=0.12), (OTHER, MOSQUITTO), transport="ws"),
+    Row(
+        "WebSocket, 10 pairs, QoS 0",
+        LAYERED,
+        100_000,
+        cpu(mosquitto=0.12),
+        WITH_MOSQUITTO,
+        transport="ws",
+        secured=SECURED,
+    ),
     Row(
         "WebSocket, 10 pairs, QoS 1",
         f"{LAYERED} --qos 1",
         40_000,
         cpu(mosquitto=0.3),
-        (OTHER, MOSQUITTO),
+        WITH_MOSQUITTO,
         transport="ws",
+        secured=SECURED,
     ),
     Row(
         "WebSocket, 500 pairs, one at a time, QoS 0",
         f"{LAYERED} {SINGLY}",
         10_000,
         cpu(mosquitto=1.8),
-        (OTHER, MOSQUITTO),
+        WITH_MOSQUITTO,
         transport="ws",
+        secured=SECURED,
     ),
     Row(
         "TLS, idle connections, 1 subscription each",
         "mqtt_connections.py --to {layered} --transport {transport} --cacert {cacert} --connections {count} {pids}",
         1_000,
         (
-            Figure("cpu_us_per_connect", "CPU µs to connect and subscribe", {MOSQUITTO: 1.4}),
+            Figure("cpu_us_per_connect", CONNECT_UNIT, {MOSQUITTO: 1.4}),
             Figure("bytes_per_connection", "bytes", limit=26_000),
         ),
         (MOSQUITTO,),
         starts_anew=True,
         rounds_max=5,
         transport="tls",
+    ),
+    Row(
+        "secured, pauses with 10,000 sessions",
+        "mqtt_stall.py sessions --first {first} --last {last} --http {http} --metrics {metrics} --count {count} {login}",
+        10_000,
+        (Figure("ping_ms.max", "PINGREQ ms, longest", limit=10), Figure("ping_ms.p99", "PINGREQ ms, p99")),
+        (),
+        starts_anew=True,
+        rounds_max=5,
+        secured=SECURED,
     ),
     stall("stall: 8,192 filters match each message", "filters", 8_192),
     stall("stall: `#` with 100,000 retained messages", "retained", 100_000),

@@ -26,16 +26,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from accounts import LOGIN_ARGUMENTS
 from brokers import PEER_SETTINGS, ROOT, BenchFailed, Cluster, Ports, find_program, make_cluster
 from report import lines_of, replace_table, report, write
 from revision import build_revision, git
-from rows import GMQTT, MOSQUITTO, NATS, NO_LOG, OTHER, PEERS, ROWS, THIS, Row
+from rows import FEW, GMQTT, MOSQUITTO, NATS, OTHER, OURS, PEERS, ROWS, THIS, V311, Row
 from slices import Slice, Slices
 
 BENCH: Final = ROOT / "bench"
 RUN: Final = ROOT / "run" / "bench"
 GENERATOR_SECONDS_MAX: Final = 300.0
 OPEN_FILES: Final = 20_000
+MANY_SUBSCRIPTIONS: Final = 1_000_000
+FEW_SUBSCRIPTIONS: Final = 1_000
 PEER_ROUNDS: Final = 10
 PAIRS: Final = 20
 QUICK_ROUNDS: Final = 3
@@ -53,18 +56,22 @@ def progress(text: str) -> None:
 # --- one slice
 
 
-def run_generator(row: Row, cluster: Cluster, count: int) -> dict[str, Any]:
-    """The generator's result. Raises BenchFailed with its output when it has none."""
+def run_generator(row: Row, name: str, cluster: Cluster, count: int) -> dict[str, Any]:
+    """The generator's result at a participant. Raises BenchFailed with its output when it has none."""
     places = {
         "first": cluster.first,
         "last": cluster.last,
         "http": cluster.http,
         "gossip": cluster.gossip,
+        "metrics": cluster.metrics,
         "layered": cluster.layered,
         "transport": row.transport,
         "cacert": cluster.cacert,
         "settle": SETTLE_SECONDS[row.nodes],
         "count": count,
+        "login": LOGIN_ARGUMENTS if name in row.secured else "",
+        "version": "" if name == V311 else "--mqtt5",
+        "subscriptions": FEW_SUBSCRIPTIONS if name == FEW else MANY_SUBSCRIPTIONS,
         "pids": " ".join(f"--pid {number}={pid}" for number, pid in enumerate(cluster.pids)),
     }
     program, *arguments = shlex.split(row.command.format(**places))
@@ -125,7 +132,7 @@ class Bench:
                             counts[name] = row.count
                             if not row.starts_anew:
                                 clusters[name] = stack.enter_context(self.cluster(row, name))
-                                counts[name] = self.count_for(row, clusters[name])
+                                counts[name] = self.count_for(row, name, clusters[name])
                     except BenchFailed as fault:
                         progress(f"{row.name}: {name}: {fault}")
                         self.not_measured[f"{row.name}, {name}"] = str(fault).splitlines()[0]
@@ -144,19 +151,20 @@ class Bench:
             row.log,
             row.transport,
             row.has_store,
+            row.secured,
         )
 
-    def count_for(self, row: Row, cluster: Cluster) -> int:
+    def count_for(self, row: Row, name: str, cluster: Cluster) -> int:
         """Messages for a slice of --seconds, from the rate of a first slice."""
-        result = run_generator(row, cluster, row.count)
+        result = run_generator(row, name, cluster, row.count)
         return round(row.count * self.seconds / result["seconds"]) if "seconds" in result else row.count
 
     def add_slice(self, row: Row, name: str, number: int, cluster: Cluster | None, count: int) -> None:
         if cluster is None:
             with self.cluster(row, name) as fresh:
-                result = run_generator(row, fresh, count)
+                result = run_generator(row, name, fresh, count)
         else:
-            result = run_generator(row, cluster, count)
+            result = run_generator(row, name, cluster, count)
         values = {figure.key: value_of(result, figure.key) for figure in row.figures}
         self.slices.add(Slice(row.name, name, number, values, int(result.get("lost", 0))))
         shown = ", ".join(f"{values[figure.key]:.2f} {figure.unit}" for figure in row.figures)
@@ -171,7 +179,7 @@ def find_commands(arguments: argparse.Namespace, other: Path | None) -> tuple[di
     ours = ROOT / (".venv" if arguments.interpreted else ".venv-fast") / "bin" / "gmqttd"
     if not ours.exists():
         raise BenchFailed(f"{ours.relative_to(ROOT)} is missing: scripts/setup and scripts/build_fast make it")
-    commands = {THIS: ours, NO_LOG: ours}
+    commands = dict.fromkeys(OURS, ours)
     missing: dict[str, str] = {}
     if other is not None:
         commands[OTHER] = other
@@ -209,7 +217,7 @@ def describe(commands: Mapping[str, Path], subject: Mapping[str, str]) -> dict[s
         **subject,
     }
     for name, command in commands.items():
-        if name not in (GMQTT, NO_LOG):  # the Go broker has no command for its version
+        if name == THIS or name not in (GMQTT, *OURS):  # the Go broker has no command for its version
             facts[f"{name}, version"] = first_line([str(command), VERSION.get(name, "version")])
     return {**facts, "settings": PEER_SETTINGS}
 

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+import run_bench
 from brokers import ROOT, Cluster, Ports, make_cluster
 from rows import ROWS, THIS, Row
 from run_bench import run_generator, value_of
@@ -23,31 +25,37 @@ STALL_COUNT: Final = 100
 GMQTTD: Final = Path(sys.executable).with_name("gmqttd")
 STALLS: Final = [row for row in ROWS if "mqtt_stall" in row.command]
 LOADS: Final = [row for row in ROWS if row not in STALLS]
-Kind = tuple[int, str]
+Kind = tuple[int, str, bool]
 
 
 def names(rows: list[Row]) -> list[str]:
     return [row.name for row in rows]
 
 
+def kind_of(row: Row) -> Kind:
+    return row.nodes, row.transport, THIS in row.secured
+
+
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Kind, Cluster]]:
-    """By the number of nodes and the transport of the second listener."""
+    """By the number of nodes, the transport of the second listener, and whether there are accounts."""
     folder = tmp_path_factory.mktemp("bench")
     ports = Ports()
     with ExitStack() as stack:
-        made = {
-            (nodes, transport): make_cluster(
-                THIS, GMQTTD, folder / f"{nodes}{transport}", ports, nodes, transport=transport
+        made = {}
+        for number, kind in enumerate(sorted({kind_of(row) for row in LOADS})):
+            nodes, transport, is_secured = kind
+            secured = (THIS,) if is_secured else ()
+            made[kind] = make_cluster(
+                THIS, GMQTTD, folder / str(number), ports, nodes, transport=transport, secured=secured
             )
-            for nodes, transport in sorted({(row.nodes, row.transport) for row in LOADS})
-        }
         yield {kind: stack.enter_context(cluster) for kind, cluster in made.items()}
 
 
 @pytest.mark.parametrize("row", LOADS, ids=names(LOADS))
-def test_load(row: Row, clusters: dict[Kind, Cluster]) -> None:
-    result = run_generator(row, clusters[row.nodes, row.transport], COUNT)
+def test_load(row: Row, clusters: dict[Kind, Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_bench, "MANY_SUBSCRIPTIONS", COUNT)
+    result = run_generator(row, THIS, clusters[kind_of(row)], COUNT)
     assert result.get("lost", 0) == 0
     assert result.get("delivered", result.get("connections", 0)) >= COUNT
     for figure in row.figures:
@@ -58,9 +66,11 @@ def test_load(row: Row, clusters: dict[Kind, Cluster]) -> None:
 
 @pytest.mark.parametrize("row", STALLS, ids=names(STALLS))
 def test_stall(row: Row, tmp_path: Path) -> None:
-    small = Row(row.name, f"{row.command} --quiet 0.2", COUNT, row.figures, nodes=row.nodes, joins_late=row.joins_late)
-    with make_cluster(THIS, GMQTTD, tmp_path / "nodes", Ports(), row.nodes, row.joins_late) as cluster:
-        result = run_generator(small, cluster, STALL_COUNT)
+    small = replace(row, command=f"{row.command} --quiet 0.2 --seconds 1")
+    with make_cluster(
+        THIS, GMQTTD, tmp_path / "nodes", Ports(), row.nodes, row.joins_late, secured=row.secured
+    ) as cluster:
+        result = run_generator(small, THIS, cluster, STALL_COUNT)
     assert result["lost"] == 0
     assert result["pings"] > 0
     assert value_of(result, "ping_ms.max") >= value_of(result, "ping_ms.p99") > 0
