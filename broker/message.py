@@ -20,7 +20,7 @@ class Message:
     client_id   of the publisher, for No Local; "" for messages of the server, of the API and of other nodes
     encoded     encodings by shape, so that a message is encoded once for all receivers of a shape
     head, tail  the received packet before and after its packet identifier, where it can be forwarded unchanged: QoS 1,
-                no flags, no properties
+                no flags, and no properties but User Properties
     head_version  protocol version of head and tail (4, 5), 0 for none
     link        header of links between domains, in its canonical form (broker/link_header.py); b"" for a message of a client of
                 this domain. Only link sessions get it

@@ -34,7 +34,9 @@ from broker.codec.wire import (
     encode_varint,
 )
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
+from broker.link_header import NAME as LINK_NAME
 
+LINK_NAME_BYTES: Final = len(LINK_NAME)
 PAYLOAD_FORMAT_INDICATOR: Final = 0x01
 MESSAGE_EXPIRY_INTERVAL: Final = 0x02
 CONTENT_TYPE: Final = 0x03
@@ -251,6 +253,9 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
 
     The forwardable block keeps the bytes that the server must forward. Properties of this connection are not in it.
     """
+    if are_user_properties(data, pos, end):
+        publish.properties = data[pos:end]
+        return -1
     seen = 0
     kept_from = pos
     kept = b""
@@ -317,6 +322,35 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
         kept_from = pos
     publish.properties = kept + data[kept_from:end] if kept else data[kept_from:end]
     return will_delay_interval
+
+
+def are_user_properties(data: bytes, pos: int, end: int) -> bool:
+    """Whether data[pos:end] are User Properties of ASCII only, none of them a header of links: the usual ones, checked without
+    a copy of each string. All zero bytes belong to lengths, so no string contains U+0000 [MQTT-1.5.4-2]."""
+    at = pos
+    zeros = 0
+    is_name = True
+    while at < end:
+        if is_name:
+            if data[at] != USER_PROPERTY:
+                return False
+            at += 1
+        if at + 2 > end:
+            return False
+        high = data[at]
+        low = data[at + 1]
+        if is_name and low == LINK_NAME_BYTES and data.startswith(LINK_NAME, at + 2):
+            return False
+        if high == 0:
+            zeros += 1
+        if low == 0:
+            zeros += 1
+        at += 2 + (high << 8) + low
+        is_name = not is_name
+    if at != end or not is_name:
+        return False
+    block = data[pos:end]
+    return block.isascii() and block.count(0) == zeros
 
 
 def publish_properties_to_dict(block: bytes) -> Properties:

@@ -1,13 +1,14 @@
 """Runs: contiguous PUBLISH packets with one topic and one length, handled as one.
 
-Most packets of a broker are PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties. `bare_payload_at` recognizes
-them without decoding, for client connections and for the event streams of other nodes.
+Most packets of a broker are PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties other than a few User Properties.
+`bare_payload_at` recognizes them without decoding, for client connections and for the event streams of other nodes.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from broker.codec.properties import are_user_properties
 from broker.codec.writer import encode_publish
 from broker.message import NEVER, Message
 
@@ -17,7 +18,8 @@ PUBLISH_QOS1: Final = 0x32
 
 
 def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) -> int:
-    """Offset of the payload of a PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties; -1 for any other packet.
+    """Offset of the payload of a PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties, or with QoS 1 and at most 127
+    bytes of User Properties; -1 for any other packet.
 
     data[body:end] is the packet after its Remaining Length; less than 5 bytes give -1. The topic is not checked.
     """
@@ -27,8 +29,19 @@ def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) 
     payload_at = body + 2 + topic_size + (first & 2)
     if version == 5:
         payload_at += 1
-        if payload_at > end or data[payload_at - 1] != 0:
+        if payload_at > end:
             return -1
+        size = data[payload_at - 1]
+        if size:
+            start = payload_at
+            payload_at += size
+            if (
+                first == PUBLISH_QOS0
+                or size > 127
+                or payload_at > end
+                or not are_user_properties(data, start, payload_at)
+            ):
+                return -1
     if topic_size == 0 or payload_at > end:
         return -1
     return payload_at

@@ -401,9 +401,9 @@ class Connection(Output):
         return run.stop
 
     def _receive_qos1(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> None:
-        """Handle a QoS 1 PUBLISH without flags and properties. The PUBACKs of one chunk leave in one write."""
+        """Handle a QoS 1 PUBLISH that `bare_payload_at` recognizes. The PUBACKs of one chunk leave in one write."""
         version = self.version
-        topic_end = payload_at - 3 if version == 5 else payload_at - 2
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         if packet_id == 0:
             raise ProtocolViolation("PUBLISH with packet identifier 0 [MQTT-2.2.1-3]")
@@ -418,7 +418,8 @@ class Connection(Output):
         assert session is not None
         if is_refused(broker, self, route, 1, False, packet_id, now):
             return
-        message = Message(topic, data[payload_at:end], 1, False, b"", NEVER, self.client_id)
+        properties = data[topic_end + 3 : payload_at] if version == 5 else b""  # after the length, which has one byte
+        message = Message(topic, data[payload_at:end], 1, False, properties, NEVER, self.client_id)
         if self.link is not None:
             message.link = self.link.header
         message.head = data[start:topic_end]

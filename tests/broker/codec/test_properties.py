@@ -1,11 +1,19 @@
 """Properties of MQTT 5: where they are allowed, and what the server forwards."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from broker.codec import packets as p
 from broker.codec import properties as props
 from broker.codec.packets import Publish
-from broker.codec.properties import decode_properties, encode_publish_properties, scan_publish_properties
+from broker.codec.properties import (
+    are_user_properties,
+    decode_properties,
+    encode_publish_properties,
+    scan_publish_properties,
+)
+from broker.codec.wire import encode_string
 from broker.errors import MqttError
 
 PROTOCOL_ERROR = 0x82
@@ -44,6 +52,42 @@ def test_a_publish_keeps_forwarded_properties() -> None:
     assert scan_publish_properties(publish, data, 0, len(data)) == -1
     assert publish.properties == forwarded
     assert (publish.topic_alias, publish.message_expiry_interval, publish.subscription_identifiers) == (7, 9, (5,))
+
+
+@given(
+    data=st.lists(
+        st.sampled_from(
+            [b"\x26", b"\0", b"\1", b"\2", b"k", b"\xc3\xbc", b"\x80", b"\x26\0\1k\0\2vv", b"\x01\1", b"v" * 256]
+        ),
+        max_size=8,
+    ).map(b"".join)
+)
+@example(b"\x26\0\1k\0\1\0")  # U+0000
+@example(b"\x26\0\0\0\0" * 2)
+@example(b"\x26\1\0" + b"k" * 256 + b"\0\0")
+@example(b"\x26\0\1k")
+def test_user_properties_are_checked_alike_alone_and_beside_others(data: bytes) -> None:
+    """A Content Type in front changes neither what is refused nor what is forwarded."""
+    content_type = b"\x03\0\1t"
+    found: list[bytes | None] = []
+    for before in (b"", content_type):
+        publish = Publish(b"t", b"")
+        try:
+            scan_publish_properties(publish, before + data, 0, len(before + data))
+        except MqttError:
+            found.append(None)
+        else:
+            found.append(publish.properties.removeprefix(before))
+    assert found[0] == found[1]
+
+
+def test_a_header_of_links_is_no_usual_property() -> None:
+    def pair(name: bytes) -> bytes:
+        return b"\x26" + encode_string(name) + encode_string(b"1")
+
+    for names, expected in ((b"gmqttd-lin gmqttd-lime", True), (b"k gmqttd-link", False)):
+        block = b"".join(pair(name) for name in names.split())
+        assert are_user_properties(block, 0, len(block)) == expected
 
 
 def test_the_delay_of_a_will() -> None:

@@ -4,6 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from broker.codec.packets import Publish
+from broker.codec.properties import are_user_properties
 from broker.codec.reader import decode_publish
 from broker.codec.runs import PUBLISH_QOS0, RUN_MAX, Run, bare_payload_at
 from broker.codec.wire import decode_varint
@@ -29,7 +30,7 @@ def streams(draw: st.DrawFn) -> tuple[int, bytes]:
                 st.lists(PAYLOAD, min_size=1, max_size=6),
                 st.sampled_from([0, 0, 0, 1, 2]),
                 st.sampled_from([False, False, True]),
-                st.sampled_from([b"", b"", b"\x01\x01"]),
+                st.sampled_from([b"", b"", b"\x01\x01", b"\x26\0\1k\0\0"]),
             ),
             max_size=6,
         )
@@ -110,10 +111,13 @@ def test_the_limit_of_a_run() -> None:
 )
 @example((5, b"\x30\x04\x00\x01a\x00"), [], 0x30, 5)
 @example((4, b"\x32\x05\x00\x01a\x00\x00"), [], 0x32, 4)
+@example((5, b"\x32\x0e\x00\x01a\x00\x07\x07\x26\x00\x01k\x00\x01v"), [], 0x32, 5)
+@example((5, b"\x32\x0e\x00\x01a\x00\x07\x07\x26\x00\x01k\x00\x01\0"), [], 0x32, 5)
+@example((5, b"\x32\x0e\x00\x01a\x00\x07\x07\x26\x00\x01k\x00\x02v"), [], 0x32, 5)
 def test_a_bare_publish_equals_decoding(
     stream: tuple[int, bytes], changes: list[tuple[int, int]], first: int, version: int
 ) -> None:
-    """For any bytes, decoding gives the same payload, or refuses the topic or the packet identifier."""
+    """For any bytes, decoding gives the same payload and properties, or refuses the topic or the packet identifier."""
     changed = bytearray(stream[1][:60])
     for at, value in changes:
         if at < len(changed):
@@ -125,7 +129,10 @@ def test_a_bare_publish_equals_decoding(
         publish = decode_publish(first, data, body, len(data), version)
     except MqttError:
         return
-    bare = Publish(publish.topic, publish.payload, min(publish.qos, 1), packet_id=publish.packet_id)
+    qos = min(publish.qos, 1)
+    bare = Publish(publish.topic, publish.payload, qos, packet_id=publish.packet_id)
+    if qos and are_user_properties(publish.properties, 0, len(publish.properties)) and len(publish.properties) < 128:
+        bare.properties = publish.properties
     is_bare = publish == bare and publish.topic != b""
     if payload_at >= 0:
         assert is_bare
