@@ -25,6 +25,8 @@ DROP_READ_NOT_AUTHORIZED: Final = "read_not_authorized"
 DROP_REFUSED_BY_PLUGIN: Final = "refused_by_plugin"
 DROP_LINK_HEADER: Final = "link_header"
 DROP_LINK_PATH: Final = "link_path"
+DROP_LINK_HOPS: Final = "link_hops"
+DROP_LINK_DUPLICATE: Final = "link_duplicate"
 # Of copies, which are messages for one client each.
 COPY_DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
@@ -48,6 +50,8 @@ DROP_REASONS: Final = (
     DROP_REFUSED_BY_PLUGIN,
     DROP_LINK_HEADER,
     DROP_LINK_PATH,
+    DROP_LINK_HOPS,
+    DROP_LINK_DUPLICATE,
 )
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 VERSION: Final = 1
 NAME: Final = b"gmqttd-link"
 PROPERTY_HEAD: Final = b"\x26\x00\x0bgmqttd-link"  # User Property: id, length of the name, name
@@ -253,6 +255,15 @@ def received(headers: list[bytes], sender: bytes) -> tuple[bytes, LinkHeader]:
 # --- the two ends of a link ---
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class LinkGate:
+    """Decides about messages with headers that come in over a link of this node."""
+
+    def refuses(self, header: LinkHeader) -> str:
+        """Why the message is dropped, "" for one that is published. Asked once for each message that comes."""
+        return ""
+
+
 class LinkFacts:
     """What a connection knows about the domain at its other end.
 
@@ -263,9 +274,10 @@ class LinkFacts:
     message_ttl  seconds that a message may wait for the domain here, -1 for no limit
     is_explicit  messages without a header get one on the way there: the other end does not know where they come from
     header       of its messages that have none
+    gate         of a link of this node, None for link sessions of other domains
     """
 
-    __slots__ = ("domain", "header", "is_explicit", "max_hops", "message_ttl", "relays", "version")
+    __slots__ = ("domain", "gate", "header", "is_explicit", "max_hops", "message_ttl", "relays", "version")
 
     def __init__(
         self,
@@ -283,6 +295,7 @@ class LinkFacts:
         self.message_ttl = message_ttl
         self.is_explicit = is_explicit
         self.header = encode_header((domain,))
+        self.gate: LinkGate | None = None
 
     def refuses(self, link: bytes) -> bool:
         """Whether a message with this header does not go to the domain."""

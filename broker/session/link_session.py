@@ -102,6 +102,8 @@ def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[b
         return b"", DROP_LINK_HEADER
     if broker.domain != NO_DOMAIN and broker.domain in header.path:
         return b"", DROP_LINK_PATH
+    if facts.gate is not None and (reason := facts.gate.refuses(header)):
+        return b"", reason
     return link, ""
 
 

@@ -6,12 +6,14 @@ from typing import Final
 
 from broker.codec import properties as props
 from broker.codec.packets import MQTT_5, Connect, Properties
+from broker.link_header import NAME, LinkWelcome, encode_connect, parse_welcome
 from federation.definitions.resolution import LinkPlan
-from federation.definitions.upstream import AckMode, Direction, Upstream
+from federation.definitions.upstream import AckMode, Direction, InterestMode, Upstream
 from federation.definitions.uri import LinkUri
 from federation.links.client import EXPIRY_NEVER, Accepted
 
 KEEP_ALIVE_SECONDS: Final = 30  # unless the URI has heartbeat
+NAME_TEXT: Final = NAME.decode()
 LOST_IN_311: Final = (
     "the upstream has MQTT 3.1.1: user properties, expiry and RETAIN of live messages do not cross the link, and it does "
     "not say how long it keeps the session"
@@ -28,14 +30,23 @@ def expiry_of(upstream: Upstream) -> int:
     return EXPIRY_NEVER if upstream.expires is None else int(upstream.expires)
 
 
-def upstream_connect(upstream: Upstream, uri: LinkUri, client_id: str, version: int, packet_bytes_max: int) -> Connect:
-    """CONNECT to the upstream. The session is resumed, whoever of this domain had it."""
+def upstream_connect(
+    upstream: Upstream, uri: LinkUri, client_id: str, version: int, packet_bytes_max: int, domain: bytes
+) -> Connect:
+    """CONNECT to the upstream. The session is resumed, whoever of this domain had it. The header says to an upstream of ours
+    what this domain is."""
+    # What keeps everything may keep it for domains behind this one: then its messages have numbers.
+    relays = upstream.interest is InterestMode.ALL
+    header = encode_connect(
+        domain, upstream.max_hops, relays, -1.0 if upstream.message_ttl is None else upstream.message_ttl
+    )
     properties: Properties = {}
     if version == MQTT_5:
         properties = {
             props.SESSION_EXPIRY_INTERVAL: expiry_of(upstream),
             props.RECEIVE_MAXIMUM: upstream.prefetch_count,
             props.MAXIMUM_PACKET_SIZE: packet_bytes_max,
+            props.USER_PROPERTY: [(NAME_TEXT, header.decode())],
         }
     heartbeat = uri.heartbeat
     return Connect(
@@ -65,7 +76,16 @@ def local_connect(plan: LinkPlan, version: int, accepted: Accepted) -> Connect:
     return Connect(client_id, version, not is_out, 0, upstream.local_username or None, None, None, properties)
 
 
-def notes_on(upstream: Upstream, version: int, accepted: Accepted) -> tuple[str, ...]:
+def welcome_of(accepted: Accepted) -> LinkWelcome | None:
+    """What an upstream of ours says of itself; None for a broker of another kind, and for one that takes this client for no
+    link. Raises LinkHeaderError."""
+    for name, value in accepted.user_properties:
+        if name == NAME_TEXT:
+            return parse_welcome(value.encode())
+    return None
+
+
+def notes_on(upstream: Upstream, version: int, accepted: Accepted, welcome: LinkWelcome | None) -> tuple[str, ...]:
     """What the upstream grants less than asked, as sentences."""
     if version != MQTT_5:
         return (LOST_IN_311,)
@@ -80,6 +100,10 @@ def notes_on(upstream: Upstream, version: int, accepted: Accepted) -> tuple[str,
         notes.append("the upstream has no retained messages")
     if not accepted.wildcard_available:
         notes.append("the upstream takes no filters with wildcards")
-    if upstream.message_ttl is not None:
-        notes.append("message-ttl has no effect: the upstream cannot be asked for it")
+    if welcome is not None and welcome.refused:
+        notes.append(
+            "the account at the upstream has no role `link`: it is served as an ordinary client, without headers"
+        )
+    if upstream.message_ttl is not None and (welcome is None or welcome.refused):
+        notes.append("message-ttl has no effect: this upstream cannot be asked for it")
     return tuple(notes)

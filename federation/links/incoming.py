@@ -1,45 +1,27 @@
-"""Whether a link passes a message of its upstream on into this domain, by the headers of the message."""
+"""Which messages of an upstream of ours a link passes on into this domain, by their headers."""
 
 from __future__ import annotations
 
-from enum import Enum
-
-from broker.link_header import LinkHeaderError, encode_header, received
+from broker.counters import DROP_LINK_DUPLICATE, DROP_LINK_HOPS
+from broker.link_header import LinkGate, LinkHeader
 from federation.links.duplicates import DuplicateWindow
 
 
-class Refusal(Enum):
-    """Why a message is not passed on. Each is a reason of the link's `dropped` counters."""
+class IncomingGate(LinkGate):
+    """`window` is that of the node, shared by all its links. `dropped` counts by reason."""
 
-    HEADER = "link_header"  # it cannot be read, or its path does not end with the upstream
-    PATH = "link_path"  # the message was in this domain already
-    HOPS = "link_hops"
-    DUPLICATE = "link_duplicate"
+    def __init__(self, max_hops: int, window: DuplicateWindow) -> None:
+        self.dropped: dict[str, int] = {}
+        self._max_hops = max_hops
+        self._window = window
 
-
-def accepts(
-    headers: list[bytes], upstream: bytes, own_domain: bytes, max_hops: int, window: DuplicateWindow | None
-) -> tuple[bytes, Refusal | None]:
-    """(Message.link of the message as published here, why it is not passed on).
-
-    headers   the values of the `gmqttd-link` properties of the PUBLISH (broker.link_header.split_properties)
-    upstream  the domain that the upstream's CONNACK named; NO_DOMAIN for a broker of another kind
-    window    of the domain, shared by all links; None where the headers are not to be trusted so far
-
-    A message without a header comes from the upstream's own clients. The path of a message from a broker of another kind gets
-    NO_DOMAIN appended, because that broker does not append itself.
-    """
-    if not headers:
-        return encode_header((upstream,)), None
-    try:
-        link, header = received(headers, upstream)
-    except LinkHeaderError:
-        return b"", Refusal.HEADER
-    path = header.path
-    if own_domain in path:
-        return b"", Refusal.PATH
-    if len(path) > max_hops:
-        return b"", Refusal.HOPS
-    if window is not None and not window.is_new(header):
-        return b"", Refusal.DUPLICATE
-    return link, None
+    def refuses(self, header: LinkHeader) -> str:
+        """A message that has passed more links than max-hops allows, or that came on another path before."""
+        reason = ""
+        if len(header.path) > self._max_hops:
+            reason = DROP_LINK_HOPS
+        elif not self._window.is_new(header):
+            reason = DROP_LINK_DUPLICATE
+        if reason:
+            self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        return reason

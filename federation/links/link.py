@@ -8,11 +8,13 @@ shell, each with the number of the attempt; `next_timeout`, `handle_timeout`. Af
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Final
 
 from broker.broker import Broker
 from broker.codec.packets import MQTT_5, MQTT_311
 from broker.codec.reason_codes import reason_name
+from broker.link_header import NO_DOMAIN, LinkFacts, LinkHeaderError
 from broker.message import NEVER
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import Direction, ResourceCleanupMode
@@ -20,12 +22,15 @@ from federation.definitions.uri import LinkUri
 from federation.links.addresses import Addresses
 from federation.links.backoff import Backoff
 from federation.links.client import Accepted, Client, End
-from federation.links.handshake import local_connect, notes_on, qos_of, upstream_connect
-from federation.links.interest import LinkInterest
+from federation.links.duplicates import DuplicateWindow
+from federation.links.handshake import NAME_TEXT, local_connect, notes_on, qos_of, upstream_connect, welcome_of
+from federation.links.incoming import IncomingGate
+from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.relay import Relay, RelayOwner
 from federation.links.rewriting import TopicRule
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
-from federation.links.subscriptions import NO_HEADERS, Subscriptions
+from federation.links.subscriptions import NO_HEADERS, Headers, Subscriptions
+from federation.links.wants import Upstream
 
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
 BLOCKED_SECONDS: Final = 30.0
@@ -46,6 +51,21 @@ class LinkShell:
     def changed(self) -> None:
         """The link changed its attempt or its deadline in a call that did not come from the shell."""
         raise AssertionError("a subclass implements this")
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """This domain, as all links of a node know it.
+
+    interest  what the cluster wants
+    window    the messages with numbers that came over links of this node
+    """
+
+    name: bytes
+    broker: Broker
+    interest: ClusterInterest
+    window: DuplicateWindow
+    rng: random.Random
 
 
 class InRule(TopicRule):
@@ -70,26 +90,37 @@ class OutRule(TopicRule):
 
 class Link(RelayOwner):
     """plan              what the definitions say
-    interest          what local clients want of the upstream
+    interest          what this domain wants of the upstream
+    gate              decides which messages with headers come in
     attempt           number of the connection that the shell should have while `wants_connection`
     shell             None while there is none
     """
 
     def __init__(
-        self, plan: LinkPlan, interest: LinkInterest, domain: str, broker: Broker, rng: random.Random, now: float
+        self,
+        plan: LinkPlan,
+        interest: LinkInterest,
+        gate: IncomingGate,
+        domain: Domain,
+        now: float,
     ) -> None:
         upstream = plan.upstream
         self.plan = plan
         self.interest = interest
+        self.gate = gate
         self.attempt = 0
         self.wants_connection = False
         self.shell: LinkShell | None = None
         self.subscriptions = Subscriptions()
-        self.client_id = upstream.consumer_tag or f"federation-link-{domain}-{upstream.name}-{plan.link_id}"
-        self._broker = broker
-        self._rng = rng
+        self.client_id = (
+            upstream.consumer_tag or f"federation-link-{domain.name.decode()}-{upstream.name}-{plan.link_id}"
+        )
+        self._domain = domain
+        self._other_end: bytes | None = None  # domain of an upstream of ours
+        self._is_known = False
+        self._broker = domain.broker
         self._addresses = Addresses(upstream.uris, self.client_id)
-        self._backoff = Backoff(upstream.reconnect_delay, rng)
+        self._backoff = Backoff(upstream.reconnect_delay, domain.rng)
         self._version = MQTT_5
         self._client: Client | None = None
         self._relay: Relay | None = None
@@ -151,10 +182,8 @@ class Link(RelayOwner):
 
     def send_interest(self, now: float) -> None:
         """Tell the upstream what `interest` has changed."""
-        subscribe, unsubscribe = self.interest.take_changes()
-        if not subscribe and not unsubscribe:
+        if not self._take_interest():
             return
-        self.subscriptions.change(dict.fromkeys(subscribe, NO_HEADERS), unsubscribe)
         self._changed_at = now
         if self._is_stopped:
             return
@@ -203,7 +232,9 @@ class Link(RelayOwner):
         if attempt != self.attempt or not self.wants_connection:
             return
         bytes_max = self._broker.max_packet_size
-        connect = upstream_connect(self.plan.upstream, self.address, self.client_id, self._version, bytes_max)
+        connect = upstream_connect(
+            self.plan.upstream, self.address, self.client_id, self._version, bytes_max, self._domain.name
+        )
         client = Client(connect, self.subscriptions, qos_of(self.plan.upstream), bytes_max)
         self._client = client
         client.begin(now)
@@ -298,15 +329,48 @@ class Link(RelayOwner):
         was_ours = self._addresses.has_session()
         self._addresses.accepted(accepted.session_present)
         self._connects += 1
-        self._notes = notes_on(self.plan.upstream, self._version, accepted)
+        try:
+            welcome = welcome_of(accepted)
+        except LinkHeaderError as error:
+            client.close(False)
+            self.has_output()
+            self._fail(End.FAULT, f"the header in CONNACK cannot be read: {error.text}", now)
+            return
+        self._notes = notes_on(self.plan.upstream, self._version, accepted, welcome)
+        self._meet(None if welcome is None or welcome.refused else welcome.domain)
         self.subscriptions.begin(accepted.session_present and was_ours)
         self._open_relay(client, accepted, now)
         client.send_subscriptions(now)
 
+    def _meet(self, domain: bytes | None) -> None:
+        """Which domain the upstream is decides what it is told of interest. None: a broker of another kind."""
+        if not self._is_known or domain != self._other_end:
+            self._is_known = True
+            self._other_end = domain
+            self.interest.set_upstream(Upstream(self._domain.name, self.plan.upstream.max_hops, domain))
+            self._domain.interest.tell(self.interest)
+            self._take_interest()
+
+    def _take_interest(self) -> bool:
+        """True when the filters have changed."""
+        subscribe, unsubscribe = self.interest.take_changes()
+        self.subscriptions.change({found: self._headers(found) for found in subscribe}, unsubscribe)
+        return bool(subscribe or unsubscribe)
+
+    def _headers(self, topic_filter: bytes) -> Headers:
+        """What the SUBSCRIBE of a filter tells an upstream of ours about who wants it."""
+        if self._other_end is None:
+            return NO_HEADERS
+        return tuple((NAME_TEXT, want.header().decode()) for want in self.interest.wants_of(topic_filter))
+
     def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
         upstream = self.plan.upstream
         connect = local_connect(self.plan, self._version, accepted)
-        relay = self._relay = Relay(self._broker, client, self, connect, self.address.redacted(), self._rule(), now)
+        facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops)
+        facts.gate = self.gate
+        relay = self._relay = Relay(
+            self._broker, client, self, connect, self.address.redacted(), self._rule(), facts, now
+        )
         if upstream.direction is Direction.OUT:
             qos = min(qos_of(upstream), accepted.maximum_qos)
             relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)
@@ -429,6 +493,7 @@ class Link(RelayOwner):
         dropped = {reason_name(code).lower().replace(" ", "_"): count for code, count in codes.items()}
         if surplus:
             dropped["surplus"] = surplus
+        dropped.update(self.gate.dropped)
         return LinkStatus(
             plan.link_id,
             plan.kind,

@@ -9,8 +9,10 @@ from broker.message import NEVER
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
+from federation.links.duplicates import DuplicateWindow
+from federation.links.incoming import IncomingGate
 from federation.links.interest import ClusterInterest, LinkInterest
-from federation.links.link import Link
+from federation.links.link import Domain, Link
 from federation.links.mapping import TopicMapping
 from federation.links.scope import Scope
 from federation.links.status import LinkStatus
@@ -27,12 +29,10 @@ class Links:
     interest  what clients of the cluster want; the owner tells it of changes, and calls `pass_on` after them
     """
 
-    def __init__(self, domain: str, broker: Broker, rng: random.Random) -> None:
+    def __init__(self, domain: bytes, broker: Broker, rng: random.Random) -> None:
         self.by_id: dict[str, Link] = {}
         self.interest = ClusterInterest()
-        self._domain = domain
-        self._broker = broker
-        self._rng = rng
+        self._domain = Domain(domain, broker, self.interest, DuplicateWindow(), rng)
         self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # of all policies, and whether they are the link's
 
     def resolve(self, resolution: Resolution, now: float) -> None:
@@ -53,7 +53,8 @@ class Links:
         for link_id, plan in plans.items():
             if link_id not in self.by_id:
                 interest = self._interest_of(plan)
-                link = self.by_id[link_id] = Link(plan, interest, self._domain, self._broker, self._rng, now)
+                gate = IncomingGate(plan.upstream.max_hops, self._domain.window)
+                link = self.by_id[link_id] = Link(plan, interest, gate, self._domain, now)
                 if _asks(plan):
                     self.interest.add_link(interest)
                 link.send_interest(now)
@@ -64,7 +65,7 @@ class Links:
         return LinkInterest(
             Scope(self._patterns[plan.link_id]),
             TopicMapping(upstream.exchange),
-            Upstream(self._domain.encode(), upstream.max_hops, None),
+            Upstream(self._domain.name, upstream.max_hops, None, is_known=False),
             upstream.interest is InterestMode.ALL and _asks(plan),
         )
 

@@ -6,17 +6,16 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Final
 
-from broker.hooks import ClientObserver
+from broker.link_header import LinkHeaderError, check_domain
 from broker.message import NEVER
 from broker.plugins import Plugin
-from broker.routing.names import parse_filter
 from broker.server.logging import get_logger
+from broker.server.start_error import StartError
 from broker.server.turns import TurnEnd
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.definitions.upstream_set import parse_upstream_set
-from federation.links.interest import ClusterInterest
 from federation.links.links import Links
 from federation.links.settings import LinksSettings
 from federation.links.shell.upstream_socket import UpstreamSocket
@@ -36,12 +35,21 @@ class LinksPlugin(Plugin):
         self._log = get_logger("links")
         self._loop = asyncio.get_running_loop()
         self.settings: LinksSettings = server.settings.plugins.links
-        self.links = Links(self.settings.domain, server.broker, random.Random())
+        self.links = Links(self.settings.domain.encode(), server.broker, random.Random())
         self._sockets: dict[str, UpstreamSocket] = {}
         self._turn_end = InterestTurnEnd(self)
         self._told: dict[str, tuple[LinkState, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
+
+    async def prepare(self) -> None:
+        domain = self.settings.domain.encode()
+        try:
+            check_domain(domain)
+        except LinkHeaderError as error:
+            raise StartError(f"{KEY}.domain: {error.text}") from None
+        self.server.broker.domain = domain
+        self.server.broker.node_name = self.server.members.node_name
 
     async def start(self) -> None:
         settings = self.settings
@@ -53,9 +61,7 @@ class LinksPlugin(Plugin):
         for text in resolution.unresolved():
             self._log.warning(text, key=KEY)
         now = self.server.now()
-        for _, topic_filter in self.server.broker.local_interest():
-            self.links.interest.add(topic_filter)
-        self.server.broker.add_observer(LocalFilters(self.links.interest))
+        self.links.interest.observe(self.server.broker)
         self.links.resolve(resolution, now)
         self.server.turns.ends.append(self._turn_end)
         self.changed()
@@ -136,26 +142,3 @@ class InterestTurnEnd(TurnEnd):
         plugin = self._plugin
         if plugin.links.interest.has_changes() and plugin.links.pass_on(now):
             plugin.server.flush_soon()
-
-
-class LocalFilters(ClientObserver):
-    """Tells the links what clients of this node subscribe to."""
-
-    def __init__(self, interest: ClusterInterest) -> None:
-        self._interest = interest
-        self._holders: dict[bytes, set[tuple[str, bytes]]] = {}
-
-    def subscribed(self, client_id: str, full_filter: bytes, qos: int) -> None:
-        _, topic_filter = parse_filter(full_filter)
-        holders = self._holders.setdefault(topic_filter, set())
-        holders.add((client_id, full_filter))
-        if len(holders) == 1:
-            self._interest.add(topic_filter)
-
-    def unsubscribed(self, client_id: str, full_filter: bytes) -> None:
-        _, topic_filter = parse_filter(full_filter)
-        holders = self._holders.get(topic_filter, set())
-        holders.discard((client_id, full_filter))
-        if not holders:
-            self._holders.pop(topic_filter, None)
-            self._interest.remove(topic_filter)

@@ -27,6 +27,7 @@ from broker.codec.packets import (
 )
 from broker.codec.wire import decode_varint
 from broker.codec.writer import PINGREQ, encode_packet
+from broker.link_header import LinkFacts
 from broker.listener_facts import ListenerFacts
 from broker.publisher import Publisher
 from broker.session.connection import Connection
@@ -70,10 +71,11 @@ class Relay:
         connect: Connect,
         remote: str,
         rule: TopicRule | None,
+        facts: LinkFacts,
         now: float,
     ) -> None:
         """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
-        of the other end. `rule` is for topics of messages; None changes nothing."""
+        of the other end. `rule` is for topics of messages; None changes nothing. `facts` are about the upstream's domain."""
         self.is_open = False
         self.refused: dict[int, int] = {}
         self._broker = broker
@@ -84,6 +86,7 @@ class Relay:
         self._rewriter = None if rule is None else Rewriter(rule)
         self.connection = Connection(broker, self, remote, LISTENER_NAME, now)
         self.connection.listener = ListenerFacts(LISTENER_NAME, LISTENER_NAME, is_own=True)
+        self.connection.link = facts
         self.connection.receive_data(encode_packet(connect, connect.protocol_version), now)
 
     def subscribe(self, filters: list[bytes], qos: int, retain: bool, now: float) -> None:
