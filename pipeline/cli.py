@@ -1,4 +1,4 @@
-"""The command `gmqttctl`: the event logs of a federation, and the pipelines that read them.
+"""The command `gmqttctl`: the links and the event logs of a federation, and the pipelines that read them.
 
 Each group of commands is a module that is imported when it is used: `gmqttctl log` works without Spark.
 """
@@ -18,6 +18,9 @@ OWN: Final = ("broker", "federation", "pipeline")  # packages of this project
 
 # Name of the command -> where it is, and its line in the help.
 COMMANDS: Final = {
+    "clear_parameter": ("federation.definitions.commands:clear_parameter", "Delete an upstream or an upstream set."),
+    "clear_policy": ("federation.definitions.commands:clear_policy", "Delete a policy of links."),
+    "definitions": ("federation.definitions.commands:definitions", "Export and import the definitions of links."),
     "import-mosquitto": (
         "federation.definitions.imports.commands:import_mosquitto",
         "Make definitions of links from bridges of mosquitto.",
@@ -26,13 +29,18 @@ COMMANDS: Final = {
         "federation.definitions.imports.commands:import_rabbitmq",
         "Make definitions of links from RabbitMQ's federation.",
     ),
+    "list_parameters": ("federation.definitions.commands:list_parameters", "List upstreams and upstream sets."),
+    "list_policies": ("federation.definitions.commands:list_policies", "List the policies of links."),
     "log": ("pipeline.log_commands:log", "Look at event logs, follow and export them."),
     "mapping": ("federation.links.mapping_command:mapping", "Try the topic mapping of a link."),
     "pipeline": (
         "pipeline.pipeline_commands:pipeline",
         "Run jobs over the event logs: archive, rollup, alerts and others.",
     ),
+    "policy": ("federation.definitions.commands:policy", "Explain which policy of links a topic has."),
     "replay": ("pipeline.replay_command:replay", "Publish logged or archived messages again."),
+    "set_parameter": ("federation.definitions.commands:set_parameter", "Write an upstream or an upstream set."),
+    "set_policy": ("federation.definitions.commands:set_policy", "Write a policy of links."),
 }
 
 
@@ -71,7 +79,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gmqttd", prog_name="gmqttctl", message="%(prog)s %(version)s")
 def main() -> None:
-    """Event logs of a federation, and pipelines that read them."""
+    """Links and event logs of a federation, and pipelines that read the logs."""
 
 
 if __name__ == "__main__":  # for spark-submit

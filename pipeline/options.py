@@ -162,6 +162,11 @@ def sink_options(options: Mapping[str, str], is_stream: bool) -> SinkOptions:
     return SinkOptions(given.connection(), given.text("node"), job_id, int(batch_id), given.text("checkpointLocation"))
 
 
+def read_connection(options: Mapping[str, str]) -> Connection:
+    """Where the nodes are. Raises OptionError."""
+    return _Given(options).connection()
+
+
 class _Given:
     """The options that were given, by name in lower case."""
 

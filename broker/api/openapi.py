@@ -13,13 +13,19 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from broker.api.route import Route
+from broker.api.strict_json import written_name
 from broker.api.transcoding import query_fields
 
 Schema = dict[str, Any]
 
 OPENAPI_VERSION: Final = "3.0.3"
 ERROR_SCHEMA: Final = "Error"
-TIMESTAMP: Final = "google.protobuf.Timestamp"
+# Messages of protobuf with a JSON form of their own.
+WELL_KNOWN: Final[dict[str, Schema]] = {
+    "google.protobuf.Timestamp": {"type": "string", "format": "date-time"},
+    "google.protobuf.Struct": {"type": "object"},
+    "google.protobuf.Value": {},
+}
 EXAMPLE_MARK: Final = "Example: "
 
 # Protobuf's JSON mapping: 64-bit numbers are strings, bytes are base64. The documentation page fills its forms with the
@@ -141,12 +147,12 @@ class OpenApi:
         return dict(SCALARS[field.type])
 
     def _reference(self, descriptor: Descriptor) -> Schema:
-        if descriptor.full_name == TIMESTAMP:
-            return {"type": "string", "format": "date-time"}
+        if descriptor.full_name in WELL_KNOWN:
+            return dict(WELL_KNOWN[descriptor.full_name])
         name = descriptor.full_name
         if name not in self._schemas:
             self._schemas[name] = {}  # entered first: a message may contain itself
-            properties = {field.name: self._property(field) for field in descriptor.fields}
+            properties = {written_name(field): self._property(field) for field in descriptor.fields}
             self._schemas[name] = self._commented({"type": "object", "properties": properties}, name)
         return {"$ref": f"#/components/schemas/{name}"}
 

@@ -1,7 +1,7 @@
 """What the JSON parser of protobuf lets pass and the API refuses: text that is not base64, a field that is given twice,
 a list in place of an object, more values than a call can handle in one piece.
 
-Names in the input may be those of the definition or their lowerCamelCase form.
+Names in the input may be those of the definition, their lowerCamelCase form, or the `json_name` that a definition sets.
 """
 
 from __future__ import annotations
@@ -55,7 +55,19 @@ def without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def find_field(descriptor: Descriptor, name: str) -> FieldDescriptor | None:
     if not name.isascii():
         return None  # protobuf's tables fail for a lone surrogate
+    # The second table has the `json_name` of a field where its definition sets one.
     return descriptor.fields_by_name.get(name) or descriptor.fields_by_camelcase_name.get(name)
+
+
+def has_own_name(field: Any) -> bool:
+    """Whether the definition sets a `json_name`, such as `apply-to`."""
+    first, *words = field.name.split("_")
+    return bool(field.json_name != first + "".join(word[:1].upper() + word[1:] for word in words))
+
+
+def written_name(field: Any) -> str:
+    """The name of a field in the output."""
+    return str(field.json_name if has_own_name(field) else field.name)
 
 
 def check_object(value: object, descriptor: Descriptor, place: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Between HTTP and protobuf: a request message from path, query and JSON body; JSON from a response message.
 
 Names in the input may be those of the definition or their lowerCamelCase form; the output has those of the definition.
+A message of which one field has a `json_name` of its own has them for all fields that would differ.
 As the Go broker's gateway does, the input may have query parameters that no field has, and the output has zero values
 and empty lists.
 """
@@ -18,7 +19,7 @@ from google.protobuf.message import Message
 from broker.api.errors import invalid_argument
 from broker.api.long_calls import Steps
 from broker.api.route import Route
-from broker.api.strict_json import find_field, load_object
+from broker.api.strict_json import find_field, has_own_name, load_object, written_name
 
 INDENT: Final = "    "  # people read answers with curl as often as programs do
 JSON_DEPTH_MAX: Final = 32  # nested messages; the definitions need three
@@ -116,16 +117,17 @@ def write_response(response: Message) -> Steps[str]:
             response.ClearField(field.name)
     values = as_values(response)
     members = [
-        f'\n{INDENT}"{field.name}": {lists.get(field.name) or indented(as_json(values[field.name]), 1).strip()}'
+        f'\n{INDENT}"{name}": {lists.get(field.name) or indented(as_json(values[name]), 1).strip()}'
         for field in response.DESCRIPTOR.fields
-        if field.name in values
+        if (name := written_name(field)) in values
     ]
     return f"{{{','.join(members)}\n}}" if members else "{}"
 
 
 def as_values(message: Message) -> dict[str, Any]:
+    own_names = any(has_own_name(field) for field in message.DESCRIPTOR.fields)
     return json_format.MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        message, preserving_proto_field_name=not own_names, always_print_fields_with_no_presence=True
     )
 
 

@@ -29,6 +29,7 @@ from federation.definitions.policy import Policy, parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
+from federation.definitions.uri import HIDDEN, parse_uri
 
 ENTRIES_MAX: Final = 4096  # that this node adds to; twice as many when nodes add at the same time
 TOMBSTONES_MAX: Final = 8192  # the oldest are forgotten first, and counted
@@ -70,6 +71,15 @@ class Definitions:
             return self.declared[component, name]
         entry = self._entries.get((component, name))
         return None if entry is None or entry.value is None else json.loads(entry.value)
+
+    def read(self, component: str, name: str) -> object | None:
+        """As `get`, with HIDDEN for user names and passwords in URIs."""
+        value = self.get(component, name)
+        if component == UPSTREAM:
+            return without_secrets(value)
+        if component == UPSTREAM_SET and isinstance(value, list):
+            return [without_secrets(member) for member in value]
+        return value
 
     def names(self, component: str) -> list[str]:
         """The names of a component that have a value, sorted."""
@@ -117,6 +127,24 @@ class Definitions:
         if old is None or old.value != text:
             self._keep(Entry(component, name, self._next_clock(now), self.node, text), now)
         return self._warnings(parsed, value)
+
+    def put_all(self, definitions: Iterable[tuple[str, str, object]], now: float) -> list[str]:
+        """Create or replace (component, name, value)s, all or none; sets after their upstreams. Gives warnings. Raises
+        DefinitionError, whose key names the definition."""
+        trial = Definitions(self.node, self.declared)
+        trial.merge(self._entries.values(), now)
+        trial.take_changes()
+        ordered = sorted(definitions, key=lambda item: COMPONENTS.index(item[0]) if item[0] in COMPONENTS else 0)
+        warnings: list[str] = []
+        for component, name, value in ordered:
+            place = f'{WORDS.get(component, component)} "{name}"'
+            try:
+                told = trial.put(component, name, value, now)
+            except DefinitionError as error:
+                raise error.below(place) from None
+            warnings += [f"{place}: {text}" for text in told]
+        self.merge(trial.take_changes(), now)
+        return warnings
 
     def delete(self, component: str, name: str, now: float) -> bool:
         """Delete a definition; False when there is none. Raises DefinitionError when it is in use or cannot be changed."""
@@ -257,6 +285,21 @@ def parse(component: str, name: str, value: object) -> Parsed:
     """A definition from its value. Raises DefinitionError."""
     parsed: Parsed = _PARSERS[component](name, value)
     return parsed
+
+
+def without_secrets(value: object) -> object:
+    """The keys of an upstream, or of a member of a set, without user names and passwords."""
+    if not isinstance(value, dict) or "uri" not in value:
+        return value
+    uri = value["uri"]
+    return value | {"uri": [_shown(text) for text in uri] if isinstance(uri, list) else _shown(uri)}
+
+
+def _shown(text: object) -> str:
+    try:
+        return parse_uri(text).shown()
+    except DefinitionError:
+        return HIDDEN
 
 
 def _canonical(value: object) -> str:

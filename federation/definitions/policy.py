@@ -87,8 +87,7 @@ def parse_policy(name: object, value: object) -> Policy:
         if key not in found:
             raise DefinitionError(key, f"this key is missing; for example {example}")
     pattern = read_text("pattern", found["pattern"], 65535)
-    is_shared = pattern.startswith(SHARE_PREFIX.decode())
-    apply_to = ApplyTo.QUEUES if is_shared else ApplyTo.TOPICS
+    apply_to = apply_to_of(pattern)
     if "apply-to" in found:
         if found["apply-to"] in ("exchanges", "all"):
             raise DefinitionError("apply-to", f"{shown(found['apply-to'])} is not known to MQTT; use topics or queues")
@@ -96,6 +95,11 @@ def parse_policy(name: object, value: object) -> Policy:
     _check_pattern(pattern, apply_to)
     priority = read_whole("priority", found.get("priority", 0), -PRIORITY_MAX, PRIORITY_MAX)
     return Policy(checked, pattern, apply_to, priority, _read_definition(found["definition"]))
+
+
+def apply_to_of(pattern: str) -> ApplyTo:
+    """What a pattern is for where `apply-to` is left out."""
+    return ApplyTo.QUEUES if pattern.startswith(SHARE_PREFIX.decode()) else ApplyTo.TOPICS
 
 
 def _read_definition(value: object) -> PolicyDefinition:

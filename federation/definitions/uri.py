@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from broker.config.addresses import HOST_NAME, PORT_MAX
 from federation.definitions.error import CONTROL, DefinitionError, shown
@@ -19,6 +19,8 @@ DEFAULT_PATH: Final = "/mqtt"
 TLS_QUERY: Final = ("cacertfile", "certfile", "keyfile", "verify", "server_name_indication")
 QUERY: Final = (*TLS_QUERY, "auth_mechanism", "heartbeat", "connection_timeout")
 AUTH_MECHANISMS: Final = ("plain", "external")
+HIDDEN: Final = "***"
+"""Stands for a user name and password that are not shown; no URI that is written may have it."""
 HEARTBEAT_MAX: Final = 65535  # Keep Alive is a two byte integer [MQTT5 3.1.2.10]
 CONNECTION_TIMEOUT_MS_MAX: Final = 600_000
 
@@ -68,9 +70,18 @@ class LinkUri:
         return dict(self.query).get(name, "")
 
     def redacted(self) -> str:
-        """The URI for logs and status: without user name, password and query. Tokens may stand in each of these."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
+        """The URI for logs and status: without user name, password and query. Tokens may be in each of the first two."""
+        return f"{self.scheme}://{self._host_port}{self.path}"
+
+    def shown(self) -> str:
+        """The URI for those who may read definitions: HIDDEN instead of user name and password."""
+        login = "" if self.username is None and self.password is None else f"{HIDDEN}@"
+        query = f"?{urlencode(self.query, safe='/')}" if self.query else ""
+        return f"{self.scheme}://{login}{self._host_port}{self.path}{query}"
+
+    @property
+    def _host_port(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_uri(text: object, key: str = "uri") -> LinkUri:
@@ -118,6 +129,8 @@ def parse_uri(text: object, key: str = "uri") -> LinkUri:
     uri = LinkUri(
         scheme, host, port, path, _part(key, parts.username), _part(key, parts.password), _query(key, parts.query)
     )
+    if uri.username == HIDDEN:
+        raise DefinitionError(key, f"{HIDDEN} stands for a user name and password that were not shown; write them")
     _check_query(key, uri)
     return uri
 

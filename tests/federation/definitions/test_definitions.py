@@ -85,7 +85,42 @@ def test_a_definition_that_cannot_be_meant_is_refused(component: str, name: str,
     assert definitions.digest() == before
 
 
-def test_what_may_become_true_warns() -> None:
+def test_readers_see_no_user_name_and_password() -> None:
+    definitions = Definitions("n", {(UPSTREAM, "declared"): {"uri": ["mqtt://a:secret@h", "mqtt://b:secret@h"]}})
+    definitions.put(UPSTREAM, "u", {"uri": "mqtt://token@h?heartbeat=5", "max-hops": 2}, NOW)
+    definitions.put(UPSTREAM_SET, "s", [{"upstream": "u", "uri": "mqtt://x:secret@h"}, {"upstream": "declared"}], NOW)
+    definitions.merge([Entry(UPSTREAM, "newer", 1, "m", canonical({"uri": "quic://a:secret@h"}))], NOW)
+    assert definitions.read(UPSTREAM, "declared") == {"uri": ["mqtt://***@h:1883"] * 2}
+    assert definitions.read(UPSTREAM, "u") == {"uri": "mqtt://***@h:1883?heartbeat=5", "max-hops": 2}
+    assert definitions.read(UPSTREAM_SET, "s") == [
+        {"upstream": "u", "uri": "mqtt://***@h:1883"},
+        {"upstream": "declared"},
+    ]
+    assert definitions.read(UPSTREAM, "newer") == {"uri": "***"}
+    assert definitions.read(UPSTREAM, "gone") is None
+    assert definitions.get(UPSTREAM, "u") == {"uri": "mqtt://token@h?heartbeat=5", "max-hops": 2}
+
+
+def test_many_definitions_are_written_all_or_none() -> None:
+    definitions = Definitions("n")
+    wanted: list[tuple[str, str, object]] = [
+        (POLICY, "p", {"pattern": "a", "definition": {"federation-upstream-set": "s"}}),
+        (UPSTREAM_SET, "s", [{"upstream": "u"}]),
+        (UPSTREAM, "u", upstream(**{"ha-policy": "all"})),
+    ]
+    with pytest.raises(DefinitionError) as caught:
+        definitions.put_all([*wanted, (UPSTREAM, "v", {})], NOW)
+    assert caught.value.key == 'upstream "v".uri'
+    assert definitions.entries() == []
+    warnings = definitions.put_all(wanted, NOW)
+    assert [text.split(":")[0] for text in warnings] == ['upstream "u"']
+    assert len(definitions.take_changes()) == 3
+    assert len(definitions.resolution().links()) == 1
+    assert definitions.put_all(wanted, NOW + 1) == warnings
+    assert definitions.take_changes() == []
+
+
+def test_a_name_that_may_become_defined_warns() -> None:
     definitions = Definitions("n")
     policy = {"pattern": "a", "definition": {"federation-upstream": "later"}}
     warning = 'definition.federation-upstream: no upstream "later"'

@@ -84,6 +84,14 @@ def test_a_redacted_uri_has_no_user_password_and_query() -> None:
     assert "secret" not in repr(uri)
 
 
+def test_a_uri_for_readers_hides_the_login_and_cannot_be_written_back() -> None:
+    shown = parse_uri("wss://user:secret@[::1]:444/path?keyfile=/k&certfile=/c").shown()
+    assert shown == "wss://***@[::1]:444/path?keyfile=/k&certfile=/c"
+    with pytest.raises(DefinitionError, match="not shown; write them"):
+        parse_uri(shown)
+    assert parse_uri("mqtt://host").shown() == "mqtt://host:1883"
+
+
 @given(st.text(max_size=60), st.sampled_from(["mqtt://", "mqtts://u:SECRETWORD@", "ws://SECRETWORD@", "wss://"]))
 def test_a_refused_uri_is_not_quoted(rest: str, start: str) -> None:
     try:

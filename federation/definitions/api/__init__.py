@@ -1,0 +1,1 @@
+"""Definitions over the API of a node."""

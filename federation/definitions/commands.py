@@ -1,0 +1,235 @@
+"""The commands of `gmqttctl` for definitions of links, with the names and arguments of rabbitmqctl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from google.protobuf import json_format
+from google.protobuf.empty_pb2 import Empty
+
+from broker.api.transcoding import as_values
+from broker.server.private_file import PrivateFile
+from federation.definitions.entry import PARAMETERS
+from federation.definitions.pb import definitions_pb2 as pb
+from federation.definitions.pb.definitions_pb2_grpc import (
+    DefinitionsServiceStub,
+    ParameterServiceStub,
+    PolicyServiceStub,
+)
+from pipeline.connection_options import connection_options
+from pipeline.log_text import aligned, printable
+from pipeline.node_calls import NodeCalls
+from pipeline.options import read_connection
+
+MISSING: Final = "it has no definitions of links; turn its plugin links on"
+FILE_BYTES_MAX: Final = 4 * 2**20
+"""A node takes requests of this size."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+component_argument = click.argument("component", type=click.Choice(PARAMETERS))
+
+
+@click.command()
+@connection_options
+@component_argument
+@click.argument("name")
+@click.argument("value", metavar="JSON")
+def set_parameter(connection: dict[str, str], component: str, name: str, value: str) -> None:
+    """Create or replace an upstream or an upstream set.
+
+    gmqttctl set_parameter federation-upstream origin '{"uri": "mqtt://origin.example.com"}'
+    """
+    request = pb.Parameter(component=component, name=name)
+    json_format.ParseDict(_read_json("JSON", value), request.value)
+    _warn(_call(connection, ParameterServiceStub, "Set", request))
+
+
+@click.command()
+@connection_options
+@component_argument
+@click.argument("name")
+def clear_parameter(connection: dict[str, str], component: str, name: str) -> None:
+    """Delete an upstream or an upstream set."""
+    _call(connection, ParameterServiceStub, "Clear", pb.ParameterKey(component=component, name=name))
+
+
+@click.command()
+@connection_options
+@json_option
+def list_parameters(connection: dict[str, str], as_json: bool) -> None:
+    """List upstreams and upstream sets. User names and passwords in URIs are shown as ***."""
+    found = _call(connection, ParameterServiceStub, "List", pb.ListParametersRequest()).parameters
+    if as_json:
+        _print_json([as_values(parameter) for parameter in found])
+        return
+    rows = [(item.component, item.name, _compact(item.value), "file" if item.read_only else "") for item in found]
+    _print_table(("component", "name", "value", "read only"), rows)
+
+
+@click.command()
+@connection_options
+@click.option("--priority", type=int, default=0, show_default=True, help="The highest one that matches applies.")
+@click.option(
+    "--apply-to", type=click.Choice(["topics", "queues"]), help="What the pattern is for.  [default: as it is written]"
+)
+@click.argument("name")
+@click.argument("pattern")
+@click.argument("definition", metavar="JSON")
+def set_policy(
+    connection: dict[str, str], priority: int, apply_to: str | None, name: str, pattern: str, definition: str
+) -> None:
+    """Create or replace a policy. PATTERN is a topic filter, or $share/GROUP/FILTER where GROUP may be +.
+
+    gmqttctl set_policy sensors 'sensors/#' '{"federation-upstream-set": "all"}' --priority 10
+    """
+    request = pb.Policy(name=name, pattern=pattern, apply_to=apply_to or "", priority=priority)
+    value = _read_json("JSON", definition)
+    if not isinstance(value, dict):
+        raise click.BadParameter("is not an object of JSON", param_hint="JSON")
+    json_format.ParseDict(value, request.definition)
+    _warn(_call(connection, PolicyServiceStub, "Set", request))
+
+
+@click.command()
+@connection_options
+@click.argument("name")
+def clear_policy(connection: dict[str, str], name: str) -> None:
+    """Delete a policy."""
+    _call(connection, PolicyServiceStub, "Clear", pb.PolicyKey(name=name))
+
+
+@click.command()
+@connection_options
+@json_option
+def list_policies(connection: dict[str, str], as_json: bool) -> None:
+    """List policies, the one that applies first in front."""
+    found = _call(connection, PolicyServiceStub, "List", Empty()).policies
+    if as_json:
+        _print_json([as_values(item) for item in found])
+        return
+    rows = [
+        (item.name, item.pattern, item.apply_to, str(item.priority), _compact(item.definition), "file" * item.read_only)
+        for item in found
+    ]
+    _print_table(("name", "pattern", "apply-to", "priority", "definition", "read only"), rows)
+
+
+@click.group()
+def policy() -> None:
+    """Policies of links."""
+
+
+@policy.command()
+@connection_options
+@click.argument("topic")
+@json_option
+def explain(connection: dict[str, str], topic: str, as_json: bool) -> None:
+    """Show which policy applies to a topic, why, and which links carry it."""
+    found = _call(connection, PolicyServiceStub, "Explain", pb.ExplainRequest(topic=topic))
+    if as_json:
+        _print_json(as_values(found))
+        return
+    if not found.policies:
+        click.echo("no policy matches: the topic is not federated")
+        return
+    rows = [("applies" if match.applies else "-", match.name, match.pattern, match.reason) for match in found.policies]
+    _print_table(("", "policy", "pattern", "why"), rows)
+    links = [(link.id, link.upstream, " ".join(link.uris)) for link in found.links]
+    click.echo()
+    if links:
+        _print_table(("link", "upstream", "uri"), links)
+    else:
+        click.echo("the policy has no upstream now")
+
+
+@click.group()
+def definitions() -> None:
+    """Definitions of links as one file."""
+
+
+@definitions.command()
+@connection_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write here instead of to standard output. The file is readable by its owner only: it has passwords.",
+)
+def export(connection: dict[str, str], output: Path | None) -> None:
+    """Write all definitions that were made by calls, with their passwords."""
+    found = _call(connection, DefinitionsServiceStub, "Export", Empty())
+    text = json.dumps(_document(found), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        PrivateFile(str(output)).change(text.encode)
+    except OSError as error:
+        raise click.ClickException(f"{output}: {error.strerror or error}") from None
+
+
+@definitions.command("import")
+@connection_options
+@click.argument("file", type=click.File("rb"))
+def import_file(connection: dict[str, str], file: Any) -> None:
+    """Create or replace the definitions in FILE (- for standard input), all or none. Others stay."""
+    data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise click.ClickException(f"FILE: more than {FILE_BYTES_MAX} bytes")
+    value = _read_json("FILE", data)
+    request = pb.AllDefinitions()
+    try:
+        if not isinstance(value, dict):
+            raise TypeError("it is not an object")
+        json_format.ParseDict(value, request)
+    except (json_format.ParseError, TypeError, AttributeError) as error:
+        text = f"not a file of `gmqttctl definitions export`: {error}; see import-rabbitmq for one of RabbitMQ"
+        raise click.ClickException(f"FILE: {text}") from None
+    _warn(_call(connection, DefinitionsServiceStub, "Import", request))
+    click.echo(f"{len(request.parameters)} parameters, {len(request.policies)} policies", err=True)
+
+
+def _call(connection: dict[str, str], stub: Callable[[Any], Any], method: str, request: Any) -> Any:
+    """Raises PipelineError."""
+    with NodeCalls(read_connection(connection), MISSING) as calls:
+        return calls.call(stub, method, request)
+
+
+def _warn(written: pb.Written) -> None:
+    for text in written.warnings:
+        click.echo(f"warning: {printable(text)}", err=True)
+
+
+def _read_json(what: str, text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"is not JSON: {error}", param_hint=what) from None
+
+
+def _document(found: pb.AllDefinitions) -> dict[str, Any]:
+    items = {
+        "parameters": [as_values(item) for item in found.parameters],
+        "policies": [as_values(item) for item in found.policies],
+    }
+    for item in (*items["parameters"], *items["policies"]):
+        del item["read_only"]
+    return items
+
+
+def _compact(message: Any) -> str:
+    return json.dumps(json_format.MessageToDict(message), separators=(",", ":"), ensure_ascii=False)
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    for line in aligned([head, *(tuple(printable(cell) for cell in row) for row in rows)]):
+        click.echo(line.rstrip())

@@ -1,0 +1,1 @@
+"""What keeps definitions on disk and carries them to other nodes."""

@@ -1,0 +1,59 @@
+"""Calls of the API of one node of a federation, for commands: over gRPC, to the first of `servers` that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from pipeline.client import open_channel
+from pipeline.errors import NodeError, PipelineError
+from pipeline.options import Connection
+
+ANSWER_SECONDS: Final = 30.0
+
+Stub = TypeVar("Stub")
+
+
+class Refused(PipelineError):
+    """The node refused a call; the text is the node's."""
+
+
+class NodeCalls:
+    """A context manager. `missing` is told when the node does not have the service."""
+
+    def __init__(self, connection: Connection, missing: str) -> None:
+        self._servers = list(connection.servers)
+        self._connection = connection
+        self._missing = missing
+        self._metadata = (("authorization", f"Bearer {connection.token}"),) if connection.token else ()
+        self._channel = open_channel(self._servers[0], connection)
+
+    def __enter__(self) -> NodeCalls:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def call(self, stub: Callable[[grpc.Channel], Any], method: str, request: Any) -> Any:
+        """The answer. Raises Refused, and NodeError when no server answers or the answer is a fault."""
+        while True:
+            try:
+                return getattr(stub(self._channel), method)(request, timeout=ANSWER_SECONDS, metadata=self._metadata)
+            except grpc.RpcError as error:
+                code, text = error.code(), error.details() or ""
+            address = self._servers[0]
+            if code is grpc.StatusCode.UNAVAILABLE and len(self._servers) > 1:
+                self._servers.pop(0)
+                self._channel.close()
+                self._channel = open_channel(self._servers[0], self._connection)
+                continue
+            if code is grpc.StatusCode.UNIMPLEMENTED:
+                raise NodeError(address, self._missing)
+            if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise NodeError(address, f"no answer: {text}")
+            raise Refused(text)

@@ -1,0 +1,74 @@
+"""Definitions of a running node: their file, and who is told of a change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.api.errors import ApiError
+from broker.server.start_error import StartError
+from definitions_node import definitions_node
+from federation.definitions.entry import POLICY, UPSTREAM, Entry, canonical
+from federation.definitions.shell.service import FILE
+
+URI = {"uri": "mqtt://user:secret@host"}
+ALL = {"pattern": "a/#", "definition": {"federation-upstream-set": "all"}}
+
+
+async def test_definitions_are_there_after_a_restart(tmp_path: Path) -> None:
+    async with definitions_node(tmp_path) as (service, host):
+        await service.put(UPSTREAM, "u", URI)
+        await service.put(UPSTREAM, "gone", URI)
+        await service.put(POLICY, "p", ALL)
+        assert await service.delete(UPSTREAM, "gone")
+        assert [len(resolution.links()) for resolution in host.resolutions] == [0, 0, 2, 1]
+        before = set(service.definitions.entries())
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    async with definitions_node(tmp_path) as (service, host):
+        assert set(service.definitions.entries()) == before
+        assert [link.upstream.name for link in service.resolution().links()] == ["u"]
+        assert host.resolutions == []
+
+
+async def test_definitions_of_another_node_are_stored_too(tmp_path: Path) -> None:
+    async with definitions_node(tmp_path) as (service, host):
+        entry = Entry(UPSTREAM, "u", 1 << 40, "n2", canonical(URI))
+        assert service.merge([entry], "n2") == 1
+        assert service.merge([entry], "n2") == 0
+        assert len(host.resolutions) == 1
+    assert json.loads((tmp_path / FILE).read_bytes())["entries"][0]["node"] == "n2"
+
+
+async def test_a_change_is_in_effect_when_it_cannot_be_stored(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    async with definitions_node(folder) as (service, host):
+        with pytest.raises(ApiError, match="in effect, but not stored on this node: No such file"):
+            await service.put(UPSTREAM, "u", URI)
+        assert len(host.resolutions) == 1
+        folder.mkdir()
+        await service.put(UPSTREAM, "v", URI)
+    names = [entry["name"] for entry in json.loads((folder / FILE).read_bytes())["entries"]]
+    assert names == ["u", "v"]
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"format": 9, "entries": []}', b'{"format": 1, "entries": [{}]}'])
+async def test_a_damaged_file_stops_the_start_and_stays(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / FILE).write_bytes(data)
+    with pytest.raises(StartError) as caught:
+        async with definitions_node(tmp_path):
+            pass
+    assert str(caught.value).startswith(f"plugins.links: {tmp_path / FILE}: ")
+    assert "left as it is" in str(caught.value)
+    assert (tmp_path / FILE).read_bytes() == data
+
+
+async def test_changes_at_one_time_are_all_stored(tmp_path: Path) -> None:
+    async with definitions_node(tmp_path) as (service, _):
+        await asyncio.gather(*(service.put(UPSTREAM, f"u{index}", URI) for index in range(50)))
+        stored: Any = json.loads((tmp_path / FILE).read_bytes())
+        assert len(stored["entries"]) == 50

@@ -1,0 +1,131 @@
+"""`gmqttctl set_parameter` and its neighbours against a real API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from definitions_node import definitions_node
+from federation.definitions.entry import UPSTREAM
+from pipeline.cli import main
+
+Run = Callable[..., Awaitable[Result]]
+
+
+@pytest.fixture
+async def run() -> AsyncIterator[Run]:
+    """Runs `gmqttctl` with these arguments; a client of gRPC would block the loop of the node."""
+    async with definitions_node(declared={(UPSTREAM, "declared"): {"uri": "mqtt://file"}}) as (_, host):
+
+        async def invoke(*arguments: str, text: str | None = None, servers: str = "{}") -> Result:
+            environment = {"GMQTTCTL_SERVERS": servers.format(host.api.grpc_addresses[0])}
+            return await asyncio.to_thread(
+                CliRunner().invoke, main, list(arguments), input=text, env=environment, catch_exceptions=False
+            )
+
+        yield invoke
+
+
+async def done(found: Awaitable[Result]) -> str:
+    result = await found
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+async def test_definitions_are_written_listed_and_deleted(run: Run) -> None:
+    await done(run("set_parameter", "federation-upstream", "u", '{"uri": "mqtt://a:secret@h", "max-hops": 2}'))
+    await done(run("set_parameter", "federation-upstream-set", "s", '[{"upstream": "u"}]'))
+    await done(run("set_policy", "p", "a/#", '{"federation-upstream-set": "s"}', "--priority", "3"))
+    listed = (await done(run("list_parameters"))).splitlines()
+    assert [line.split()[1] for line in listed] == ["name", "declared", "u", "s"]
+    assert listed[1].endswith("file")
+    assert "mqtt://***@h:1883" in listed[2]
+    assert [item["name"] for item in json.loads(await done(run("list_parameters", "--json")))] == ["declared", "u", "s"]
+    listed = (await done(run("list_policies"))).splitlines()
+    assert listed[1].split() == ["p", "a/#", "topics", "3", '{"federation-upstream-set":"s"}']
+    assert json.loads(await done(run("list_policies", "--json")))[0]["apply-to"] == "topics"
+    explained = await done(run("policy", "explain", "a/b"))
+    assert "applies  p" in explained
+    assert "mqtt://h:1883" in explained
+    assert json.loads(await done(run("policy", "explain", "a/b", "--json")))["links"][0]["upstream"] == "u"
+    assert "not federated" in await done(run("policy", "explain", "x"))
+    await done(run("clear_policy", "p"))
+    await done(run("clear_parameter", "federation-upstream-set", "s"))
+    await done(run("clear_parameter", "federation-upstream", "u"))
+    assert len((await done(run("list_parameters"))).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["set_parameter", "federation-upstream", "u", "{"], 2, "is not JSON"),
+        (["set_parameter", "shovel", "u", "{}"], 2, "federation-upstream"),
+        (
+            ["set_parameter", "federation-upstream", "u", '{"uri": "h"}'],
+            1,
+            "gmqttctl: value.uri: the URI does not begin",
+        ),
+        (["set_parameter", "federation-upstream", "declared", '{"uri": "mqtt://h"}'], 1, "configuration file"),
+        (["set_policy", "p", "a", "[]"], 2, "not an object"),
+        (["set_policy", "p", "a+", '{"federation-upstream-set": "all"}'], 1, "[MQTT-4.7.1-2]"),
+        (["clear_policy", "p"], 1, 'gmqttctl: there is no policy "p"'),
+        (["policy", "explain", "#"], 1, "gmqttctl: topic:"),
+        (["list_policies", "--servers", "127.0.0.1:1"], 1, "gmqttctl: node 127.0.0.1:1: no answer"),
+    ],
+)
+async def test_a_refusal_is_one_line(run: Run, arguments: list[str], status: int, words: str) -> None:
+    result = await run(*arguments)
+    assert result.exit_code == status
+    assert words in result.output
+
+
+async def test_the_next_server_is_asked_when_one_does_not_answer(run: Run) -> None:
+    result = await run("list_policies", servers="127.0.0.1:1,{}")
+    assert result.exit_code == 0
+
+
+async def test_a_warning_goes_to_standard_error(run: Run) -> None:
+    result = await run("set_policy", "p", "a", '{"federation-upstream": "later"}')
+    assert result.exit_code == 0
+    assert result.stderr == 'warning: definition.federation-upstream: no upstream "later"\n'
+
+
+async def test_an_export_is_imported(run: Run, tmp_path: Path) -> None:
+    await done(run("set_parameter", "federation-upstream", "u", '{"uri": "mqtt://a:secret@h"}'))
+    await done(run("set_policy", "p", "a/#", '{"federation-upstream-set": "all"}'))
+    file = tmp_path / "definitions.json"
+    await done(run("definitions", "export", "-o", str(file)))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    exported = json.loads(file.read_text())
+    assert exported["parameters"][0] == {
+        "component": "federation-upstream",
+        "name": "u",
+        "value": {"uri": "mqtt://a:secret@h"},
+    }
+    assert exported["policies"][0]["apply-to"] == "topics"
+    await done(run("clear_policy", "p"))
+    result = await run("definitions", "import", str(file))
+    assert (result.exit_code, result.stderr) == (0, "1 parameters, 1 policies\n")
+    assert json.loads(await done(run("definitions", "export"))) == exported
+    assert (await run("definitions", "import", "-", text=file.read_text())).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("{", 2, "is not JSON"),
+        ("[]", 1, "not a file of"),
+        ('{"rabbit_version": "3.8"}', 1, "import-rabbitmq"),
+        ('{"policies": [{"name": "p"}]}', 1, 'policy "p".'),
+    ],
+)
+async def test_a_file_that_is_no_export_is_refused(run: Run, text: str, status: int, words: str) -> None:
+    result = await run("definitions", "import", "-", text=text)
+    assert result.exit_code == status
+    assert words in result.output
