@@ -12,10 +12,9 @@ from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
 from broker.server.turns import TurnEnd
-from federation.definitions.policy import parse_policy
+from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Key
 from federation.definitions.resolution import Resolution
-from federation.definitions.upstream import parse_upstream
-from federation.definitions.upstream_set import parse_upstream_set
+from federation.definitions.shell.service import DefinitionsService
 from federation.links.links import Links
 from federation.links.settings import LinksSettings
 from federation.links.shell.upstream_socket import UpstreamSocket
@@ -37,6 +36,10 @@ class LinksPlugin(Plugin):
         self.settings: LinksSettings = server.settings.plugins.links
         self.links = Links(self.settings.domain.encode(), server.broker, random.Random())
         self._sockets: dict[str, UpstreamSocket] = {}
+        folder = self.settings.dir or server.settings.data_dir
+        self.definitions = DefinitionsService(
+            server, declared(self.settings), server.path_of(folder) if folder else "", self._definitions_changed
+        )
         self._turn_end = InterestTurnEnd(self)
         self._told: dict[str, tuple[LinkState, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -50,19 +53,16 @@ class LinksPlugin(Plugin):
             raise StartError(f"{KEY}.domain: {error.text}") from None
         self.server.broker.domain = domain
         self.server.broker.node_name = self.server.members.node_name
+        await self.definitions.prepare()
+        if self.server.api is not None:
+            from federation.definitions.api.services import register
+
+            register(self.server.api, self.definitions)
 
     async def start(self) -> None:
-        settings = self.settings
-        resolution = Resolution(
-            [parse_upstream(name, body) for name, body in settings.upstreams],
-            [parse_upstream_set(name, body) for name, body in settings.sets],
-            [parse_policy(name, body) for name, body in settings.policies],
-        )
-        for text in resolution.unresolved():
-            self._log.warning(text, key=KEY)
         now = self.server.now()
         self.links.interest.observe(self.server.broker)
-        self.links.resolve(resolution, now)
+        self.links.resolve(self.definitions.resolution(), now)
         self.server.turns.ends.append(self._turn_end)
         self.changed()
 
@@ -72,9 +72,14 @@ class LinksPlugin(Plugin):
             self._timer = None
         if self._turn_end in self.server.turns.ends:
             self.server.turns.ends.remove(self._turn_end)
+        await self.definitions.stop()
         self.links.stop(self.server.now())
         sockets = list(self._sockets.values())
         await asyncio.gather(*(socket.stop() for socket in sockets))
+
+    def _definitions_changed(self, resolution: Resolution) -> None:
+        self.links.resolve(resolution, self.server.now())
+        self.changed()
 
     def changed(self) -> None:
         """Links came, went, or want another connection."""
@@ -130,6 +135,12 @@ class LinksPlugin(Plugin):
         self._timer = None
         self.links.handle_timeout(self.server.now())
         self.changed()
+
+
+def declared(settings: LinksSettings) -> dict[Key, object]:
+    """The definitions of the configuration file."""
+    sections = ((UPSTREAM, settings.upstreams), (UPSTREAM_SET, settings.sets), (POLICY, settings.policies))
+    return {(component, name): body for component, section in sections for name, body in section}
 
 
 class InterestTurnEnd(TurnEnd):

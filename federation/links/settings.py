@@ -50,6 +50,15 @@ class LinksSettings:
             source=Source.EXTENSION,
         ),
     ] = "gmqttd"
+    dir: Annotated[
+        str,
+        Setting(
+            "Folder of the definitions that the API makes. It is made when its parent exists.",
+            Text("/var/lib/gmqttd/links"),
+            default_text="`data_dir`",
+            source=Source.EXTENSION,
+        ),
+    ] = ""
     upstreams: Annotated[
         tuple[tuple[str, Any], ...],
         Setting(

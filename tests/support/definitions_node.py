@@ -14,6 +14,7 @@ from broker.api.guard import ApiGuard
 from broker.api.server import ApiServer
 from broker.hooks import Members
 from broker.server.logging import get_logger
+from federation.definitions.api.services import register
 from federation.definitions.entry import Key
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.service import DefinitionsService
@@ -43,6 +44,7 @@ async def definitions_node(
     server: Any = host
     service = DefinitionsService(server, declared or {}, str(folder), host.resolutions.append)
     await service.prepare()
+    register(host.api, service)
     await host.api.start()
     try:
         yield service, host

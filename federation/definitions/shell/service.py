@@ -1,7 +1,7 @@
 """The definitions of a running node: read from their file, changed by the API and by other nodes, written back.
 
 service = DefinitionsService(server, declared, folder, changed)   # inside a running loop
-await service.prepare()      # reads the file; registers the API
+await service.prepare()      # reads the file
 ...
 await service.stop()
 """
@@ -63,19 +63,16 @@ class DefinitionsService:
     # --- start and stop
 
     async def prepare(self) -> None:
-        """Read the file and register the services. Raises StartError."""
+        """Read the file. Raises StartError."""
         self.definitions.node = self._server.members.node_name or NO_NODE
-        if self._file is None:
-            self._log.warning("definitions that the API makes are lost at the end: there is no data_dir", key=KEY)
-        else:
+        if self._file is not None:
+            _make_folder(os.path.dirname(self._file.path))
             self.definitions.merge(await asyncio.to_thread(_read, self._file), self.unix_time())
             self.definitions.take_changes()
         for text in self.definitions.problems():
             self._log.warning("a definition has no full effect", reason=text)
-        if self._server.api is not None:
-            from federation.definitions.api.services import register
-
-            register(self._server.api, self)
+        if self._server.api is not None and self._file is None:
+            self._log.warning("definitions that the API makes are lost at the end: there is no data_dir", key=KEY)
         self._expire_later()
 
     async def stop(self) -> None:
@@ -169,6 +166,16 @@ class DefinitionsService:
     def _expire_later(self) -> None:
         self.definitions.expire(self.unix_time())
         self._expire = asyncio.get_running_loop().call_later(EXPIRE_SECONDS, self._expire_later)
+
+
+def _make_folder(folder: str) -> None:
+    """Raises StartError."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise StartError(f"{KEY}.dir: {folder} cannot be made: {error.strerror or error}") from None
 
 
 def _read(file: PrivateFile) -> list[Entry]:

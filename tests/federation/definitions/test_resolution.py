@@ -54,7 +54,7 @@ def test_the_order_of_definitions_does_not_matter(policies: list[Policy]) -> Non
     ).explain(b"a/b")
 
 
-def test_there_is_one_link_for_each_upstream_and_kind() -> None:
+def test_each_upstream_has_one_link_of_each_kind() -> None:
     policies = [policy(f"p{index}", f"a/{index}") for index in range(3)]
     queue = policy("q", "$share/g/a")
     links = Resolution([upstream("u"), upstream("v")], [], [*policies, queue]).links()

@@ -111,7 +111,7 @@ async def test_a_refusal_names_the_key(
     assert service.definitions.entries() == []
 
 
-async def test_what_may_become_true_is_a_warning(node: tuple[DefinitionsService, Rest]) -> None:
+async def test_a_name_that_may_become_defined_is_a_warning(node: tuple[DefinitionsService, Rest]) -> None:
     _, rest = node
     policy = {"pattern": "a", "definition": {"federation-upstream": "later"}}
     answer = await put(rest, "/v1/policies/p", policy)
@@ -195,5 +195,5 @@ async def test_each_role_may_do_its_part(tmp_path: Path, role: Role, status: dic
         assert (await rest.call("GET", PARAMETERS))[0] == 401
 
 
-def test_a_node_without_calls_has_what_the_file_declares() -> None:
+def test_the_configuration_file_declares_definitions() -> None:
     assert list(Definitions("n", DECLARED).resolution().upstreams) == ["declared"]

@@ -47,6 +47,7 @@ async def test_definitions_of_another_node_are_stored_too(tmp_path: Path) -> Non
 async def test_a_change_is_in_effect_when_it_cannot_be_stored(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     async with definitions_node(folder) as (service, host):
+        folder.rmdir()
         with pytest.raises(ApiError, match="in effect, but not stored on this node: No such file"):
             await service.put(UPSTREAM, "u", URI)
         assert len(host.resolutions) == 1

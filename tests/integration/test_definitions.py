@@ -1,0 +1,77 @@
+"""Definitions at run time with real nodes: in effect without a restart, there after one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mqtt_client import Clients
+from node_process import Node, Nodes
+from waiting import eventually
+
+POLICY = {"pattern": "sensors/#", "definition": {"federation-upstream-set": "all"}}
+LINKS: dict[str, Any] = {"plugin_order": ["admin", "federation", "links"], "plugins": {"links": {"domain": "berlin"}}}
+
+
+def upstream_at(node: Node) -> dict[str, Any]:
+    return {"value": {"uri": f"mqtt://user:secret@127.0.0.1:{node.port}", "reconnect-delay": 0.3}}
+
+
+async def change(node: Node, method: str, path: str, body: Any = None) -> None:
+    status, answer = await node.rest(method, path, body)
+    assert status == 200, answer
+
+
+async def clients_of(node: Node) -> int:
+    _, answer = await node.rest("GET", "/v1/clients?connected=true")
+    return int(answer["total_count"])
+
+
+async def test_a_link_begins_and_ends_with_its_definitions(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    upstream = nodes.make_federated()
+    node = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "data")})
+    await upstream.start()
+    await node.start()
+    writer = await clients.connect(upstream.port, "writer")
+    reader = await clients.connect(node.port, "reader")
+    await reader.subscribe("sensors/+", qos=1)
+    await change(node, "PUT", "/v1/policies/p", POLICY)
+    await change(node, "PUT", "/v1/parameters/federation-upstream/north", upstream_at(upstream))
+    await node.logged("links: link running")
+    await writer.publish("sensors/a", b"1", qos=1)
+    assert (await reader.message()).payload == b"1"
+    await change(node, "DELETE", "/v1/policies/p")
+    await eventually(lambda: has_clients(upstream, 1), "the link is gone")
+    await change(node, "PUT", "/v1/policies/p", POLICY)
+    await eventually(lambda: has_clients(upstream, 2), "the link is there again")
+    assert "secret" not in node.log()
+
+
+async def has_clients(node: Node, count: int) -> bool:
+    return await clients_of(node) == count
+
+
+async def test_definitions_are_there_after_a_crash(nodes: Nodes, tmp_path: Path) -> None:
+    node = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "data")})
+    await node.start()
+    await change(node, "PUT", "/v1/parameters/federation-upstream/north", upstream_at(node))
+    await change(node, "PUT", "/v1/policies/p", POLICY)
+    await change(node, "PUT", "/v1/policies/q", POLICY)
+    await change(node, "DELETE", "/v1/policies/q")
+    before = await node.rest("GET", "/v1/definitions")
+    await node.kill()
+    await node.start()
+    assert await node.rest("GET", "/v1/definitions") == before
+    assert [policy["name"] for policy in before[1]["policies"]] == ["p"]
+
+
+async def test_a_damaged_file_stops_the_start_in_one_line(nodes: Nodes, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "data" / "definitions.json"
+    file.write_bytes(b'{"format": 1, "entries": [')
+    node = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "data")})
+    node.spawn()
+    assert await node.wait_ended() == 1
+    last = node.log().splitlines()[-1]
+    assert f"plugins.links: {file}: it is not JSON" in last
+    assert file.read_bytes() == b'{"format": 1, "entries": ['
