@@ -1,6 +1,6 @@
 """Accounts as the Go broker's file has them: a YAML list of `{username, password}`, and the keys of SCRAM beside them.
 
-The Go broker ignores the key `scram`.
+The Go broker ignores the keys `scram` and `role`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ SCRAM_TEXT: Final = re.compile(
     re.escape(METHOD) + r"\$([0-9]{1,8}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]+):([A-Za-z0-9+/=]+)"
 )
 KEY_BYTES: Final = 32  # of SHA-256
+LINK: Final = "link"  # the role of accounts whose clients may be links of other domains
+ROLES: Final = ("", LINK)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One user. `password` is what is stored of it; `scram` is None for a user who cannot log in with SCRAM."""
+    """One user. `password` is what is stored of it; `scram` is None for a user who cannot log in with SCRAM. `role` is one of
+    ROLES."""
 
     username: str
     password: str = field(repr=False)
     scram: Credentials | None = field(default=None, repr=False)
+    role: str = ""
 
 
 def name_fault(username: str) -> str:
@@ -50,7 +54,7 @@ def name_fault(username: str) -> str:
 def read_accounts(data: bytes, bare: str) -> dict[str, Account]:
     """The accounts of a file by user name. `bare` is the hash of passwords that do not name theirs. Raises EntriesFault."""
     accounts: dict[str, Account] = {}
-    for line, texts in read_entries(data, ("username", "password", "scram"), "account"):
+    for line, texts in read_entries(data, ("username", "password", "scram", "role"), "account"):
         username = texts.get("username", "")
         fault = name_fault(username) or fault_of(texts.get("password", ""), bare)
         if fault:
@@ -58,7 +62,10 @@ def read_accounts(data: bytes, bare: str) -> dict[str, Account]:
         if username in accounts:
             raise EntriesFault(line, f'a second account of "{username[:100]}"')
         scram = _read_scram(line, texts["scram"]) if "scram" in texts else None
-        accounts[username] = Account(username, texts["password"], scram)
+        role = texts.get("role", "")
+        if role not in ROLES:
+            raise EntriesFault(line, f"the role may be {LINK}, or is left away")
+        accounts[username] = Account(username, texts["password"], scram, role)
     return accounts
 
 
@@ -86,4 +93,6 @@ def write_accounts(accounts: Iterable[Account]) -> bytes:
                 for part in (account.scram.salt, account.scram.stored_key, account.scram.server_key)
             )
             lines.append(f'  scram: "{METHOD}${account.scram.iterations}:{salt}${stored_key}:{server_key}"\n')
+        if account.role:
+            lines.append(f"  role: {quoted(account.role)}\n")
     return "".join(lines).encode() or b"[]\n"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from broker.auth.accounts import LINK
 from broker.auth.attempt import SLOWED, Attempt, Source, Verdict, denied
 from broker.auth.failed_logins import FailedLogins
 from broker.auth.scram_logins import ScramLogins
@@ -20,15 +21,27 @@ BUSY: Final = denied("too many logins wait", SERVER_BUSY)
 NOT_CHECKED: Final = denied("the login could not be checked", SERVER_UNAVAILABLE)
 
 
+def no_role(username: str) -> str:
+    """The role of users where there are no accounts."""
+    return ""
+
+
 class AuthDecider(ConnectDecider):
     """sources  in the order in which they are asked
     scram    None where clients cannot log in with SCRAM
+    role_of  the role of the account of a user name, however the user has proved it
 
     Totals: refused, and among them busy (LOGINS_MAX were reached), faults (a source raised).
     """
 
     def __init__(
-        self, server: Host, sources: Sequence[Source], failed: FailedLogins, scram: ScramLogins | None, log: Any
+        self,
+        server: Host,
+        sources: Sequence[Source],
+        failed: FailedLogins,
+        scram: ScramLogins | None,
+        log: Any,
+        role_of: Callable[[str], str] = no_role,
     ) -> None:
         self.refused = 0
         self.busy = 0
@@ -38,6 +51,7 @@ class AuthDecider(ConnectDecider):
         self._failed = failed
         self._scram = scram
         self._log = log
+        self._role_of = role_of
         self._waiting: set[asyncio.Task[None]] = set()
 
     def methods(self) -> tuple[str, ...]:
@@ -144,6 +158,7 @@ class AuthDecider(ConnectDecider):
             request.username = attempt.username
             request.expires_at = attempt.expires_at
             request.access = attempt.access
+            request.is_link = self._role_of(attempt.username) == LINK
             if attempt.password is not None or request.method:
                 self._failed.succeeded(attempt.address, attempt.login_name)
             request.accept(data)

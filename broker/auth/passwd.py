@@ -12,7 +12,7 @@ import click
 from broker.auth.account_file import AccountFile, Accounts
 from broker.auth.accounts import name_fault
 from broker.auth.password_hash import PLAIN
-from broker.auth.passwords import AccountFault, new_account
+from broker.auth.passwords import AccountFault, new_account, put_account
 from broker.config.yaml_entries import EntriesFault
 
 PASSWORD_BYTES_MAX: Final = 65_535  # of binary data in a packet [MQTT5 1.5.6]
@@ -22,8 +22,11 @@ class PasswdFault(Exception):
     """The command cannot be done. The text says why, without the password."""
 
 
-def set_password(path: str, username: str, password: bytes, kind: str, scram: bool, create: bool) -> bool:
-    """Make an account or set its password; True for a new one. Raises PasswdFault; the file is then as before."""
+def set_password(
+    path: str, username: str, password: bytes, kind: str, scram: bool, create: bool, role: str | None = None
+) -> bool:
+    """Make an account or set its password, and its role unless that is None; True for a new one. Raises PasswdFault; the file
+    is then as before."""
     fault = name_fault(username)
     if fault:
         raise PasswdFault(fault)
@@ -40,7 +43,7 @@ def set_password(path: str, username: str, password: bytes, kind: str, scram: bo
     def put(accounts: Accounts) -> None:
         nonlocal is_new
         is_new = username not in accounts
-        accounts[username] = account
+        put_account(accounts, account, role)
 
     _change(path, put)
     return is_new

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Set
+from dataclasses import replace
 
 from broker.auth.account_file import AccountFile, Accounts
 from broker.auth.accounts import Account
@@ -31,6 +32,14 @@ def new_account(username: str, password: bytes, kind: str, scram: bool) -> Accou
     except (ValueError, ScramFault) as fault:
         raise AccountFault(str(fault)) from None
     return Account(username, stored, credentials)
+
+
+def put_account(accounts: Accounts, account: Account, role: str | None) -> None:
+    """Add or replace an account. Its role stays as it was where the new one is None."""
+    if role is None:
+        former = accounts.get(account.username)
+        role = "" if former is None else former.role
+    accounts[account.username] = replace(account, role=role)
 
 
 class Passwords(Source):
@@ -69,14 +78,25 @@ class Passwords(Source):
         async with self._changes:
             await self._take(await asyncio.to_thread(self.file.change, change))
 
-    async def add(self, username: str, password: bytes, kind: str, scram: bool) -> None:
-        """Make an account, or set its password. Raises AccountFault, EntriesFault, OSError and NotChecked."""
+    async def add(self, username: str, password: bytes, kind: str, scram: bool, role: str | None = None) -> None:
+        """Make an account, or set its password, and its role unless that is None. Raises AccountFault, EntriesFault, OSError
+        and NotChecked."""
         account = await self._pool.run("", lambda: new_account(username, password, kind, scram), lambda: True)
+        await self.change(lambda accounts: put_account(accounts, account, role))
 
-        def put(accounts: Accounts) -> None:
-            accounts[username] = account
+    async def set_role(self, username: str, role: str) -> None:
+        """Set the role of an account. Raises EntriesFault and OSError."""
 
-        await self.change(put)
+        def change(accounts: Accounts) -> None:
+            if username in accounts:
+                accounts[username] = replace(accounts[username], role=role)
+
+        await self.change(change)
+
+    def role_of(self, username: str) -> str:
+        """The role of an account, "" where there is none of this name."""
+        account = self.accounts.get(username)
+        return "" if account is None else account.role
 
     def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
         password = attempt.password

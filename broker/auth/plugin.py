@@ -12,7 +12,7 @@ from broker.auth.account_file import AccountFile
 from broker.auth.acl import Acl
 from broker.auth.attempt import Anonymous, CertificateNames, Source
 from broker.auth.check_pool import CheckPool
-from broker.auth.decider import AuthDecider
+from broker.auth.decider import AuthDecider, no_role
 from broker.auth.failed_logins import FailedLogins
 from broker.auth.files import read_token_keys
 from broker.auth.passwords import Passwords
@@ -85,7 +85,8 @@ class AuthPlugin(Plugin):
             path = server.path_of(settings.acl_file) if settings.acl_file else ""
             self._acl = Acl(server, f"{KEY}.acl_file", path)
             await self._acl.load()
-        self._decider = AuthDecider(server, self._sources, self._failed, scram, self._log)
+        role_of = no_role if self._passwords is None else self._passwords.role_of
+        self._decider = AuthDecider(server, self._sources, self._failed, scram, self._log, role_of)
         server.broker.add_connect_decider(self._decider)
 
     def _serve(self, api: ApiServer, passwords: Passwords) -> None:

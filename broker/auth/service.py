@@ -12,7 +12,7 @@ from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.paging import page_bounds
 from broker.api.tokens import Role
 from broker.auth.account_file import Accounts
-from broker.auth.accounts import name_fault
+from broker.auth.accounts import LINK, ROLES, name_fault
 from broker.auth.check_pool import NotChecked
 from broker.auth.passwords import AccountFault, Passwords
 from broker.auth.pb.account_pb2 import (
@@ -42,14 +42,16 @@ class AccountService(AccountServiceServicer):
     async def List(self, request: ListAccountsRequest, context: object) -> ListAccountsResponse:
         accounts = self._passwords.accounts
         offset, count = page_bounds(request.page, request.page_size)
-        page = [Account(username=username) for username in islice(accounts, offset, offset + count)]
+        names = islice(accounts, offset, offset + count)
+        page = [Account(username=username, role=accounts[username].role) for username in names]
         return ListAccountsResponse(accounts=page, total_count=len(accounts))
 
     async def Get(self, request: GetAccountRequest, context: object) -> GetAccountResponse:
         username = wanted(request.username)
-        if username not in self._passwords.accounts:
+        account = self._passwords.accounts.get(username)
+        if account is None:
             raise not_found(f'there is no account "{username[:100]}"')
-        return GetAccountResponse(account=Account(username=username))
+        return GetAccountResponse(account=Account(username=username, role=account.role))
 
     async def Update(self, request: UpdateAccountRequest, context: object) -> Empty:
         username = wanted(request.username)
@@ -57,15 +59,21 @@ class AccountService(AccountServiceServicer):
         if username not in accounts and len(accounts) >= ENTRIES_MAX:
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {ENTRIES_MAX} accounts already")
         settings = self._settings
+        role = request.role if request.HasField("role") else None
+        if role is not None and role not in ROLES:
+            raise invalid_argument(f'role: "{role[:100]}" is not "{LINK}" and not empty')
         try:
-            await self._passwords.add(username, request.password.encode(), settings.new_hash, settings.scram)
+            if role is not None and not request.password and username in accounts:
+                await self._passwords.set_role(username, role)
+            else:
+                await self._passwords.add(username, request.password.encode(), settings.new_hash, settings.scram, role)
         except AccountFault as fault:
             raise invalid_argument(str(fault)) from None
         except NotChecked:
             raise ApiError(grpc.StatusCode.UNAVAILABLE, "too many passwords are being checked") from None
         except (EntriesFault, OSError) as error:
             self._not_written(error)
-        self._log.info("password set by the API", username=username)
+        self._log.info("account changed by the API", username=username)
         return Empty()
 
     async def Delete(self, request: DeleteAccountRequest, context: object) -> Empty:

@@ -289,18 +289,31 @@ def version() -> None:
     help="argon2id or bcrypt. The Go broker reads bcrypt.",
 )
 @click.option("--scram", is_flag=True, help="Also keep the keys with which the user logs in by SCRAM-SHA-256.")
+@click.option(
+    "--role",
+    type=click.Choice(("link", "none")),
+    help="link: clients of the account may be links of other domains. none: they may not. Without it the role stays.",
+)
 @click.argument("file", type=click.Path(readable=False))
 @click.argument("username", metavar="USER")
 @click.argument("password", required=False)
 def passwd(
-    create: bool, batch: bool, delete: bool, kind: str, scram: bool, file: str, username: str, password: str | None
+    create: bool,
+    batch: bool,
+    delete: bool,
+    kind: str,
+    scram: bool,
+    role: str | None,
+    file: str,
+    username: str,
+    password: str | None,
 ) -> None:
     """Make an account, or set its password, in the password_file of the plugin auth.
 
     The password is asked for, or is the first line of standard input. A running node reads the file at a reload.
     """
-    if delete and (create or batch or scram):
-        raise click.UsageError("-D goes with none of -c, -b and --scram")
+    if delete and (create or batch or scram or role):
+        raise click.UsageError("-D goes with none of -c, -b, --scram and --role")
     if batch != (password is not None):
         raise click.UsageError("-b and a password as last argument belong together")
     from broker.auth.passwd import PasswdFault, delete_account, read_password, set_password
@@ -310,7 +323,8 @@ def passwd(
             delete_account(file, username)
             click.echo(f"deleted {username}")
         else:
-            is_new = set_password(file, username, read_password(password), kind, scram, create)
+            wanted = "" if role == "none" else role
+            is_new = set_password(file, username, read_password(password), kind, scram, create, wanted)
             click.echo(f"{'added' if is_new else 'changed the password of'} {username}")
     except PasswdFault as fault:
         _fail(str(fault))

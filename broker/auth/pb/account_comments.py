@@ -4,13 +4,16 @@
 # fmt: off
 COMMENTS: dict[str, str] = {
     "gmqtt.auth.api.Account.password": "Always empty in an answer: neither the password nor its hash leaves the node.",
+    "gmqtt.auth.api.Account.role": "\"link\" for an account whose clients may be links of other domains, else empty.",
     "gmqtt.auth.api.AccountService": "The accounts of clients that log in with a password.",
     "gmqtt.auth.api.AccountService.Delete": "Delete an account, and disconnect its clients. An account that does not exist is no error.",
     "gmqtt.auth.api.AccountService.Get": "Show one account. NOT_FOUND when there is none of this name.",
     "gmqtt.auth.api.AccountService.List": "List the accounts in the order of the file.",
-    "gmqtt.auth.api.AccountService.Update": "Set the password of an account, which is made when there is none of this name. Clients stay connected.",
+    "gmqtt.auth.api.AccountService.Update": "Set the password of an account, which is made when there is none of this name, or its role. Clients of an account that has changed are disconnected.",
     "gmqtt.auth.api.ListAccountsRequest.page": "Which page. 0 and 1 are the first.",
     "gmqtt.auth.api.ListAccountsRequest.page_size": "Largest number of entries of a page. 0 stands for 20; more than 1000 stands for 1000.",
     "gmqtt.auth.api.ListAccountsResponse.total_count": "Number of all accounts, whatever the page.",
     "gmqtt.auth.api.UpdateAccountRequest": "Example: {\"password\": \"of at least one character\"}",
+    "gmqtt.auth.api.UpdateAccountRequest.password": "May be empty when `role` is there: the password of the account then stays.",
+    "gmqtt.auth.api.UpdateAccountRequest.role": "\"link\": clients of the account may be links of other domains. \"\": they may not. Without it the role stays.",
 }

@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x62roker/auth/pb/account.proto\x12\x0egmqtt.auth.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\"6\n\x13ListAccountsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\r\"V\n\x14ListAccountsResponse\x12)\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x17.gmqtt.auth.api.Account\x12\x13\n\x0btotal_count\x18\x02 \x01(\r\"%\n\x11GetAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t\">\n\x12GetAccountResponse\x12(\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0b\x32\x17.gmqtt.auth.api.Account\":\n\x14UpdateAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"-\n\x07\x41\x63\x63ount\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\"(\n\x14\x44\x65leteAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t2\xbd\x03\n\x0e\x41\x63\x63ountService\x12g\n\x04List\x12#.gmqtt.auth.api.ListAccountsRequest\x1a$.gmqtt.auth.api.ListAccountsResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/accounts\x12m\n\x03Get\x12!.gmqtt.auth.api.GetAccountRequest\x1a\".gmqtt.auth.api.GetAccountResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/accounts/{username}\x12j\n\x06Update\x12$.gmqtt.auth.api.UpdateAccountRequest\x1a\x16.google.protobuf.Empty\"\"\x82\xd3\xe4\x93\x02\x1c\"\x17/v1/accounts/{username}:\x01*\x12g\n\x06\x44\x65lete\x12$.gmqtt.auth.api.DeleteAccountRequest\x1a\x16.google.protobuf.Empty\"\x1f\x82\xd3\xe4\x93\x02\x19*\x17/v1/accounts/{username}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x62roker/auth/pb/account.proto\x12\x0egmqtt.auth.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\"6\n\x13ListAccountsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x0c\n\x04page\x18\x02 \x01(\r\"V\n\x14ListAccountsResponse\x12)\n\x08\x61\x63\x63ounts\x18\x01 \x03(\x0b\x32\x17.gmqtt.auth.api.Account\x12\x13\n\x0btotal_count\x18\x02 \x01(\r\"%\n\x11GetAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t\">\n\x12GetAccountResponse\x12(\n\x07\x61\x63\x63ount\x18\x01 \x01(\x0b\x32\x17.gmqtt.auth.api.Account\"V\n\x14UpdateAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\x12\x11\n\x04role\x18\x64 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_role\";\n\x07\x41\x63\x63ount\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x64 \x01(\t\"(\n\x14\x44\x65leteAccountRequest\x12\x10\n\x08username\x18\x01 \x01(\t2\xbd\x03\n\x0e\x41\x63\x63ountService\x12g\n\x04List\x12#.gmqtt.auth.api.ListAccountsRequest\x1a$.gmqtt.auth.api.ListAccountsResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/accounts\x12m\n\x03Get\x12!.gmqtt.auth.api.GetAccountRequest\x1a\".gmqtt.auth.api.GetAccountResponse\"\x1f\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/accounts/{username}\x12j\n\x06Update\x12$.gmqtt.auth.api.UpdateAccountRequest\x1a\x16.google.protobuf.Empty\"\"\x82\xd3\xe4\x93\x02\x1c\"\x17/v1/accounts/{username}:\x01*\x12g\n\x06\x44\x65lete\x12$.gmqtt.auth.api.DeleteAccountRequest\x1a\x16.google.protobuf.Empty\"\x1f\x82\xd3\xe4\x93\x02\x19*\x17/v1/accounts/{username}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,11 +50,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETACCOUNTRESPONSE']._serialized_start=290
   _globals['_GETACCOUNTRESPONSE']._serialized_end=352
   _globals['_UPDATEACCOUNTREQUEST']._serialized_start=354
-  _globals['_UPDATEACCOUNTREQUEST']._serialized_end=412
-  _globals['_ACCOUNT']._serialized_start=414
-  _globals['_ACCOUNT']._serialized_end=459
-  _globals['_DELETEACCOUNTREQUEST']._serialized_start=461
-  _globals['_DELETEACCOUNTREQUEST']._serialized_end=501
-  _globals['_ACCOUNTSERVICE']._serialized_start=504
-  _globals['_ACCOUNTSERVICE']._serialized_end=949
+  _globals['_UPDATEACCOUNTREQUEST']._serialized_end=440
+  _globals['_ACCOUNT']._serialized_start=442
+  _globals['_ACCOUNT']._serialized_end=501
+  _globals['_DELETEACCOUNTREQUEST']._serialized_start=503
+  _globals['_DELETEACCOUNTREQUEST']._serialized_end=543
+  _globals['_ACCOUNTSERVICE']._serialized_start=546
+  _globals['_ACCOUNTSERVICE']._serialized_end=991
 # @@protoc_insertion_point(module_scope)

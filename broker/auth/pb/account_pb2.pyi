@@ -115,19 +115,26 @@ class UpdateAccountRequest(_message.Message):
 
     USERNAME_FIELD_NUMBER: _builtins.int
     PASSWORD_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
     username: _builtins.str
     password: _builtins.str
+    """May be empty when `role` is there: the password of the account then stays."""
+    role: _builtins.str
+    """"link": clients of the account may be links of other domains. "": they may not. Without it the role stays."""
     def __init__(
         self,
         *,
         username: _builtins.str = ...,
         password: _builtins.str = ...,
+        role: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_role", b"_role", "role", b"role"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["password", b"password", "username", b"username"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_role", b"_role", "password", b"password", "role", b"role", "username", b"username"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__role: _TypeAlias = _typing.Literal["role"]  # noqa: Y015
+    _WhichOneofArgType__role: _TypeAlias = _typing.Literal["_role", b"_role"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__role) -> _WhichOneofReturnType__role | None: ...
 
 Global___UpdateAccountRequest: _TypeAlias = UpdateAccountRequest  # noqa: Y015
 
@@ -137,18 +144,22 @@ class Account(_message.Message):
 
     USERNAME_FIELD_NUMBER: _builtins.int
     PASSWORD_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
     username: _builtins.str
     password: _builtins.str
     """Always empty in an answer: neither the password nor its hash leaves the node."""
+    role: _builtins.str
+    """"link" for an account whose clients may be links of other domains, else empty."""
     def __init__(
         self,
         *,
         username: _builtins.str = ...,
         password: _builtins.str = ...,
+        role: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["password", b"password", "username", b"username"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["password", b"password", "role", b"role", "username", b"username"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

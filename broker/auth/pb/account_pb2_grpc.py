@@ -77,7 +77,8 @@ class AccountServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Update(self, request, context):
-        """Set the password of an account, which is made when there is none of this name. Clients stay connected.
+        """Set the password of an account, which is made when there is none of this name, or its role. Clients of an account that
+        has changed are disconnected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

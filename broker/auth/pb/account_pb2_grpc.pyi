@@ -44,7 +44,9 @@ class AccountServiceStub:
     Get: _grpc.UnaryUnaryMultiCallable[_account_pb2.GetAccountRequest, _account_pb2.GetAccountResponse]
     """Show one account. NOT_FOUND when there is none of this name."""
     Update: _grpc.UnaryUnaryMultiCallable[_account_pb2.UpdateAccountRequest, _empty_pb2.Empty]
-    """Set the password of an account, which is made when there is none of this name. Clients stay connected."""
+    """Set the password of an account, which is made when there is none of this name, or its role. Clients of an account that
+    has changed are disconnected.
+    """
     Delete: _grpc.UnaryUnaryMultiCallable[_account_pb2.DeleteAccountRequest, _empty_pb2.Empty]
     """Delete an account, and disconnect its clients. An account that does not exist is no error."""
 
@@ -58,7 +60,9 @@ class AccountServiceAsyncStub(AccountServiceStub):
     Get: _aio.UnaryUnaryMultiCallable[_account_pb2.GetAccountRequest, _account_pb2.GetAccountResponse]  # type: ignore[assignment]
     """Show one account. NOT_FOUND when there is none of this name."""
     Update: _aio.UnaryUnaryMultiCallable[_account_pb2.UpdateAccountRequest, _empty_pb2.Empty]  # type: ignore[assignment]
-    """Set the password of an account, which is made when there is none of this name. Clients stay connected."""
+    """Set the password of an account, which is made when there is none of this name, or its role. Clients of an account that
+    has changed are disconnected.
+    """
     Delete: _aio.UnaryUnaryMultiCallable[_account_pb2.DeleteAccountRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Delete an account, and disconnect its clients. An account that does not exist is no error."""
 
@@ -87,7 +91,9 @@ class AccountServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _account_pb2.UpdateAccountRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
-        """Set the password of an account, which is made when there is none of this name. Clients stay connected."""
+        """Set the password of an account, which is made when there is none of this name, or its role. Clients of an account that
+        has changed are disconnected.
+        """
 
     @_abc_1.abstractmethod
     def Delete(

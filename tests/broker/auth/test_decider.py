@@ -189,3 +189,16 @@ async def test_a_client_that_left_is_not_asked_about_any_more(make: Made) -> Non
     request.answered.set()
     await ask(decider, Request("other"))
     assert (request.reason_code, last.asked) == (UNDECIDED, 1)
+
+
+@pytest.mark.parametrize(("username", "is_link"), [("berlin", True), ("alice", False), (None, False)])
+async def test_the_account_says_who_may_be_a_link(username: str | None, is_link: bool) -> None:
+    host = Host(Settings())
+    roles = {"berlin": "link"}
+    decider = AuthDecider(
+        host, [Says(ALLOWED)], FailedLogins(5, 100), None, get_logger("auth"), lambda name: roles.get(name, "")
+    )
+    host.broker.connect_deciders = (decider,)
+    request = Request(username)
+    assert await ask(decider, request) == SUCCESS
+    assert request.is_link == is_link

@@ -56,6 +56,13 @@ def test_accounts_are_added_to_a_file_of_the_go_broker(file: Path) -> None:
     assert list(read_accounts(file.read_bytes(), PLAIN)) == ["root"]
 
 
+def test_the_role_of_an_account_stays_until_another_one_is_given(file: Path) -> None:
+    for arguments, role in ((("--role", "link"), "link"), ((), "link"), (("--role", "none"), ""), ((), "")):
+        create = () if file.exists() else ("-c",)
+        assert call(*create, "-b", *arguments, str(file), "berlin", "secret").exit_code == 0
+        assert read_accounts(file.read_bytes(), PLAIN)["berlin"].role == role
+
+
 def test_the_keys_of_scram_are_kept_on_request(file: Path) -> None:
     call("-c", "-b", "--scram", str(file), "alice", "secret")
     found = read_accounts(file.read_bytes(), PLAIN)["alice"].scram
@@ -110,6 +117,8 @@ def test_an_unknown_user_cannot_be_deleted(file: Path) -> None:
         ("-D", "-c", "FILE", "alice"),
         ("-D", "-b", "FILE", "alice", "secret"),
         ("-H", "md5", "FILE", "alice"),
+        ("--role", "king", "FILE", "alice"),
+        ("-D", "--role", "link", "FILE", "alice"),
     ],
 )
 def test_options_that_do_not_go_together(file: Path, arguments: tuple[str, ...]) -> None:

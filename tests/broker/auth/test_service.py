@@ -60,7 +60,7 @@ async def test_accounts_over_rest(node: Node, rest: Rest) -> None:
     assert await rest.get("/v1/accounts") == {"accounts": [], "total_count": 0}
     for name in ("alice", "b%2Fob", "m%C3%BCller"):
         assert await rest.post(f"/v1/accounts/{name}", {"password": "secret"}) == {}
-    account = {"username": "b/ob", "password": ""}
+    account = {"username": "b/ob", "password": "", "role": ""}
     assert await rest.get("/v1/accounts/b%2Fob") == {"account": account}
     found = await rest.get("/v1/accounts?page=2&page_size=1")
     assert found == {"accounts": [account], "total_count": 3}
@@ -79,6 +79,8 @@ async def test_accounts_over_rest(node: Node, rest: Rest) -> None:
         ("POST", "/v1/accounts/alice", {}, 400, "the password is empty"),
         ("POST", "/v1/accounts/alice", {"password": ""}, 400, "the password is empty"),
         ("POST", "/v1/accounts/a%0Ab", {"password": "secret"}, 400, "control character"),
+        ("POST", "/v1/accounts/alice", {"role": "link"}, 400, "the password is empty"),
+        ("POST", "/v1/accounts/alice", {"password": "secret", "role": "king"}, 400, '"king" is not "link"'),
     ],
 )
 async def test_faults_of_a_request(
@@ -89,6 +91,21 @@ async def test_faults_of_a_request(
     assert words in answer["message"]
     assert "secret" not in answer["message"]
     assert node.passwords.accounts == {}
+
+
+async def test_the_role_of_an_account_over_rest(node: Node, rest: Rest) -> None:
+    """A new password keeps the role, a new role the password."""
+    await rest.post("/v1/accounts/alice", {"password": "one", "role": "link"})
+    assert (await rest.get("/v1/accounts/alice"))["account"]["role"] == "link"
+    await rest.post("/v1/accounts/alice", {"password": "two"})
+    assert node.passwords.role_of("alice") == "link"
+    stored = node.passwords.accounts["alice"].password
+    node.removed.clear()
+    await rest.post("/v1/accounts/alice", {"role": ""})
+    assert node.passwords.role_of("alice") == ""
+    assert node.passwords.accounts["alice"].password == stored
+    assert node.removed == {"alice"}
+    assert node.passwords.role_of("nobody") == ""
 
 
 async def test_a_file_that_cannot_be_written_changes_nothing(node: Node, rest: Rest) -> None:
