@@ -16,7 +16,7 @@ from broker.store.records import MESSAGE, OUTGOING, RECEIVED, RETAINED, SESSION,
 from broker.store.store import VERSION, StoreFault
 
 HEADER: Final = "gmqttd_store"
-TEXTS: Final = ("topic", "topic_filter")  # kept as bytes of UTF-8
+TEXTS: Final = ("topic", "topic_filter", "link")  # kept as bytes of UTF-8
 BINARIES: Final = ("payload", "properties")
 SUFFIX: Final = "_base64"
 MESSAGE_FIELDS: Final = ("topic", "payload", "qos", "retain", "properties", "expires_at", "client_id")
@@ -37,6 +37,8 @@ FIELDS: Final = {
     RECEIVED: ("session", "packet_id"),
     RETAINED: MESSAGE_FIELDS,
 }
+# At the end of records that have something to do with links.
+OPTIONAL: Final = {SESSION: "link", SUBSCRIPTION: "wants", MESSAGE: "link", RETAINED: "link"}
 KIND_NAMES: Final = {
     SESSION: "session",
     SUBSCRIPTION: "subscription",
@@ -51,7 +53,8 @@ KINDS: Final = {name: kind for kind, name in KIND_NAMES.items()}
 def export_lines(records: Iterable[tuple[int, tuple[Any, ...]]]) -> Iterator[str]:
     yield json.dumps({HEADER: VERSION})
     for number, (kind, *values) in records:
-        named = _named(FIELDS[kind], values)
+        names = FIELDS[kind] if len(values) == len(FIELDS[kind]) else (*FIELDS[kind], OPTIONAL[kind])
+        named = _named(names, values)
         yield json.dumps({"number": number, "kind": KIND_NAMES[kind], **named}, ensure_ascii=False)
 
 
@@ -62,6 +65,8 @@ def _named(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
             found[name] = value.decode()
         elif name in BINARIES:
             found[name + SUFFIX] = b64encode(value).decode()
+        elif name == "wants":
+            found[name] = [want.decode() for want in value]
         elif name == "will" and value is not None:
             found[name] = _named(WILL_FIELDS, value)
         else:
@@ -80,7 +85,8 @@ def import_lines(lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
                     raise StoreFault(f"line 1: version {found[HEADER]}, this gmqttd reads version {VERSION}")
                 continue
             kind = KINDS[found["kind"]]
-            values = _values(FIELDS[kind], found)
+            optional = OPTIONAL.get(kind, "")
+            values = _values((*FIELDS[kind], optional) if optional in found else FIELDS[kind], found)
             number = found["number"]
             if not isinstance(number, int):
                 raise TypeError("number is no whole number")
@@ -106,6 +112,8 @@ def _values(names: Iterable[str], found: dict[str, Any]) -> list[Any]:
             values.append(b64decode(found[name + SUFFIX], validate=True))
         elif name == "will" and found[name] is not None:
             values.append(tuple(_values(WILL_FIELDS, found[name])))
+        elif name == "wants":
+            values.append(tuple([want.encode() for want in found[name]]))
         elif name == "identifiers":
             values.append(tuple(found[name]))
         else:

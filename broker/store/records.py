@@ -1,7 +1,8 @@
 """The content of records: objects of the broker as tuples of plain values, and back.
 
 Times are wall time in records: seconds since 1970, `wall_offset` more than the monotonic time of the process. Another process
-has another monotonic clock, and therefore another offset. The first value of a record is its kind.
+has another monotonic clock, and therefore another offset. The first value of a record is its kind. What links between domains
+add is a further value at the end, which records without it do not have.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Final, cast
 
 from broker.broker import Broker
 from broker.codec.packets import Will
+from broker.link_header import encode_connect
 from broker.message import NEVER, Message
 from broker.routing.names import full_filter
 from broker.routing.subscription import Subscription
@@ -75,7 +77,7 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
             content.state,
         )
     if isinstance(content, Message):
-        return (
+        record: tuple[object, ...] = (
             MESSAGE if content.references else RETAINED,
             content.topic,
             content.payload,
@@ -85,10 +87,11 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
             wall_time(content.expires_at, wall_offset),
             content.client_id,
         )
+        return (*record, content.link) if content.link else record
     if isinstance(content, Subscription):
         session = cast(Session, content.session)
         assert session.records is not None
-        return (
+        record = (
             SUBSCRIPTION,
             session.records.number,
             full_filter(content.share_name, content.topic_filter),
@@ -98,6 +101,7 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
             content.retain_handling,
             content.identifier,
         )
+        return (*record, content.wants) if content.wants else record
     if isinstance(content, Session):
         return encode_session(content, wall_offset)
     session_record, packet_id = cast(tuple[int, int], content)
@@ -116,7 +120,7 @@ def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:
     elif pending is not None:
         will = pending.will
         will_due_at = pending.at + wall_offset
-    return (
+    record = (
         SESSION,
         session.client_id,
         session.username,
@@ -132,6 +136,10 @@ def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:
         None if will is None else encode_will(will),
         will_due_at,
     )
+    facts = session.link
+    if facts is None:
+        return record
+    return (*record, encode_connect(facts.domain, facts.max_hops, facts.relays, facts.message_ttl))
 
 
 def encode_will(will: Will) -> tuple[object, ...]:

@@ -7,6 +7,7 @@ from typing import cast
 from broker.authorization import TopicAccess
 from broker.broker import Broker
 from broker.codec.packets import Will
+from broker.link_header import LinkHeaderError, parse_connect
 from broker.message import Message
 from broker.routing.names import parse_filter
 from broker.routing.subscription import Subscription
@@ -76,7 +77,7 @@ class Restoring:
                     self._surplus.append(number)
             else:
                 raise RecordFault(f"record {number} is of the unknown kind {kind}")
-        except (TypeError, ValueError, IndexError) as error:
+        except (TypeError, ValueError, IndexError, LinkHeaderError) as error:
             raise RecordFault(f"record {number} does not have the values of its kind: {error}") from None
         except KeyError as error:
             raise RecordFault(f"record {number} refers to record {error}, which is not there") from None
@@ -96,7 +97,7 @@ class Restoring:
         return self._sessions[cast(int, record[1])]
 
     def _message(self, number: int, record: tuple[object, ...]) -> Message:
-        _, topic, payload, qos, retain, properties, expires_at, client_id = record
+        _, topic, payload, qos, retain, properties, expires_at, client_id, *more = record
         message = Message(
             cast(bytes, topic),
             cast(bytes, payload),
@@ -105,6 +106,7 @@ class Restoring:
             cast(bytes, properties),
             monotonic_time(cast(float, expires_at), self._wall_offset),
             cast(str, client_id),
+            cast(bytes, more[0]) if more else b"",
         )
         message.record = number
         return message
@@ -130,7 +132,7 @@ class Restoring:
         self._sessions[outgoing.session_record].restore(outgoing)
 
     def _add_subscription(self, number: int, record: tuple[object, ...]) -> None:
-        _, _, full, qos, no_local, retain_as_published, retain_handling, identifier = record
+        _, _, full, qos, no_local, retain_as_published, retain_handling, identifier, *more = record
         session = self._session(record)
         share_name, topic_filter = parse_filter(cast(bytes, full))
         subscription = Subscription(
@@ -143,12 +145,13 @@ class Restoring:
             cast(int, retain_handling),
             cast(int, identifier),
         )
+        subscription.wants = cast(tuple[bytes, ...], more[0]) if more else ()
         subscription.record = number
         self._broker.insert_subscription(session, cast(bytes, full), subscription)
 
     def _add_session(self, number: int, record: tuple[object, ...]) -> None:
         (_, client_id, username, access, version, keep_alive, remote_addr, local_addr, *times) = record
-        created_at, connected_at, expiry_interval, disconnected_at, will, will_due_at = times
+        created_at, connected_at, expiry_interval, disconnected_at, will, will_due_at, *more = times
         broker = self._broker
         offset = self._wall_offset
         now = self._now
@@ -165,6 +168,9 @@ class Restoring:
         # The wall clock may have been set back since: neither the expiry nor the will's delay becomes longer by that.
         session.disconnected_at = min(now, monotonic_time(cast(float, disconnected_at), offset))
         session.expiry_interval = cast(int, expiry_interval)
+        if more:
+            session.link = parse_connect(cast(bytes, more[0]))
+            session.take_limits(broker.settings)
         session.records = SessionRecords(self.journal, number)
         if session.client_id in broker.sessions:
             raise RecordFault(f"record {number} is a second session of the client identifier {session.client_id!r}")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from broker.codec import properties as props
 from broker.codec.packets import PubRec, Will
 from broker.server.cli import main
 from broker.store.exported import FIELDS, KIND_NAMES
@@ -60,6 +61,19 @@ def records(make_world: Any) -> dict[int, Any]:
 
 
 @pytest.fixture
+def link_records(make_world: Any) -> dict[int, Any]:
+    """Records of a link, its interest, and messages with headers."""
+    world = make_world()
+    stored: dict[int, Any] = {}
+    world.keep(Journal(), stored, 1e9)
+    header = {"properties": {props.USER_PROPERTY: [("gmqttd-link", "1 domain=paris max-hops=3 relays=1")]}}
+    client = world.connect("link", expiry=100, auto=False, **header)
+    client.subscribe(b"#", qos=1, pairs=[("gmqttd-link", "1 hops=2 path=oslo,paris")])
+    world.publish(b"a", qos=1, retain=True)
+    return stored
+
+
+@pytest.fixture
 def folder(tmp_path: Path, records: dict[int, Any]) -> Folder:
     folder = Folder(tmp_path / "one")
     folder.write(records)
@@ -69,6 +83,20 @@ def folder(tmp_path: Path, records: dict[int, Any]) -> Folder:
 def test_fields_have_names(records: dict[int, Any]) -> None:
     for kind, *values in records.values():
         assert len(FIELDS[kind]) == len(values)
+
+
+def test_records_of_links_are_exported_and_imported(link_records: dict[int, Any], tmp_path: Path) -> None:
+    one, two = Folder(tmp_path / "one"), Folder(tmp_path / "two")
+    one.write(link_records)
+    exported = one.call("export")
+    lines = [json.loads(line) for line in exported.stdout.splitlines()[1:]]
+    assert [line["wants"] for line in lines if line["kind"] == "subscription"] == [["1 hops=2 path=oslo,paris"]]
+    assert [line["link"] for line in lines if line["kind"] == "session"] == ["1 domain=paris max-hops=3 relays=1"]
+    assert [line["link"][-12:] for line in lines if line["kind"] in ("message", "retained")] == [" seq=1 path="] * 2
+    (tmp_path / "export").write_text(exported.stdout, encoding="utf-8")
+    assert two.call("import", str(tmp_path / "export")).exit_code == 0
+    assert two.call("export").stdout == exported.stdout
+    assert two.call("check").exit_code == 0
 
 
 def test_check_counts_the_records(folder: Folder, records: dict[int, Any]) -> None:

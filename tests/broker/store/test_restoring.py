@@ -11,6 +11,7 @@ import pytest
 from broker.authorization import ALLOW, DENY, Authorizer, ClientIdentity, TopicAccess, Verdict
 from broker.codec import properties as props
 from broker.codec.packets import PubAck, PubComp, Publish, PubRec, PubRel, SubscribeFilter, Will
+from broker.codec.properties import encode_publish_properties
 from broker.hooks import Forwarder
 from broker.message import Message
 from broker.session.durable import note_change
@@ -389,3 +390,35 @@ def test_the_access_of_a_token_outlives_a_restart(make_world: Any) -> None:
         after.broker.publish(Message(topic, topic, 1, False), after.now)
     assert after.broker.sessions["c"].access == client.connection.access
     assert [outgoing.message.topic for outgoing in after.broker.sessions["c"].queued()] == [b"a"]
+
+
+def link_properties(domain: str, max_hops: int) -> dict[str, Any]:
+    return {"properties": {props.USER_PROPERTY: [("gmqttd-link", f"1 domain={domain} max-hops={max_hops} relays=0")]}}
+
+
+def test_a_link_session_is_one_again_before_its_domain_comes_back(make_world: Any) -> None:
+    world = kept(make_world, link_max_queued_messages=50)
+    want = "1 hops=9 path=oslo,paris"
+    link = world.connect("link", auto=False, expiry=1000, **link_properties("paris", 2))
+    link.subscribe(b"#", qos=1, pairs=[("gmqttd-link", want)])
+    rome = world.connect("rome", **link_properties("rome", 9))
+    rome.publish(b"t", b"1", qos=1, retain=True)
+    link.cut()
+    after = restarted(make_world, world, link_max_queued_messages=50)
+    session = after.broker.sessions["link"]
+    assert session.queue_max == 50
+    assert session.subscriptions[b"#"].wants == (want.encode(),)
+    back = after.connect("paris-2", **link_properties("paris", 1))
+    back.publish(b"t", b"back", qos=1)
+    further = after.connect("rome", **link_properties("rome", 9))
+    header = ("gmqttd-link", "1 path=oslo,rome")
+    further.publish(b"t", b"far", qos=1, properties=encode_publish_properties(user_properties=[header]))
+    further.publish(b"t", b"2", qos=1)
+    again = after.connect("link", clean_start=False, expiry=1000, **link_properties("paris", 2))
+    found = again.take_publishes()
+    assert [publish.payload for publish in found] == [b"1", b"2"]
+    headers = [props.publish_properties_to_dict(publish.properties)[props.USER_PROPERTY] for publish in found]
+    assert [text.rpartition(" ")[2] for [(_, text)] in headers] == ["path=rome,-", "path=rome,-"]
+    late = after.connect("late", **link_properties("rome", 9))
+    late.subscribe(b"#")
+    assert late.take_publishes() == [], "the retained message comes from rome"
