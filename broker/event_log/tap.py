@@ -11,6 +11,7 @@ from broker.event_log.appender import Appender
 from broker.event_log.block import NO_EXPIRY, NOBODY, RETAIN_FLAG, Block, encode_extra
 from broker.event_log.selection import Selection
 from broker.hooks import Tap
+from broker.link_header import path_text
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.server.turns import TurnEnd
@@ -61,7 +62,8 @@ class LogTap(Tap):
             expiry = NO_EXPIRY if message.expires_at == NEVER else max(0, round(message.expires_at - now))
             extra = encode_extra(expiry, message.properties)
         flags = message.qos | RETAIN_FLAG if message.retain else message.qos
-        appender.append(message.topic, message.payload, flags, self._names_of(message.client_id, publisher), extra)
+        names = self._names_of(message.client_id, publisher, message.link)
+        appender.append(message.topic, message.payload, flags, names, extra)
         if publisher is not None:
             if message.qos and (self._waits or self.is_full) and not appender.is_stopped:
                 if appender.commit == 0:
@@ -78,7 +80,7 @@ class LogTap(Tap):
         if now != self._now:
             self._now = now
             appender.set_time(self._wall_ns())
-        names = self._names_of(run.client_id, publisher)
+        names = self._names_of(run.client_id, publisher, run.link)
         appender.append_run(run.topic, run.encoded(run.version), run.count, run.payload_size, names)
         if publisher is not None and appender.bytes >= WAITING_BYTES_MAX:
             self._hold(publisher)
@@ -93,8 +95,12 @@ class LogTap(Tap):
         if appender.bytes >= WAITING_BYTES_MAX:
             self._hold(publisher)
 
-    def _names_of(self, client_id: str, publisher: Publisher | None) -> tuple[str, str, str]:
-        """Client id, user name and origin. Those of a connection stay."""
+    def _names_of(self, client_id: str, publisher: Publisher | None, link: bytes) -> tuple[str, str, str]:
+        """Client id, user name and origin: the domains that the message has passed, joined by commas; "" for this domain.
+        Those of an ordinary client stay."""
+        if link:
+            username = publisher.username if isinstance(publisher, Output) else ""
+            return client_id, username, path_text(link).decode()
         if not isinstance(publisher, Output):
             return client_id, "", ""
         if publisher is not self._client:

@@ -14,6 +14,7 @@ from broker.event_log.appender import Appender
 from broker.event_log.block import NO_EXPIRY
 from broker.event_log.selection import Selection
 from broker.event_log.tap import WAITING_BYTES_MAX, LogTap, LogTurnEnd
+from broker.link_header import LinkFacts, property_of
 from broker.message import Message
 from event_log_reader import Clock, Record, decode_blocks
 
@@ -62,6 +63,25 @@ def test_the_fields_of_a_record(world: Any, clock: Clock) -> None:
         Record(0, clock.now_ns, b"a/b", b"1", 1 | 4, "c", "user", "", 60, USER_PROPERTY),
         Record(1, clock.now_ns, b"a", b"2", 2, "c", "user", "", NO_EXPIRY, b""),
         *[Record(number, clock.now_ns, b"run", b"x", 0, "c", "user", "", NO_EXPIRY, b"") for number in (2, 3, 4)],
+    ]
+
+
+def test_the_origin_of_a_record_is_the_path_of_its_message(world: Any, clock: Clock) -> None:
+    log = Log(world, clock)
+    link = world.open()
+    link.connection.link = LinkFacts(b"paris", 1)
+    link.connect("link", username="user")
+    link.publish(b"a", qos=1)
+    link.publish(b"b", properties=USER_PROPERTY + property_of(b"1 path=oslo,paris"))
+    link.send_bytes(encode_publish(5, b"run", b"x", 0, False, False, 0, b"") * 2)
+    world.connect("c").publish(b"c")
+    found = [(record.topic, record.client_id, record.user_name, record.origin) for record in log.write()]
+    run = (b"run", "link", "user", "paris")
+    assert found == [
+        (b"a", "link", "user", "paris"),
+        (b"b", "link", "user", "oslo,paris"),
+        *[run, run],
+        (b"c", "c", "", ""),
     ]
 
 
