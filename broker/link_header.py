@@ -252,6 +252,18 @@ def received(headers: list[bytes], sender: bytes) -> tuple[bytes, LinkHeader]:
     return encode_header(header.path, header.node, header.sequence), header
 
 
+def forwarded(headers: list[bytes]) -> bytes:
+    """Message.link of a message of another node of this domain, b"" where its header cannot be read: a node of an older
+    version does not look at what its clients say."""
+    if not headers:
+        return b""
+    try:
+        parse_header(headers[0])
+    except LinkHeaderError:
+        return b""
+    return canonical(headers[0])
+
+
 # --- the two ends of a link ---
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.codec.packets import Publish
 from broker.codec.runs import Run
 from broker.counters import Counters
-from broker.link_header import NAME, LinkFacts, path_text, split_properties
+from broker.link_header import NAME, LinkFacts, forwarded, path_text, split_properties
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.routing.route import Route
@@ -70,8 +70,8 @@ def strip_headers(message: Message, counters: Counters) -> None:
 
 
 def take_header_of_node(publish: Publish) -> bytes:
-    """Take the header out of the properties of a message of another node, which has checked it."""
+    """Take the header out of the properties of a message of another node."""
     if not publish.properties or NAME not in publish.properties:
         return b""
-    publish.properties, found = split_properties(publish.properties)
-    return found[0] if found else b""
+    publish.properties, headers = split_properties(publish.properties)
+    return forwarded(headers)

@@ -7,7 +7,7 @@ from typing import cast
 from broker.authorization import TopicAccess
 from broker.broker import Broker
 from broker.codec.packets import Will
-from broker.link_header import LinkHeaderError, parse_connect
+from broker.link_header import LinkHeaderError, parse_connect, parse_header
 from broker.message import Message
 from broker.routing.names import parse_filter
 from broker.routing.subscription import Subscription
@@ -98,6 +98,9 @@ class Restoring:
 
     def _message(self, number: int, record: tuple[object, ...]) -> Message:
         _, topic, payload, qos, retain, properties, expires_at, client_id, *more = record
+        link = cast(bytes, more[0]) if more else b""
+        if link:
+            parse_header(link)
         message = Message(
             cast(bytes, topic),
             cast(bytes, payload),
@@ -106,7 +109,7 @@ class Restoring:
             cast(bytes, properties),
             monotonic_time(cast(float, expires_at), self._wall_offset),
             cast(str, client_id),
-            cast(bytes, more[0]) if more else b"",
+            link,
         )
         message.record = number
         return message

@@ -16,7 +16,9 @@ from broker.codec.reader import decode_publish
 from broker.codec.wire import decode_varint
 from broker.codec.writer import encode_publish
 from broker.errors import MqttError
+from broker.link_header import property_of
 from broker.message import NEVER, Message
+from broker.routing.link_routes import take_header_of_node
 
 HEADER_SIZE: Final = 6
 
@@ -75,7 +77,8 @@ def encode_block_header(version: int, count: int, size: int) -> bytes:
 
 
 def encode_packet(message: Message, version: int, property_prefix: bytes = b"") -> bytes:
-    """The message as a PUBLISH (packet id 1) without its expiry: version 4 only for one without properties."""
+    """The message as a PUBLISH (packet id 1) without its expiry: version 4 only for one without properties. Its header of
+    links is the last property."""
     return encode_publish(
         version,
         message.topic,
@@ -84,8 +87,13 @@ def encode_packet(message: Message, version: int, property_prefix: bytes = b"") 
         message.retain,
         False,
         1 if message.qos else 0,
-        property_prefix + message.properties,
+        property_prefix + forwarded_properties(message),
     )
+
+
+def forwarded_properties(message: Message) -> bytes:
+    """The properties of a message for another node: with its header of links."""
+    return message.properties + property_of(message.link) if message.link else message.properties
 
 
 def encode_expiring_packet(message: Message) -> bytes:
@@ -96,7 +104,7 @@ def encode_expiring_packet(message: Message) -> bytes:
 def expiry_offset(message: Message) -> int:
     """Where the four bytes of the expiry begin in bytes that end with encode_expiring_packet(message), counted from
     their end (negative)."""
-    return -4 - len(message.properties) - len(message.payload)
+    return -4 - len(forwarded_properties(message)) - len(message.payload)
 
 
 def fill_expiry(data: bytes, offset: int, expires_at: float, now: float) -> bytes:
@@ -240,5 +248,8 @@ def decode_packet(data: bytes, pos: int, end: int, version: int, now: float) -> 
     expires_at = NEVER
     if publish.message_expiry_interval >= 0:
         expires_at = now + publish.message_expiry_interval
-    message = Message(publish.topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at)
+    link = take_header_of_node(publish)
+    message = Message(
+        publish.topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, "", link
+    )
     return message, start + size

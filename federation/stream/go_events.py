@@ -25,6 +25,7 @@ from broker.codec.properties import (
 )
 from broker.codec.wire import VARINT_MAX
 from broker.errors import MqttError
+from broker.link_header import NAME, forwarded, split_properties
 from broker.message import NEVER, Message
 from broker.routing.names import check_topic_name, full_filter, parse_filter
 from federation.pb import federation_pb2 as pb
@@ -208,6 +209,8 @@ def message_to_event(message: Message, now: float) -> pb.Message:
             event.correlation_data_raw = correlation_data
         for key, value in get_user_properties(properties):
             event.user_properties.append(pb.UserProperty(K=key.encode(), V=value.encode()))
+    if message.link:
+        event.user_properties.append(pb.UserProperty(K=NAME, V=message.link))
     return event
 
 
@@ -250,6 +253,8 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
 
 def _receive_message(receiver: PeerReceiver, event: pb.Message, now: float) -> None:
     message = message_from_event(event, now)
+    if message.link and not event.HasField("groups") and not event.HasField("state_flags"):
+        message.link = b""  # a Go broker does not check what its clients say of links
     groups: Groups | None = None
     if event.HasField("groups"):
         groups = tuple((group.share_name.encode(), group.topic_filter.encode()) for group in event.groups.groups)
@@ -281,4 +286,8 @@ def message_from_event(event: pb.Message, now: float) -> Message:
     expires_at = now + event.message_expiry if event.message_expiry else NEVER
     if event.expired:
         expires_at = now
-    return Message(topic, event.payload, event.qos, event.retained, properties, expires_at)
+    link = b""
+    if NAME in properties:
+        properties, headers = split_properties(properties)
+        link = forwarded(headers)
+    return Message(topic, event.payload, event.qos, event.retained, properties, expires_at, "", link)

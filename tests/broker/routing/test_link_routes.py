@@ -95,6 +95,13 @@ def test_the_header_of_another_node_is_taken_out_of_the_properties(properties: b
     assert publish.properties == left
 
 
+@pytest.mark.parametrize("value", [b"", b"nonsense", b"1 path=a,a", b"1 node=n path=a"])
+def test_a_header_that_an_older_node_lets_through_is_ignored(value: bytes) -> None:
+    publish = Publish(b"t", b"x", properties=OTHERS + property_of(value))
+    assert take_header_of_node(publish) == b""
+    assert publish.properties == OTHERS
+
+
 def test_headers_of_the_api_are_counted() -> None:
     counters = Counters()
     message = Message(b"t", b"", 0, False, OTHERS + HEADER)

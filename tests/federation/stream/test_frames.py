@@ -38,12 +38,23 @@ from federation.stream.frames import (
 TOPICS = st.sampled_from([b"a", b"a/b", b"\xc3\xa4/b", b"x" * 200])
 PAYLOADS = st.one_of(st.binary(max_size=40), st.binary(min_size=100, max_size=300), st.just(b"z" * 20_000))
 PROPERTIES = st.sampled_from([b"", b"\x01\x01", b"\x03\x00\x01t", b"\x09\x00\x02\xff\xfe\x26\x00\x01k\x00\x01v"])
-MESSAGES = st.builds(Message, TOPICS, PAYLOADS, st.integers(0, 2), st.booleans(), PROPERTIES)
+LINKS = st.sampled_from([b"", b"1 path=a", b"1 node=n~1 seq=7 path=", b"1 new=x path=a,b"])
+MESSAGES = st.builds(
+    Message, TOPICS, PAYLOADS, st.integers(0, 2), st.booleans(), PROPERTIES, st.just(NEVER), st.just(""), LINKS
+)
 NAMES = st.binary(max_size=20)
 
 
 def fields(message: Message) -> tuple[object, ...]:
-    return message.topic, message.payload, message.qos, message.retain, message.properties, message.expires_at
+    return (
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        message.properties,
+        message.expires_at,
+        message.link,
+    )
 
 
 @given(NAMES, st.binary(min_size=1, max_size=50))
@@ -64,7 +75,7 @@ def test_a_message_comes_back_from_its_packet(message: Message) -> None:
 
 @given(MESSAGES)
 def test_a_message_without_properties_comes_back_in_version_4(message: Message) -> None:
-    message.properties = b""
+    message.properties = message.link = b""
     packet = encode_packet(message, 4)
     decoded, _ = decode_packet(packet, 0, len(packet), 4, 0.0)
     assert fields(decoded) == fields(message)

@@ -69,7 +69,15 @@ def block_with(*messages: Message, groups: tuple[tuple[bytes, bytes], ...] = ())
 
 
 def fields(message: Message) -> tuple[object, ...]:
-    return message.topic, message.payload, message.qos, message.retain, message.properties, message.expires_at
+    return (
+        message.topic,
+        message.payload,
+        message.qos,
+        message.retain,
+        message.properties,
+        message.expires_at,
+        message.link,
+    )
 
 
 class Served(OpenStream):
@@ -100,6 +108,27 @@ def receive(world: World, receiver: PeerReceiver, stream: Served, *events: pb.Ev
 def test_a_message_comes_back_from_its_event(message: Message) -> None:
     event = pb.Message.FromString(message_to_event(message, NOW).SerializeToString())
     assert fields(message_from_event(event, NOW)) == fields(message)
+
+
+def test_a_header_of_links_is_a_user_property_of_the_event() -> None:
+    message = Message(b"t", b"x", 1, False, b"\x26\0\1a\0\1b", NEVER, "", b"1 path=paris")
+    event = message_to_event(message, NOW)
+    assert [(pair.K, pair.V) for pair in event.user_properties] == [(b"a", b"b"), (b"gmqttd-link", b"1 path=paris")]
+    assert fields(message_from_event(event, NOW)) == fields(message)
+
+
+@pytest.mark.parametrize(("extended", "expected"), [(True, b"1 path=paris"), (False, b"")])
+def test_only_nodes_of_this_kind_are_believed_what_they_say_of_links(extended: bool, expected: bytes) -> None:
+    """A Go broker passes on what its clients say."""
+    world, receiver, stream = serve(extended)
+    message = Message(b"t", b"x", 1, True, b"", NEVER, "", b"1 path=paris")
+    event = pb.Event(message=message_to_event(message, NOW))
+    if extended:
+        event.message.groups.SetInParent()
+    receive(world, receiver, stream, event)
+    held = world.nodes["n1"].broker.retained.get(b"t")
+    assert held is not None
+    assert (held.link, held.properties) == (expected, b"")
 
 
 def test_every_frame_becomes_one_event_and_a_block_one_for_each_packet() -> None:

@@ -39,8 +39,17 @@ def take(outbox: Outbox) -> list[Block]:
 
 def payloads(block: Block, now: float = NOW) -> list[bytes]:
     """What the block's frames say."""
+    return [message.payload for message in messages_of(block, now)]
+
+
+def links(block: Block) -> list[bytes]:
+    """The headers of links of the block's messages."""
+    return [message.link for message in messages_of(block, NOW)]
+
+
+def messages_of(block: Block, now: float) -> list[Message]:
     data = b"".join(block.encode(now))
-    found: list[bytes] = []
+    found: list[Message] = []
     pos = 0
     while pos < len(data):
         start = pos + HEADER_SIZE
@@ -52,12 +61,12 @@ def payloads(block: Block, now: float = NOW) -> list[bytes]:
             start += BLOCK_HEAD_SIZE
             for _ in range(count):
                 message, start = decode_packet(data, start, end, version, now)
-                found.append(message.payload)
+                found.append(message)
             assert start == end
         else:
             assert kind == PUBLISH
             _, start = decode_groups(data, start, end)
-            found.append(decode_packet(data, start, end, 5, now)[0].payload)
+            found.append(decode_packet(data, start, end, 5, now)[0])
         pos = end
     return found
 
@@ -80,6 +89,19 @@ def test_messages_of_any_kind_leave_in_order_and_are_counted(kinds: list[tuple[s
     assert [payload for block in blocks for payload in payloads(block)] == [b"%d" % n for n in range(len(kinds))]
     assert sum(block.count for block in blocks) == sum(block.messages for block in blocks) == len(kinds)
     assert outbox.size == 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "as it came", "retained", "expiring"])
+def test_messages_leave_with_their_headers_of_links(kind: str) -> None:
+    outbox = make_outbox()
+    expires_at = NOW + 50 if kind == "expiring" else NEVER
+    message = Message(b"t", b"x", 1, kind == "retained", b"", expires_at, "", b"1 path=paris")
+    if kind == "as it came":
+        message.head, message.tail, message.head_version = b"\x32\x06\0\1t", b"x", 4
+    outbox.append_run(packet(b"before", 4), 1, 4, NOW)
+    outbox.append_message(message, (), NOW)
+    outbox.append_run(packet(b"behind", 4), 1, 4, NOW)
+    assert [found for block in take(outbox) for found in links(block)] == [b"", b"1 path=paris", b""]
 
 
 def test_a_block_is_closed_by_bytes_messages_and_time() -> None:
