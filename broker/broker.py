@@ -27,7 +27,7 @@ from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.link_routes import strip_headers
-from broker.routing.link_wants import note_added, note_removed
+from broker.routing.link_wants import note_added, note_changed, note_link, note_removed
 from broker.routing.names import SYS_PREFIX, has_wildcard
 from broker.routing.retained import RetainedWalk
 from broker.routing.router import Router
@@ -176,8 +176,10 @@ class Broker(Context):
         connection.client_id = client_id
         self.identify(session, connection)
         session.expiry_interval = expiry_interval
+        link = session.link
         if session.set_link(connection.link) and session.subscriptions:
             self.router.forget_routes()
+        note_link(self, self.router.tree, list(session.subscriptions.values()), link, connection.link)
         session.attach(connection, now)
         self.counters.clients_connected += 1
         if self.commits.journal is not None:
@@ -372,7 +374,9 @@ class Broker(Context):
             known.retain_as_published = request.retain_as_published
             known.retain_handling = request.retain_handling
             known.identifier = identifier
-            known.wants = wants
+            if known.wants != wants:
+                known.wants = wants
+                note_changed(self, self.router.tree, known)
             note_subscription(session, known)
             self.router.forget_filter(topic_filter, wildcard)
         else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from broker.context import Context
-from broker.link_header import WANTS_MAX, encode_want
+from broker.link_header import WANTS_MAX, LinkFacts, encode_want
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
 
@@ -50,13 +50,25 @@ def note_removed(context: Context, tree: Trie, subscription: Subscription, is_la
 
 
 def note_changed(context: Context, tree: Trie, subscription: Subscription) -> None:
-    """A subscription in the tree has other `wants`, or its session is one of a link and was not, or the reverse."""
+    """A subscription in the tree has other `wants`, or its session is one of another link."""
     topic_filter = subscription.topic_filter
     before = link_wants(tree, b"", topic_filter)
     _take_out(context, tree, subscription)
     _take_in(context, tree, subscription)
     if link_wants(tree, b"", topic_filter) != before:
         _tell(context, tree, topic_filter)
+
+
+def note_link(
+    context: Context, tree: Trie, subscriptions: list[Subscription], before: LinkFacts | None, link: LinkFacts | None
+) -> None:
+    """The session of these subscriptions is one of another link than before, or of none."""
+    if before is link or (
+        before is not None and link is not None and before.domain == link.domain and before.max_hops == link.max_hops
+    ):
+        return
+    for subscription in subscriptions:
+        note_changed(context, tree, subscription)
 
 
 def link_wants(tree: Trie, share_name: bytes, topic_filter: bytes) -> bytes:

@@ -12,7 +12,7 @@ from broker.codec.packets import SubscribeFilter
 from broker.config.settings import MqttSettings
 from broker.hooks import Forwarder, InterestObserver
 from broker.link_header import WANTS_MAX, LinkFacts, encode_want
-from broker.routing.link_wants import LINK_WANTS_BYTES_MAX, link_wants, note_changed, parse_link_wants
+from broker.routing.link_wants import LINK_WANTS_BYTES_MAX, link_wants, note_changed, note_link, parse_link_wants
 from broker.session.session import Session
 
 
@@ -132,9 +132,22 @@ def test_other_wants_of_a_subscription_are_told(world: World) -> None:
     subscription.wants = (header,)
     note_changed(world.broker, world.broker.router.tree, subscription)
     assert world.observed.take() == [("changed", "", "a/#", "0\n" + header.decode())]
-    link.link = None
-    note_changed(world.broker, world.broker.router.tree, subscription)
+    facts, link.link = link.link, None
+    note_link(world.broker, world.broker.router.tree, [subscription], facts, None)
     assert world.observed.take() == [("changed", "", "a/#", "")]
+
+
+def test_another_domain_of_a_session_is_told(world: World) -> None:
+    link = world.session("l", b"east")
+    world.subscribe(link)
+    subscriptions = list(link.subscriptions.values())
+    world.observed.take()
+    before, link.link = link.link, LinkFacts(b"east", 1, True)
+    note_link(world.broker, world.broker.router.tree, subscriptions, before, link.link)
+    assert world.observed.take() == []
+    before, link.link = link.link, LinkFacts(b"west", 1)
+    note_link(world.broker, world.broker.router.tree, subscriptions, before, link.link)
+    assert world.observed.take() == [("changed", "", "a/#", "0\n" + encode_want((b"west",), 1).decode())]
 
 
 def test_many_wants_are_cut(world: World) -> None:
