@@ -2,10 +2,15 @@
 
 A filter that another one covers is not told to the upstream. When the covering one goes, those below it are told first, so
 that no message is lost in between. A filter covers another one only if its wants include those of the other.
+
+A filter with wildcards may have very many filters below it. They are looked at in portions (`go_on`); until then the upstream
+is told of more filters than it needs, never of fewer.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final, cast
 
 from broker.routing.names import has_wildcard
@@ -17,14 +22,16 @@ _ANY_LEVEL: Final = b"\0"  # in no filter: only `+` and `#` match it
 
 
 class CoverEntry:
-    """A filter that is wanted, and whether the upstream is told of it."""
+    """wanted  the wants of the filter in the cluster
+    told    the wants that the upstream is told of; () for a filter that it is not told
+    """
 
-    __slots__ = ("is_told", "topic_filter", "wants")
+    __slots__ = ("told", "topic_filter", "wanted")
 
-    def __init__(self, topic_filter: bytes, wants: Wants) -> None:
+    def __init__(self, topic_filter: bytes) -> None:
         self.topic_filter = topic_filter
-        self.wants = wants
-        self.is_told = False
+        self.wanted: Wants = NOBODY
+        self.told: Wants = NOBODY
 
 
 class Cover:
@@ -36,7 +43,8 @@ class Cover:
         self._told = Trie()
         self._below = Trie()  # the entries that are not told
         self._before: dict[bytes, Wants] = {}  # of changed filters: as `take_changes` told them
-        self.refused: dict[bytes, CoverEntry] = {}
+        self._looks: OrderedDict[bytes, Look] = OrderedDict()  # by filter: those below it are to be looked at
+        self.refused: OrderedDict[bytes, CoverEntry] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._told)
@@ -45,21 +53,36 @@ class Cover:
         """Want a filter; with () no more."""
         topic_filter = filter_of(*levels_of(topic_filter))
         entry = self._entries.get(topic_filter)
-        if entry is not None:
-            if entry.wants == wants:
-                return
-            self._remove(entry)
-        if wants:
-            entry = CoverEntry(topic_filter, wants)
-            self._entries[topic_filter] = entry
+        if entry is None:
+            entry = self._entries[topic_filter] = CoverEntry(topic_filter)
             self._below.set(topic_filter, entry)
-            if not self._is_covered(entry):
-                self._tell(entry)
+        entry.wanted = wants
+        self._judge(entry)
+
+    def go_on(self, steps: int) -> int:
+        """Look at filters below those that changed, about `steps` of them. Returns how many were looked at: fewer when it is
+        done."""
+        looked = 0
+        while self._looks and looked < steps:
+            topic_filter, look = next(reversed(self._looks.items()))  # so that few looks wait at a time
+            looked += look.advance(self, steps - looked)
+            if look.is_done() and self._looks.get(topic_filter) is look:
+                del self._looks[topic_filter]
+                if look.entry.told and self._is_needless(look.entry):
+                    self._untell(look.entry)
+        while self.refused and len(self._told) < self._filters_max:
+            looked += 1
+            self._judge(self.refused.pop(next(iter(self.refused))))
+        return looked
+
+    def is_settled(self) -> bool:
+        """Whether `go_on` has nothing to look at."""
+        return not self._looks
 
     def wants_of(self, topic_filter: bytes) -> Wants:
         """The wants of a filter that is told; () of any other one."""
         entry = self._entries.get(topic_filter)
-        return entry.wants if entry is not None and entry.is_told else NOBODY
+        return NOBODY if entry is None else entry.told
 
     def filters(self) -> list[bytes]:
         """All filters that are told."""
@@ -68,95 +91,147 @@ class Cover:
     def take_changes(self) -> tuple[list[bytes], list[bytes]]:
         """(filters to subscribe to, filters to unsubscribe from) since the last call, in this order. A filter whose wants
         changed is subscribed to again."""
-        while self.refused and len(self._told) < self._filters_max:
-            entry = self.refused.pop(next(iter(self.refused)))
-            if not self._is_covered(entry):
-                self._tell(entry)
         subscribe: list[bytes] = []
         unsubscribe: list[bytes] = []
         for topic_filter, before in self._before.items():
-            wants = self.wants_of(topic_filter)
-            if wants != before:
-                (subscribe if wants else unsubscribe).append(topic_filter)
+            told = self.wants_of(topic_filter)
+            if told != before:
+                (subscribe if told else unsubscribe).append(topic_filter)
         self._before = {}
         return subscribe, unsubscribe
 
-    def _remove(self, entry: CoverEntry) -> None:
-        topic_filter = entry.topic_filter
-        if not entry.is_told:
-            del self._entries[topic_filter]
-            self.refused.pop(topic_filter, None)
-            self._below.delete(topic_filter)
-            return
-        self._note(entry)
-        del self._entries[topic_filter]
-        self._told.delete(topic_filter)
-        if has_wildcard(topic_filter):
-            # The general ones first: then each that is told stays.
-            for below in sorted(entries_below(self._below, topic_filter), key=_generality):
-                if not self._is_covered(below):
-                    self._tell(below)
+    # --- for the looks ---
 
-    def _tell(self, entry: CoverEntry) -> None:
-        """Tell the upstream, and not those that the filter covers."""
-        covered: list[CoverEntry] = []
+    def judge_told(self, entry: CoverEntry, wide: CoverEntry) -> None:
+        """A filter that is told, below another one."""
+        if entry is not wide and entry.told and covers(wide.topic_filter, entry.topic_filter):
+            if wide.told and wide.wanted and include(wide.wanted, entry.told):
+                self._looks.pop(entry.topic_filter, None)  # whatever is below it is below `wide`
+                self._untell(entry)
+
+    def judge_below(self, entry: CoverEntry, wide: CoverEntry) -> None:
+        """A filter that is not told, below another one."""
+        if not entry.told and covers(wide.topic_filter, entry.topic_filter):
+            self._judge(entry)
+
+    def _judge(self, entry: CoverEntry) -> None:
+        """Tell the upstream of a filter, or no more."""
+        told = entry.told
+        if not self._is_needless(entry):
+            if told == entry.wanted:
+                return
+            if not told:
+                if len(self._told) >= self._filters_max and not self._makes_room(entry):
+                    self.refused[entry.topic_filter] = entry
+                    return
+                self._below.delete(entry.topic_filter)
+                self._told.set(entry.topic_filter, entry)
+            self._before.setdefault(entry.topic_filter, told)
+            entry.told = entry.wanted
+        elif not told:
+            self.refused.pop(entry.topic_filter, None)
+            if not entry.wanted:
+                self._forget(entry)
+            return
+        elif not has_wildcard(entry.topic_filter):
+            self._untell(entry)
+            return
         if has_wildcard(entry.topic_filter):
-            covered = [
-                below for below in entries_below(self._told, entry.topic_filter) if include(entry.wants, below.wants)
-            ]
-        if len(self._told) - len(covered) >= self._filters_max:
-            self.refused[entry.topic_filter] = entry
-            return
-        for below in covered:
-            self._note(below)
-            below.is_told = False
-            self._told.delete(below.topic_filter)
-            self._below.set(below.topic_filter, below)
-        self._note(entry)
-        entry.is_told = True
+            self._looks[entry.topic_filter] = Look(entry, self._told, self._below)
+
+    def _untell(self, entry: CoverEntry) -> None:
+        self._before.setdefault(entry.topic_filter, entry.told)
+        entry.told = NOBODY
+        self._told.delete(entry.topic_filter)
+        self._below.set(entry.topic_filter, entry)
+        if not entry.wanted:
+            self._forget(entry)
+
+    def _forget(self, entry: CoverEntry) -> None:
+        del self._entries[entry.topic_filter]
         self._below.delete(entry.topic_filter)
-        self._told.set(entry.topic_filter, entry)
-        self.refused.pop(entry.topic_filter, None)
 
-    def _note(self, entry: CoverEntry) -> None:
-        self._before.setdefault(entry.topic_filter, entry.wants if entry.is_told else NOBODY)
+    def _makes_room(self, entry: CoverEntry) -> bool:
+        """Whether a filter that is not told covers one that is: then there are not more of them in the end."""
+        look = Look(entry, self._told, self._below)
+        return any(
+            covers(entry.topic_filter, other.topic_filter) and include(entry.wanted, other.told)
+            for other in look.told_entries()
+        )
 
-    def _is_covered(self, entry: CoverEntry) -> bool:
-        """Whether a filter that is told covers this one, which is not."""
+    def _is_needless(self, entry: CoverEntry) -> bool:
+        """Whether a filter is not wanted, or covered by another one that is told."""
+        if not entry.wanted:
+            return True
         for value in self._told.match(_any_topic(entry.topic_filter)):
             other = cast(CoverEntry, value)
-            if covers(other.topic_filter, entry.topic_filter) and include(other.wants, entry.wants):
+            if (
+                other is not entry
+                and other.wanted
+                and covers(other.topic_filter, entry.topic_filter)
+                and include(other.wanted, entry.wanted)
+            ):
                 return True
         return False
 
 
-def entries_below(trie: Trie, wide: bytes) -> list[CoverEntry]:
-    """The entries of a tree whose filters `wide` covers."""
-    levels, is_open = levels_of(wide)
-    count = len(levels)
-    found: list[CoverEntry] = []
-    waiting: list[Node] = [trie.root]
-    while waiting:
-        node = waiting.pop()
-        for value in (node.value, node.hash_value):
-            if value is not None:
-                entry = cast(CoverEntry, value)
-                if covers(wide, entry.topic_filter):
-                    found.append(entry)
+class Look:
+    """Looks at the filters below one that changed: first at those that are told, then at the others. The general ones come
+    first, so that each that is told stays."""
+
+    def __init__(self, entry: CoverEntry, told: Trie, below: Trie) -> None:
+        self.entry = entry
+        self._levels, self._is_open = levels_of(entry.topic_filter)
+        self._told: list[Node] = [told.root]
+        self._below: list[Node] = [below.root]
+
+    def is_done(self) -> bool:
+        return not self._told and not self._below
+
+    def told_entries(self) -> Iterator[CoverEntry]:
+        """Those of its entries that are told. Nothing may change meanwhile."""
+        waiting = self._told
+        while waiting:
+            node = waiting.pop()
+            waiting += self._children(node)
+            for value in (node.hash_value, node.value):
+                if value is not None:
+                    yield cast(CoverEntry, value)
+
+    def advance(self, cover: Cover, steps: int) -> int:
+        """Look at about `steps` nodes. Returns how many there were. Filters may be added and removed between two calls: a
+        node's path never changes, and each change is judged by itself."""
+        looked = 0
+        while looked < steps and not self.is_done():
+            is_told = bool(self._told)
+            waiting = self._told if is_told else self._below
+            node = waiting.pop()
+            looked += 1
+            waiting += self._children(node)
+            for value in (node.hash_value, node.value):
+                if value is not None and is_told:
+                    cover.judge_told(cast(CoverEntry, value), self.entry)
+                elif value is not None:
+                    cover.judge_below(cast(CoverEntry, value), self.entry)
+        return looked
+
+    def _children(self, node: Node) -> list[Node]:
+        """The branches that may have filters below the one that changed, the one to visit first as the last."""
+        levels = self._levels
         depth = node.depth
-        children: list[Node] = []
-        if depth >= count or levels[depth] == b"+":
-            if depth < count or is_open:
-                if node.plus is not None:
-                    children.append(node.plus)
-                if node.children is not None:
-                    children.extend(node.children.values())
+        found: list[Node] = []
+        if depth >= len(levels) and not self._is_open:
+            return found
+        if depth >= len(levels) or levels[depth] == b"+":
+            if node.children is not None:
+                found.extend(node.children.values())
+            if node.plus is not None:
+                found.append(node.plus)
         elif node.children is not None:
             child = node.children.get(levels[depth])
             if child is not None:
-                children.append(child)
-        waiting += [child for child in children if child.depth == depth + 1 or _leads_below(child, levels)]
-    return found
+                found.append(child)
+        return [child for child in found if child.depth == depth + 1 or _leads_below(child, levels)]
 
 
 def _leads_below(node: Node, levels: list[bytes]) -> bool:
@@ -168,9 +243,3 @@ def _any_topic(topic_filter: bytes) -> bytes:
     """A topic that every filter matches which covers `topic_filter`."""
     levels, _ = levels_of(topic_filter)
     return b"/".join([_ANY_LEVEL if level == b"+" else level for level in levels])
-
-
-def _generality(entry: CoverEntry) -> tuple[int, bool, int]:
-    """Sorts a filter before all filters that it covers."""
-    levels, is_open = levels_of(entry.topic_filter)
-    return len(levels), not is_open, -levels.count(b"+")

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
 from typing import Final
 
 from broker.broker import Broker
@@ -18,7 +18,7 @@ from federation.links.scope import Scope
 from federation.links.wants import CLIENTS, NOBODY, Tally, Upstream, Wants, parse_wants
 
 FILTERS_MAX: Final = 200_000  # of one link at its upstream
-CHANGES_PER_CALL: Final = 1_000
+STEPS_PER_CALL: Final = 1_000  # changed filters, and filters below them, of all links together
 
 
 class LinkInterest:
@@ -86,6 +86,14 @@ class LinkInterest:
                     del self._tallies[mapped]
                 self._cover.set(mapped, found)
 
+    def go_on(self, steps: int) -> int:
+        """Look at filters that the changed ones cover, about `steps` of them. Returns how many there were."""
+        return self._cover.go_on(steps) if steps > 0 else 0
+
+    def is_settled(self) -> bool:
+        """Whether `go_on` has nothing to look at."""
+        return self._cover.is_settled()
+
     def take_changes(self) -> tuple[list[bytes], list[bytes]]:
         """(filters to subscribe to, filters to unsubscribe from), in this order, so that nothing is lost in between. A filter
         that is there already is subscribed to again when its wants changed."""
@@ -131,7 +139,7 @@ class ClusterInterest(InterestObserver):
     def __init__(self) -> None:
         self._tallies: dict[bytes, Tally] = {}
         self._of_links: dict[tuple[str, bytes, bytes], Wants] = {}  # (node, share name, filter) that links want
-        self._changed: dict[bytes, None] = {}
+        self._changed: OrderedDict[bytes, None] = OrderedDict()
         self._links: list[LinkInterest] = []
 
     def __len__(self) -> int:
@@ -196,20 +204,23 @@ class ClusterInterest(InterestObserver):
 
     def has_changes(self) -> bool:
         """Whether `pass_on` has something to do."""
-        return len(self._changed) > 0
+        return bool(self._changed) or not all(link.is_settled() for link in self._links)
 
-    def pass_on(self, count_max: int = CHANGES_PER_CALL) -> bool:
-        """Tell the links of at most `count_max` changed filters. True when there are more."""
+    def pass_on(self, steps: int = STEPS_PER_CALL) -> bool:
+        """Tell the links of changed filters, in about so many steps. True when there are more."""
         changed = self._changed
-        for topic_filter in _first(changed, count_max):
-            del changed[topic_filter]
+        steps -= self._go_on(steps)
+        while changed and steps > 0:
+            topic_filter, _ = changed.popitem(last=False)
             wants = self.wants_of(topic_filter)
             for link in self._links:
                 link.change(topic_filter, wants)
-        return bool(changed)
+                steps -= 1
+        self._go_on(steps)
+        return self.has_changes()
 
-
-def _first(changed: dict[bytes, None], count_max: int) -> Iterable[bytes]:
-    if len(changed) <= count_max:
-        return list(changed)
-    return [topic_filter for topic_filter, _ in zip(changed, range(count_max), strict=False)]
+    def _go_on(self, steps: int) -> int:
+        looked = 0
+        for link in self._links:
+            looked += link.go_on(steps - looked)
+        return looked
