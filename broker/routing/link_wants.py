@@ -5,6 +5,7 @@ The value `link_wants` of a filter:
     b""                           clients want it, no link does
     b"1" HEADER… or b"0" HEADER…  links want it, with b"1" clients, too; each HEADER is b"\\n" and a header of SUBSCRIBE
                                   (broker/link_header.py)
+    b"1n" …, b"0n" …              one of the links relays to further domains: messages need numbers
 
 A shared group counts as clients.
 """
@@ -15,12 +16,14 @@ from typing import Final, cast
 
 from broker.context import Context
 from broker.link_header import WANTS_MAX, LinkFacts, encode_want
+from broker.routing.link_routes import is_relayed
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.routing.trie import Trie
 
 CLIENTS_ONLY: Final = b""
 LINKS: Final = b"0"
 LINKS_AND_CLIENTS: Final = b"1"
+NUMBERS: Final = b"n"
 LINK_WANTS_BYTES_MAX: Final = 32_768  # further headers of one filter are left out
 
 
@@ -64,7 +67,11 @@ def note_link(
 ) -> None:
     """The session of these subscriptions is one of another link than before, or of none."""
     if before is link or (
-        before is not None and link is not None and before.domain == link.domain and before.max_hops == link.max_hops
+        before is not None
+        and link is not None
+        and before.domain == link.domain
+        and before.max_hops == link.max_hops
+        and before.relays == link.relays
     ):
         return
     for subscription in subscriptions:
@@ -80,7 +87,12 @@ def link_wants(tree: Trie, share_name: bytes, topic_filter: bytes) -> bytes:
 def parse_link_wants(value: bytes) -> tuple[bool, list[bytes]]:
     """(whether clients want the filter, headers of links) of a `link_wants`."""
     headers = value.split(b"\n")
-    return headers[0] != LINKS, headers[1:]
+    return not headers[0].startswith(LINKS), headers[1:]
+
+
+def needs_numbers(value: bytes) -> bool:
+    """Whether one of the links of a `link_wants` relays messages to further domains."""
+    return value[1:2] == NUMBERS
 
 
 def _tell(context: Context, tree: Trie, topic_filter: bytes) -> None:
@@ -126,14 +138,18 @@ def _renew(entry: FilterEntry) -> bool:
         entry.link_wants = CLIENTS_ONLY
         return before != CLIENTS_ONLY
     headers: dict[bytes, None] = {}
+    relays = False
     for subscription in links.values():
         link = subscription.session.link
+        relays = relays or is_relayed(subscription.wants) or (link is not None and link.relays)
         if subscription.wants:
             for header in subscription.wants:
                 headers[header] = None
         elif link is not None:
             headers[encode_want((link.domain,), link.max_hops)] = None
     value = LINKS if len(links) == len(entry.subscriptions) else LINKS_AND_CLIENTS
+    if relays:
+        value += NUMBERS
     for count, header in enumerate(sorted(headers)):
         if count == WANTS_MAX or len(value) + len(header) >= LINK_WANTS_BYTES_MAX:
             break

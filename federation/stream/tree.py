@@ -12,6 +12,7 @@ from broker.codec.wire import STRING_BYTES_MAX, check_utf8
 from broker.errors import MqttError
 from broker.hooks import NO_GROUPS, Forwarder, Peer, RemoteGroup, RemoteRoute
 from broker.message import Message
+from broker.routing.link_wants import needs_numbers
 from broker.routing.names import check_topic_filter, full_filter, has_wildcard
 from broker.routing.router import Router
 from broker.routing.trie import Trie
@@ -79,6 +80,8 @@ class FederationTree(Forwarder):
 
     def route(self, topic: bytes) -> RemoteRoute | None:
         peers: dict[str, Peer] = {}
+        link_peers: dict[str, Peer] = {}
+        is_numbered = False
         groups: list[RemoteGroup] = []
         for value in self._trie.match(topic):
             assert isinstance(value, RemoteEntry)
@@ -86,9 +89,16 @@ class FederationTree(Forwarder):
                 peers[peer.name] = peer
             if value.groups is not None:
                 groups.extend(value.groups.values())
+            if value.link_wants is not None:
+                for name, link_wants in value.link_wants.items():
+                    link_peers[name] = self.members[name]
+                    is_numbered = is_numbered or needs_numbers(link_wants)
         if not peers and not groups:
             return None
-        return RemoteRoute(list(peers.values()), groups)
+        route = RemoteRoute(list(peers.values()), groups)
+        route.link_peers = list(link_peers.values())
+        route.is_numbered = is_numbered
+        return route
 
     def peers(self) -> list[Peer]:
         return self._peers

@@ -12,7 +12,14 @@ from broker.codec.packets import SubscribeFilter
 from broker.config.settings import MqttSettings
 from broker.hooks import Forwarder, InterestObserver
 from broker.link_header import WANTS_MAX, LinkFacts, encode_want
-from broker.routing.link_wants import LINK_WANTS_BYTES_MAX, link_wants, note_changed, note_link, parse_link_wants
+from broker.routing.link_wants import (
+    LINK_WANTS_BYTES_MAX,
+    link_wants,
+    needs_numbers,
+    note_changed,
+    note_link,
+    parse_link_wants,
+)
 from broker.session.session import Session
 
 
@@ -131,7 +138,7 @@ def test_other_wants_of_a_subscription_are_told(world: World) -> None:
     header = encode_want((b"west", b"east"), 2)
     subscription.wants = (header,)
     note_changed(world.broker, world.broker.router.tree, subscription)
-    assert world.observed.take() == [("changed", "", "a/#", "0\n" + header.decode())]
+    assert world.observed.take() == [("changed", "", "a/#", "0n\n" + header.decode())]
     facts, link.link = link.link, None
     note_link(world.broker, world.broker.router.tree, [subscription], facts, None)
     assert world.observed.take() == [("changed", "", "a/#", "")]
@@ -142,9 +149,12 @@ def test_another_domain_of_a_session_is_told(world: World) -> None:
     world.subscribe(link)
     subscriptions = list(link.subscriptions.values())
     world.observed.take()
-    before, link.link = link.link, LinkFacts(b"east", 1, True)
+    before, link.link = link.link, LinkFacts(b"east", 1)
     note_link(world.broker, world.broker.router.tree, subscriptions, before, link.link)
     assert world.observed.take() == []
+    before, link.link = link.link, LinkFacts(b"east", 1, True)
+    note_link(world.broker, world.broker.router.tree, subscriptions, before, link.link)
+    assert world.observed.take() == [("changed", "", "a/#", "0n\n" + encode_want((b"east",), 1).decode())]
     before, link.link = link.link, LinkFacts(b"west", 1)
     note_link(world.broker, world.broker.router.tree, subscriptions, before, link.link)
     assert world.observed.take() == [("changed", "", "a/#", "0\n" + encode_want((b"west",), 1).decode())]
@@ -168,3 +178,5 @@ def test_link_wants_and_back() -> None:
     assert parse_link_wants(b"") == (True, [])
     assert parse_link_wants(b"0\nx\ny") == (False, [b"x", b"y"])
     assert parse_link_wants(b"1\nx") == (True, [b"x"])
+    assert parse_link_wants(b"1n\nx") == (True, [b"x"])
+    assert (needs_numbers(b"1\nn"), needs_numbers(b""), needs_numbers(b"0n\nx")) == (False, False, True)

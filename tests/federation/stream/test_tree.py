@@ -212,6 +212,18 @@ class Observed(InterestObserver):
         self.calls.append((node, topic_filter, link_wants))
 
 
+def test_a_route_names_the_nodes_with_links(world: World) -> None:
+    world.tree.add_interest("n1", b"", b"a/#")
+    world.tree.add_interest("n1", b"", b"a/b", b"0\nx")
+    world.tree.add_interest("n2", b"", b"a/b/c", b"1n\nx")
+    for topic, peers, is_numbered in [(b"a/x", [], False), (b"a/b", ["n1"], False), (b"a/b/c", ["n2"], True)]:
+        route = world.tree.route(topic)
+        assert route is not None
+        assert ([peer.name for peer in route.link_peers], route.is_numbered) == (peers, is_numbered)
+    world.tree.add_interest("n2", b"", b"a/b/c", b"")
+    assert world.broker.router.lookup(b"a/b/c").link_peers == []
+
+
 def test_the_observer_sees_interest_of_other_nodes_and_their_links(world: World) -> None:
     observed = world.broker.interest_observer = Observed()
     tree = world.tree
