@@ -48,14 +48,15 @@ class Subscriptions:
 
     def change(self, subscribe: Mapping[bytes, Headers], unsubscribe: Iterable[bytes]) -> None:
         """Want some filters more, or with other headers, and some less."""
-        for topic_filter in unsubscribe:
-            if topic_filter in self.wanted:
-                del self.wanted[topic_filter]
-                self._changes[topic_filter] = None
+        # In this order: while a covering filter goes, those below it are there already, and nothing is lost.
         for topic_filter, headers in subscribe.items():
             if self.wanted.get(topic_filter) != headers:
                 self.wanted[topic_filter] = headers
                 self._changes[topic_filter] = headers
+        for topic_filter in unsubscribe:
+            if topic_filter in self.wanted:
+                del self.wanted[topic_filter]
+                self._changes[topic_filter] = None
 
     def begin(self, is_present: bool) -> None:
         """A connection was accepted. `is_present`: it goes on with the session that earlier calls were about."""
@@ -70,10 +71,8 @@ class Subscriptions:
             self._there.clear()
         self._on_way.clear()
         self.refused.clear()
-        self._changes = {topic_filter: None for topic_filter in possible if topic_filter not in self.wanted}
-        for topic_filter, headers in self.wanted.items():
-            if self._there.get(topic_filter) != headers:
-                self._changes[topic_filter] = headers
+        self._changes = {name: headers for name, headers in self.wanted.items() if self._there.get(name) != headers}
+        self._changes.update(dict.fromkeys(name for name in possible if name not in self.wanted))
 
     def is_settled(self) -> bool:
         """Whether the upstream has answered every change."""

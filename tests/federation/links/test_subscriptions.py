@@ -95,6 +95,18 @@ def test_filters_travel_in_batches() -> None:
     assert [len(packet.filters) for packet in long.take_packets(1) if isinstance(packet, Subscribe)] == [1, 1, 1]
 
 
+def test_new_filters_are_there_before_old_ones_go() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.begin(False)
+    subscriptions.change({b"a/#": ()}, [])
+    session = Session()
+    settle(subscriptions, session)
+    subscriptions.change({b"a/b": ()}, [b"a/#"])
+    kinds = [type(packet) for packet in subscriptions.take_packets(1)]
+    subscriptions.begin(True)  # on another connection
+    assert [type(packet) for packet in subscriptions.take_packets(1)] == kinds == [Subscribe, Unsubscribe]
+
+
 def test_filters_have_the_options_of_a_link() -> None:
     subscriptions = Subscriptions()
     subscriptions.begin(False)
