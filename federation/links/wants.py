@@ -27,8 +27,13 @@ class Want(NamedTuple):
         return encode_want(self.path, self.hops)
 
     def includes(self, other: Want) -> bool:
-        """Whether this one is told on wherever the other one is."""
-        return self.hops - len(self.path) >= other.hops - len(other.path) and set(self.path) <= set(other.path)
+        """Whether this one is told on wherever the other one is. A want of clients only does not stand for one of a domain
+        behind them: messages that are passed on have numbers."""
+        return (
+            len(self.path) >= min(2, len(other.path))
+            and self.hops - len(self.path) >= other.hops - len(other.path)
+            and set(self.path) <= set(other.path)
+        )
 
 
 Wants = tuple[Want, ...]

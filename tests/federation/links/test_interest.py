@@ -217,7 +217,7 @@ def test_interest_of_links_on_other_nodes_keeps_its_path(is_late: bool) -> None:
     assert {each: link.wants_of(each) for each in subscribe} == {
         b"from/east": (Want((b"east", b"here"), 2),),
         b"from/west": (Want((b"west", b"here"), 2),),
-        b"both": (Want((b"here",), 2),),
+        b"both": (Want((b"here",), 2), Want((b"west", b"here"), 2)),
         b"jobs": (Want((b"here",), 2),),
     }
     for client in clients.values():
@@ -225,7 +225,7 @@ def test_interest_of_links_on_other_nodes_keeps_its_path(is_late: bool) -> None:
     world.run(1)
     cluster.pass_on()
     subscribe, unsubscribe = link.take_changes()
-    assert (subscribe, sorted(unsubscribe)) == ([], [b"from/east", b"from/west"])
+    assert (subscribe, sorted(unsubscribe)) == ([b"both"], [b"from/east", b"from/west"])
     assert len(cluster) == 2
 
 

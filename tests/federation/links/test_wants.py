@@ -41,10 +41,15 @@ def test_an_upstream_that_is_not_known_yet_may_be_one_of_ours() -> None:
 
 
 def test_wants_that_others_include_are_left_out() -> None:
-    assert merged([A, AB, CLIENT]) == CLIENTS
-    assert merged([AB, A]) == (A,)
+    assert merged([CLIENT, CLIENT]) == CLIENTS
+    assert merged([AB, Want((b"a", b"b"), 2)]) == (AB,)
+    assert merged([AB, Want((b"a", b"b", b"c"), 4)]) == (AB,)
     assert merged([A, Want((b"b",), 3)]) == (A, Want((b"b",), 3))
     assert merged([A, Want((b"a", b"b"), 5)]) == (Want((b"a", b"b"), 5), A)
+
+
+def test_a_want_of_clients_does_not_stand_for_one_of_a_domain_behind_them() -> None:
+    assert set(merged([A, AB, CLIENT])) == {A, AB, CLIENT}
 
 
 def test_wants_of_one_filter_have_a_limit() -> None:
