@@ -8,6 +8,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.config.settings_mqtt import MqttSettings
 from broker.message import NEVER
+from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.gossip.addresses import Address
 from federation.node import Node, own_tags
@@ -143,7 +144,10 @@ class NodeProcess(SerfProcess):
 
     def flush(self, host: Machine, now: float) -> None:
         super().flush(host, now)
-        self._drive(now)
+        for _ in range(SETTLE_ROUNDS_MAX):
+            if not self.end_turn(host, now):
+                return
+        raise AssertionError(f"{self.name}: no rest within one turn")
 
     def handle_events(self, events: list[Event], now: float) -> None:
         for event in events:
@@ -170,28 +174,38 @@ class NodeProcess(SerfProcess):
         else:
             self.join_results[result.join_id] = result
 
-    def _drive(self, now: float) -> None:
-        """Until broker, streams and the node's own client are at rest."""
-        for _ in range(SETTLE_ROUNDS_MAX):
-            self.broker.take_dirty()
-            busy = self._set_reading(now)
-            if self.broker.slices.has_work():
-                self.broker.go_on(now)
-                busy = True
-            for client in self.clients:
-                busy = client.take(now) or busy
-            busy = self._streams.drive(now) or busy
-            if not busy:
-                return
-        raise AssertionError(f"{self.name}: no rest within one turn")
+    def end_turn(self, host: Machine, now: float) -> bool:
+        """One round of broker, streams and clients; whether there was anything."""
+        busy = False
+        for connection in self.broker.take_dirty():
+            assert isinstance(connection, Connection)
+            busy = self.carry_out(connection) or busy
+        busy = self._set_reading(now) or busy
+        if self.broker.slices.has_work():
+            self.broker.go_on(now)
+            busy = True
+        for client in self.clients:
+            busy = client.take(now) or busy
+        return self._streams.drive(now) or busy
+
+    def carry_out(self, connection: Connection) -> bool:
+        """Write the output of a connection that is none of `clients`; False for others. A process that builds on this one
+        has such connections."""
+        return False
+
+    def set_reading(self, publisher: Publisher) -> None:
+        """Read on or no more from such a connection."""
+        raise AssertionError("a publisher without an owner")
 
     def _set_reading(self, now: float) -> bool:
         """Publishers that full receivers have held go on; whether there were any."""
         changes = self.broker.take_reading_changes()
         for publisher in changes:
             if isinstance(publisher, Connection):
-                assert isinstance(publisher.owner, Client)
-                publisher.owner.set_reading(now)
+                if isinstance(publisher.owner, Client):
+                    publisher.owner.set_reading(now)
+                else:
+                    self.set_reading(publisher)
                 continue
             self._streams.set_reading(publisher, now)
         return bool(changes)

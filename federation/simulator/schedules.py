@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from federation.serf.events import MemberStatus
+from federation.simulator.definition_schedules import definitions_converge
+from federation.simulator.domain_schedules import DOMAIN_SCHEDULES
 from federation.simulator.federation import RETURN_LIMIT, Federation
 from federation.simulator.serf_process import GOSSIP_PORT
 from federation.simulator.traffic import TRAFFIC_SCHEDULES
@@ -270,5 +272,7 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         flapping,
         thirty_nodes,
         *TRAFFIC_SCHEDULES,
+        definitions_converge,
+        *DOMAIN_SCHEDULES,
     )
 }

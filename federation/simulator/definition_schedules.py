@@ -1,0 +1,159 @@
+"""Definitions of several nodes that change while messages get lost: the last writer of each one wins everywhere.
+
+The nodes have the real cores of definitions and of the exchange between two of them. Their clocks differ by seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from federation.definitions.definitions import Definitions
+from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Entry, Key
+from federation.definitions.error import DefinitionError
+from federation.definitions.exchange import Answer, Exchange, Request, answer
+from federation.simulator.network import Faults
+from federation.simulator.world import World
+
+ROUND_SECONDS: Final = 1.0  # between two exchanges that a node begins
+SKEW_MAX: Final = 20.0  # seconds between the clock of a node and the true time
+START: Final = 1_800_000_000.0  # Unix time at the beginning
+CONVERGENCE_LIMIT: Final = 30.0
+NETWORK: Final = Faults(loss=0.1, delay_min=0.001, delay_max=0.2)
+NAMES: Final = ("a", "b", "c", "d", "e")
+
+
+class DefinitionNode:
+    """A node; `side` is its part of the network. `away` nodes neither ask nor answer."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.definitions = Definitions(name)
+        self.side = 0
+        self.away = False
+        self._skew = world.schedule_rng.uniform(-SKEW_MAX, SKEW_MAX)
+        self._asked = 0
+
+    @property
+    def time(self) -> float:
+        """Unix seconds of this node's clock."""
+        return START + self.world.now + self._skew
+
+    def ask(self, other: DefinitionNode) -> None:
+        """Begin an exchange. An older one that still waits for an answer is given up."""
+        self._asked += 1
+        self._go_on(other, Exchange(self.definitions), self._asked)
+
+    def _go_on(self, other: DefinitionNode, exchange: Exchange, asked: int) -> None:
+        request = exchange.request()
+        if request is not None:
+            self._send(
+                other, lambda: other.answer(self, request, lambda found: self._take(other, exchange, asked, found))
+            )
+
+    def _take(self, other: DefinitionNode, exchange: Exchange, asked: int, found: Answer) -> None:
+        if asked == self._asked:
+            exchange.receive(found, self.time)
+            self._go_on(other, exchange, asked)
+
+    def answer(self, other: DefinitionNode, request: Request, reply: Callable[[Answer], None]) -> None:
+        found = answer(self.definitions, request, self.time)
+        self._send(other, lambda: reply(found))
+
+    def _send(self, other: DefinitionNode, action: Callable[[], None]) -> None:
+        rng = self.world.schedule_rng
+        faults = self.world.faults
+        if rng.random() < faults.loss:
+            return
+        self.world.at(
+            self.world.now + rng.uniform(faults.delay_min, faults.delay_max),
+            lambda: None if self.side != other.side or self.away or other.away else action(),
+        )
+
+
+class DefinitionNodes:
+    """`winners` has the entry of each key that must be everywhere in the end."""
+
+    def __init__(self, seed: int, count: int) -> None:
+        self.world = World(seed, NETWORK)
+        self.rng = self.world.schedule_rng
+        self.nodes = [DefinitionNode(self.world, f"n{number}") for number in range(count)]
+        self.winners: dict[Key, Entry] = {}
+        for node in self.nodes:
+            self._round(node)
+
+    def _round(self, node: DefinitionNode) -> None:
+        if not node.away:
+            node.ask(self.rng.choice([other for other in self.nodes if other is not node]))
+        self.world.at(self.world.now + ROUND_SECONDS * (0.5 + self.rng.random()), lambda: self._round(node))
+
+    def change(self) -> None:
+        """A node creates, replaces or deletes a definition. It may refuse to, by what it knows."""
+        node = self.rng.choice(self.nodes)
+        component = self.rng.choice((UPSTREAM, UPSTREAM, UPSTREAM_SET, POLICY))
+        name = self.rng.choice(NAMES)
+        before = {entry.key: entry for entry in node.definitions.entries()}
+        try:
+            if self.rng.random() < 0.3:
+                node.definitions.delete(component, name, node.time)
+            else:
+                node.definitions.put(component, name, self._value(component), node.time)
+        except DefinitionError:
+            return
+        for entry in node.definitions.entries():
+            if before.get(entry.key) != entry:
+                winner = self.winners.get(entry.key)
+                self.world.check(
+                    entry.key not in before or entry.order > before[entry.key].order, f"{node.name} went back: {entry}"
+                )
+                if winner is None or entry.order > winner.order:
+                    self.winners[entry.key] = entry
+
+    def _value(self, component: str) -> object:
+        number = self.rng.randrange(1, 100)
+        if component == UPSTREAM:
+            return {"uri": f"mqtt://h{number}", "max-hops": number}
+        if component == UPSTREAM_SET:
+            return [{"upstream": self.rng.choice(NAMES), "max-hops": number}]
+        return {"pattern": f"t/{number}/#", "definition": {"federation-upstream-set": "all"}}
+
+    def run(self, seconds: float) -> None:
+        """Time passes with changes."""
+        end = self.world.now + seconds
+        while self.world.now < end:
+            self.world.run(self.rng.random() * 0.5)
+            self.change()
+
+    def check_convergence(self) -> None:
+        """All nodes have the entries of the last writers, and so the same meaning."""
+        self.world.run_until(lambda: not self._difference(), CONVERGENCE_LIMIT, f"all agree: {self._difference()}")
+        first, *others = [node.definitions for node in self.nodes]
+        for other in others:
+            self.world.check(other.digest() == first.digest(), f"the digest of {other.node} is another one")
+            self.world.check(
+                other.resolution().links() == first.resolution().links(),
+                f"{other.node} runs other links than {first.node}",
+            )
+
+    def _difference(self) -> str:
+        for node in self.nodes:
+            found = {entry.key: entry for entry in node.definitions.entries()}
+            for key, winner in self.winners.items():
+                if found.get(key) != winner:
+                    return f"{node.name} has {found.get(key)} for {winner}"
+        return ""
+
+
+def definitions_converge(seed: int) -> None:
+    """Nodes are cut off and away while all of them change the same few definitions."""
+    nodes = DefinitionNodes(seed, 5)
+    for _ in range(6):
+        nodes.run(10.0)
+        for node in nodes.nodes:
+            node.side = nodes.rng.randrange(2)
+            node.away = nodes.rng.random() < 0.2
+    for node in nodes.nodes:
+        node.side = 0
+        node.away = False
+    nodes.check_convergence()

@@ -1,0 +1,106 @@
+"""A node of a domain as a simulated process: a federated node that has links, and a listener where links of others come in."""
+
+from __future__ import annotations
+
+from broker.message import NEVER
+from broker.publisher import Publisher
+from broker.session.connection import Connection
+from federation.definitions.resolution import Resolution
+from federation.links.links import Links
+from federation.links.relay import Relay
+from federation.simulator.link_streams import MQTT_PORT, ListenerEnd, UpstreamEnd
+from federation.simulator.network import Stream
+from federation.simulator.node_process import NodeOptions, NodeProcess
+from federation.simulator.process import Machine
+from federation.simulator.world import Host
+
+
+class DomainNode(NodeProcess):
+    """`resolution` is what the node starts with."""
+
+    def __init__(self, host: Host, options: NodeOptions, domain: str, resolution: Resolution) -> None:
+        super().__init__(host, options)
+        now = host.world.now
+        self.links = Links(domain, self.broker, host.rng)
+        self._ends: dict[str, UpstreamEnd] = {}
+        self._listened: dict[Stream, ListenerEnd] = {}
+        self.links.interest.observe(self.broker)
+        self.resolve(resolution, now)
+
+    def resolve(self, resolution: Resolution, now: float) -> None:
+        self.links.resolve(resolution, now)
+
+    # --- streams
+
+    def stream_accepted(self, stream: Stream, now: float) -> None:
+        if stream.port == MQTT_PORT:
+            self._listened[stream] = ListenerEnd(self.broker, stream, now)
+        else:
+            super().stream_accepted(stream, now)
+
+    def stream_opened(self, stream: Stream, now: float) -> None:
+        end = self._end_of(stream)
+        if end is not None:
+            end.opened(now)
+        else:
+            super().stream_opened(stream, now)
+
+    def stream_received(self, stream: Stream, data: bytes, now: float) -> None:
+        end = self._listened.get(stream) or self._end_of(stream)
+        if end is not None:
+            end.received(data, now)
+        elif stream.port != MQTT_PORT:
+            super().stream_received(stream, data, now)
+
+    def stream_closed(self, stream: Stream, error: str, now: float) -> None:
+        listened = self._listened.pop(stream, None)
+        end = self._end_of(stream)
+        if listened is not None:
+            listened.closed(now)
+        elif end is not None:
+            end.closed(error, now)
+        elif stream.port != MQTT_PORT:
+            super().stream_closed(stream, error, now)
+
+    def _end_of(self, stream: Stream) -> UpstreamEnd | None:
+        if stream.port == MQTT_PORT:
+            for end in self._ends.values():
+                if end.stream is stream:
+                    return end
+        return None
+
+    # --- time and turns
+
+    def next_timeout(self) -> float | None:
+        first = super().next_timeout()
+        return min(NEVER if first is None else first, self.links.next_timeout())
+
+    def handle_timeout(self, now: float) -> None:
+        super().handle_timeout(now)
+        self.links.handle_timeout(now)
+
+    def end_turn(self, host: Machine, now: float) -> bool:
+        busy = super().end_turn(host, now)
+        busy = self.links.pass_on(now) or busy
+        for link_id, end in list(self._ends.items()):
+            if self.links.by_id.get(link_id) is not end.link:
+                end.follow(host)
+                del self._ends[link_id]
+        for link_id, link in self.links.by_id.items():
+            if link_id not in self._ends:
+                self._ends[link_id] = UpstreamEnd(link)
+            end = self._ends[link_id]
+            busy = end.follow(host) or busy
+            busy = end.read(now) or busy
+        return busy
+
+    def carry_out(self, connection: Connection) -> bool:
+        owner = connection.owner
+        if not isinstance(owner, ListenerEnd | Relay):
+            return False
+        owner.carry_out(connection)
+        return True
+
+    def set_reading(self, publisher: Publisher) -> None:
+        assert isinstance(publisher.owner, ListenerEnd | Relay)
+        publisher.owner.set_reading(publisher)

@@ -1,0 +1,114 @@
+"""Named schedules of domains: the topologies of RabbitMQ's guides and random ones, without faults and with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise, permutations
+from random import Random
+from typing import Final
+
+from federation.simulator.domains import Domains, Edge
+
+
+def both_ways(first: str, second: str, max_hops: int) -> list[Edge]:
+    return [Edge(first, second, max_hops), Edge(second, first, max_hops)]
+
+
+def pair() -> list[Edge]:
+    return both_ways("a", "b", 1)
+
+
+def complete_graph() -> list[Edge]:
+    return [Edge(downstream, upstream, 1) for downstream, upstream in permutations("abc", 2)]
+
+
+def fan_out() -> list[Edge]:
+    """Three levels downwards; `a` has no links of its own."""
+    return [Edge(downstream, upstream, 2) for upstream, downstream in ("ab", "ac", "bd", "be", "cf", "cg")]
+
+
+def tree() -> list[Edge]:
+    """Three levels, both ways."""
+    return [edge for link in fan_out() for edge in both_ways(link.downstream, link.upstream, 4)]
+
+
+def ring() -> list[Edge]:
+    return [Edge(downstream, upstream, 5) for upstream, downstream in pairwise("abcdefa")]
+
+
+def diamond() -> list[Edge]:
+    return [Edge("b", "a", 2), Edge("c", "a", 2), Edge("d", "b", 2), Edge("d", "c", 2)]
+
+
+TOPOLOGIES: Final[dict[str, Callable[[], list[Edge]]]] = {
+    topology.__name__: topology for topology in (pair, complete_graph, fan_out, tree, ring, diamond)
+}
+
+
+def quiet(seed: int, topology: str) -> None:
+    """Nothing fails: every message arrives once, and no filter is left after the last reader."""
+    domains = Domains(seed, TOPOLOGIES[topology]())
+    domains.run(5.0, 40.0)
+    domains.check_messages()
+    domains.check_no_filters()
+
+
+def graph(rng: Random, count: int, links: int) -> list[Edge]:
+    """A random graph in which every domain has a link. All links allow as many hops as a way can have."""
+    names = [f"d{number}" for number in range(count)]
+    found = {(name, rng.choice([other for other in names if other != name])) for name in names}
+    while len(found) < links:
+        downstream, upstream = rng.sample(names, 2)
+        found.add((downstream, upstream))
+    return [Edge(downstream, upstream, count) for downstream, upstream in sorted(found)]
+
+
+def faults(domains: Domains, times: int, rate: float) -> None:
+    """Streams break, nodes stand still, domains are cut off, while messages are published."""
+    world = domains.world
+    hosts = list(world.hosts.values())
+    for _ in range(times):
+        domains.run(domains.rng.random() * 5.0, rate)
+        match domains.rng.randrange(4):
+            case 0:
+                host, other = domains.rng.sample(hosts, 2)
+                world.break_streams(host, other, domains.rng.choice(([host, other], [host], [other], [])))
+            case 1:
+                host = domains.rng.choice(hosts)
+                if not host.is_still:
+                    host.stand_still(domains.rng.choice((0.5, 5.0, 40.0)) * (0.5 + domains.rng.random()))
+            case 2:
+                world.partition(domains.rng.sample(hosts, domains.rng.randrange(1, len(hosts))))
+            case _:
+                world.heal()
+    world.heal()
+    domains.run(60.0, rate)
+    domains.until_running("the faults")
+
+
+def domains_with_faults(seed: int) -> None:
+    """A small random graph whose network fails again and again."""
+    rng = Random(f"graph {seed}")
+    count = rng.randrange(2, 9)
+    domains = Domains(seed, graph(rng, count, count + rng.randrange(count)))
+    faults(domains, 6, 4.0)
+    domains.check_messages()
+    domains.check_no_filters()
+
+
+def fifty_domains(seed: int) -> None:
+    domains = Domains(seed, graph(Random(f"graph {seed}"), 50, 75))
+    faults(domains, 2, 4.0)
+    domains.check_messages()
+
+
+def _quiet(topology: str) -> Callable[[int], None]:
+    def schedule(seed: int) -> None:
+        quiet(seed, topology)
+
+    schedule.__name__ = f"domains_{topology}"
+    schedule.__doc__ = quiet.__doc__
+    return schedule
+
+
+DOMAIN_SCHEDULES: Final = (_quiet("fan_out"),)

@@ -1,0 +1,115 @@
+"""Both ends of the MQTT connection of a link on the simulated network: the shells around the same cores as those of asyncio."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.broker import Broker
+from broker.publisher import Publisher
+from broker.session.connection import Connection
+from federation.links.link import Link, LinkShell
+from federation.simulator.network import Stream
+from federation.simulator.process import Machine
+
+MQTT_PORT: Final = 1883
+
+
+class ListenerEnd:
+    """The upstream's end: a connection of a client, as a listener has them."""
+
+    def __init__(self, broker: Broker, stream: Stream, now: float) -> None:
+        self.stream = stream
+        self._broker = broker
+        self._unread: list[bytes] = []  # what is not read while the broker holds the client
+        self._connection = Connection(broker, self, f"{stream.remote[0]}:{stream.remote[1]}", "simulated", now)
+
+    def received(self, data: bytes, now: float) -> None:
+        if self._connection.closed:
+            return
+        if self._connection.held or self._unread:
+            self._unread.append(data)
+        else:
+            self._connection.receive_data(data, now)
+
+    def closed(self, now: float) -> None:
+        if not self._connection.closed:
+            self._broker.connection_lost(self._connection, now)
+
+    def carry_out(self, connection: Connection) -> None:
+        self.stream.write(connection.take_output())
+        if connection.closed:
+            self.stream.close()
+
+    def set_reading(self, publisher: Publisher) -> None:
+        now = self._broker.now
+        if not self._connection.held and not self._connection.closed:
+            self._connection.resume_receiving(now)
+        while self._unread and not self._connection.held and not self._connection.closed:
+            self._connection.receive_data(self._unread.pop(0), now)
+
+
+class UpstreamEnd(LinkShell):
+    """The link's end. `stream` is None while the link wants no connection."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.stream: Stream | None = None
+        self._attempt = -1
+        self._is_held = False
+        self._unread: list[bytes] = []
+        self._moved = False
+        link.shell = self
+
+    # --- what the link asks
+
+    def has_output(self) -> None:
+        if self.stream is not None and self._attempt == self.link.attempt:
+            self.stream.write(self.link.take_output())
+
+    def set_reading(self, is_held: bool) -> None:
+        self._is_held = is_held
+
+    def changed(self) -> None:
+        """The next `follow` has something to do, as after every other call."""
+        self._moved = True
+
+    def follow(self, host: Machine) -> bool:
+        """Open and close what the link asks for; whether there was anything."""
+        link = self.link
+        moved, self._moved = self._moved, False
+        if self.stream is not None and self._attempt != link.attempt:
+            self.stream.close()
+            self.stream = None
+            moved = True
+        if link.wants_connection and self.stream is None:
+            uri = link.address
+            self._attempt = link.attempt
+            self._is_held = False
+            self._unread.clear()
+            self.stream = host.open_stream((uri.host, uri.port))
+            moved = True
+        return moved
+
+    def read(self, now: float) -> bool:
+        """Give the link what waited while the broker held it; whether there was anything."""
+        if self._is_held or not self._unread:
+            return False
+        data = b"".join(self._unread)
+        self._unread.clear()
+        self.link.receive_data(self._attempt, data, now)
+        return True
+
+    # --- what the network tells
+
+    def opened(self, now: float) -> None:
+        self.link.connected(self._attempt, now)
+
+    def received(self, data: bytes, now: float) -> None:
+        if self._is_held or self._unread:
+            self._unread.append(data)
+        else:
+            self.link.receive_data(self._attempt, data, now)
+
+    def closed(self, error: str, now: float) -> None:
+        self.stream = None
+        self.link.connection_lost(self._attempt, error or "the upstream closed the connection", now)
