@@ -48,6 +48,20 @@ plugins:
 {more_keys}plugin_order: [{first}admin, federation{last}]
 log: {{level: warn, format: text}}
 {store}"""
+# Two clusters of one node each; the second one takes what its clients want from the first one.
+LINKED: Final = """\
+listeners: [{{address: "127.0.0.1:{mqtt}"}}]
+mqtt: {{max_queued_messages: 100000}}
+{plugin}log: {{level: warn, format: text}}
+{store}"""
+LINKS_PLUGIN: Final = """\
+plugins:
+  links:
+    domain: second
+    upstreams: {{first: {{uri: "mqtt://127.0.0.1:{first}"}}}}
+    policies: {{all: {{pattern: "#", definition: {{federation-upstream: first}}}}}}
+plugin_order: [links]
+"""
 STORE: Final = "data_dir: {folder}\n"
 EVENT_LOG: Final = """\
   event_log: {{dir: {folder}, sync: {sync}}}
@@ -351,6 +365,19 @@ def gmqttd_servers(
     return servers
 
 
+def linked_servers(folder: Path, ports: Ports, command: Path, has_store: bool) -> list[Server]:
+    """Two single nodes; the second one has a link to the first one."""
+    servers: list[Server] = []
+    for name in ("upstream", "downstream"):
+        mqtt = ports.take()
+        plugin = LINKS_PLUGIN.format(first=servers[0].mqtt) if servers else "plugin_order: []\n"
+        store = STORE.format(folder=folder / f"{name}-store") if has_store else ""
+        config = folder / f"{name}.yml"
+        config.write_text(LINKED.format(mqtt=mqtt, plugin=plugin, store=store))
+        servers.append(Server(name, [str(command), "start", "-c", str(config)], mqtt))
+    return servers
+
+
 def mosquitto_servers(
     nodes: int, folder: Path, ports: Ports, command: Path, transport: str, is_secured: bool
 ) -> list[Server]:
@@ -397,6 +424,7 @@ def make_cluster(
     transport: str = "",
     has_store: bool = False,
     secured: Sequence[str] = (),
+    is_linked: bool = False,
 ) -> Cluster:
     """Write the configuration files. Entering the cluster starts the processes. `log` and `has_store` are for this checkout
     only, and `secured` names the participants with accounts and topic rules."""
@@ -406,6 +434,8 @@ def make_cluster(
         servers = mosquitto_servers(nodes, folder, ports, command, transport, is_secured)
     elif participant == NATS:
         servers = nats_servers(nodes, folder, ports, command)
+    elif is_linked:
+        servers = linked_servers(folder, ports, command, has_store and participant == THIS)
     else:
         assert participant in (*OURS, OTHER, GMQTT)
         own_log = log if participant == THIS else ""

@@ -52,6 +52,7 @@ class Row:
     log           `sync` of this checkout's event log; "" for none
     has_store     this checkout keeps sessions and their messages in SQLite
     secured       participants with accounts and topic rules, this checkout with metrics too; {login} is then that of an account
+    is_linked     the two nodes are clusters of their own, and the second one has a link to the first one
     joins_late    the second node joins the first one during the slice
     rounds_max    most rounds, for rows whose slices take long
     """
@@ -69,6 +70,7 @@ class Row:
     transport: str = ""
     has_store: bool = False
     secured: tuple[str, ...] = ()
+    is_linked: bool = False
 
 
 LOAD: Final = "mqtt_load.py --pub {first} --sub {last} --settle {settle} --messages {count} {login} {pids}"
@@ -165,6 +167,26 @@ ROWS: Final = (
     Row("two nodes, 10 pairs, QoS 0", LOAD, 50_000, cpu(mosquitto=0.4, nats=2.0), WITH_NATS, nodes=2),
     Row("two nodes, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(mosquitto=0.5), nodes=2),
     Row("two nodes, 500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 5_000, cpu(), nodes=2),
+    Row("links, 10 pairs, QoS 0", LOAD, 50_000, cpu(mosquitto=0.25), (OTHER, MOSQUITTO), nodes=2, is_linked=True),
+    Row(
+        "links, 10 pairs, QoS 1",
+        f"{LOAD} --qos 1",
+        20_000,
+        cpu(mosquitto=0.35),
+        (OTHER, MOSQUITTO),
+        nodes=2,
+        is_linked=True,
+    ),
+    Row(
+        "links, 10 pairs, QoS 1, durable subscribers, both nodes with SQLite",
+        f"{LOAD} --qos 1 --durable",
+        10_000,
+        cpu(),
+        (),
+        nodes=2,
+        has_store=True,
+        is_linked=True,
+    ),
     Row("latency at 2,000/s", f"{LATENCY} --rate 2000", 3_000, one_way(mosquitto=1.5)),
     Row("two nodes, latency at 1,000/s", f"{LATENCY} --rate 1000", 1_500, one_way(mosquitto=1.15), nodes=2),
     Row(

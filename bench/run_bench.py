@@ -152,6 +152,7 @@ class Bench:
             row.transport,
             row.has_store,
             row.secured,
+            row.is_linked,
         )
 
     def count_for(self, row: Row, name: str, cluster: Cluster) -> int:
