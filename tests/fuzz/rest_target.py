@@ -15,8 +15,13 @@ from broker.api.method import Calls, service_methods
 from broker.api.pb import admin_pb2
 from broker.api.publishing import PublishService
 from broker.api.subscriptions import SubscriptionService
+from broker.api.tokens import Role
+from broker.api.transcoding import as_json, as_values, merge_json, read_request
+from broker.auth.pb import account_pb2
 from broker.config.settings import Settings
+from broker.event_log.pb import event_log_pb2
 from broker_world import World
+from federation.pb import federation_pb2
 from fuzz_target import Target
 
 HTTP_INTERNAL: Final = 500
@@ -29,7 +34,7 @@ SEEDS: Final = [
     b"GET /v1/subscriptions?page_size=2\n",
     b"GET /v1/filter_subscriptions?filter_type=1,2,3&topic_name=a&match_type=2&limit=10&client_id=subscriber\n",
     b'POST /v1/subscribe\n{"client_id": "subscriber", "subscriptions": [{"topic_name": "a/+", "qos": 1}]}',
-    b'POST /v1/subscribe\n{"client_id": "subscriber", "subscriptions": [{"topic_name": "x", "share_name": "g"}]}',
+    b'POST /v1/subscribe\n{"client_id": "subscriber", "subscriptions": [{"topic_name": "$share/g/x", "no_local": false}]}',
     b'POST /v1/unsubscribe\n{"client_id": "subscriber", "topics": ["a/+"]}',
     b'POST /v1/publish\n{"topic_name": "a", "payload": "x", "qos": 1, "retained": true}',
     b'POST /v1/publish\n{"topic_name": "a", "payload": "x", "user_properties": [{"K": "aw==", "V": "dg=="}],'
@@ -111,3 +116,60 @@ class RestTarget(Target):
         assert refused is None or refused.http_status < HTTP_INTERNAL, "an inner fault"
         world.flush()
         world.check()
+
+
+ALL_SEEDS: Final = [
+    *SEEDS,
+    b'POST /v1/accounts/alice\n{"password": "secret"}',
+    b'PUT /v1/log_level\n{"level": "debug"}',
+    b'POST /v1/traces\n{"client_id": "a", "topic_filter": "a/#", "remote_addr": "192.0.2.1", "seconds": 60, "log": false}',
+    b"GET /v1/traces/abc/lines?after=3&wait_seconds=10\n",
+    b'POST /v1/event_log/hold\n{"group": "g", "log_id": "AAAA", "offset": "12"}',
+    b'POST /v1/federation/join\n{"hosts": ["127.0.0.1:8902", "[::1]:1"]}',
+    b'POST /v1/federation/force_leave\n{"node_name": "n"}',
+    b"GET /v1/federation/members\n",
+]
+
+
+class Unasked:
+    """A servicer of any service, for methods of which only requests are read."""
+
+    def __getattr__(self, name: str) -> Any:
+        return dict.fromkeys(ALL_METHODS, Role.ADMIN) if name == "roles" else None
+
+
+SERVICES: Final = [
+    service
+    for file in (admin_pb2, account_pb2, event_log_pb2, federation_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    if not any(method.client_streaming for method in service.methods)
+]
+ALL_METHODS: Final = [method.name for service in SERVICES for method in service.methods]
+
+
+class RequestTarget(Target):
+    """As for RestTarget, to the methods of all plugins, which are not called: the request is read, and its JSON is read to the
+    same request again. Only ApiError is raised, and it is no inner fault."""
+
+    def __init__(self) -> None:
+        super().__init__(ALL_SEEDS, PIECES)
+        self.gateway = Gateway(LongCalls(), FailingLog())
+        for service in SERVICES:
+            for method in service_methods(service, Unasked(), Calls(), Calls(), FailingLog()):
+                self.gateway.add(method)
+
+    def run(self, data: bytes) -> None:
+        head, _, body = data.partition(b"\n")
+        verb, _, target = head.decode("latin-1").partition(" ")
+        path, _, query = target.partition("?")
+        status = 0
+        try:
+            route, path_fields = self.gateway.find(verb, path)
+            request = read_request(route, path_fields, parse_qsl(query, keep_blank_values=True), body)
+        except ApiError as error:
+            status = error.http_status
+        assert status < HTTP_INTERNAL, "an inner fault"
+        if not status and route.has_body:
+            again = type(request)()
+            merge_json(again, route.method.descriptor.input_type, as_json(as_values(request)).encode())
+            assert again == request

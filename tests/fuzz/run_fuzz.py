@@ -24,7 +24,7 @@ from federation_targets import DirectTarget, GossipPacketTarget, GossipStreamTar
 from fuzz_target import CORPUS, Target
 from login_targets import AnswerTarget, KeyTarget, TokenTarget
 from mqtt_targets import PacketTarget, SessionTarget
-from rest_target import RestTarget
+from rest_target import RequestTarget, RestTarget
 from text_targets import AccountTarget, AclTarget, ConfigurationTarget, ProxyTarget
 from websocket_target import WebSocketTarget
 
@@ -36,6 +36,7 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "gossip-packets": GossipPacketTarget,
     "gossip-streams": GossipStreamTarget,
     "rest": RestTarget,
+    "rest-requests": RequestTarget,
     "configuration": ConfigurationTarget,
     "proxy": ProxyTarget,
     "acl": AclTarget,
