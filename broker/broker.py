@@ -182,6 +182,7 @@ class Broker(Context):
         note_link(self, self.router.tree, list(session.subscriptions.values()), link, connection.link)
         session.attach(connection, now)
         self.counters.clients_connected += 1
+        connection.listener.clients[connection.version] += 1
         if self.commits.journal is not None:
             attach_records(session, self.commits.journal)
         observer = self.observer
@@ -218,6 +219,7 @@ class Broker(Context):
                     observer.client_refused(connection.client_id, connection.remote_addr, text)
             return
         self.counters.clients_disconnected += 1
+        connection.listener.clients[connection.version] -= 1
         if observer is not None:
             observer.client_disconnected(connection.client_id, connection.remote_addr, text)
         will = connection.will

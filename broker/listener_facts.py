@@ -10,6 +10,7 @@ class ListenerFacts:
     transport        "tcp", "tls", "ws", "wss" or "unix"
     message_rate, byte_rate  most messages and bytes a second of one connection; 0 is no limit
     is_own           connections of the node itself: no decider is asked who they are
+    clients          connected clients by MQTT version as CONNECT has it: 3, 4 and 5
     allow_anonymous  whether clients without credentials may connect here. None: the settings of authentication decide
     """
 
@@ -21,12 +22,14 @@ class ListenerFacts:
         message_rate: int = 0,
         byte_rate: int = 0,
         is_own: bool = False,
+        clients: list[int] | None = None,
     ) -> None:
         self.name = name
         self.transport = transport
         self.allow_anonymous = allow_anonymous
         self.message_rate = message_rate
         self.byte_rate = byte_rate
+        self.clients = [0] * 6 if clients is None else clients
         self.is_own = is_own
 
 

@@ -94,7 +94,7 @@ class Server(Host):
             self.log.warning("nobody can call the API: `gmqttd token create` makes a token", key="api.token_file")
 
     def metrics(self) -> list[Metric]:
-        return super().metrics() + self._durability.metrics()
+        return super().metrics() + self.listeners.metrics() + self._durability.metrics()
 
     def not_ready(self) -> list[str]:
         return super().not_ready() + self._durability.not_ready()

@@ -42,7 +42,7 @@ class Listener:
     def __init__(self, settings: ListenerSettings, key: str, now: float) -> None:
         """key  the configuration key of the listener. Raises StartError for the files of TLS."""
         self.settings = settings
-        self.facts = _facts(settings)
+        self.facts = _facts(settings, None)
         self.admission = _admission(settings, now)
         proxy = settings.proxy_protocol
         self.proxies = None if proxy is None else _networks(proxy)
@@ -60,7 +60,7 @@ class Listener:
             websocket = replace(taken.websocket, allowed_origins=settings.websocket.allowed_origins)
             taken = replace(taken, websocket=websocket)
         self.settings = taken
-        self.facts = _facts(taken)
+        self.facts = _facts(taken, self.facts.clients)
         self.admission = _admission(taken, now)
         if self.admission is not None:
             for address in addresses:
@@ -97,13 +97,14 @@ class Listener:
         return any(address in network for network in self.proxies or ())
 
 
-def _facts(settings: ListenerSettings) -> ListenerFacts:
+def _facts(settings: ListenerSettings, clients: list[int] | None) -> ListenerFacts:
     return ListenerFacts(
         str(settings.address),
         settings.transport,
         settings.allow_anonymous,
         settings.max_message_rate,
         settings.max_byte_rate,
+        clients=clients,
     )
 
 

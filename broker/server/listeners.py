@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from broker.admission import counted_address
 from broker.config.addresses import socket_name_text
 from broker.config.settings_listeners import ListenerSettings
+from broker.metrics.metric import Kind, Metric
 from broker.server.listener import Listener
 from broker.server.logging import get_logger
 from broker.server.protocol import ClientProtocol
@@ -25,6 +27,7 @@ BACKLOG: Final = 1024  # connections that the kernel queues until they are accep
 PROBE_IDLE_SECONDS: Final = 600  # of silence before the first TCP keep-alive probe
 PROBE_INTERVAL_SECONDS: Final = 60
 PROBE_COUNT: Final = 5
+VERSIONS: Final = {3: "3.1", 4: "3.1.1", 5: "5.0"}  # of MQTT, by what CONNECT has
 
 
 def _probe_silent_clients(listener: int) -> None:
@@ -129,6 +132,14 @@ class Listeners:
                     protocol.counted_address = counted_address(connection.remote_addr.rpartition(":")[0].strip("[]"))
                 found.append(protocol.counted_address)
         return found
+
+    def metrics(self) -> list[Metric]:
+        samples: Counter[tuple[str, ...]] = Counter()
+        for listener in self._listeners:
+            for version, name in VERSIONS.items():
+                samples[listener.facts.name, name] += listener.facts.clients[version]
+        text = "Connected clients, by the address of their listener and the version of MQTT."
+        return [Metric("gmqtt_clients_current", Kind.GAUGE, text, ("listener", "version"), samples)]
 
     def renew_tls(self) -> None:
         """Read the files of TLS again. A listener whose files cannot be used keeps what it has, and the fault is logged."""

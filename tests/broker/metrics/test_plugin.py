@@ -13,6 +13,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker.codec.packets import Connect
+from broker.codec.writer import encode_packet
 from broker.config.addresses import Address, parse_address
 from broker.config.loader import load
 from broker.config.settings import Settings
@@ -21,6 +23,7 @@ from broker.metrics.settings import PrometheusSettings
 from broker.server.lifecycle import Server
 from broker.server.start_error import StartError
 from certificates import Authority
+from waiting import eventually
 
 TEXT = """
 listeners: [{{address: "127.0.0.1:0"}}]
@@ -79,6 +82,31 @@ async def test_the_rest_api_has_metrics_and_health_checks_too(server: Server) ->
         assert await fetched(base, "/readyz") == (200, "application/json", '{"ready": true, "reasons": []}\n')
         assert (await fetched(base, "/readyz", "HEAD"))[0] == 200
         assert (await fetched(base, "/readyz", "POST"))[0] == 405
+
+
+async def test_clients_are_counted_by_listener_and_version(server: Server) -> None:
+    """A session that another connection takes over counts once; a reload begins no new count."""
+    (listener,) = server.listeners.addresses
+
+    def counted() -> dict[tuple[str, ...], float]:
+        (metric,) = [metric for metric in server.metrics() if metric.name == "gmqtt_clients_current"]
+        assert metric.labels == ("listener", "version")
+        return {labels: value for labels, value in metric.samples.items() if value}
+
+    name = str(server.settings.listeners[0].address)
+    async with asyncio.timeout(30):
+        writers = []
+        for client_id, version in (("a", 3), ("b", 4), ("c", 5), ("c", 5)):
+            reader, writer = await asyncio.open_connection(*listener.split(":"))
+            writer.write(encode_packet(Connect(client_id, version), version))
+            await reader.read(1)
+            writers.append(writer)
+        assert await server.reload(server.settings) == []
+        assert counted() == {(name, "3.1"): 1, (name, "3.1.1"): 1, (name, "5.0"): 1}
+        writers.pop().transport.abort()
+        await eventually(lambda: counted() == {(name, "3.1"): 1, (name, "3.1.1"): 1}, "one has left")
+        for writer in writers:
+            writer.transport.abort()
 
 
 async def test_an_obstacle_of_a_plugin_makes_a_node_not_ready(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
