@@ -21,7 +21,8 @@ class DomainNode(NodeProcess):
     def __init__(self, host: Host, options: NodeOptions, domain: str, resolution: Resolution) -> None:
         super().__init__(host, options)
         now = host.world.now
-        self.links = Links(domain, self.broker, host.rng)
+        self.broker.domain = domain.encode()
+        self.links = Links(self.broker.domain, self.broker, host.rng)
         self._ends: dict[str, UpstreamEnd] = {}
         self._listened: dict[Stream, ListenerEnd] = {}
         self.links.interest.observe(self.broker)

@@ -417,7 +417,9 @@ def test_a_link_session_is_one_again_before_its_domain_comes_back(make_world: An
     again = after.connect("link", clean_start=False, expiry=1000, **link_properties("paris", 2))
     found = again.take_publishes()
     assert [publish.payload for publish in found] == [b"1", b"2"]
-    headers = [props.publish_properties_to_dict(publish.properties)[props.USER_PROPERTY] for publish in found]
+    headers: list[Any] = [
+        props.publish_properties_to_dict(publish.properties)[props.USER_PROPERTY] for publish in found
+    ]
     assert [text.rpartition(" ")[2] for [(_, text)] in headers] == ["path=rome,-", "path=rome,-"]
     late = after.connect("late", **link_properties("rome", 9))
     late.subscribe(b"#")
