@@ -61,6 +61,11 @@ def upstream_connect(
     )
 
 
+def local_client_id(plan: LinkPlan) -> str:
+    """Client id of a link at its own node."""
+    return f"link:{plan.upstream.name}:{plan.link_id}"
+
+
 def local_connect(plan: LinkPlan, version: int, accepted: Accepted) -> Connect:
     """CONNECT to the local broker, within the limits of the upstream. Only a link that pushes has a session that lasts."""
     upstream = plan.upstream
@@ -72,8 +77,9 @@ def local_connect(plan: LinkPlan, version: int, accepted: Accepted) -> Connect:
             properties[props.MAXIMUM_PACKET_SIZE] = accepted.maximum_packet_size
         if is_out:
             properties[props.SESSION_EXPIRY_INTERVAL] = expiry_of(upstream)
-    client_id = f"link:{upstream.name}:{plan.link_id}"
-    return Connect(client_id, version, not is_out, 0, upstream.local_username or None, None, None, properties)
+    return Connect(
+        local_client_id(plan), version, not is_out, 0, upstream.local_username or None, None, None, properties
+    )
 
 
 def welcome_of(accepted: Accepted) -> LinkWelcome | None:

@@ -216,6 +216,23 @@ class Link(RelayOwner):
         self._drop(reason, ends_link and cleans, now)
         self._move(LinkState.SHUTDOWN, NEVER, now)
 
+    def drain(self, deadline: float, now: float) -> None:
+        """Take nothing new from the upstream; `stop` when nothing is in flight any more."""
+        if self._relay is None:
+            self.stop("another node runs the link", False, now)
+            return
+        self._move(LinkState.DRAINING, deadline, now)
+        self.set_reading(True)
+        self._relay.carry_out(self._relay.connection)
+        self._stop_when_drained()
+
+    def _stop_when_drained(self) -> None:
+        relay = self._relay
+        if self._state is LinkState.DRAINING and (relay is None or relay.is_drained()):
+            self.stop("another node runs the link", False, self._broker.now)
+            if self.shell is not None:
+                self.shell.changed()
+
     def _fault(self) -> str:
         """Why the link cannot run; "" when it can."""
         if self.plan.kind != "topics":
@@ -422,6 +439,9 @@ class Link(RelayOwner):
         self._end_connection(reason, now)
         self._error = without_secrets(reason)
         self._error_at = now
+        if self._state is LinkState.DRAINING:
+            self._move(LinkState.SHUTDOWN, NEVER, now)
+            return
         if end is End.VERSION:
             self._connect(now)
             return
@@ -463,9 +483,12 @@ class Link(RelayOwner):
         if self.shell is not None:
             self.shell.has_output()
 
+    def relayed(self) -> None:
+        self._stop_when_drained()
+
     def set_reading(self, is_held: bool) -> None:
         if self.shell is not None:
-            self.shell.set_reading(is_held)
+            self.shell.set_reading(is_held or self._state is LinkState.DRAINING)
 
     def local_closed(self, reason: str) -> None:
         now = self._broker.now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from broker.broker import Broker
 from broker.message import NEVER
@@ -10,12 +11,13 @@ from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
 from federation.links.duplicates import DuplicateWindow
+from federation.links.handshake import local_client_id
 from federation.links.incoming import IncomingGate
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.link import Domain, Link
 from federation.links.mapping import TopicMapping
 from federation.links.scope import Scope
-from federation.links.status import LinkStatus
+from federation.links.status import LinkState, LinkStatus
 from federation.links.wants import Upstream
 
 
@@ -26,11 +28,14 @@ def _asks(plan: LinkPlan) -> bool:
 
 class Links:
     """by_id     the links that run here, by their id
+    epochs    the links that this node should run, with its epoch as their owner
     interest  what clients of the cluster want; the owner tells it of changes, and calls `pass_on` after them
     """
 
     def __init__(self, domain: bytes, broker: Broker, rng: random.Random) -> None:
         self.by_id: dict[str, Link] = {}
+        self.epochs: dict[str, int] = {}
+        self._plans: dict[str, LinkPlan] = {}
         self.interest = ClusterInterest()
         self._domain = Domain(domain, broker, self.interest, DuplicateWindow(), rng)
         self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # of all policies, and whether they are the link's
@@ -46,19 +51,53 @@ class Links:
             plan = plans.get(link_id)
             if plan is None or plan != link.plan or patterns[link_id] != self._patterns[link_id]:
                 del self.by_id[link_id]
-                if _asks(link.plan):
+                if _asks(link.plan) and link_id in self.epochs:
                     self.interest.remove_link(link.interest)
                 link.stop("the definitions have changed", plan is None, now)
         self._patterns = patterns
-        for link_id, plan in plans.items():
-            if link_id not in self.by_id:
-                interest = self._interest_of(plan)
-                gate = IncomingGate(plan.upstream.max_hops, self._domain.window)
-                link = self.by_id[link_id] = Link(plan, interest, gate, self._domain, now)
-                if _asks(plan):
-                    self.interest.add_link(interest)
-                link.send_interest(now)
-                link.start(now)
+        self._plans = plans
+        for link_id, epoch in self.epochs.items():
+            self.run(link_id, epoch, now)
+
+    def plans(self) -> Mapping[str, LinkPlan]:
+        """The links of the definitions, by id, wherever they run."""
+        return self._plans
+
+    def run(self, link_id: str, epoch: int, now: float) -> None:
+        """This node runs the link from now on. One that is blocked tries again at once."""
+        self.epochs[link_id] = epoch
+        plan = self._plans.get(link_id)
+        link = self.by_id.get(link_id)
+        if link is not None:
+            if link.state is LinkState.BLOCKED:
+                link.restart(now)
+        elif plan is not None:
+            interest = self._interest_of(plan)
+            gate = IncomingGate(plan.upstream.max_hops, self._domain.window)
+            link = self.by_id[link_id] = Link(plan, interest, gate, self._domain, now)
+            if _asks(plan):
+                self.interest.add_link(interest)
+            link.send_interest(now)
+            link.start(now)
+
+    def drain(self, link_id: str, deadline: float, now: float) -> None:
+        """Another node runs the link from now on. It is drained when it is in no state or in SHUTDOWN: then `end`."""
+        self.epochs.pop(link_id, None)
+        link = self.by_id.get(link_id)
+        if link is not None:
+            if _asks(link.plan):
+                self.interest.remove_link(link.interest)
+            link.drain(deadline, now)
+
+    def end(self, link_id: str, now: float) -> None:
+        """The link does not run here any more. Its session stays at the upstream."""
+        self.epochs.pop(link_id, None)
+        link = self.by_id.pop(link_id, None)
+        if link is not None:
+            link.stop("another node runs the link", False, now)
+            if link.plan.upstream.direction is Direction.OUT:
+                # The node that runs the link has a session of its own there. This one would collect messages.
+                self._domain.broker.close_client(local_client_id(link.plan), True, now)
 
     def _interest_of(self, plan: LinkPlan) -> LinkInterest:
         upstream = plan.upstream

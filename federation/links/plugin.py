@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.link_header import LinkHeaderError, check_domain
 from broker.message import NEVER
+from broker.metrics.metric import Metric
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
@@ -17,6 +18,7 @@ from federation.definitions.resolution import Resolution
 from federation.definitions.shell.service import DefinitionsService
 from federation.links.links import Links
 from federation.links.settings import LinksSettings
+from federation.links.shell.node_links import NodeLinks
 from federation.links.shell.upstream_socket import UpstreamSocket
 from federation.links.status import LinkState
 
@@ -35,6 +37,7 @@ class LinksPlugin(Plugin):
         self._loop = asyncio.get_running_loop()
         self.settings: LinksSettings = server.settings.plugins.links
         self.links = Links(self.settings.domain.encode(), server.broker, random.Random())
+        self.node_links = NodeLinks(server, self.links, self.changed)
         self._sockets: dict[str, UpstreamSocket] = {}
         folder = self.settings.dir or server.settings.data_dir
         self.definitions = DefinitionsService(
@@ -58,15 +61,22 @@ class LinksPlugin(Plugin):
             from federation.definitions.api.services import register
 
             register(self.server.api, self.definitions)
+        self.node_links.prepare()
+
+    def tags(self) -> dict[str, str]:
+        return self.node_links.tags()
+
+    def metrics(self) -> list[Metric]:
+        return self.node_links.metrics()
 
     async def start(self) -> None:
-        now = self.server.now()
         self.links.interest.observe(self.server.broker)
-        self.links.resolve(self.definitions.resolution(), now)
         self.server.turns.ends.append(self._turn_end)
-        self.changed()
+        self.node_links.start()
+        self.node_links.resolve(self.definitions.resolution())
 
     async def stop(self) -> None:
+        await self.node_links.stop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -78,8 +88,7 @@ class LinksPlugin(Plugin):
         await asyncio.gather(*(socket.stop() for socket in sockets))
 
     def _definitions_changed(self, resolution: Resolution) -> None:
-        self.links.resolve(resolution, self.server.now())
-        self.changed()
+        self.node_links.resolve(resolution)
 
     def changed(self) -> None:
         """Links came, went, or want another connection."""
@@ -116,6 +125,7 @@ class LinksPlugin(Plugin):
 
     def _link_changed(self) -> None:
         self._log_changes()
+        self.node_links.follow()
         self._arm_timer()
         self.server.flush_soon()
 

@@ -48,6 +48,10 @@ class RelayOwner:
         """The client has output for the upstream."""
         raise AssertionError("a subclass implements this")
 
+    def relayed(self) -> None:
+        """The broker has acknowledged messages, or has sent some."""
+        raise AssertionError("a subclass implements this")
+
     def set_reading(self, is_held: bool) -> None:
         """Read the upstream no more, or go on."""
         raise AssertionError("a subclass implements this")
@@ -127,6 +131,10 @@ class Relay:
         """Number of messages that the rule did not let cross."""
         return 0 if self._rewriter is None else self._rewriter.dropped
 
+    def is_drained(self) -> bool:
+        """Whether the broker has acknowledged everything that the upstream has sent."""
+        return self.connection.acks_waiting == 0 and not self.connection.held
+
     def messages_sent(self) -> int:
         """Number of messages that the broker gave to the link."""
         return self._sent
@@ -146,6 +154,7 @@ class Relay:
             return
         if data:
             self._pass_out(data)
+            self._owner.relayed()
         if connection.closed:
             self._is_closed = True
             self._owner.local_closed(connection.close_text)

@@ -57,6 +57,9 @@ class LinkRunner(Protocol):
     def end_link(self, link_id: str) -> None:
         """End a link at once. It may have ended."""
 
+    def carried_out(self) -> None:
+        """Called after all orders of a time."""
+
     def list_here(self, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         """The links of this node."""
 
@@ -102,10 +105,11 @@ class Owners(Extension):
             self._ownership.set_links(link_ids, self._host.now())
             self._carry_out()
 
-    def released(self, link_id: str) -> None:
-        """A link is drained."""
+    def released(self, link_ids: Iterable[str]) -> None:
+        """Links are drained."""
         if self._ownership is not None:
-            self._ownership.released(link_id, self._host.now())
+            for link_id in link_ids:
+                self._ownership.released(link_id, self._host.now())
             self._carry_out()
 
     async def stop(self) -> None:
@@ -126,12 +130,13 @@ class Owners(Extension):
             return
         now = self._host.now()
         federation = self._federation
-        has_left = federation is not None and federation.node.has_left
-        if has_left and not self._has_left:
-            ownership.leave(now)
-        elif self._has_left and not has_left:
+        if federation is not None and federation.node.has_left:
+            if not self._has_left:
+                ownership.leave(now)
+            self._has_left = True
+        elif self._has_left:
+            self._has_left = False
             ownership.come_back(now)
-        self._has_left = has_left
         ownership.set_members(self.members(), now)
         self._carry_out()
 
@@ -140,7 +145,6 @@ class Owners(Extension):
         ownership = self._ownership
         if ownership is None:
             return
-        self._has_left = True
         handed_over = self._handed_over = asyncio.Event()
         ownership.leave(self._host.now())
         self._carry_out()
@@ -234,6 +238,7 @@ class Owners(Extension):
                     self._runner.drain_link(order.link_id, order.deadline)
                 else:
                     self._runner.end_link(order.link_id)
+            self._runner.carried_out()
         now = self._host.now()
         for telling in ownership.take_tables(now):
             task = self._loop.create_task(self._tell_member(telling))

@@ -1,0 +1,152 @@
+"""The links of one node among those of its cluster: which of them run here, and what operators see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from broker.metrics.metric import Metric
+from federation.definitions.resolution import Resolution
+from federation.links.api.rows import has_state, in_order, link_row
+from federation.links.link import Link
+from federation.links.links import Links
+from federation.links.pb.link_status_pb2 import DESCRIPTOR, ListLinksRequest, ListLinksResponse
+from federation.links.reports import LinkEvents, link_metrics
+from federation.links.shell.owners import TAG, VERSION, Owners
+from federation.links.status import LinkState, LinkStatus
+from federation.plugin import FederationPlugin
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+
+WAITS: Final = "starts when the other nodes do not run the link any more, at the latest at the deadline"
+
+
+class NodeLinks:
+    """`prepare`, `start`, then `resolve` with each change of the definitions, then `stop`. `changed` is called when other
+    links run than before."""
+
+    def __init__(self, host: Host, links: Links, changed: Callable[[], None]) -> None:
+        self._host = host
+        self._links = links
+        self._changed = changed
+        self._events = LinkEvents()
+        self._draining: set[str] = set()
+        self._owners: Owners | None = None
+
+    # --- start and stop
+
+    def prepare(self) -> None:
+        """Add the services between nodes and those of the API."""
+        host = self._host
+        federation = next((plugin for plugin in host.plugins if isinstance(plugin, FederationPlugin)), None)
+        owners = self._owners = Owners(host, federation, self)
+        if federation is not None:
+            federation.extensions.append(owners)
+        if host.api is not None:
+            from federation.links.api.service import LinksService
+
+            service = LinksService(host.members.node_name, owners, self)
+            host.api.register(DESCRIPTOR.services_by_name["FederationLinks"], service)
+
+    def tags(self) -> dict[str, str]:
+        return {TAG: VERSION}
+
+    def start(self) -> None:
+        """Run the links that fall to this node."""
+        if self._owners is not None:
+            self._owners.start()
+
+    def resolve(self, resolution: Resolution) -> None:
+        """The definitions are these from now on."""
+        self._links.resolve(resolution, self._host.now())
+        if self._owners is not None:
+            self._owners.set_links(self._links.plans())
+        self._changed()
+
+    async def stop(self) -> None:
+        if self._owners is not None:
+            await self._owners.stop()
+
+    # --- orders of the ownership
+
+    def run_link(self, link_id: str, epoch: int) -> None:
+        self._draining.discard(link_id)
+        self._links.run(link_id, epoch, self._host.now())
+
+    def drain_link(self, link_id: str, deadline: float) -> None:
+        self._draining.add(link_id)
+        self._links.drain(link_id, deadline, self._host.now())
+
+    def end_link(self, link_id: str) -> None:
+        self._draining.discard(link_id)
+        self._links.end(link_id, self._host.now())
+
+    def carried_out(self) -> None:
+        self._changed()
+
+    def follow(self) -> None:
+        """After each change of links: release those that are drained, and tell of others."""
+        drained: list[str] = []
+        for link_id in self._draining:
+            link = self._links.by_id.get(link_id)
+            if link is None or link.state is LinkState.SHUTDOWN:
+                drained.append(link_id)
+        for link_id in drained:
+            self.end_link(link_id)
+        if drained and self._owners is not None:
+            self._owners.released(drained)
+        host = self._host
+        now = host.now()
+        for message in self._events.changes(self.statuses(now)):
+            host.broker.router.publish_here(message, now)
+
+    # --- what operators see
+
+    def statuses(self, now: float) -> list[LinkStatus]:
+        """The links that run here or are about to."""
+        node = self._host.members.node_name
+        epochs = self._links.epochs
+        found = [
+            replace(status, node=node, epoch=epochs.get(status.link_id, 0)) for status in self._links.statuses(now)
+        ]
+        plans = self._links.plans()
+        for link_id, epoch, deadline in [] if self._owners is None else self._owners.waiting():
+            plan = plans.get(link_id)
+            if plan is not None and link_id not in self._links.by_id:
+                found.append(
+                    LinkStatus(
+                        link_id,
+                        plan.kind,
+                        plan.upstream.name,
+                        LinkState.STARTING,
+                        now,
+                        now,
+                        direction=plan.upstream.direction.value,
+                        policies=tuple(policy.name for policy in plan.policies),
+                        patterns=tuple(policy.pattern for policy in plan.policies),
+                        deadline=deadline,
+                        next_step=WAITS,
+                        node=node,
+                        epoch=epoch,
+                    )
+                )
+        return found
+
+    def metrics(self) -> list[Metric]:
+        now = self._host.now()
+        return link_metrics(self.statuses(now), now)
+
+    def list_here(self, request: ListLinksRequest) -> ListLinksResponse:
+        now = self._host.now()
+        rows = [link_row(status, now, self._host.wall_time) for status in self.statuses(now)]
+        return ListLinksResponse(links=in_order(row for row in rows if has_state(row, request.state)))
+
+    def restart_here(self, link_id: str) -> bool:
+        link: Link | None = self._links.by_id.get(link_id)
+        if link is None or link_id in self._draining:
+            return False
+        link.restart(self._host.now())
+        self._changed()
+        return True
