@@ -154,6 +154,22 @@ def _own_metrics(broker: Broker) -> list[Metric]:
         counter("gmqtt_sessions_resumed_total", "Sessions that got another connection.", found.sessions_resumed),
         counter("gmqtt_wills_published_total", "Wills that were published.", found.wills_published),
         counter(
+            "gmqtt_link_headers_stripped_total",
+            "Headers of links in what clients and callers of the API published that are no links.",
+            found.link_headers_stripped,
+        ),
+        counter(
+            "gmqtt_links_refused_total",
+            "Clients that asked to be a link of another domain, and whose account does not have the role.",
+            found.links_refused,
+        ),
+        counters(
+            "gmqtt_link_messages_skipped_total",
+            "Messages that a link of another domain did not get: that domain was in their path, or allows no more hops.",
+            "reason",
+            [("path", found.link_path_skipped), ("hops", found.link_hops_skipped)],
+        ),
+        counter(
             "gmqtt_publishers_slowed_total",
             "Pauses in the reading of a client above its max_message_rate or max_byte_rate.",
             found.publishers_slowed,

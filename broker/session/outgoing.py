@@ -112,7 +112,7 @@ def encode_unaliased(
     now: float,
 ) -> bytes:
     """As encode_to, without a topic alias, so that other messages may be sent before this one."""
-    if output.link is not None and (message.link or output.link.is_explicit):
+    if output.link is not None and output.version == 5 and (message.link or output.link.is_explicit):
         data = encode_with_header(message, output.context.domain, qos, retain, dup, packet_id, identifiers, now)
     else:
         data = encode_for(message, output.version, qos, retain, dup, packet_id, identifiers, now)

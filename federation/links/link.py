@@ -383,7 +383,9 @@ class Link(RelayOwner):
     def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
         upstream = self.plan.upstream
         connect = local_connect(self.plan, self._version, accepted)
-        facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops)
+        # A broker of another kind does not say where the messages come from that this link gives it: they say it themselves.
+        is_explicit = self._other_end is None and self._version == MQTT_5
+        facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops, is_explicit=is_explicit)
         facts.gate = self.gate
         relay = self._relay = Relay(
             self._broker, client, self, connect, self.address.redacted(), self._rule(), facts, now

@@ -290,6 +290,19 @@ def test_a_link_whose_other_end_is_of_another_kind_gets_a_header_with_every_mess
     assert [headers(publish) for publish in client.take_publishes()] == [["1 path=berlin"]] * 3
 
 
+def test_a_link_of_mqtt_3_1_1_gets_no_headers() -> None:
+    world = named_world()
+    client = world.open(4)
+    client.connection.link = LinkFacts(b"-", 9)
+    client.connect("link:out")
+    client.subscribe(b"#", qos=1)
+    publisher = linked(world)
+    for qos in (0, 1):
+        publisher.publish(b"t", qos=qos)
+    sent = client.take_publishes()
+    assert [(publish.qos, publish.payload, publish.properties) for publish in sent] == [(0, b"x", b""), (1, b"x", b"")]
+
+
 # --- numbers ---
 
 
