@@ -17,6 +17,8 @@ VERSION: Final = 1
 NAME: Final = b"gmqttd-link"
 PROPERTY_HEAD: Final = b"\x26\x00\x0bgmqttd-link"  # User Property: id, length of the name, name
 BARE: Final = b""  # of a message without a header
+FENCED: Final = "fenced"
+"""How the reason of a CONNACK begins when another node of the same domain holds the session with a higher epoch."""
 NO_DOMAIN: Final = b"-"  # in paths: a broker that has no domain name, or is not of this kind
 
 DOMAIN_BYTES_MAX: Final = 64
@@ -284,12 +286,13 @@ class LinkFacts:
     relays       its interest may come from domains behind it, whatever its SUBSCRIBEs say: messages have sequence numbers
     version      of the format, the lower one of both ends
     message_ttl  seconds that a message may wait for the domain here, -1 for no limit
+    epoch        of the node of the domain that runs the link; 0 for one that does not say
     is_explicit  messages without a header get one on the way there: the other end does not know where they come from
     header       of its messages that have none
     gate         of a link of this node, None for link sessions of other domains
     """
 
-    __slots__ = ("domain", "gate", "header", "is_explicit", "max_hops", "message_ttl", "relays", "version")
+    __slots__ = ("domain", "epoch", "gate", "header", "is_explicit", "max_hops", "message_ttl", "relays", "version")
 
     def __init__(
         self,
@@ -299,6 +302,7 @@ class LinkFacts:
         version: int = VERSION,
         message_ttl: float = -1.0,
         is_explicit: bool = False,
+        epoch: int = 0,
     ) -> None:
         self.domain = domain
         self.max_hops = max_hops
@@ -306,6 +310,7 @@ class LinkFacts:
         self.version = version
         self.message_ttl = message_ttl
         self.is_explicit = is_explicit
+        self.epoch = epoch
         self.header = encode_header((domain,))
         self.gate: LinkGate | None = None
 
@@ -324,9 +329,11 @@ class LinkFacts:
         return hops(link) >= self.max_hops
 
 
-def encode_connect(domain: bytes, max_hops: int, relays: bool, message_ttl: float = -1.0) -> bytes:
-    """The header of CONNECT. `message_ttl` is in seconds, in the header in milliseconds; -1 for none."""
+def encode_connect(domain: bytes, max_hops: int, relays: bool, message_ttl: float = -1.0, epoch: int = 0) -> bytes:
+    """The header of CONNECT. `message_ttl` is in seconds, in the header in milliseconds; -1 for none. `epoch`: 0 for none."""
     text = b"%d domain=%s max-hops=%d relays=%d" % (VERSION, domain, max_hops, 1 if relays else 0)
+    if epoch:
+        text += b" epoch=%d" % epoch
     return text if message_ttl < 0 else text + b" message-ttl=%d" % round(message_ttl * 1000)
 
 
@@ -337,7 +344,8 @@ def parse_connect(value: bytes) -> LinkFacts:
     relays = _number(fields, b"relays", 0, 0, 1) == 1
     message_ttl = _number(fields, b"message-ttl", -1, 0, SEQUENCE_MAX)
     ttl = -1.0 if message_ttl < 0 else message_ttl / 1000
-    return LinkFacts(_domain(fields), max_hops, relays, min(_version(value), VERSION), ttl)
+    epoch = _number(fields, b"epoch", 0, 0, SEQUENCE_MAX)
+    return LinkFacts(_domain(fields), max_hops, relays, min(_version(value), VERSION), ttl, epoch=epoch)
 
 
 class LinkWelcome:

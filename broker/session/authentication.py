@@ -157,7 +157,7 @@ class ConnectAnswer(ConnectRequest):
         connection.access = self.access
         link = self._link
         if link is not None and not begin_link(
-            broker, connection, link, self.is_link or not self._deciders, self._properties
+            broker, connection, self.client_id, link, self.is_link or not self._deciders, self._properties
         ):
             longest = int(min(broker.settings.session_expiry, EXPIRY_NEVER))
             if self._expiry_interval > longest:

@@ -16,6 +16,7 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.counters import DROP_LINK_HEADER, DROP_LINK_PATH
 from broker.errors import MqttError, ProtocolViolation
 from broker.link_header import (
+    FENCED,
     NAME,
     NO_DOMAIN,
     WANTS_MAX,
@@ -71,10 +72,27 @@ def session_expiry_max(settings: MqttSettings, facts: LinkFacts | None) -> float
     return settings.session_expiry if facts is None else settings.link_session_expiry
 
 
-def begin_link(broker: Broker, connection: Output, facts: LinkFacts, has_role: bool, answer: Properties) -> bool:
-    """CONNECT is accepted: the client is a link from now on, if its account may be one. CONNACK says so."""
+def check_epoch(broker: Broker, client_id: str, facts: LinkFacts) -> None:
+    """Two nodes of a domain may both believe to run one link. While the one with the higher epoch is connected, the other one
+    does not take its session over. Raises MqttError."""
+    session = broker.sessions.get(client_id)
+    if session is None or session.connection is None:
+        return
+    present = session.connection.link
+    if present is not None and present.domain == facts.domain and 0 < facts.epoch < present.epoch:
+        raise MqttError(
+            IMPLEMENTATION_SPECIFIC_ERROR,
+            f"{FENCED}: another node of {facts.domain.decode()} holds the session with epoch {present.epoch}",
+        )
+
+
+def begin_link(
+    broker: Broker, connection: Output, client_id: str, facts: LinkFacts, has_role: bool, answer: Properties
+) -> bool:
+    """CONNECT is accepted: the client is a link from now on, if its account may be one. CONNACK says so. Raises MqttError."""
     settings = broker.settings
     if has_role:
+        check_epoch(broker, client_id, facts)
         connection.link = facts
         connection.aliases = None  # a run has no topic alias yet, and would be sent one by one
         welcome = LinkWelcome(

@@ -30,6 +30,7 @@ from broker.codec.reason_codes import PACKET_TOO_LARGE, SESSION_TAKEN_OVER, UNSU
 from broker.codec.wire import decode_varint
 from broker.codec.writer import PINGREQ, encode_packet
 from broker.errors import MqttError, ProtocolViolation
+from broker.link_header import FENCED
 from broker.message import NEVER
 from federation.links.flow import LENGTH_UNKNOWN, flow_end, packet_end
 from federation.links.subscriptions import Subscriptions
@@ -69,7 +70,7 @@ class End(Enum):
     """Why a connection ended.
 
     REFUSED    CONNACK or DISCONNECT with a reason that another try will hardly change
-    TAKEN      another client has taken the session over (0x8E)
+    TAKEN      another client has taken the session over (0x8E), or holds it with a higher epoch
     VERSION    the upstream does not have this protocol version
     LOST       the network, silence, or a reason that passes
     FAULT      what came is not the protocol
@@ -94,8 +95,8 @@ class Ended:
 _PASSING_CODES: Final = frozenset({0x80, 0x88, 0x89, 0x8B, 0x8D, 0x97, 0x98, 0x9F, 0xA0})
 
 
-def _end_of(code: int) -> End:
-    if code == SESSION_TAKEN_OVER:
+def _end_of(code: int, reason: str | None) -> End:
+    if code == SESSION_TAKEN_OVER or (reason or "").startswith(FENCED):
         return End.TAKEN
     if code == UNSUPPORTED_PROTOCOL_VERSION:
         return End.VERSION
@@ -316,7 +317,7 @@ class Client:
         elif isinstance(packet, Disconnect):
             code = packet.reason_code
             reason = props.get_str(packet.properties, props.REASON_STRING)
-            self._end(_end_of(code), f"the upstream disconnects: {_reason_text(code, reason)}")
+            self._end(_end_of(code, reason), f"the upstream disconnects: {_reason_text(code, reason)}")
         else:
             raise ProtocolViolation(f"{type(packet).__name__} from a server")
 
@@ -325,7 +326,7 @@ class Client:
         code = connack.reason_code
         if code:
             reason = props.get_str(properties, props.REASON_STRING)
-            self._end(_end_of(code), f"CONNECT is refused: {_reason_text(code, reason)}")
+            self._end(_end_of(code, reason), f"CONNECT is refused: {_reason_text(code, reason)}")
             return
         if version != self.version:
             self._end(End.VERSION, "CONNACK of MQTT 3.1.1 to a CONNECT of MQTT 5")

@@ -31,14 +31,14 @@ def expiry_of(upstream: Upstream) -> int:
 
 
 def upstream_connect(
-    upstream: Upstream, uri: LinkUri, client_id: str, version: int, packet_bytes_max: int, domain: bytes
+    upstream: Upstream, uri: LinkUri, client_id: str, version: int, packet_bytes_max: int, domain: bytes, epoch: int
 ) -> Connect:
     """CONNECT to the upstream. The session is resumed, whoever of this domain had it. The header says to an upstream of ours
-    what this domain is."""
+    what this domain is, and which epoch the node has as the owner of the link."""
     # What keeps everything may keep it for domains behind this one: then its messages have numbers.
     relays = upstream.interest is InterestMode.ALL
     header = encode_connect(
-        domain, upstream.max_hops, relays, -1.0 if upstream.message_ttl is None else upstream.message_ttl
+        domain, upstream.max_hops, relays, -1.0 if upstream.message_ttl is None else upstream.message_ttl, epoch
     )
     properties: Properties = {}
     if version == MQTT_5:

@@ -92,6 +92,7 @@ class Link(RelayOwner):
     """plan              what the definitions say
     interest          what this domain wants of the upstream
     gate              decides which messages with headers come in
+    epoch             of this node as the owner of the link
     attempt           number of the connection that the shell should have while `wants_connection`
     shell             None while there is none
     """
@@ -108,6 +109,7 @@ class Link(RelayOwner):
         self.plan = plan
         self.interest = interest
         self.gate = gate
+        self.epoch = 0
         self.attempt = 0
         self.wants_connection = False
         self.shell: LinkShell | None = None
@@ -250,7 +252,7 @@ class Link(RelayOwner):
             return
         bytes_max = self._broker.max_packet_size
         connect = upstream_connect(
-            self.plan.upstream, self.address, self.client_id, self._version, bytes_max, self._domain.name
+            self.plan.upstream, self.address, self.client_id, self._version, bytes_max, self._domain.name, self.epoch
         )
         client = Client(connect, self.subscriptions, qos_of(self.plan.upstream), bytes_max)
         self._client = client

@@ -69,12 +69,14 @@ class Links:
         plan = self._plans.get(link_id)
         link = self.by_id.get(link_id)
         if link is not None:
+            link.epoch = epoch
             if link.state is LinkState.BLOCKED:
                 link.restart(now)
         elif plan is not None:
             interest = self._interest_of(plan)
             gate = IncomingGate(plan.upstream.max_hops, self._domain.window)
             link = self.by_id[link_id] = Link(plan, interest, gate, self._domain, now)
+            link.epoch = epoch
             if _asks(plan):
                 self.interest.add_link(interest)
             link.send_interest(now)

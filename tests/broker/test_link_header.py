@@ -145,8 +145,9 @@ def test_the_headers_of_a_later_version_are_read() -> None:
 
 
 def test_the_headers_of_connect_connack_and_subscribe_are_read_as_they_were_written() -> None:
-    facts = parse_connect(encode_connect(b"berlin", 4, True))
-    assert (facts.domain, facts.max_hops, facts.relays) == (b"berlin", 4, True)
+    facts = parse_connect(encode_connect(b"berlin", 4, True, epoch=1_763_840_000_123))
+    assert (facts.domain, facts.max_hops, facts.relays, facts.epoch) == (b"berlin", 4, True, 1_763_840_000_123)
+    assert parse_connect(encode_connect(b"berlin", 4, True)).epoch == 0
     assert facts.header == b"1 path=berlin"
     welcome = parse_welcome(encode_welcome(LinkWelcome(NO_DOMAIN, 1, "", 1000, 0)))
     assert (welcome.domain, welcome.refused, welcome.queue_messages, welcome.queue_bytes) == (NO_DOMAIN, "", 1000, 0)
