@@ -23,7 +23,7 @@ from broker.api.docs_page import OPENAPI_PATH, docs_response
 from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.gateway import REQUEST_BYTES_MAX, Gateway, MethodNotAllowed
 from broker.api.guard import ApiGuard
-from broker.api.pages import HEALTH_PATHS, PageMaker
+from broker.api.pages import HEALTH_PATHS, Page, PageMaker
 from broker.api.tokens import Role
 from broker.api.transcoding import one_line
 from broker.config.addresses import Address
@@ -184,7 +184,7 @@ class HttpServer:
         if make_page is not None:
             if request.path not in HEALTH_PATHS:
                 self._guard.check(authorizations, Role.READ)
-            return page_response(request.method, make_page)
+            return await page_response(request.method, make_page)
         if gateway is None:
             paths = ", ".join(self._pages)
             raise not_found(f"there is no {request.rel_url.raw_path}; this address has {paths}")
@@ -269,11 +269,12 @@ def bound_address(address: Address, port: int) -> Address:
     return address if address.is_unix else Address("tcp", address.host, port)
 
 
-def page_response(method: str, make_page: PageMaker) -> web.Response:
+async def page_response(method: str, make_page: PageMaker) -> web.Response:
     """A page for GET or HEAD. Raises ApiError for another method."""
     if method not in (hdrs.METH_GET, hdrs.METH_HEAD):
         raise MethodNotAllowed(f"{method} is not possible here, only GET and HEAD", [hdrs.METH_GET, hdrs.METH_HEAD])
-    page = make_page()
+    made = make_page()
+    page = made if isinstance(made, Page) else await made
     headers = {hdrs.CONTENT_TYPE: page.content_type, hdrs.CACHE_CONTROL: "no-store"}
     return web.Response(body=page.body, status=page.status, headers=headers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 HEALTH_PATHS: Final = ("/healthz", "/readyz")  # open to everybody, so that probes need no token
@@ -17,7 +17,7 @@ class Page(NamedTuple):
     body: bytes
 
 
-PageMaker = Callable[[], Page]
+PageMaker = Callable[[], Page | Awaitable[Page]]
 
 
 def alive_page() -> Page:

@@ -66,5 +66,5 @@ class PrometheusPlugin(Plugin):
             ),
         ]
 
-    def _page(self) -> Page:
-        return Page(200, CONTENT_TYPE, self._exposition.text())
+    async def _page(self) -> Page:
+        return Page(200, CONTENT_TYPE, await self._exposition.text())

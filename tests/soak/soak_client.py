@@ -100,7 +100,9 @@ async def open_way(transport: str, port: int, tls: ssl.SSLContext) -> Way:
     async with asyncio.timeout(DEADLINE):
         if transport == "ws":
             uri = f"ws://127.0.0.1:{port}/mqtt"
-            return WebSocketWay(await connect(uri, subprotocols=[Subprotocol("mqtt")], compression=None, proxy=None))
+            return WebSocketWay(
+                await connect(uri, subprotocols=[Subprotocol("mqtt")], compression=None, proxy=None, open_timeout=None)
+            )
         if transport == "tls":
             return StreamWay(*await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname="localhost"))
         return StreamWay(*await asyncio.open_connection("127.0.0.1", port))
