@@ -31,6 +31,7 @@ class Context(HookPoints):
     domain           name of the domain among those that links join; NO_DOMAIN without one
     node_name        name of the node in the headers of messages
     has_seen_links   there was a subscription of a link session
+    acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     """
 
@@ -51,6 +52,7 @@ class Context(HookPoints):
         self._origin_node = b""
         self._sequence = 0
         self.has_seen_links = False
+        self.acks_awaited = 0
         self.take_limits(settings)
 
     def take_limits(self, settings: MqttSettings) -> None:

@@ -56,6 +56,19 @@ class Peer:
         """
         raise AssertionError("a subclass implements this")
 
+    def position(self) -> int:
+        """Number of messages that were queued so far."""
+        return 0
+
+    def mark(self) -> int:
+        """Where the queue ends now, for `is_done`."""
+        return 0
+
+    def is_done(self, mark: int) -> bool:
+        """Whether the node has acknowledged what was queued before the mark, or is none of the living members any more. What
+        was dropped is counted, and not waited for."""
+        return True
+
 
 class RemoteGroup:
     """The nodes that have members of one shared group. `last` is the index of the node that was chosen last."""

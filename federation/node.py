@@ -124,6 +124,7 @@ class Node:
             elif isinstance(event, MemberFailed):
                 if event.member.name in self.senders:
                     self._given_up_at[event.member.name] = now + self.settings.outbox_age_max
+                    self.senders[event.member.name].is_living = False
             elif isinstance(event, (MemberLeave, MemberReap)):
                 self._remove(event.member.name, "it left")
                 if isinstance(event, MemberReap):
@@ -166,6 +167,7 @@ class Node:
         if sender is None:
             sender = self._add(name, extended, now)
         sender.set_extended(extended)
+        sender.is_living = True
         self.receivers.by_name[name].extended = extended
         sender.connect(addr, now)
 

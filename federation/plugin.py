@@ -219,7 +219,7 @@ class FederationPlugin(Plugin):
         if self._drained is not None:
             self._look_whether_drained()
         broker = self.server.broker
-        if broker.reading_changes or broker.dirty:
+        if broker.reading_changes or broker.dirty or broker.acks_awaited:
             self.server.flush_soon()
 
     def _arm_timer(self) -> None:

@@ -166,7 +166,7 @@ class Client:
 
     def write_flow(self, data: bytes) -> None:
         """Send whole packets from PUBLISH to PUBCOMP."""
-        if not self.is_closed:
+        if data and not self.is_closed:
             self._out.append(data)
 
     def send_subscriptions(self, now: float) -> None:

@@ -7,29 +7,26 @@ shell, each with the number of the attempt; `next_timeout`, `handle_timeout`. Af
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
 from typing import Final
 
-from broker.broker import Broker
 from broker.codec.packets import MQTT_5, MQTT_311
-from broker.codec.reason_codes import reason_name
 from broker.link_header import NO_DOMAIN, LinkFacts, LinkHeaderError
 from broker.message import NEVER
 from federation.definitions.resolution import LinkPlan
-from federation.definitions.upstream import Direction, ResourceCleanupMode
+from federation.definitions.upstream import AckMode, Direction, ResourceCleanupMode
 from federation.definitions.uri import LinkUri
 from federation.links.addresses import Addresses
 from federation.links.backoff import Backoff
 from federation.links.client import Accepted, Client, End
-from federation.links.duplicates import DuplicateWindow
+from federation.links.confirmation import Confirmation
+from federation.links.domain import Domain, rule_of
 from federation.links.handshake import NAME_TEXT, local_connect, notes_on, qos_of, upstream_connect, welcome_of
 from federation.links.incoming import IncomingGate
-from federation.links.interest import ClusterInterest, LinkInterest
+from federation.links.interest import LinkInterest
 from federation.links.relay import Relay, RelayOwner
-from federation.links.rewriting import TopicRule
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
 from federation.links.subscriptions import NO_HEADERS, Headers, Subscriptions
+from federation.links.totals import Totals
 from federation.links.wants import Upstream
 
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
@@ -51,41 +48,6 @@ class LinkShell:
     def changed(self) -> None:
         """The link changed its attempt or its deadline in a call that did not come from the shell."""
         raise AssertionError("a subclass implements this")
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """This domain, as all links of a node know it.
-
-    interest  what the cluster wants
-    window    the messages with numbers that came over links of this node
-    """
-
-    name: bytes
-    broker: Broker
-    interest: ClusterInterest
-    window: DuplicateWindow
-    rng: random.Random
-
-
-class InRule(TopicRule):
-    """Topics of the upstream."""
-
-    def __init__(self, interest: LinkInterest) -> None:
-        self._interest = interest
-
-    def other_name(self, topic: bytes) -> bytes | None:
-        return self._interest.map_in(topic)
-
-
-class OutRule(TopicRule):
-    """Local topics that are pushed."""
-
-    def __init__(self, interest: LinkInterest) -> None:
-        self._interest = interest
-
-    def other_name(self, topic: bytes) -> bytes | None:
-        return self._interest.map_out(topic)
 
 
 class Link(RelayOwner):
@@ -136,11 +98,8 @@ class Link(RelayOwner):
         self._error = ""
         self._error_at = NEVER
         self._notes: tuple[str, ...] = ()
-        self._received = 0  # on earlier connections
-        self._sent = 0
+        self._totals = Totals()  # of earlier connections
         self._connects = 0
-        self._refused: dict[int, int] = {}  # messages that the broker refused, by reason code
-        self._surplus = 0  # messages of topics that do not belong to the link
 
     # --- what the owner asks ---
 
@@ -287,6 +246,11 @@ class Link(RelayOwner):
         client.connection_lost(reason)
         self._handle_news(client, now)
 
+    def release(self) -> None:
+        """Other nodes may have acknowledged events by now, for which acknowledgements to the upstream wait."""
+        if self._relay is not None:
+            self._relay.release()
+
     def take_output(self) -> bytes:
         """The bytes for the upstream."""
         return b"" if self._client is None else self._client.take_output()
@@ -384,24 +348,22 @@ class Link(RelayOwner):
 
     def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
         upstream = self.plan.upstream
+        is_out = upstream.direction is Direction.OUT
         connect = local_connect(self.plan, self._version, accepted)
         # A broker of another kind does not say where the messages come from that this link gives it: they say it themselves.
         is_explicit = self._other_end is None and self._version == MQTT_5
         facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops, is_explicit=is_explicit)
         facts.gate = self.gate
-        relay = self._relay = Relay(
-            self._broker, client, self, connect, self.address.redacted(), self._rule(), facts, now
-        )
-        if upstream.direction is Direction.OUT:
+        confirmation = None
+        if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
+            confirmation = Confirmation(self._broker)
+        rule = rule_of(self.interest, is_out)
+        remote = self.address.redacted()
+        relay = self._relay = Relay(self._broker, client, self, connect, remote, rule, facts, confirmation, now)
+        if is_out:
             qos = min(qos_of(upstream), accepted.maximum_qos)
             relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)
         relay.pass_in(now)
-
-    def _rule(self) -> TopicRule | None:
-        """What becomes of the topics of messages; None where nothing has to be changed."""
-        if not self.interest.changes_topics:
-            return None
-        return OutRule(self.interest) if self.plan.upstream.direction is Direction.OUT else InRule(self.interest)
 
     def _prove(self, now: float) -> None:
         """RUNNING needs a round trip, and the answers to the first subscriptions."""
@@ -466,11 +428,7 @@ class Link(RelayOwner):
         self._running_since = NEVER
         if relay is not None:
             relay.close(reason, now)
-            self._received += relay.connection.messages_received
-            self._sent += relay.messages_sent()
-            self._surplus += relay.surplus()
-            for code, count in relay.refused.items():
-                self._refused[code] = self._refused.get(code, 0) + count
+            self._totals.add(relay)
         if client is not None and client.accepted is not None:
             self._addresses.lost(client.accepted.session_expiry, now)
 
@@ -511,16 +469,7 @@ class Link(RelayOwner):
         client = self._client
         relay = self._relay
         connection = None if relay is None else relay.connection
-        codes = dict(self._refused)
-        surplus = self._surplus
-        if relay is not None:
-            surplus += relay.surplus()
-            for code, count in relay.refused.items():
-                codes[code] = codes.get(code, 0) + count
-        dropped = {reason_name(code).lower().replace(" ", "_"): count for code, count in codes.items()}
-        if surplus:
-            dropped["surplus"] = surplus
-        dropped.update(self.gate.dropped)
+        totals = self._totals.with_open(relay)
         return LinkStatus(
             plan.link_id,
             plan.kind,
@@ -541,13 +490,11 @@ class Link(RelayOwner):
             answered_at=NEVER if client is None else client.answered_at,
             round_trip=-1.0 if client is None else client.round_trip,
             in_flight=0 if connection is None else connection.acks_waiting,
-            received=self._received + (0 if connection is None else connection.messages_received),
-            sent=self._sent + (0 if relay is None else relay.messages_sent()),
-            dropped=dropped,
+            received=totals.received,
+            sent=totals.sent,
+            dropped=totals.dropped() | self.gate.dropped,
             reconnects=max(0, self._connects - 1),
             sessions_lost=self._addresses.sessions_lost,
-            subscriptions=len(self.subscriptions.wanted)
-            - self.subscriptions.waiting()
-            - len(self.subscriptions.refused),
+            subscriptions=self.subscriptions.there(),
             notes=self._notes,
         )

@@ -10,11 +10,12 @@ from broker.message import NEVER
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
+from federation.links.domain import Domain
 from federation.links.duplicates import DuplicateWindow
 from federation.links.handshake import local_client_id
 from federation.links.incoming import IncomingGate
 from federation.links.interest import ClusterInterest, LinkInterest
-from federation.links.link import Domain, Link
+from federation.links.link import Link
 from federation.links.mapping import TopicMapping
 from federation.links.scope import Scope
 from federation.links.status import LinkState, LinkStatus
@@ -116,6 +117,11 @@ class Links:
         for link in self.by_id.values():
             link.send_interest(now)
         return has_more
+
+    def release(self) -> None:
+        """Other nodes may have acknowledged events by now."""
+        for link in self.by_id.values():
+            link.release()
 
     def stop(self, now: float) -> None:
         """The node stops. Sessions stay at the upstreams, for this node after a restart or for another one."""

@@ -43,7 +43,7 @@ class LinksPlugin(Plugin):
         self.definitions = DefinitionsService(
             server, declared(self.settings), server.path_of(folder) if folder else "", self._definitions_changed
         )
-        self._turn_end = InterestTurnEnd(self)
+        self._turn_end = LinksTurnEnd(self)
         self._told: dict[str, tuple[LinkState, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
@@ -153,13 +153,16 @@ def declared(settings: LinksSettings) -> dict[Key, object]:
     return {(component, name): body for component, section in sections for name, body in section}
 
 
-class InterestTurnEnd(TurnEnd):
-    """Tells the upstreams what the turn has changed in the interest of the cluster."""
+class LinksTurnEnd(TurnEnd):
+    """Tells the upstreams what the turn has changed in the interest of the cluster, and acknowledges to them what other nodes
+    have acknowledged."""
 
     def __init__(self, plugin: LinksPlugin) -> None:
         self._plugin = plugin
 
     def turn_ended(self, now: float) -> None:
         plugin = self._plugin
+        if plugin.server.broker.acks_awaited:
+            plugin.links.release()
         if plugin.links.interest.has_changes() and plugin.links.pass_on(now):
             plugin.server.flush_soon()

@@ -32,6 +32,7 @@ from broker.listener_facts import ListenerFacts
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.links.client import Client
+from federation.links.confirmation import Confirmation
 from federation.links.flow import flow_end, packet_end
 from federation.links.rewriting import Rewriter, TopicRule
 
@@ -76,15 +77,18 @@ class Relay:
         remote: str,
         rule: TopicRule | None,
         facts: LinkFacts,
+        confirmation: Confirmation | None,
         now: float,
     ) -> None:
         """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
-        of the other end. `rule` is for topics of messages; None changes nothing. `facts` are about the upstream's domain."""
+        of the other end. `rule` is for topics of messages; None changes nothing. `facts` are about the upstream's domain.
+        `confirmation` holds acknowledgements to the upstream, None holds none."""
         self.is_open = False
         self.refused: dict[int, int] = {}
         self._broker = broker
         self._client = client
         self._owner = owner
+        self._confirmation = confirmation
         self._is_closed = False
         self._sent = 0
         self._rewriter = None if rule is None else Rewriter(rule)
@@ -121,7 +125,25 @@ class Relay:
             self._client.write_flow(acks)
             self._owner.has_output()
         if data:
+            self._hand_over(data, now)
+
+    def _hand_over(self, data: bytes, now: float) -> None:
+        confirmation = self._confirmation
+        if confirmation is None:
             self.connection.receive_data(data, now)
+            return
+        confirmation.begin()
+        self.connection.receive_data(data, now)
+        confirmation.end()
+
+    def release(self) -> None:
+        """Other nodes may have acknowledged events by now."""
+        confirmation = self._confirmation
+        if confirmation is not None and confirmation.waiting:
+            acks = confirmation.release()
+            if acks:
+                self._client.write_flow(acks)
+                self._owner.has_output()
 
     def ping(self, now: float) -> None:
         """Keep the local connection alive, where the broker asks for that."""
@@ -141,6 +163,8 @@ class Relay:
 
     def close(self, reason: str, now: float) -> None:
         """End the local connection; a session that lasts keeps what was not acknowledged."""
+        if self._confirmation is not None:
+            self._confirmation.close()
         if not self._is_closed:
             self._is_closed = True
             self._broker.close_connection(self.connection, NO_REASON, reason, now)
@@ -171,6 +195,8 @@ class Relay:
                     if acks:
                         self.connection.receive_data(acks, self._broker.now)
                 self._count(flow)
+                if self._confirmation is not None:
+                    flow = self._confirmation.pass_on(flow)
                 self._client.write_flow(flow)
                 pos = stop
             else:
@@ -211,7 +237,12 @@ class Relay:
         is_held = publisher.held > 0
         self._owner.set_reading(is_held)
         if not is_held:
+            confirmation = self._confirmation
+            if confirmation is not None:
+                confirmation.begin()
             self.connection.resume_receiving(self._broker.now)
+            if confirmation is not None:
+                confirmation.end()
 
     def abort(self) -> None:
         """The broker failed to close the connection."""

@@ -59,6 +59,7 @@ class Block:
     events      how many event ids it takes: `count`, or fewer towards a Go broker, which is not sent all of them
     messages    how many application messages it has
     expiring    (index in chunks, offset from the chunk's end, expires_at): where to fill in the seconds that are left
+    serial      rising number of a block of messages in its outbox, 0 for state
     is_state    interest or retained state: a full state replaces it
     retained    (topic, whether it is a deletion) of its retained messages, None for none
     converted   the same as events of the Go broker's stream, made by its codec
@@ -75,6 +76,7 @@ class Block:
         "messages",
         "opened_at",
         "retained",
+        "serial",
         "size",
     )
 
@@ -86,6 +88,7 @@ class Block:
         self.events = 0
         self.messages = 0
         self.size = 0
+        self.serial = 0
         self.is_state = is_state
         self.opened_at = now
         self.retained: list[tuple[bytes, bool]] | None = None
@@ -170,6 +173,7 @@ class Outbox:
         self.drop_oldest = drop_oldest
         self.counters = counters
         self.lost_topics_max = LOST_TOPICS_MAX
+        self._serial = 0  # of the newest block of messages
         self._open_until = 0.0
         # The PUBLISH_BLOCK at the end of the open block that still grows: its version (0: none), where its header
         # goes, how many packets and bytes it has.
@@ -271,6 +275,8 @@ class Outbox:
                 return block
             self.close_block()
         block = Block(False, now)
+        self._serial += 1
+        block.serial = self._serial
         self._open = block
         self._open_until = now + BLOCK_SECONDS_MAX
         return block
@@ -305,6 +311,19 @@ class Outbox:
             if blocks:
                 return blocks[0].opened_at
         return self.open_since()
+
+    def mark(self) -> int:
+        """The number of the newest block of messages."""
+        return self._serial
+
+    def is_done(self, mark: int) -> bool:
+        """Whether all blocks up to this one are acknowledged, or were dropped."""
+        for block in self.on_way:
+            if block.serial:
+                return block.serial > mark
+        if self.waiting:
+            return self.waiting[0].serial > mark
+        return self._open is None or self._open.serial > mark
 
     def is_empty(self) -> bool:
         """Nothing waits to be sent."""

@@ -73,6 +73,7 @@ class PeerSender(Peer):
     outlet      the shell's, that writes to it; None while there is none
     attempt     number of the connection that the shell should have while the state is HELLO or STREAMING
     choice      which kind of stream that is
+    is_living   Serf does not take the node for failed
     acked_at    of the last acknowledgement, NEVER before the first one
     round_trip  seconds from sending events to their acknowledgement, the last time; -1.0 before the first one
     """
@@ -103,6 +104,7 @@ class PeerSender(Peer):
         self._next_id = 0
         self._last_sent_at = 0.0
         self._progress_at = 0.0
+        self.is_living = True
         self.acked_at = NEVER
         self.round_trip = -1.0
         self._timed_id = 0
@@ -165,6 +167,15 @@ class PeerSender(Peer):
         self.outbox.note_lost(topic, self._local.retained_message(topic) is None)
         if self.reachable:
             self.want_attention()
+
+    def position(self) -> int:
+        return self.counters.messages_queued
+
+    def mark(self) -> int:
+        return self.outbox.mark()
+
+    def is_done(self, mark: int) -> bool:
+        return not self.is_living or self.outbox.is_done(mark)
 
     def want_attention(self) -> None:
         """Ask the shell to call take_blocks at the end of this turn."""

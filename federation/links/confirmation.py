@@ -1,0 +1,65 @@
+"""Acknowledgements to the upstream that wait until the other nodes of the cluster have the messages (ack-mode on-confirm).
+
+A message is acknowledged by this node when it is stored here. Other nodes with interest get it as events. When each of them
+that lives has acknowledged its events, the node of the link may die for good.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from broker.broker import Broker
+from broker.hooks import Peer
+
+
+class Confirmation:
+    """Of one connection. `begin` and `end` stand around each call that hands messages to the broker.
+
+    waiting  number of held pieces
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.waiting = 0
+        self._broker = broker
+        self._positions: list[tuple[Peer, int]] = []
+        self._touched: dict[Peer, None] = {}  # nodes that got messages whose acknowledgement has not come
+        self._held: deque[tuple[list[tuple[Peer, int]], bytes]] = deque()
+
+    def begin(self) -> None:
+        """Messages are handed to the broker."""
+        self._positions = [(peer, peer.position()) for peer in self._broker.forwarder.peers()]
+
+    def end(self) -> None:
+        """They were handed over: the nodes whose queues have grown got some of them."""
+        for peer, position in self._positions:
+            if peer.position() != position:
+                self._touched[peer] = None
+
+    def pass_on(self, acks: bytes) -> bytes:
+        """The broker acknowledges messages. Returns what may go to the upstream at once; the rest is held."""
+        marks = [(peer, peer.mark()) for peer in self._touched]
+        self._touched.clear()
+        if not self._held and all(peer.is_done(mark) for peer, mark in marks):
+            return acks
+        self._held.append((marks, acks))
+        self.waiting += 1
+        self._broker.acks_awaited += 1
+        return b""
+
+    def release(self) -> bytes:
+        """What may go to the upstream by now, in order."""
+        parts: list[bytes] = []
+        held = self._held
+        while held and all(peer.is_done(mark) for peer, mark in held[0][0]):
+            parts.append(held.popleft()[1])
+        self._forget(len(parts))
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """The connection is over: the upstream sends again what it has no acknowledgement of."""
+        self._held.clear()
+        self._forget(self.waiting)
+
+    def _forget(self, count: int) -> None:
+        self.waiting -= count
+        self._broker.acks_awaited -= count
