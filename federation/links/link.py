@@ -333,6 +333,7 @@ class Link(RelayOwner):
             self.interest.set_upstream(Upstream(self._domain.name, self.plan.upstream.max_hops, domain))
             self._domain.interest.tell(self.interest)
             self._take_interest()
+            self.subscriptions.change({found: self._headers(found) for found in self.subscriptions.wanted}, ())
 
     def _take_interest(self) -> bool:
         """True when the filters have changed."""

@@ -1,0 +1,87 @@
+"""Acknowledgements to the upstream that wait for other nodes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from broker.broker import Broker
+from broker.config.settings import MqttSettings
+from broker.hooks import Forwarder, Peer
+from federation.links.confirmation import Confirmation
+
+
+class Node(Peer):
+    def __init__(self, name: str) -> None:
+        super().__init__(name, True)
+        self.queued = 0
+        self.done = 0
+
+    def position(self) -> int:
+        return self.queued
+
+    def mark(self) -> int:
+        return self.queued
+
+    def is_done(self, mark: int) -> bool:
+        return self.done >= mark
+
+
+class Nodes(Forwarder):
+    def __init__(self, *nodes: Node) -> None:
+        self._nodes: list[Peer] = list(nodes)
+
+    def peers(self) -> list[Peer]:
+        return self._nodes
+
+
+def hand_over(confirmation: Confirmation, *nodes: Node) -> None:
+    """Messages for these nodes come in."""
+    confirmation.begin()
+    for node in nodes:
+        node.queued += 1
+    confirmation.end()
+
+
+def make(*nodes: Node) -> tuple[Confirmation, Broker]:
+    broker = Broker(replace(MqttSettings()), random.Random(1), 0.0)
+    broker.forwarder = Nodes(*nodes)
+    return Confirmation(broker), broker
+
+
+def test_a_message_that_no_other_node_got_is_acknowledged_at_once() -> None:
+    near, far = Node("near"), Node("far")
+    far.queued = 5  # behind with messages of others
+    confirmation, broker = make(near, far)
+    hand_over(confirmation)
+    assert confirmation.pass_on(b"a") == b"a"
+    hand_over(confirmation, near)
+    near.done = 1
+    assert confirmation.pass_on(b"b") == b"b"
+    assert broker.acks_awaited == 0
+
+
+def test_acknowledgements_wait_for_each_node_that_got_the_message_and_leave_in_order() -> None:
+    near, far = Node("near"), Node("far")
+    confirmation, broker = make(near, far)
+    hand_over(confirmation, near, far)
+    assert confirmation.pass_on(b"a") == b""
+    hand_over(confirmation)
+    assert confirmation.pass_on(b"b") == b""  # nothing overtakes
+    assert broker.acks_awaited == confirmation.waiting == 2
+    near.done = 1
+    assert confirmation.release() == b""
+    far.done = 1
+    assert confirmation.release() == b"ab"
+    assert broker.acks_awaited == 0
+
+
+def test_a_close_forgets_what_waits() -> None:
+    near = Node("near")
+    confirmation, broker = make(near)
+    hand_over(confirmation, near)
+    confirmation.pass_on(b"a")
+    confirmation.close()
+    near.done = 1
+    assert confirmation.release() == b""
+    assert broker.acks_awaited == 0

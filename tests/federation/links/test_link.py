@@ -1,0 +1,344 @@
+"""One link against scripted answers of an upstream: states, sessions, addresses, limits."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.broker import Broker
+from broker.codec import properties as props
+from broker.codec.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PingResp,
+    Properties,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+)
+from broker.codec.reader import PacketReader
+from broker.codec.writer import encode_packet
+from broker.config.settings import MqttSettings
+from broker.link_header import NAME, LinkWelcome, encode_welcome
+from federation.definitions.policy import parse_policy
+from federation.definitions.resolution import Resolution
+from federation.definitions.upstream import parse_upstream
+from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS, Link, LinkShell
+from federation.links.links import Links
+from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
+
+
+class Shell(LinkShell):
+    """Keeps what the link writes."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.out = b""
+        self.is_held = False
+        link.shell = self
+
+    def has_output(self) -> None:
+        self.out += self.link.take_output()
+
+    def set_reading(self, is_held: bool) -> None:
+        self.is_held = is_held
+
+    def changed(self) -> None:
+        pass
+
+
+class World:
+    """One broker with one link to a scripted upstream, whose protocol version is `version`."""
+
+    def __init__(self, version: int = 5, **upstream: Any) -> None:
+        self.now = 100.0
+        self.version = version
+        self.broker = Broker(replace(MqttSettings()), random.Random(1), self.now)
+        self.links = Links(b"berlin", self.broker, random.Random(1))
+        body = {"uri": "mqtt://north.example.com", "reconnect-delay": 1, **upstream}
+        policy = {"pattern": "s/#", "definition": {"federation-upstream": "north"}}
+        self.links.resolve(Resolution([parse_upstream("north", body)], [], [parse_policy("p", policy)]), self.now)
+        (self.link,) = self.links.by_id.values()
+        self.shell = Shell(self.link)
+
+    def want(self, topic_filter: bytes = b"s/a") -> None:
+        self.links.interest.add(topic_filter)
+        self.links.pass_on(self.now)
+
+    def want_no_more(self, topic_filter: bytes = b"s/a") -> None:
+        self.links.interest.remove(topic_filter)
+        self.links.pass_on(self.now)
+
+    def flush(self) -> None:
+        """The end of a turn."""
+        while dirty := self.broker.take_dirty():
+            for connection in dirty:
+                connection.owner.carry_out(connection)  # type: ignore[attr-defined]
+            for publisher in self.broker.take_reading_changes():
+                publisher.owner.set_reading(publisher)  # type: ignore[attr-defined]
+
+    def sent(self) -> list[Packet]:
+        self.flush()
+        data, self.shell.out = self.shell.out, b""
+        return PacketReader(self.version).receive_data(data)
+
+    def receive(self, *packets: Packet, version: int = 0) -> None:
+        data = b"".join(encode_packet(packet, version or self.version) for packet in packets)
+        self.link.receive_data(self.link.attempt, data, self.now)
+        self.flush()
+
+    def connect(self, session_present: bool = False, properties: Properties | None = None) -> list[Packet]:
+        """Accept the link. Returns what it has sent."""
+        assert self.link.wants_connection
+        self.link.connected(self.link.attempt, self.now)
+        self.receive(ConnAck(session_present, 0, properties or {}))
+        return self.sent()
+
+    def run(self, session_present: bool = False, properties: Properties | None = None) -> list[Packet]:
+        """Accept the link and answer all that it asks. Returns its filters."""
+        found = self.connect(session_present, properties)
+        filters: list[Packet] = []
+        self.receive(PingResp())
+        while found:
+            for packet in found:
+                if isinstance(packet, Subscribe):
+                    filters += packet.filters
+                    self.receive(SubAck(packet.packet_id, [1] * len(packet.filters)))
+                elif isinstance(packet, Unsubscribe):
+                    filters.append(packet)
+                    self.receive(UnsubAck(packet.packet_id, [0] * len(packet.topic_filters)))
+            found = self.sent()
+        return filters
+
+    def lose(self, reason: str = "lost") -> None:
+        self.link.connection_lost(self.link.attempt, reason, self.now)
+        self.flush()
+
+    def advance(self, seconds: float) -> None:
+        until = self.now + seconds
+        while (at := self.links.next_timeout()) <= until:
+            self.now = max(self.now, at)
+            self.links.handle_timeout(self.now)
+            self.flush()
+        self.now = until
+
+    def until_next_try(self) -> float:
+        began = self.now
+        self.now = self.link.next_timeout()
+        self.links.handle_timeout(self.now)
+        assert self.link.state is LinkState.STARTING
+        return self.now - began
+
+    @property
+    def state(self) -> LinkState:
+        return self.link.state
+
+
+def test_a_link_connects_with_the_first_interest_and_is_idle_without() -> None:
+    world = World()
+    assert (world.state, world.link.wants_connection) == (LinkState.IDLE, False)
+    world.want(b"other/a")
+    assert world.state is LinkState.IDLE
+    world.want()
+    assert (world.state, world.link.wants_connection) == (LinkState.STARTING, True)
+    world.run()
+    assert world.state is LinkState.RUNNING
+    world.want_no_more()
+    assert [type(packet) for packet in world.sent()] == [Unsubscribe]
+    world.advance(IDLE_SECONDS)
+    assert (world.state, world.link.wants_connection) == (LinkState.IDLE, False)
+    (goodbye,) = world.sent()
+    assert goodbye == Disconnect(0, {props.SESSION_EXPIRY_INTERVAL: 0})
+    assert world.broker.sessions == {}
+
+
+def test_interest_that_comes_back_soon_finds_the_session() -> None:
+    world = World()
+    world.want()
+    world.run()
+    world.want_no_more()
+    world.advance(IDLE_SECONDS / 2)
+    world.want(b"s/b")
+    world.advance(IDLE_SECONDS)
+    assert world.link.wants_connection
+
+
+def test_connect_asks_for_a_session_that_lasts() -> None:
+    world = World(**{"prefetch-count": 7, "expires": 60_000, "uri": "mqtt://u:p@north.example.com?heartbeat=9"})
+    world.want()
+    connect = world.connect()[0]
+    assert isinstance(connect, Connect)
+    assert not connect.clean_start
+    assert (connect.username, connect.password, connect.keep_alive) == ("u", b"p", 9)
+    assert connect.properties[props.RECEIVE_MAXIMUM] == 7
+    assert connect.properties[props.SESSION_EXPIRY_INTERVAL] == 60
+    assert connect.client_id.startswith("federation-link-berlin-north-")
+
+
+def test_messages_are_published_here_and_acknowledged_there() -> None:
+    world = World()
+    world.want()
+    world.run()
+    world.receive(Publish(b"s/a", b"x", 1, True, packet_id=9), Publish(b"s/a", b"y"))
+    assert world.sent() == [PubAck(9, 0x10)]  # no client here subscribes
+    found = world.broker.retained.get(b"s/a")
+    assert found is not None
+    assert found.payload == b"x"
+    status = world.link.status(world.now)
+    assert (status.received, status.in_flight, status.subscriptions) == (2, 0, 1)
+
+
+def test_a_session_that_is_there_needs_no_subscriptions_again() -> None:
+    world = World()
+    world.want()
+    assert len(world.run()) == 1
+    world.lose()
+    world.until_next_try()
+    assert world.run(session_present=True) == []
+    world.lose()
+    world.until_next_try()
+    assert len(world.run(session_present=False)) == 1
+    status = world.link.status(world.now)
+    assert (status.sessions_lost, status.reconnects) == (1, 2)
+
+
+def test_a_link_goes_back_to_its_session_until_it_expires() -> None:
+    world = World(uri=["mqtt://a.example.com", "mqtt://b.example.com"], expires=60_000)
+    world.want()
+    world.run()
+    first = world.link.address
+    world.lose()
+    for _ in range(100):
+        world.until_next_try()
+        assert world.link.address == first
+        world.lose("away")
+        if world.link.address != first:
+            break
+    assert "its session is lost" in world.link.last_error
+    assert world.link.address != first
+    assert world.link.status(world.now).sessions_lost == 1
+
+
+def test_the_delay_grows_and_a_restart_begins_anew() -> None:
+    world = World()
+    world.want()
+    delays = []
+    for _ in range(5):
+        world.lose()
+        assert world.state is LinkState.ERROR
+        delays.append(world.until_next_try())
+    assert delays == sorted(delays)
+    world.lose()
+    world.link.restart(world.now)
+    assert (world.state, world.link.wants_connection) == (LinkState.STARTING, True)
+    world.lose()
+    assert world.until_next_try() <= 1.0
+
+
+def test_an_upstream_without_version_5_is_asked_in_version_4() -> None:
+    for refusal in (ConnAck(False, 0x84), None):
+        world = World()
+        world.want()
+        world.link.connected(world.link.attempt, world.now)
+        if refusal is None:
+            world.lose("closed")
+            world.until_next_try()
+        else:
+            world.receive(refusal, version=4)
+            assert world.link.wants_connection
+        world.shell.out = b""
+        world.version = 4
+        connect = world.connect()[0]
+        assert isinstance(connect, Connect)
+        assert connect.protocol_version == 4
+        assert "3.1.1" in world.link.notes[0]
+
+
+def test_a_link_without_answers_fails() -> None:
+    world = World()
+    world.want()
+    world.advance(CONNECT_SECONDS_MAX)
+    assert world.state is LinkState.ERROR
+    world = World()
+    world.want()
+    world.run()
+    world.advance(ROUND_TRIP_SECONDS_MAX + 1)
+    assert world.state in (LinkState.ERROR, LinkState.STARTING)
+    assert "no answer" in world.link.last_error
+
+
+def test_a_taken_session_blocks_the_link() -> None:
+    world = World()
+    world.want()
+    world.run()
+    world.receive(Disconnect(0x8E))
+    assert (world.state, world.link.wants_connection) == (LinkState.BLOCKED, False)
+    assert world.until_next_try() >= BLOCKED_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("properties", "note"),
+    [
+        ({props.SESSION_EXPIRY_INTERVAL: 30}, "keeps the session for 30 s, not for ever"),
+        ({props.MAXIMUM_QOS: 0}, "QoS 0 only"),
+        ({props.RETAIN_AVAILABLE: 0}, "no retained messages"),
+        (
+            {props.USER_PROPERTY: [(NAME.decode(), encode_welcome(LinkWelcome(b"-", 1, "role", -1, -1)).decode())]},
+            "no role `link`",
+        ),
+    ],
+)
+def test_what_is_granted_less_is_noted(properties: Properties, note: str) -> None:
+    world = World()
+    world.want()
+    world.run(properties=properties)
+    assert note in " ".join(world.link.notes)
+
+
+def test_an_upstream_of_ours_is_told_who_wants_a_filter() -> None:
+    world = World()
+    world.want()
+    welcome = encode_welcome(LinkWelcome(b"paris", 1, "", 1000, 1000)).decode()
+    sent = world.connect(properties={props.USER_PROPERTY: [(NAME.decode(), welcome)]})
+    (subscribe,) = [packet for packet in sent if isinstance(packet, Subscribe)]
+    assert props.get_user_properties(subscribe.properties) == [("gmqttd-link", "1 hops=1 path=berlin")]
+    world.receive(Publish(b"s/a", b"far", 1, packet_id=1, properties=header(b"1 path=oslo,paris")))
+    assert world.link.status(world.now).dropped["link_hops"] == 1
+
+
+def header(value: bytes) -> bytes:
+    return b"\x26\x00\x0bgmqttd-link" + len(value).to_bytes(2, "big") + value
+
+
+def test_a_stop_keeps_the_session_and_the_end_of_a_link_does_not() -> None:
+    for ends_link, expected in ((False, Disconnect()), (True, Disconnect(0, {props.SESSION_EXPIRY_INTERVAL: 0}))):
+        world = World()
+        world.want()
+        world.run()
+        world.link.stop("test", ends_link, world.now)
+        assert world.sent() == [expected]
+        assert (world.state, world.link.wants_connection) == (LinkState.SHUTDOWN, False)
+    world = World(**{"resource-cleanup-mode": "never"})
+    world.want()
+    world.run()
+    world.link.stop("test", True, world.now)
+    assert world.sent() == [Disconnect()]
+
+
+def test_a_broker_that_ends_the_local_connection_ends_the_other_one() -> None:
+    world = World()
+    world.want()
+    world.run()
+    (session,) = world.broker.sessions.values()
+    world.broker.close_client(session.client_id, False, world.now)
+    assert world.sent() == [Disconnect()]
+    assert world.state is LinkState.ERROR
+    assert "disconnected by an administrator" in world.link.last_error
