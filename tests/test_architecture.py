@@ -80,6 +80,7 @@ CORES: Final = (
     "federation/definitions/imports/rabbitmq_definitions.py",
     "federation/definitions/imports/regular_expressions.py",
     "federation/definitions/policy.py",
+    "federation/definitions/replication.py",
     "federation/definitions/resolution.py",
     "federation/definitions/upstream.py",
     "federation/definitions/upstream_pattern.py",

@@ -15,12 +15,15 @@ from broker.server.start_error import StartError
 from broker.server.turns import TurnEnd
 from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Key
 from federation.definitions.resolution import Resolution
+from federation.definitions.shell.cluster import DefinitionsCluster
 from federation.definitions.shell.service import DefinitionsService
 from federation.links.links import Links
 from federation.links.settings import LinksSettings
 from federation.links.shell.node_links import NodeLinks
+from federation.links.shell.owners import TAG
 from federation.links.shell.upstream_socket import UpstreamSocket
 from federation.links.status import LinkState
+from federation.plugin import FederationPlugin
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -43,6 +46,7 @@ class LinksPlugin(Plugin):
         self.definitions = DefinitionsService(
             server, declared(self.settings), server.path_of(folder) if folder else "", self._definitions_changed
         )
+        self._cluster: DefinitionsCluster | None = None
         self._turn_end = LinksTurnEnd(self)
         self._told: dict[str, tuple[LinkState, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -62,6 +66,11 @@ class LinksPlugin(Plugin):
 
             register(self.server.api, self.definitions)
         self.node_links.prepare()
+        federation = next((plugin for plugin in self.server.plugins if isinstance(plugin, FederationPlugin)), None)
+        if federation is not None:
+            self._cluster = DefinitionsCluster(self.server, self.definitions, TAG)
+            self.definitions.made_here = self._cluster.changed
+            federation.extensions.append(self._cluster)
 
     def tags(self) -> dict[str, str]:
         return self.node_links.tags()
@@ -74,8 +83,12 @@ class LinksPlugin(Plugin):
         self.server.turns.ends.append(self._turn_end)
         self.node_links.start()
         self.node_links.resolve(self.definitions.resolution())
+        if self._cluster is not None:
+            self._cluster.start()
 
     async def stop(self) -> None:
+        if self._cluster is not None:
+            await self._cluster.stop()
         await self.node_links.stop()
         if self._timer is not None:
             self._timer.cancel()

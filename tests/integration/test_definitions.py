@@ -75,3 +75,28 @@ async def test_a_damaged_file_stops_the_start_in_one_line(nodes: Nodes, tmp_path
     last = node.log().splitlines()[-1]
     assert f"plugins.links: {file}: it is not JSON" in last
     assert file.read_bytes() == b'{"format": 1, "entries": ['
+
+
+async def policies(node: Node) -> list[str]:
+    _, answer = await node.rest("GET", "/v1/policies")
+    return [policy["name"] for policy in answer["policies"]]
+
+
+async def test_a_node_that_was_away_gets_changes_and_deletions(nodes: Nodes, tmp_path: Path) -> None:
+    first = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "first")})
+    second = nodes.make_federated([first], LINKS | {"data_dir": str(tmp_path / "second")})
+    await first.start()
+    await second.start()
+    await nodes.all_alive([first, second])
+    await change(first, "PUT", "/v1/policies/old", POLICY)
+    await change(second, "PUT", "/v1/policies/kept", POLICY)
+
+    async def have(*names: str) -> bool:
+        return await policies(first) == await policies(second) == list(names)
+
+    await eventually(lambda: have("kept", "old"), "both have both")
+    await second.kill()
+    await change(first, "DELETE", "/v1/policies/old")
+    await change(first, "PUT", "/v1/policies/new", POLICY)
+    await second.start()
+    await eventually(lambda: have("kept", "new"), "the node that was away has changes and deletion")

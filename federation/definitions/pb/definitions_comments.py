@@ -4,9 +4,16 @@
 # fmt: off
 COMMENTS: dict[str, str] = {
     "gmqtt.definitions.api.AllDefinitions": "All definitions that calls have made, those of the configuration file not.",
+    "gmqtt.definitions.api.DefinitionsExchange": "Between the nodes of a cluster, on the address of their event streams: after an exchange both have the definitions of both.",
     "gmqtt.definitions.api.DefinitionsService": "All definitions at once.",
     "gmqtt.definitions.api.DefinitionsService.Export": "All definitions, with the user names and passwords of their URIs.",
     "gmqtt.definitions.api.DefinitionsService.Import": "Create or replace definitions; others stay. When one is refused, none is changed.",
+    "gmqtt.definitions.api.ExchangeAnswer.definitions": "Of the answering node, where the parts differ, in the order of component and name.",
+    "gmqtt.definitions.api.ExchangeAnswer.digests": "Of the answering node; none for a request without.",
+    "gmqtt.definitions.api.ExchangeAnswer.more": "There are further ones behind the last of them.",
+    "gmqtt.definitions.api.ExchangeRequest.after_component": "Only definitions behind this one are asked for; empty at the beginning.",
+    "gmqtt.definitions.api.ExchangeRequest.definitions": "Of the asking node, where the parts differ.",
+    "gmqtt.definitions.api.ExchangeRequest.digests": "Digests of the 64 parts of the asking node's definitions when the exchange began; none when it only sends.",
     "gmqtt.definitions.api.ExplainRequest.topic": "A topic name.",
     "gmqtt.definitions.api.ExplainedLink": "A link that carries the topic.",
     "gmqtt.definitions.api.ExplainedLink.uris": "URIs without user name, password and query.",
@@ -34,5 +41,9 @@ COMMENTS: dict[str, str] = {
     "gmqtt.definitions.api.PolicyService.Get": "Show one policy. NOT_FOUND when there is none.",
     "gmqtt.definitions.api.PolicyService.List": "List policies, the one that applies first in front.",
     "gmqtt.definitions.api.PolicyService.Set": "Create or replace a policy, in effect at once on all nodes of the cluster.",
+    "gmqtt.definitions.api.VersionedDefinition": "A versioned definition as nodes of a cluster exchange it.",
+    "gmqtt.definitions.api.VersionedDefinition.clock": "Hybrid clock: Unix milliseconds << 16, above every clock that its node had seen.",
+    "gmqtt.definitions.api.VersionedDefinition.node": "The node that made the change.",
+    "gmqtt.definitions.api.VersionedDefinition.value": "Canonical JSON; absent for a definition that was deleted.",
     "gmqtt.definitions.api.Written": "What keeps a definition that was written from having its full effect now.",
 }

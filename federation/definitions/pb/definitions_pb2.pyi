@@ -360,3 +360,108 @@ class AllDefinitions(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AllDefinitions: _TypeAlias = AllDefinitions  # noqa: Y015
+
+@_typing.final
+class VersionedDefinition(_message.Message):
+    """A versioned definition as nodes of a cluster exchange it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPONENT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    component: _builtins.str
+    name: _builtins.str
+    clock: _builtins.int
+    """Hybrid clock: Unix milliseconds << 16, above every clock that its node had seen."""
+    node: _builtins.str
+    """The node that made the change."""
+    value: _builtins.str
+    """Canonical JSON; absent for a definition that was deleted."""
+    def __init__(
+        self,
+        *,
+        component: _builtins.str = ...,
+        name: _builtins.str = ...,
+        clock: _builtins.int = ...,
+        node: _builtins.str = ...,
+        value: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "clock", b"clock", "component", b"component", "name", b"name", "node", b"node", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___VersionedDefinition: _TypeAlias = VersionedDefinition  # noqa: Y015
+
+@_typing.final
+class ExchangeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    AFTER_COMPONENT_FIELD_NUMBER: _builtins.int
+    AFTER_NAME_FIELD_NUMBER: _builtins.int
+    DEFINITIONS_FIELD_NUMBER: _builtins.int
+    after_component: _builtins.str
+    """Only definitions behind this one are asked for; empty at the beginning."""
+    after_name: _builtins.str
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Digests of the 64 parts of the asking node's definitions when the exchange began; none when it only sends."""
+
+    @_builtins.property
+    def definitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___VersionedDefinition]:
+        """Of the asking node, where the parts differ."""
+
+    def __init__(
+        self,
+        *,
+        digests: _abc.Iterable[_builtins.int] | None = ...,
+        after_component: _builtins.str = ...,
+        after_name: _builtins.str = ...,
+        definitions: _abc.Iterable[Global___VersionedDefinition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_component", b"after_component", "after_name", b"after_name", "definitions", b"definitions", "digests", b"digests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExchangeRequest: _TypeAlias = ExchangeRequest  # noqa: Y015
+
+@_typing.final
+class ExchangeAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    DEFINITIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """There are further ones behind the last of them."""
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of the answering node; none for a request without."""
+
+    @_builtins.property
+    def definitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___VersionedDefinition]:
+        """Of the answering node, where the parts differ, in the order of component and name."""
+
+    def __init__(
+        self,
+        *,
+        digests: _abc.Iterable[_builtins.int] | None = ...,
+        definitions: _abc.Iterable[Global___VersionedDefinition] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "digests", b"digests", "more", b"more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExchangeAnswer: _TypeAlias = ExchangeAnswer  # noqa: Y015

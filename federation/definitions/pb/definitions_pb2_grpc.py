@@ -604,3 +604,78 @@ class DefinitionsService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class DefinitionsExchangeStub:
+    """Between the nodes of a cluster, on the address of their event streams: after an exchange both have the definitions of both.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Exchange = channel.unary_unary(
+                '/gmqtt.definitions.api.DefinitionsExchange/Exchange',
+                request_serializer=federation_dot_definitions_dot_pb_dot_definitions__pb2.ExchangeRequest.SerializeToString,
+                response_deserializer=federation_dot_definitions_dot_pb_dot_definitions__pb2.ExchangeAnswer.FromString,
+                _registered_method=True)
+
+
+class DefinitionsExchangeServicer:
+    """Between the nodes of a cluster, on the address of their event streams: after an exchange both have the definitions of both.
+    """
+
+    def Exchange(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_DefinitionsExchangeServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Exchange': grpc.unary_unary_rpc_method_handler(
+                    servicer.Exchange,
+                    request_deserializer=federation_dot_definitions_dot_pb_dot_definitions__pb2.ExchangeRequest.FromString,
+                    response_serializer=federation_dot_definitions_dot_pb_dot_definitions__pb2.ExchangeAnswer.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gmqtt.definitions.api.DefinitionsExchange', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gmqtt.definitions.api.DefinitionsExchange', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class DefinitionsExchange:
+    """Between the nodes of a cluster, on the address of their event streams: after an exchange both have the definitions of both.
+    """
+
+    @staticmethod
+    def Exchange(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.definitions.api.DefinitionsExchange/Exchange',
+            federation_dot_definitions_dot_pb_dot_definitions__pb2.ExchangeRequest.SerializeToString,
+            federation_dot_definitions_dot_pb_dot_definitions__pb2.ExchangeAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

@@ -218,3 +218,31 @@ class DefinitionsServiceServicer(metaclass=_abc_1.ABCMeta):
         """Create or replace definitions; others stay. When one is refused, none is changed."""
 
 def add_DefinitionsServiceServicer_to_server(servicer: DefinitionsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class DefinitionsExchangeStub:
+    """Between the nodes of a cluster, on the address of their event streams: after an exchange both have the definitions of both."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> DefinitionsExchangeAsyncStub: ...
+    Exchange: _grpc.UnaryUnaryMultiCallable[_definitions_pb2.ExchangeRequest, _definitions_pb2.ExchangeAnswer]
+
+@_typing.type_check_only
+class DefinitionsExchangeAsyncStub(DefinitionsExchangeStub):
+    """Between the nodes of a cluster, on the address of their event streams: after an exchange both have the definitions of both."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    Exchange: _aio.UnaryUnaryMultiCallable[_definitions_pb2.ExchangeRequest, _definitions_pb2.ExchangeAnswer]  # type: ignore[assignment]
+
+class DefinitionsExchangeServicer(metaclass=_abc_1.ABCMeta):
+    """Between the nodes of a cluster, on the address of their event streams: after an exchange both have the definitions of both."""
+
+    @_abc_1.abstractmethod
+    def Exchange(
+        self,
+        request: _definitions_pb2.ExchangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_definitions_pb2.ExchangeAnswer, _abc.Awaitable[_definitions_pb2.ExchangeAnswer]]: ...
+
+def add_DefinitionsExchangeServicer_to_server(servicer: DefinitionsExchangeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -50,6 +50,8 @@ class DefinitionsService:
         self._file = PrivateFile(os.path.join(folder, FILE)) if folder else None
         self._made = self._written = 0  # changes
         self._writing = asyncio.Lock()
+        self.made_here: Callable[[], None] = lambda: None
+        """Is called after each change of this node, so that other nodes learn it."""
         self._background: set[asyncio.Task[None]] = set()
         self._expire: asyncio.TimerHandle | None = None
 
@@ -104,6 +106,7 @@ class DefinitionsService:
     async def _made_here(self) -> None:
         if not self._apply("this node"):
             return
+        self.made_here()
         try:
             await self._write()
         except OSError as error:
@@ -112,14 +115,8 @@ class DefinitionsService:
 
     # --- changes by other nodes
 
-    def merge(self, entries: Iterable[Entry], source: str) -> int:
-        """Take entries of another node; the number of those that were new."""
-        taken = self.definitions.merge(entries, self.unix_time())
-        self.merged(source)
-        return taken
-
     def merged(self, source: str) -> None:
-        """Entries of another node were merged into `definitions`."""
+        """Entries of another node were merged into `definitions`: let them take effect, and store them."""
         if self._apply(source):
             task = asyncio.get_running_loop().create_task(self._write_later())
             self._background.add(task)

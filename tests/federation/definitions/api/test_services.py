@@ -156,13 +156,11 @@ async def test_an_import_with_a_fault_changes_nothing(node: tuple[DefinitionsSer
 
 async def test_definitions_of_a_newer_node_do_not_break_the_lists(node: tuple[DefinitionsService, Rest]) -> None:
     service, rest = node
-    service.merge(
-        [
-            Entry(UPSTREAM, "newer", 1, "m", canonical({"uri": "quic://a:secret@h"})),
-            Entry(POLICY, "newer", 1, "m", canonical({"pattern": ["a"], "new": 1})),
-        ],
-        "m",
-    )
+    newer = [
+        Entry(UPSTREAM, "newer", 1, "m", canonical({"uri": "quic://a:secret@h"})),
+        Entry(POLICY, "newer", 1, "m", canonical({"pattern": ["a"], "new": 1})),
+    ]
+    service.definitions.merge(newer, service.unix_time())
     assert (await rest.get(f"{UPSTREAMS}/newer"))["value"] == {"uri": "***"}
     assert (await rest.get("/v1/policies/newer"))["name"] == "newer"
     assert (await rest.get("/v1/policies"))["policies"] == []

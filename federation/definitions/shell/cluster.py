@@ -1,0 +1,180 @@
+"""The exchanges of definitions of a running node with the other nodes of its cluster, over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from broker.message import NEVER
+from broker.server.logging import get_logger
+from federation.definitions.entry import Entry
+from federation.definitions.exchange import NO_KEY, Answer, Exchange, ExchangeError, Request, answer
+from federation.definitions.pb import definitions_pb2 as pb
+from federation.definitions.replication import Outcome, Replication
+from federation.extension import Extension
+from federation.shell.member_calls import MemberAway, MemberCalls
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+    from federation.definitions.shell.service import DefinitionsService
+
+SERVICE: Final = "gmqtt.definitions.api.DefinitionsExchange"
+METHOD: Final = f"/{SERVICE}/Exchange"
+CALL_SECONDS_MAX: Final = 10.0
+
+_untyped: Final[Any] = grpc  # its makers of handlers have no annotations
+
+
+class DefinitionsCluster(Extension):
+    """`tag`: the Serf tag of nodes that have definitions. `start`, then `changed` after each change here, then `stop`."""
+
+    def __init__(self, host: Host, service: DefinitionsService, tag: str) -> None:
+        self._host = host
+        self._service = service
+        self._tag = tag
+        self._log = get_logger("definitions")
+        self._loop = asyncio.get_running_loop()
+        self._calls = MemberCalls(host.members)
+        self._replication = Replication(random.Random())
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_running = False
+        self._told: dict[str, str] = {}  # node -> the last reason that was logged
+
+    def start(self) -> None:
+        """Exchange from now on."""
+        self._is_running = True
+        self.members_changed()
+
+    def changed(self) -> None:
+        """This node has changed a definition."""
+        self._replication.changed(self._host.now())
+        self._carry_out()
+
+    async def stop(self) -> None:
+        self._is_running = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._calls.close()
+
+    # --- what the federation tells
+
+    def members_changed(self) -> None:
+        if not self._is_running:
+            return
+        others = self._host.members.others()
+        names = [other.name for other in others if other.status == "ALIVE" and self._tag in other.tags]
+        self._told = {name: reason for name, reason in self._told.items() if name in names}
+        self._replication.set_members(names, self._host.now())
+        self._carry_out()
+
+    def services(self) -> Mapping[str, Mapping[str, Any]]:
+        handler = _untyped.unary_unary_rpc_method_handler(
+            self._answer,
+            request_deserializer=pb.ExchangeRequest.FromString,
+            response_serializer=pb.ExchangeAnswer.SerializeToString,
+        )
+        return {SERVICE: {"Exchange": handler}}
+
+    # --- exchanges
+
+    def _carry_out(self) -> None:
+        """Begin the exchanges that are due, and set the timer."""
+        if not self._is_running:
+            return
+        for name in self._replication.take_exchanges(self._host.now()):
+            task = self._loop.create_task(self._exchange(name))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at = self._replication.next_timeout()
+        if at != NEVER:
+            self._timer = self._loop.call_at(at, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._carry_out()
+
+    async def _exchange(self, name: str) -> None:
+        outcome, reason = Outcome.DONE, ""
+        try:
+            await self._run(name)
+        except MemberAway as away:
+            outcome = Outcome.UNKNOWN if away.code is grpc.StatusCode.UNIMPLEMENTED else Outcome.FAILED
+            reason = away.reason
+        except ExchangeError as error:
+            outcome, reason = Outcome.FAILED, str(error)
+        if reason and reason != self._told.get(name):
+            self._log.warning("definitions are not exchanged with a node", node=name, reason=reason)
+        self._told[name] = reason
+        self._replication.exchange_over(name, outcome, self._host.now())
+        self._carry_out()
+
+    async def _run(self, name: str) -> None:
+        exchange = Exchange(self._service.definitions)
+        while (request := exchange.request()) is not None:
+            found = await self._calls.call(
+                name, METHOD, write_request(request), pb.ExchangeAnswer.FromString, CALL_SECONDS_MAX
+            )
+            taken = exchange.receive(read_answer(found), self._service.unix_time())
+            if taken:
+                self._service.merged(name)
+
+    async def _answer(self, request: pb.ExchangeRequest, context: Any) -> pb.ExchangeAnswer:
+        if not self._is_running:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "definitions are not there yet, or no more")
+        try:
+            found = answer(self._service.definitions, read_request(request), self._service.unix_time())
+        except ExchangeError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if request.definitions:
+            self._service.merged("another node")
+        return write_answer(found)
+
+
+def write_request(request: Request) -> pb.ExchangeRequest:
+    component, name = request.after
+    return pb.ExchangeRequest(
+        digests=request.buckets,
+        after_component=component,
+        after_name=name,
+        definitions=[_write_entry(entry) for entry in request.entries],
+    )
+
+
+def read_request(found: pb.ExchangeRequest) -> Request:
+    after = (found.after_component, found.after_name) if found.after_component else NO_KEY
+    return Request(tuple(found.digests), after, _read_entries(found.definitions))
+
+
+def write_answer(found: Answer) -> pb.ExchangeAnswer:
+    return pb.ExchangeAnswer(
+        digests=found.buckets, definitions=[_write_entry(entry) for entry in found.entries], more=found.more
+    )
+
+
+def read_answer(found: pb.ExchangeAnswer) -> Answer:
+    return Answer(tuple(found.digests), _read_entries(found.definitions), found.more)
+
+
+def _write_entry(entry: Entry) -> pb.VersionedDefinition:
+    return pb.VersionedDefinition(
+        component=entry.component, name=entry.name, clock=entry.clock, node=entry.node, value=entry.value
+    )
+
+
+def _read_entries(found: Any) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(item.component, item.name, item.clock, item.node, item.value if item.HasField("value") else None)
+        for item in found
+    )

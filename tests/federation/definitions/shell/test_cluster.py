@@ -1,0 +1,182 @@
+"""Definitions of two nodes over gRPC: each change reaches the other one, whatever that one missed, and faults stay theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.hooks import Members, OtherNode
+from definitions_node import Host
+from federation.definitions.entry import BUCKETS, UPSTREAM, Entry
+from federation.definitions.exchange import Answer, Request
+from federation.definitions.pb import definitions_pb2 as pb
+from federation.definitions.shell.cluster import (
+    METHOD,
+    DefinitionsCluster,
+    read_answer,
+    read_request,
+    write_answer,
+    write_request,
+)
+from federation.definitions.shell.service import DefinitionsService
+from federation.extension import Extension
+from federation.shell.member_calls import MemberAway, MemberCalls
+from stations import Station
+from waiting import eventually
+
+TAG = "links"
+
+
+class Known(Members):
+    """Members as a test names them: address and tags by name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.known: dict[str, dict[str, str]] = {}
+
+    def others(self) -> list[OtherNode]:
+        return [OtherNode(name, "ALIVE", tags) for name, tags in self.known.items()]
+
+
+class Node:
+    """A node with definitions, and an event stream server."""
+
+    def __init__(self, name: str) -> None:
+        self.members = Known(name)
+        self.host = Host(self.members)
+        server: Any = self.host
+        self.service = DefinitionsService(server, {}, "", self.host.resolutions.append)
+        self.cluster = DefinitionsCluster(server, self.service, TAG)
+        self.station = Station(name, extensions=[self.cluster])
+
+    async def start(self) -> Node:
+        await self.service.prepare()
+        self.service.made_here = self.cluster.changed
+        await self.station.start()
+        self.cluster.start()
+        return self
+
+    def meet(self, other: Node, tag: str = TAG) -> None:
+        self.members.known[other.members.node_name] = {"fed_addr": other.station.addr, tag: "1"}
+        self.cluster.members_changed()
+
+    async def stop(self) -> None:
+        await self.cluster.stop()
+        await self.service.stop()
+        await self.station.stop()
+
+
+@pytest.fixture
+async def make_node() -> AsyncIterator[Callable[[str], Any]]:
+    made: list[Node] = []
+
+    async def make(name: str) -> Node:
+        made.append(Node(name))
+        return await made[-1].start()
+
+    yield make
+    for node in made:
+        await node.stop()
+
+
+async def same(*nodes: Node) -> None:
+    await eventually(lambda: len({node.service.definitions.digest() for node in nodes}) == 1, "the same definitions")
+
+
+def uri(host: str) -> dict[str, str]:
+    return {"uri": f"mqtt://{host}"}
+
+
+async def test_each_change_reaches_the_other_node_and_takes_effect(make_node: Callable[[str], Any]) -> None:
+    a, b = await make_node("a"), await make_node("b")
+    await a.service.put(UPSTREAM, "before", uri("a"))
+    a.meet(b)
+    b.meet(a)
+    await same(a, b)
+    await a.service.put(UPSTREAM, "u", uri("a"))
+    await same(a, b)
+    assert list(b.host.resolutions[-1].upstreams) == ["before", "u"]
+    await b.service.delete(UPSTREAM, "before")
+    await same(a, b)
+    assert list(a.host.resolutions[-1].upstreams) == ["u"]
+
+
+async def test_nodes_that_were_apart_agree_when_they_meet(make_node: Callable[[str], Any]) -> None:
+    a, b = await make_node("a"), await make_node("b")
+    for node, host in ((a, "one"), (b, "two")):
+        await node.service.put(UPSTREAM, "both", uri(host))
+        await node.service.put(UPSTREAM, host, uri(host))
+        await node.service.put(UPSTREAM, "deleted", uri(host))
+    await b.service.delete(UPSTREAM, "deleted")
+    a.meet(b)  # one direction is enough
+    await same(a, b)
+    assert sorted(a.service.resolution().upstreams) == ["both", "one", "two"]
+    assert a.service.resolution().upstreams["both"].uris[0].host == "two"
+
+
+async def test_large_definitions_take_several_messages(make_node: Callable[[str], Any]) -> None:
+    a, b = await make_node("a"), await make_node("b")
+    large = {"uri": "mqtt://h", "exchange": [f"{'a' * 900}{index} -> b/{index}" for index in range(60)]}
+    await a.service.put_all((UPSTREAM, f"a{index}", large) for index in range(20))
+    await b.service.put_all((UPSTREAM, f"b{index}", large) for index in range(20))
+    a.meet(b)
+    await same(a, b)
+    assert len(a.service.definitions.entries()) == 40
+
+
+async def test_a_node_without_definitions_is_left_alone(make_node: Callable[[str], Any]) -> None:
+    a, b = await make_node("a"), await make_node("b")
+    await a.service.put(UPSTREAM, "u", uri("a"))
+    a.meet(b, "other")
+    stranger = await Station("stranger", extensions=[Extension()]).start()
+    a.members.known["stranger"] = {"fed_addr": stranger.addr, TAG: "1"}
+    a.cluster.members_changed()
+    a.cluster.changed()
+    await asyncio.sleep(0)
+    b.meet(a)  # the other way round it is exchanged
+    await same(a, b)
+    assert b.service.resolution().upstreams.keys() == {"u"}
+    await stranger.stop()
+
+
+async def test_a_request_that_no_node_makes_is_refused(make_node: Callable[[str], Any]) -> None:
+    a = await make_node("a")
+    members = Known("b")
+    members.known["a"] = {"fed_addr": a.station.addr}
+    calls = MemberCalls(members)
+    for count in (1, BUCKETS + 1):
+        request = pb.ExchangeRequest(digests=[1] * count)
+        with pytest.raises(MemberAway) as caught:
+            await calls.call("a", METHOD, request, pb.ExchangeAnswer.FromString, 10.0)
+        assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    damaged = [pb.VersionedDefinition(component="c", name="n", clock=2**63, node="x", value="1")]
+    await calls.call("a", METHOD, pb.ExchangeRequest(definitions=damaged), pb.ExchangeAnswer.FromString, 10.0)
+    assert a.service.definitions.counters.refused == 1
+    await calls.close()
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+entries = st.lists(st.builds(Entry, texts, texts, st.integers(1, 2**60), texts, st.none() | texts)).map(tuple)
+digests = st.lists(st.integers(0, 2**64 - 1), max_size=BUCKETS).map(tuple)
+
+
+@given(digests, st.just(("", "")) | st.tuples(texts, texts), entries)
+def test_a_request_survives_the_wire(
+    buckets: tuple[int, ...], after: tuple[str, str], found: tuple[Entry, ...]
+) -> None:
+    request = Request(buckets, after, found)
+    data = write_request(request).SerializeToString()
+    assert read_request(pb.ExchangeRequest.FromString(data)) == request
+
+
+@given(digests, entries, st.booleans())
+def test_an_answer_survives_the_wire(buckets: tuple[int, ...], found: tuple[Entry, ...], more: bool) -> None:
+    answer = Answer(buckets, found, more)
+    data = write_answer(answer).SerializeToString()
+    assert read_answer(pb.ExchangeAnswer.FromString(data)) == answer
