@@ -29,7 +29,10 @@ class DomainNode(NodeProcess):
         self.resolve(resolution, now)
 
     def resolve(self, resolution: Resolution, now: float) -> None:
+        """The node runs all links of the definitions."""
         self.links.resolve(resolution, now)
+        for link_id in self.links.plans():
+            self.links.run(link_id, 1, now)
 
     # --- streams
 

@@ -28,10 +28,8 @@ HEADERS_OF_FORGERS = [
 ]
 
 
-def link_options(
-    domain: str = "paris", max_hops: int = 1, relays: bool = False, ttl: float = -1.0, epoch: int = 0
-) -> dict[str, Any]:
-    value = encode_connect(domain.encode(), max_hops, relays, ttl, epoch).decode()
+def link_options(domain: str = "paris", max_hops: int = 1, relays: bool = False, ttl: float = -1.0) -> dict[str, Any]:
+    value = encode_connect(domain.encode(), max_hops, relays, ttl).decode()
     return {"properties": {props.USER_PROPERTY: [(NAME, value)]}}
 
 
@@ -116,40 +114,6 @@ def test_faulty_claims_are_refused_with_a_reason(value: str, reason_code: int, p
     assert connack.reason_code == reason_code
     assert part in str(connack.properties[props.REASON_STRING])
     assert client.closed
-
-
-@pytest.mark.parametrize(
-    ("domain", "epoch", "takes_over"),
-    [("paris", 6, False), ("paris", 7, True), ("paris", 8, True), ("paris", 0, True), ("rome", 6, True)],
-)
-def test_a_lower_epoch_does_not_take_over_the_session_of_a_connected_link(
-    domain: str, epoch: int, takes_over: bool
-) -> None:
-    world = named_world()
-    present = world.connect("link", **link_options(epoch=7), expiry=100)
-    other = world.open()
-    connack = other.connect("link", clean_start=False, **link_options(domain, epoch=epoch), expiry=100)
-    assert connack is not None
-    assert (connack.reason_code == 0, present.closed, other.closed) == (takes_over, takes_over, not takes_over)
-    if not takes_over:
-        assert connack.properties[props.REASON_STRING] == "fenced: another node of paris holds the session with epoch 7"
-
-
-def test_a_lower_epoch_resumes_the_session_of_a_link_that_is_away() -> None:
-    world = named_world()
-    world.connect("link", **link_options(epoch=7), expiry=100).disconnect()
-    connack = world.open().connect("link", clean_start=False, **link_options(epoch=6), expiry=100)
-    assert connack is not None
-    assert (connack.reason_code, connack.session_present) == (0, True)
-
-
-def test_an_ordinary_client_of_a_higher_epoch_is_taken_over_as_any_client() -> None:
-    world = named_world()
-    world.broker.add_connect_decider(RoleDecider())
-    world.connect("link", **link_options(epoch=7), username="someone")
-    connack = world.open().connect("link", **link_options(epoch=6), username="link")
-    assert connack is not None
-    assert connack.reason_code == 0
 
 
 def test_a_second_claim_in_one_connect_is_refused() -> None:
