@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "clear_parameter": ("federation.definitions.commands:clear_parameter", "Delete an upstream or an upstream set."),
     "clear_policy": ("federation.definitions.commands:clear_policy", "Delete a policy of links."),
     "definitions": ("federation.definitions.commands:definitions", "Export and import the definitions of links."),
+    "federation_status": ("federation.links.status_commands:federation_status", "Show the links of all nodes."),
     "import-mosquitto": (
         "federation.definitions.imports.commands:import_mosquitto",
         "Make definitions of links from bridges of mosquitto.",
@@ -39,6 +40,10 @@ COMMANDS: Final = {
     ),
     "policy": ("federation.definitions.commands:policy", "Explain which policy of links a topic has."),
     "replay": ("pipeline.replay_command:replay", "Publish logged or archived messages again."),
+    "restart_federation_link": (
+        "federation.links.status_commands:restart_federation_link",
+        "Connect a link anew.",
+    ),
     "set_parameter": ("federation.definitions.commands:set_parameter", "Write an upstream or an upstream set."),
     "set_policy": ("federation.definitions.commands:set_policy", "Write a policy of links."),
 }

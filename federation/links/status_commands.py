@@ -1,0 +1,107 @@
+"""The commands `gmqttctl federation_status` and `restart_federation_link`, with the names and arguments of rabbitmqctl."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+
+from broker.api.transcoding import as_values
+from federation.links.api.rows import DOWN, has_state
+from federation.links.pb import link_status_pb2 as pb
+from federation.links.pb.link_status_pb2_grpc import FederationLinksStub
+from pipeline.connection_options import connection_options
+from pipeline.errors import PipelineError
+from pipeline.log_text import aligned, printable
+from pipeline.node_calls import NodeCalls
+from pipeline.options import read_connection
+
+MISSING: Final = "it has no links; turn its plugin links on"
+WATCH_SECONDS: Final = 2.0
+HEAD: Final = ("status", "upstream", "type", "id", "node", "seconds", "in flight", "received", "sent", "uri")
+
+
+@click.command()
+@connection_options
+@click.option("--only-down", is_flag=True, help="Only links that are blocked, shutdown, error or invalid.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object, with --watch one on each line.")
+@click.option("--watch", is_flag=True, help=f"Look again every {WATCH_SECONDS:g} seconds until Ctrl-C.")
+def federation_status(connection: dict[str, str], only_down: bool, as_json: bool, watch: bool) -> None:
+    """Show the links of all nodes, those that are down first, with their error and what comes next."""
+    request = pb.ListLinksRequest(state=DOWN if only_down else "")
+    with NodeCalls(read_connection(connection), MISSING) as calls:
+        try:
+            while True:
+                try:
+                    found = calls.call(FederationLinksStub, "List", request)
+                except PipelineError as error:
+                    if not watch:
+                        raise
+                    click.echo(f"gmqttctl: {error}", err=True)
+                else:
+                    _show(found, as_json, watch)
+                if not watch:
+                    return
+                time.sleep(WATCH_SECONDS)
+        except KeyboardInterrupt:
+            pass
+
+
+@click.command()
+@connection_options
+@click.argument("link_id", metavar="ID")
+def restart_federation_link(connection: dict[str, str], link_id: str) -> None:
+    """Connect a link anew, on the node that runs it."""
+    with NodeCalls(read_connection(connection), MISSING) as calls:
+        found = calls.call(FederationLinksStub, "Restart", pb.RestartLinkRequest(id=link_id))
+    node = f" on node {printable(found.node)}" if found.node else ""
+    click.echo(f"link {printable(link_id)} is restarted{node}")
+
+
+def _show(found: pb.ListLinksResponse, as_json: bool, watch: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(as_values(found), indent=None if watch else 2, ensure_ascii=False))
+        return
+    if watch and sys.stdout.isatty():
+        click.clear()
+    for line in status_lines(found, time.time()):
+        click.echo(line)
+
+
+def status_lines(found: pb.ListLinksResponse, unix_time: float) -> list[str]:
+    """The answer of a node for people."""
+    lines = [f"no answer from node {printable(name)}: its links are missing here" for name in found.unanswered]
+    if not found.links:
+        return [*lines, "no links"]
+    links = sorted(found.links, key=lambda link: not has_state(link, DOWN))
+    rows: list[Sequence[str]] = [HEAD]
+    rows += [_row(link, unix_time) for link in links]
+    lines += aligned(rows)
+    for link in links:
+        # What works and has nothing to say is one line of the table.
+        told = [text for text in (link.error if has_state(link, DOWN) else "", *link.notes) if text]
+        if told or has_state(link, DOWN):
+            told.append(f"it {link.next_step}")
+            lines.append(f"{link.id} {printable(link.upstream)} {link.status}: {printable('; '.join(told))}")
+    return lines
+
+
+def _row(link: Any, unix_time: float) -> list[str]:
+    since = link.since.seconds + link.since.nanos / 1e9
+    cells = (
+        link.status,
+        link.upstream,
+        link.type,
+        link.id,
+        link.node or "-",
+        str(max(0, int(unix_time - since))),
+        str(link.in_flight),
+        str(link.received),
+        str(link.sent),
+        link.uri or "-",
+    )
+    return [printable(cell) for cell in cells]
