@@ -70,7 +70,7 @@ def test_good_files_and_those_that_need_not_be_there(tmp_path: Path) -> None:
     assert keys(settings, tmp_path) == []
 
 
-def test_check_prints_the_configuration_and_what_a_start_would_print(tmp_path: Path) -> None:
+def test_check_prints_the_configuration_and_the_faults_of_files(tmp_path: Path) -> None:
     config = tmp_path / "gmqtt.yml"
     config.write_text("plugin_order: [auth]\nplugins: {auth: {acl_file: acl, password_file: ''}}\n")
     (tmp_path / "acl").write_text("topics read a\n")
