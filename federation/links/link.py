@@ -23,6 +23,7 @@ from federation.links.domain import Domain, rule_of
 from federation.links.handshake import NAME_TEXT, local_connect, notes_on, qos_of, upstream_connect, welcome_of
 from federation.links.incoming import IncomingGate
 from federation.links.interest import LinkInterest
+from federation.links.link_shell import LinkShell
 from federation.links.relay import Relay, RelayOwner
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
 from federation.links.subscriptions import NO_HEADERS, Headers, Subscriptions
@@ -32,22 +33,6 @@ from federation.links.wants import Upstream
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
 BLOCKED_SECONDS: Final = 30.0
 IDLE_SECONDS: Final = 5.0  # without interest, until the session ends: clients that come back find it
-
-
-class LinkShell:
-    """Of one link. Calls never wait."""
-
-    def has_output(self) -> None:
-        """Write the output of the link."""
-        raise AssertionError("a subclass implements this")
-
-    def set_reading(self, is_held: bool) -> None:
-        """Read the socket no more, or go on."""
-        raise AssertionError("a subclass implements this")
-
-    def changed(self) -> None:
-        """The link changed its attempt or its deadline in a call that did not come from the shell."""
-        raise AssertionError("a subclass implements this")
 
 
 class Link(RelayOwner):
@@ -490,7 +475,7 @@ class Link(RelayOwner):
             error_at=self._error_at,
             answered_at=NEVER if client is None else client.answered_at,
             round_trip=-1.0 if client is None else client.round_trip,
-            in_flight=0 if connection is None else connection.acks_waiting,
+            in_flight=0 if relay is None else relay.acks_waiting(),
             received=totals.received,
             sent=totals.sent,
             dropped=totals.dropped() | self.gate.dropped,

@@ -144,6 +144,7 @@ class Relay:
             if acks:
                 self._client.write_flow(acks)
                 self._owner.has_output()
+                self._owner.relayed()
 
     def ping(self, now: float) -> None:
         """Keep the local connection alive, where the broker asks for that."""
@@ -155,7 +156,13 @@ class Relay:
 
     def is_drained(self) -> bool:
         """Whether the broker has acknowledged everything that the upstream has sent."""
-        return self.connection.acks_waiting == 0 and not self.connection.held
+        return self.acks_waiting() == 0 and not self.connection.held
+
+    def acks_waiting(self) -> int:
+        """Number of messages of the upstream that wait for the store, and of pieces of acknowledgements that wait for other
+        nodes."""
+        waiting = self.connection.acks_waiting
+        return waiting if self._confirmation is None else waiting + self._confirmation.waiting
 
     def messages_sent(self) -> int:
         """Number of messages that the broker gave to the link."""

@@ -7,7 +7,8 @@ from typing import Final
 from broker.broker import Broker
 from broker.publisher import Publisher
 from broker.session.connection import Connection
-from federation.links.link import Link, LinkShell
+from federation.links.link import Link
+from federation.links.link_shell import LinkShell
 from federation.simulator.network import Stream
 from federation.simulator.process import Machine
 

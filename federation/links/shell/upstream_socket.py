@@ -9,7 +9,8 @@ from typing import Final, cast
 
 from broker.server.turns import Turns
 from federation.definitions.uri import LinkUri
-from federation.links.link import Link, LinkShell
+from federation.links.link import Link
+from federation.links.link_shell import LinkShell
 from federation.links.shell.client_context import TlsFault, client_context
 from federation.links.shell.websocket_client import WebSocketClient, WebSocketFault
 

@@ -31,7 +31,8 @@ from broker.link_header import NAME, LinkWelcome, encode_welcome
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
-from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS, Link, LinkShell
+from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS, Link
+from federation.links.link_shell import LinkShell
 from federation.links.links import Links
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
 
@@ -66,6 +67,8 @@ class World:
         body = {"uri": "mqtt://north.example.com", "reconnect-delay": 1, **upstream}
         policy = {"pattern": "s/#", "definition": {"federation-upstream": "north"}}
         self.links.resolve(Resolution([parse_upstream("north", body)], [], [parse_policy("p", policy)]), self.now)
+        for link_id in self.links.plans():
+            self.links.run(link_id, 1, self.now)
         (self.link,) = self.links.by_id.values()
         self.shell = Shell(self.link)
 
