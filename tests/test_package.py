@@ -25,6 +25,7 @@ COLD_IMPORTS: Final = (
     "broker.server.host",
     "broker.server.listener",
     "broker.server.packet_tap",  # of traced connections only
+    "federation.links.client",  # handles chunks; what handles messages is in flow and relay
     "federation.pb.",
     "federation.serf.events",
     "federation.settings",

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from broker.broker import NO_REASON, Broker
 from broker.codec.packets import (
     CONNACK,
@@ -42,6 +44,7 @@ RETAINED_NEVER: Final = 2
 PUBACK_WITH_CODE: Final = 3  # Remaining Length of a PUBACK with a reason code and without properties
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RelayOwner:
     """What a relay asks of its link. Calls come at the end of a turn."""
 

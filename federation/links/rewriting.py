@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from broker.codec.packets import PUBACK, PUBLISH
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_ack
@@ -16,6 +18,7 @@ from federation.links.flow import packet_end
 NAMES_MAX: Final = 10_000  # topics whose other name is remembered; a full memory is cleared
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class TopicRule:
     """What becomes of a topic."""
 
