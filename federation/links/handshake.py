@@ -112,4 +112,6 @@ def notes_on(upstream: Upstream, version: int, accepted: Accepted, welcome: Link
         )
     if upstream.message_ttl is not None and (welcome is None or welcome.refused):
         notes.append("message-ttl has no effect: this upstream cannot be asked for it")
+    if upstream.trust_user_id:
+        notes.append("trust-user-id has no effect: MQTT does not say who has published a message")
     return tuple(notes)
