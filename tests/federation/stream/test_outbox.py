@@ -256,3 +256,37 @@ def test_the_retained_state_is_due_past_the_bound_and_deletions_are_kept() -> No
         outbox.note_lost(topic, True)
     assert list(outbox.lost_topics) == [b"b", b"f", b"g", b"h"]
     assert outbox.counters.dropped[DropReason.RETAINED_DELETIONS] == 2
+
+
+def test_a_mark_is_done_when_everything_before_it_is_acknowledged_or_dropped() -> None:
+    outbox = make_outbox(age_max=10.0)
+    assert outbox.is_done(outbox.mark())
+    outbox.append_run(packet(), 1, 4, NOW)
+    first = outbox.mark()
+    assert not outbox.is_done(first)
+    block = send(outbox, 0)
+    outbox.append_run(packet(), 1, 4, NOW)
+    second = outbox.mark()
+    assert not outbox.is_done(first)
+    outbox.acknowledge(block.first_id)
+    assert outbox.is_done(first)
+    assert not outbox.is_done(second)
+    outbox.rewind(0, NOW)
+    assert not outbox.is_done(second)
+    outbox.drop_old(NOW + 10.0)
+    assert outbox.is_done(second)
+
+
+def test_state_that_is_on_the_way_does_not_hold_a_mark_up() -> None:
+    outbox = make_outbox()
+    state = Block(True, NOW)
+    state.append_frame(b"frame")
+    state.first_id, state.events = 0, 1
+    outbox.sent(state)
+    assert outbox.is_done(outbox.mark())
+    outbox.append_run(packet(), 1, 4, NOW)
+    mark = outbox.mark()
+    block = send(outbox, 1)
+    assert not outbox.is_done(mark)
+    outbox.acknowledge(block.first_id)
+    assert outbox.is_done(mark)
