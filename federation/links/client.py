@@ -121,8 +121,11 @@ class Client:
     received_bytes  from the upstream
     """
 
-    def __init__(self, connect: Connect, subscriptions: Subscriptions, qos: int, packet_bytes_max: int) -> None:
-        """`qos` is that of the subscriptions. A packet of more than `packet_bytes_max` bytes ends the connection."""
+    def __init__(
+        self, connect: Connect, subscriptions: Subscriptions, qos: int, retain: bool, packet_bytes_max: int
+    ) -> None:
+        """`qos` is that of the subscriptions, `retain` whether they are for retained messages, too. A packet of more than
+        `packet_bytes_max` bytes ends the connection."""
         self.version = connect.protocol_version
         self.subscriptions = subscriptions
         self.accepted: Accepted | None = None
@@ -133,6 +136,7 @@ class Client:
         self.received_bytes = 0
         self._connect = connect
         self._qos = qos
+        self._retain = retain
         self._packet_bytes_max = packet_bytes_max
         self._out: list[bytes] = []
         self._flow: list[bytes] = []
@@ -173,19 +177,22 @@ class Client:
         """Send the changes of the subscriptions that may be on the way now."""
         if self.accepted is None or self.is_closed:
             return
-        for packet in self.subscriptions.take_packets(min(self._qos, self.accepted.maximum_qos)):
+        for packet in self.subscriptions.take_packets(min(self._qos, self.accepted.maximum_qos), self._retain):
             self._out.append(encode_packet(packet, self.version))
             if self._asked_subscriptions_at == NEVER:
                 self._asked_subscriptions_at = now
 
     def close(self, ends_session: bool) -> None:
-        """Send DISCONNECT. `ends_session`: the upstream forgets the session, which MQTT 3.1.1 cannot say."""
+        """Send DISCONNECT. `ends_session`: the upstream forgets the session. MQTT 3.1.1 cannot say that; the session is left
+        without subscriptions."""
         if self.is_closed:
             return
         self.is_closed = True
         if self.accepted is None:
             self._out.clear()
             return
+        if ends_session and self.version != MQTT_5:
+            self._out += [encode_packet(packet, self.version) for packet in self.subscriptions.farewell()]
         properties: Properties = {props.SESSION_EXPIRY_INTERVAL: 0} if ends_session and self.version == MQTT_5 else {}
         self._out.append(encode_packet(Disconnect(0, properties), self.version))
 

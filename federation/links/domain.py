@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from broker.broker import Broker
+from broker.errors import MqttError
 from federation.links.duplicates import DuplicateWindow
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.rewriting import TopicRule
@@ -46,8 +47,30 @@ class OutRule(TopicRule):
         return self._interest.map_out(topic)
 
 
-def rule_of(interest: LinkInterest, is_out: bool) -> TopicRule | None:
-    """What becomes of the topics of messages; None where nothing has to be changed."""
-    if not interest.changes_topics:
-        return None
-    return OutRule(interest) if is_out else InRule(interest)
+class CarefulRule(TopicRule):
+    """Topics that this broker does not take, such as those with too many levels: the upstream would send such a message again
+    on each connection that it has ended."""
+
+    def __init__(self, rule: TopicRule | None, broker: Broker) -> None:
+        self._rule = rule
+        self._broker = broker
+
+    def other_name(self, topic: bytes) -> bytes | None:
+        name = topic if self._rule is None else self._rule.other_name(topic)
+        if name is not None:
+            try:
+                self._broker.router.lookup(name)
+            except MqttError:
+                return None
+        return name
+
+
+def rule_of(interest: LinkInterest, is_out: bool, careful: Broker | None) -> TopicRule | None:
+    """What becomes of the topics of messages; None where nothing has to be changed. `careful`: the broker that has ended a
+    connection of the link for a fault."""
+    rule: TopicRule | None = None
+    if interest.changes_topics:
+        rule = OutRule(interest) if is_out else InRule(interest)
+    if careful is not None and not is_out:
+        rule = CarefulRule(rule, careful)
+    return rule

@@ -67,6 +67,7 @@ class Link(RelayOwner):
         self._domain = domain
         self._other_end: bytes | None = None  # domain of an upstream of ours
         self._is_known = False
+        self._is_careful = False  # the broker has ended a connection: maybe for a message that it does not take
         self._broker = domain.broker
         self._addresses = Addresses(upstream.uris, self.client_id)
         self._backoff = Backoff(upstream.reconnect_delay, domain.rng)
@@ -198,7 +199,8 @@ class Link(RelayOwner):
         connect = upstream_connect(
             self.plan.upstream, self.address, self.client_id, self._version, bytes_max, self._domain.name, self.epoch
         )
-        client = Client(connect, self.subscriptions, qos_of(self.plan.upstream), bytes_max)
+        qos = min(qos_of(self.plan.upstream), self._broker.maximum_qos)
+        client = Client(connect, self.subscriptions, qos, self._broker.settings.retain_available, bytes_max)
         self._client = client
         client.begin(now)
         self._deadline = client.next_timeout()
@@ -343,7 +345,7 @@ class Link(RelayOwner):
         confirmation = None
         if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
             confirmation = Confirmation(self._broker)
-        rule = rule_of(self.interest, is_out)
+        rule = rule_of(self.interest, is_out, self._broker if self._is_careful else None)
         remote = self.address.redacted()
         relay = self._relay = Relay(self._broker, client, self, connect, remote, rule, facts, confirmation, now)
         if is_out:
@@ -440,6 +442,7 @@ class Link(RelayOwner):
 
     def local_closed(self, reason: str) -> None:
         now = self._broker.now
+        self._is_careful = True
         if self._client is not None:
             self._client.close(False)
             self.has_output()

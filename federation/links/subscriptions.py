@@ -19,6 +19,7 @@ BATCH_BYTES_MAX: Final = 32_768  # of the filters of one packet; one longer filt
 ON_WAY_MAX: Final = 8  # packets that are not answered
 FILTER_OVERHEAD: Final = 3  # bytes of a filter in its packet: length and options
 RETAINED_WHERE_NEW: Final = 1  # Retain Handling: retained messages only for a subscription that is not there yet
+RETAINED_NEVER: Final = 2
 PACKET_ID_MAX: Final = 65_535
 
 Headers = tuple[tuple[str, str], ...]
@@ -86,14 +87,20 @@ class Subscriptions:
         """Number of filters that the session has."""
         return len(self._there)
 
-    def take_packets(self, qos: int) -> list[Packet]:
+    def take_packets(self, qos: int, retain: bool = True) -> list[Packet]:
         """The packets that may be sent now; the next ones follow an answer."""
         packets: list[Packet] = []
         while self._changes and len(self._on_way) < ON_WAY_MAX:
-            packets.append(self._next_packet(qos))
+            packets.append(self._next_packet(qos, retain))
         return packets
 
-    def _next_packet(self, qos: int) -> Packet:
+    def farewell(self) -> list[Packet]:
+        """UNSUBSCRIBE packets for all that the session has, whose answers nobody reads."""
+        filters = list(self._there)
+        batches = [filters[at : at + BATCH_FILTERS_MAX] for at in range(0, len(filters), BATCH_FILTERS_MAX)]
+        return [Unsubscribe(number % PACKET_ID_MAX + 1, batch) for number, batch in enumerate(batches)]
+
+    def _next_packet(self, qos: int, retain: bool) -> Packet:
         """The next changes of one kind."""
         filters: list[bytes] = []
         size = 0
@@ -117,8 +124,8 @@ class Subscriptions:
                     topic_filter,
                     qos,
                     no_local=not topic_filter.startswith(b"$share/"),  # [MQTT-3.8.3-4]
-                    retain_as_published=True,
-                    retain_handling=RETAINED_WHERE_NEW,
+                    retain_as_published=retain,
+                    retain_handling=RETAINED_WHERE_NEW if retain else RETAINED_NEVER,
                 )
                 for topic_filter in filters
             ],

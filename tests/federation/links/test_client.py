@@ -42,7 +42,9 @@ def make_client(version: int = 5, keep_alive: int = 30, filters: tuple[bytes, ..
     subscriptions.begin(False)
     subscriptions.change(dict.fromkeys(filters, NO_HEADERS), [])
     properties: Properties = {props.SESSION_EXPIRY_INTERVAL: 600, props.RECEIVE_MAXIMUM: 10} if version == 5 else {}
-    client = Client(Connect("c", version, False, keep_alive, properties=properties), subscriptions, 1, PACKET_BYTES_MAX)
+    client = Client(
+        Connect("c", version, False, keep_alive, properties=properties), subscriptions, 1, True, PACKET_BYTES_MAX
+    )
     client.begin(0.0)
     return client
 

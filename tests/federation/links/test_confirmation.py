@@ -76,7 +76,7 @@ def test_acknowledgements_wait_for_each_node_that_got_the_message_and_leave_in_o
     assert broker.acks_awaited == 0
 
 
-def test_a_close_forgets_what_waits() -> None:
+def test_acknowledgements_that_wait_are_forgotten_at_the_close() -> None:
     near = Node("near")
     confirmation, broker = make(near)
     hand_over(confirmation, near)

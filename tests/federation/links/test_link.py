@@ -21,6 +21,7 @@ from broker.codec.packets import (
     Publish,
     SubAck,
     Subscribe,
+    SubscribeFilter,
     UnsubAck,
     Unsubscribe,
 )
@@ -59,10 +60,10 @@ class Shell(LinkShell):
 class World:
     """One broker with one link to a scripted upstream, whose protocol version is `version`. `upstream`: more of its keys."""
 
-    def __init__(self, upstream: dict[str, Any] | None = None) -> None:
+    def __init__(self, upstream: dict[str, Any] | None = None, **limits: Any) -> None:
         self.now = 100.0
         self.version = 5
-        self.broker = Broker(replace(MqttSettings()), random.Random(1), self.now)
+        self.broker = Broker(replace(MqttSettings(), **limits), random.Random(1), self.now)
         self.links = Links(b"berlin", self.broker, random.Random(1))
         body = {"uri": "mqtt://north.example.com", "reconnect-delay": 1, **(upstream or {})}
         policy = {"pattern": "s/#", "definition": {"federation-upstream": "north"}}
@@ -298,14 +299,14 @@ def test_a_taken_session_blocks_the_link() -> None:
         ),
     ],
 )
-def test_what_is_granted_less_is_noted(properties: Properties, note: str) -> None:
+def test_the_status_notes_what_is_granted_less(properties: Properties, note: str) -> None:
     world = World()
     world.want()
     world.run(properties=properties)
     assert note in " ".join(world.link.notes)
 
 
-def test_an_upstream_of_ours_is_told_who_wants_a_filter() -> None:
+def test_subscribe_tells_an_upstream_of_ours_who_wants_a_filter() -> None:
     world = World()
     world.want()
     welcome = encode_welcome(LinkWelcome(b"paris", 1, "", 1000, 1000)).decode()
@@ -333,6 +334,31 @@ def test_a_stop_keeps_the_session_and_the_end_of_a_link_does_not() -> None:
     world.run()
     world.link.stop("test", True, world.now)
     assert world.sent() == [Disconnect()]
+
+
+def test_a_message_that_the_broker_does_not_take_is_dropped_when_it_comes_again() -> None:
+    world = World(max_topic_levels=3)
+    world.want(b"s/#")
+    world.run()
+    poison = Publish(b"s/a/b/c/d", b"x", 1, packet_id=1)
+    world.receive(poison)
+    assert world.state() is LinkState.ERROR
+    assert "topic name has more than 3 levels" in world.link.last_error
+    world.until_next_try()
+    world.run(session_present=True)
+    poison.dup = True
+    world.receive(poison, Publish(b"s/a", b"y", 1, packet_id=2))
+    assert {packet.packet_id for packet in world.sent() if isinstance(packet, PubAck)} == {1, 2}
+    assert world.state() is LinkState.RUNNING
+    assert world.link.status(world.now).dropped == {"surplus": 1}
+
+
+def test_a_broker_without_retained_messages_asks_for_none() -> None:
+    world = World(retain_available=False, maximum_qos=0)
+    world.want()
+    (entry,) = world.run()
+    assert isinstance(entry, SubscribeFilter)
+    assert (entry.qos, entry.retain_as_published, entry.retain_handling) == (0, False, 2)
 
 
 def test_a_broker_that_ends_the_local_connection_ends_the_other_one() -> None:
