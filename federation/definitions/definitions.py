@@ -25,7 +25,7 @@ from federation.definitions.entry import (
     canonical,
 )
 from federation.definitions.error import DefinitionError, check_name
-from federation.definitions.policy import Policy, parse_policy
+from federation.definitions.policy import ApplyTo, Policy, parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
@@ -60,6 +60,7 @@ class Definitions:
         self._live = 0
         self._clock = 0
         self._changes: dict[Key, Entry] = {}
+        self._parsed = {key: parse(*key, value) for key, value in self.declared.items()}
         self._faults: dict[Key, str] = {}
         self._resolution: Resolution | None = None
 
@@ -109,24 +110,32 @@ class Definitions:
 
     def put(self, component: str, name: str, value: object, now: float) -> list[str]:
         """Create or replace a definition; `now` is Unix seconds. Gives warnings. Raises DefinitionError."""
+        self._write(component, name, value, now)
+        return self._warnings(component, name, value)
+
+    def _write(self, component: str, name: str, value: object, now: float) -> None:
         self._check_changeable(component, name)
         parsed = parse(component, name, value)
         text = _canonical(value)
-        resolution = self.resolution()
         if isinstance(parsed, UpstreamSet):
-            for index, (upstream, overrides) in enumerate(parsed.members):
-                if upstream not in resolution.upstreams:
-                    raise DefinitionError(f"[{index}].upstream", f'there is no upstream "{upstream}"; create it first')
-                try:
-                    resolution.upstreams[upstream].with_overrides(overrides)
-                except DefinitionError as error:
-                    raise error.below(f"[{index}]") from None
+            self._check_members(parsed)
+        if isinstance(parsed, Policy) and parsed.apply_to is ApplyTo.QUEUES:
+            raise DefinitionError("apply-to", "policies for queues are not supported yet; use topics")
         old = self._entries.get((component, name))
         if (old is None or old.value is None) and self._live >= ENTRIES_MAX:
             raise DefinitionError("name", f"there are {self._live} definitions already, at most {ENTRIES_MAX}")
         if old is None or old.value != text:
-            self._keep(Entry(component, name, self._next_clock(now), self.node, text), now)
-        return self._warnings(parsed, value)
+            self._keep(Entry(component, name, self._next_clock(now), self.node, text))
+
+    def _check_members(self, upstream_set: UpstreamSet) -> None:
+        for index, (name, overrides) in enumerate(upstream_set.members):
+            upstream = self._parsed.get((UPSTREAM, name))
+            if not isinstance(upstream, Upstream):
+                raise DefinitionError(f"[{index}].upstream", f'there is no upstream "{name}"; create it first')
+            try:
+                upstream.with_overrides(overrides)
+            except DefinitionError as error:
+                raise error.below(f"[{index}]") from None
 
     def put_all(self, definitions: Iterable[tuple[str, str, object]], now: float) -> list[str]:
         """Create or replace (component, name, value)s, all or none; sets after their upstreams. Gives warnings. Raises
@@ -135,16 +144,17 @@ class Definitions:
         trial.merge(self._entries.values(), now)
         trial.take_changes()
         ordered = sorted(definitions, key=lambda item: COMPONENTS.index(item[0]) if item[0] in COMPONENTS else 0)
-        warnings: list[str] = []
         for component, name, value in ordered:
-            place = f'{WORDS.get(component, component)} "{name}"'
             try:
-                told = trial.put(component, name, value, now)
+                trial._write(component, name, value, now)
             except DefinitionError as error:
-                raise error.below(place) from None
-            warnings += [f"{place}: {text}" for text in told]
+                raise error.below(f'{WORDS.get(component, component)} "{name}"') from None
         self.merge(trial.take_changes(), now)
-        return warnings
+        return [
+            f'{WORDS[component]} "{name}": {text}'
+            for component, name, value in ordered
+            for text in self._warnings(component, name, value)
+        ]
 
     def delete(self, component: str, name: str, now: float) -> bool:
         """Delete a definition; False when there is none. Raises DefinitionError when it is in use or cannot be changed."""
@@ -152,14 +162,11 @@ class Definitions:
         old = self._entries.get((component, name))
         if old is None or old.value is None:
             return False
-        resolution = self.resolution()
         if component == UPSTREAM:
-            for upstream_set in resolution.sets.values():
-                if any(upstream == name for upstream, _ in upstream_set.members):
-                    raise DefinitionError(
-                        "name", f'the upstream set "{upstream_set.name}" has it; change the set first'
-                    )
-        self._keep(Entry(component, name, self._next_clock(now), self.node, None), now)
+            for found in self._parsed.values():
+                if isinstance(found, UpstreamSet) and any(upstream == name for upstream, _ in found.members):
+                    raise DefinitionError("name", f'the upstream set "{found.name}" has it; change the set first')
+        self._keep(Entry(component, name, self._next_clock(now), self.node, None))
         return True
 
     def _check_changeable(self, component: str, name: str) -> None:
@@ -169,16 +176,12 @@ class Definitions:
             text = f'the {WORDS[component]} "{name}" stands in the configuration file of this node; change it there'
             raise DefinitionError("name", text)
 
-    def _warnings(self, parsed: Parsed, value: object) -> list[str]:
+    def _warnings(self, component: str, name: str, value: object) -> list[str]:
         """What may become true: it is kept, and told."""
-        match parsed:
-            case Upstream():
-                return ignored_keys(value)
-            case Policy():
-                text = self.resolution().unresolved_name(parsed)
-                return [text] if text else []
-            case _:
-                return []
+        parsed = self._parsed.get((component, name))
+        if isinstance(parsed, Policy) and (text := self.resolution().unresolved_name(parsed)):
+            return [text]
+        return ignored_keys(value) if component == UPSTREAM else []
 
     def _next_clock(self, now: float) -> int:
         return max(int(now * 1000) << COUNTER_BITS, self._clock + 1)
@@ -195,14 +198,15 @@ class Definitions:
             old = self._entries.get(entry.key)
             if (old is None and self._is_expired(entry, now)) or (old is not None and old.order >= entry.order):
                 continue
-            self._keep(entry, now)
+            self._keep(entry)
             taken += 1
         return taken
 
     def _is_too_many(self, entry: Entry) -> bool:
-        return entry.value is not None and entry.key not in self._entries and self._live >= 2 * ENTRIES_MAX
+        old = self._entries.get(entry.key)
+        return entry.value is not None and (old is None or old.value is None) and self._live >= 2 * ENTRIES_MAX
 
-    def _keep(self, entry: Entry, now: float) -> None:
+    def _keep(self, entry: Entry) -> None:
         old = self._entries.get(entry.key)
         bucket = bucket_of(entry.key)
         if old is not None:
@@ -213,7 +217,8 @@ class Definitions:
         self._live += entry.value is not None
         self._clock = max(self._clock, entry.clock)
         self._changes[entry.key] = entry
-        self._resolution = None
+        if entry.key not in self.declared:
+            self._parse(entry)
         if entry.value is None and len(self._entries) - self._live > TOMBSTONES_MAX:
             self._drop_oldest()
 
@@ -263,22 +268,27 @@ class Definitions:
 
     # --- meaning
 
+    def _parse(self, entry: Entry) -> None:
+        self._resolution = None
+        self._parsed.pop(entry.key, None)
+        self._faults.pop(entry.key, None)
+        if entry.value is None:
+            return
+        if entry.component not in COMPONENTS:
+            self._faults[entry.key] = "this node does not know this kind of definition"
+            return
+        try:
+            self._parsed[entry.key] = parse(*entry.key, json.loads(entry.value))
+        except DefinitionError as error:
+            self._faults[entry.key] = str(error)
+
     def _resolve(self) -> Resolution:
-        self._faults.clear()
-        found: dict[str, list[Any]] = {component: [] for component in COMPONENTS}
-        for (component, name), value in self.declared.items():
-            found[component].append(parse(component, name, value))
-        for key, entry in self._entries.items():
-            if entry.value is None or key in self.declared:
-                continue
-            if entry.component not in COMPONENTS:
-                self._faults[key] = "this node does not know this kind of definition"
-                continue
-            try:
-                found[entry.component].append(parse(entry.component, entry.name, json.loads(entry.value)))
-            except DefinitionError as error:
-                self._faults[key] = str(error)
-        return Resolution(found[UPSTREAM], found[UPSTREAM_SET], found[POLICY])
+        found = self._parsed.values()
+        return Resolution(
+            [item for item in found if isinstance(item, Upstream)],
+            [item for item in found if isinstance(item, UpstreamSet)],
+            [item for item in found if isinstance(item, Policy)],
+        )
 
 
 def parse(component: str, name: str, value: object) -> Parsed:
