@@ -25,7 +25,7 @@ from federation.definitions.entry import (
     canonical,
 )
 from federation.definitions.error import DefinitionError, check_name
-from federation.definitions.policy import ApplyTo, Policy, parse_policy
+from federation.definitions.policy import Policy, parse_policy, refuse_queues
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
@@ -119,8 +119,8 @@ class Definitions:
         text = _canonical(value)
         if isinstance(parsed, UpstreamSet):
             self._check_members(parsed)
-        if isinstance(parsed, Policy) and parsed.apply_to is ApplyTo.QUEUES:
-            raise DefinitionError("apply-to", "policies for queues are not supported yet; use topics")
+        if isinstance(parsed, Policy):
+            refuse_queues(parsed)
         old = self._entries.get((component, name))
         if (old is None or old.value is None) and self._live >= ENTRIES_MAX:
             raise DefinitionError("name", f"there are {self._live} definitions already, at most {ENTRIES_MAX}")

@@ -97,6 +97,12 @@ def parse_policy(name: object, value: object) -> Policy:
     return Policy(checked, pattern, apply_to, priority, _read_definition(found["definition"]))
 
 
+def refuse_queues(policy: Policy) -> None:
+    """Raise DefinitionError for a policy that would have no effect."""
+    if policy.apply_to is ApplyTo.QUEUES:
+        raise DefinitionError("apply-to", "policies for queues are not supported yet; use topics")
+
+
 def apply_to_of(pattern: str) -> ApplyTo:
     """What a pattern is for where `apply-to` is left out."""
     return ApplyTo.QUEUES if pattern.startswith(SHARE_PREFIX.decode()) else ApplyTo.TOPICS

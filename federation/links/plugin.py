@@ -76,7 +76,7 @@ class LinksPlugin(Plugin):
         return self.node_links.tags()
 
     def metrics(self) -> list[Metric]:
-        return self.node_links.metrics()
+        return self.node_links.metrics() + self.definitions.metrics()
 
     async def start(self) -> None:
         self.links.interest.observe(self.server.broker)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from broker.config.setting import Entries, EntryFault, Setting, Source, Text
 from federation.definitions.error import DefinitionError
-from federation.definitions.policy import parse_policy
+from federation.definitions.policy import parse_policy, refuse_queues
 from federation.definitions.upstream import ignored_keys, parse_upstream
 from federation.definitions.upstream_set import parse_upstream_set
 
@@ -30,7 +30,7 @@ def _check_set(name: str, body: Any) -> list[tuple[str, str]]:
 
 def _check_policy(name: str, body: Any) -> list[tuple[str, str]]:
     try:
-        parse_policy(name, body)
+        refuse_queues(parse_policy(name, body))
     except DefinitionError as error:
         raise EntryFault(error.key, error.text) from None
     return []

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from broker.api.errors import ApiError
+from broker.metrics.metric import Metric, counter, gauges
 from broker.server.logging import get_logger
 from broker.server.private_file import PrivateFile
 from broker.server.start_error import StartError
 from federation.definitions.definitions import WORDS, Definitions
 from federation.definitions.document import FILE_BYTES_MAX, DocumentFault, read_document, write_document
-from federation.definitions.entry import Entry, Key
+from federation.definitions.entry import COMPONENTS, UPSTREAM, Entry, Key
 from federation.definitions.resolution import Resolution
+from federation.definitions.shell.probe import probe_upstream
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -59,6 +61,27 @@ class DefinitionsService:
         """What the definitions mean now."""
         return self.definitions.resolution()
 
+    def metrics(self) -> list[Metric]:
+        definitions = self.definitions
+        return [
+            gauges(
+                "gmqtt_definitions",
+                "Definitions of links that are in effect, by kind.",
+                "component",
+                [(component, len(definitions.names(component))) for component in COMPONENTS],
+            ),
+            counter(
+                "gmqtt_definitions_refused_total",
+                "Definitions of other nodes that were damaged or too many.",
+                definitions.counters.refused,
+            ),
+            counter(
+                "gmqtt_definition_tombstones_dropped_total",
+                "Deleted definitions that were forgotten before their time because there were too many.",
+                definitions.counters.tombstones_dropped,
+            ),
+        ]
+
     def unix_time(self) -> float:
         return self._server.wall_time(self._server.now())
 
@@ -89,6 +112,8 @@ class DefinitionsService:
         """Create or replace a definition; gives warnings. Raises DefinitionError; ApiError when it cannot be stored."""
         warnings = self.definitions.put(component, name, value, self.unix_time())
         await self._made_here()
+        if component == UPSTREAM and (upstream := self.resolution().upstreams.get(name)) is not None:
+            warnings += await probe_upstream(upstream)
         return warnings
 
     async def put_all(self, definitions: Iterable[tuple[str, str, object]]) -> list[str]:

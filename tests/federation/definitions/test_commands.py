@@ -39,20 +39,22 @@ async def done(found: Awaitable[Result]) -> str:
 
 
 async def test_definitions_are_written_listed_and_deleted(run: Run) -> None:
-    await done(run("set_parameter", "federation-upstream", "u", '{"uri": "mqtt://a:secret@h", "max-hops": 2}'))
+    await done(
+        run("set_parameter", "federation-upstream", "u", '{"uri": "mqtt://a:secret@127.0.0.1:1", "max-hops": 2}')
+    )
     await done(run("set_parameter", "federation-upstream-set", "s", '[{"upstream": "u"}]'))
     await done(run("set_policy", "p", "a/#", '{"federation-upstream-set": "s"}', "--priority", "3"))
     listed = (await done(run("list_parameters"))).splitlines()
     assert [line.split()[1] for line in listed] == ["name", "declared", "u", "s"]
     assert listed[1].endswith("file")
-    assert "mqtt://***@h:1883" in listed[2]
+    assert "mqtt://***@127.0.0.1:1" in listed[2]
     assert [item["name"] for item in json.loads(await done(run("list_parameters", "--json")))] == ["declared", "u", "s"]
     listed = (await done(run("list_policies"))).splitlines()
     assert listed[1].split() == ["p", "a/#", "topics", "3", '{"federation-upstream-set":"s"}']
     assert json.loads(await done(run("list_policies", "--json")))[0]["apply-to"] == "topics"
     explained = await done(run("policy", "explain", "a/b"))
     assert "applies  p" in explained
-    assert "mqtt://h:1883" in explained
+    assert "mqtt://127.0.0.1:1" in explained
     assert json.loads(await done(run("policy", "explain", "a/b", "--json")))["links"][0]["upstream"] == "u"
     assert "not federated" in await done(run("policy", "explain", "x"))
     await done(run("clear_policy", "p"))
@@ -97,7 +99,7 @@ async def test_a_warning_goes_to_standard_error(run: Run) -> None:
 
 
 async def test_an_export_is_imported(run: Run, tmp_path: Path) -> None:
-    await done(run("set_parameter", "federation-upstream", "u", '{"uri": "mqtt://a:secret@h"}'))
+    await done(run("set_parameter", "federation-upstream", "u", '{"uri": "mqtt://a:secret@127.0.0.1:1"}'))
     await done(run("set_policy", "p", "a/#", '{"federation-upstream-set": "all"}'))
     file = tmp_path / "definitions.json"
     await done(run("definitions", "export", "-o", str(file)))
@@ -106,7 +108,7 @@ async def test_an_export_is_imported(run: Run, tmp_path: Path) -> None:
     assert exported["parameters"][0] == {
         "component": "federation-upstream",
         "name": "u",
-        "value": {"uri": "mqtt://a:secret@h"},
+        "value": {"uri": "mqtt://a:secret@127.0.0.1:1"},
     }
     assert exported["policies"][0]["apply-to"] == "topics"
     await done(run("clear_policy", "p"))

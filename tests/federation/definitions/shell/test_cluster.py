@@ -90,7 +90,7 @@ async def same(*nodes: Node) -> None:
 
 
 def uri(host: str) -> dict[str, str]:
-    return {"uri": f"mqtt://{host}"}
+    return {"uri": f"mqtt://127.0.0.1:1?heartbeat={len(host)}", "consumer-tag": host}
 
 
 async def test_each_change_reaches_the_other_node_and_takes_effect(make_node: Callable[[str], Any]) -> None:
@@ -117,7 +117,7 @@ async def test_nodes_that_were_apart_agree_when_they_meet(make_node: Callable[[s
     a.meet(b)  # one direction is enough
     await same(a, b)
     assert sorted(a.service.resolution().upstreams) == ["both", "one", "two"]
-    assert a.service.resolution().upstreams["both"].uris[0].host == "two"
+    assert a.service.resolution().upstreams["both"].consumer_tag == "two"
 
 
 async def test_large_definitions_take_several_messages(make_node: Callable[[str], Any]) -> None:

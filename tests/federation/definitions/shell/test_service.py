@@ -16,7 +16,7 @@ from definitions_node import definitions_node
 from federation.definitions.entry import POLICY, UPSTREAM, Entry, canonical
 from federation.definitions.shell.service import FILE
 
-URI = {"uri": "mqtt://user:secret@host"}
+URI = {"uri": "mqtt://user:secret@127.0.0.1:1"}
 ALL = {"pattern": "a/#", "definition": {"federation-upstream-set": "all"}}
 
 
@@ -74,3 +74,18 @@ async def test_changes_at_one_time_are_all_stored(tmp_path: Path) -> None:
         await asyncio.gather(*(service.put(UPSTREAM, f"u{index}", URI) for index in range(50)))
         stored: Any = json.loads((tmp_path / FILE).read_bytes())
         assert len(stored["entries"]) == 50
+
+
+async def test_files_and_addresses_that_are_not_there_are_warnings(tmp_path: Path) -> None:
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    (tmp_path / "ca").write_bytes(b"")
+    tls = {"cacertfile": str(tmp_path / "ca"), "certfile": str(tmp_path / "c"), "keyfile": str(tmp_path / "c")}
+    async with definitions_node() as (service, _):
+        there = {"uri": [f"mqtts://127.0.0.1:{port}", "mqtts://u:secret@127.0.0.1:1"], "tls": tls}
+        assert await service.put(UPSTREAM, "u", there) == [
+            "uri: mqtts://127.0.0.1:1 does not answer from this node: Connection refused",
+            f"tls: {tmp_path / 'c'} cannot be read on this node: No such file or directory",
+        ]
+    server.close()
+    await server.wait_closed()
