@@ -39,7 +39,7 @@ def _check_policy(name: str, body: Any) -> list[tuple[str, str]]:
 @dataclass(frozen=True, slots=True)
 class LinksSettings:
     """Links to other brokers and clusters, as RabbitMQ's federation. The definitions of this file cannot be changed while the
-    node runs; docs/links.md has their keys."""
+    node runs; docs/upstreams-and-policies.md has their keys."""
 
     domain: Annotated[
         str,
