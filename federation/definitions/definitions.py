@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Any, Final
 
 from federation.definitions.entry import (
@@ -254,6 +255,14 @@ class Definitions:
         for bucket in self._buckets:
             found ^= bucket
         return found
+
+    def declared_digest(self) -> int:
+        """64 bits that are the same on nodes whose configuration files have the same definitions; 0 for none."""
+        if not self.declared:
+            return 0
+        # YAML has values that JSON has not, such as dates in keys without an effect.
+        text = json.dumps([[*key, self.declared[key]] for key in sorted(self.declared)], sort_keys=True, default=str)
+        return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
     def buckets(self) -> tuple[int, ...]:
         """The digests of the BUCKETS parts."""

@@ -14,6 +14,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.definitions.api.ExchangeRequest.after_component": "Only definitions behind this one are asked for; empty at the beginning.",
     "gmqtt.definitions.api.ExchangeRequest.definitions": "Of the asking node, where the parts differ.",
     "gmqtt.definitions.api.ExchangeRequest.digests": "Digests of the 64 parts of the asking node's definitions when the exchange began; none when it only sends.",
+    "gmqtt.definitions.api.ExchangeRequest.node": "The asking node's name, and the digest of the definitions in its configuration file, which every node should have.",
     "gmqtt.definitions.api.ExplainRequest.topic": "A topic name.",
     "gmqtt.definitions.api.ExplainedLink": "A link that carries the topic.",
     "gmqtt.definitions.api.ExplainedLink.uris": "URIs without user name, password and query.",

@@ -407,9 +407,14 @@ class ExchangeRequest(_message.Message):
     AFTER_COMPONENT_FIELD_NUMBER: _builtins.int
     AFTER_NAME_FIELD_NUMBER: _builtins.int
     DEFINITIONS_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    DECLARED_FIELD_NUMBER: _builtins.int
     after_component: _builtins.str
     """Only definitions behind this one are asked for; empty at the beginning."""
     after_name: _builtins.str
+    node: _builtins.str
+    """The asking node's name, and the digest of the definitions in its configuration file, which every node should have."""
+    declared: _builtins.int
     @_builtins.property
     def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Digests of the 64 parts of the asking node's definitions when the exchange began; none when it only sends."""
@@ -425,10 +430,12 @@ class ExchangeRequest(_message.Message):
         after_component: _builtins.str = ...,
         after_name: _builtins.str = ...,
         definitions: _abc.Iterable[Global___VersionedDefinition] | None = ...,
+        node: _builtins.str = ...,
+        declared: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_component", b"after_component", "after_name", b"after_name", "definitions", b"definitions", "digests", b"digests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_component", b"after_component", "after_name", b"after_name", "declared", b"declared", "definitions", b"definitions", "digests", b"digests", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

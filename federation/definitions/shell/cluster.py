@@ -11,7 +11,7 @@ import grpc
 
 from broker.message import NEVER
 from broker.server.logging import get_logger
-from federation.definitions.entry import Entry
+from federation.definitions.entry import TEXT_BYTES_MAX, Entry
 from federation.definitions.exchange import NO_KEY, Answer, Exchange, ExchangeError, Request, answer
 from federation.definitions.pb import definitions_pb2 as pb
 from federation.definitions.replication import Outcome, Replication
@@ -43,6 +43,8 @@ class DefinitionsCluster(Extension):
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_running = False
+        self._declared = service.definitions.declared_digest()
+        self._files: dict[str, int] = {}  # node -> the digest of the definitions in its configuration file
         self._told: dict[str, str] = {}  # node -> the last reason that was logged
 
     def start(self) -> None:
@@ -73,6 +75,7 @@ class DefinitionsCluster(Extension):
         others = self._host.members.others()
         names = [other.name for other in others if other.status == "ALIVE" and self._tag in other.tags]
         self._told = {name: reason for name, reason in self._told.items() if name in names}
+        self._files = {name: digest for name, digest in self._files.items() if name in names}
         self._replication.set_members(names, self._host.now())
         self._carry_out()
 
@@ -123,9 +126,9 @@ class DefinitionsCluster(Extension):
     async def _run(self, name: str) -> None:
         exchange = Exchange(self._service.definitions)
         while (request := exchange.request()) is not None:
-            found = await self._calls.call(
-                name, METHOD, write_request(request), pb.ExchangeAnswer.FromString, CALL_SECONDS_MAX
-            )
+            message = write_request(request)
+            message.node, message.declared = self._host.members.node_name, self._declared
+            found = await self._calls.call(name, METHOD, message, pb.ExchangeAnswer.FromString, CALL_SECONDS_MAX)
             taken = exchange.receive(read_answer(found), self._service.unix_time())
             if taken:
                 self._service.merged(name)
@@ -138,8 +141,19 @@ class DefinitionsCluster(Extension):
         except ExchangeError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if request.definitions:
-            self._service.merged("another node")
+            self._service.merged(request.node[:TEXT_BYTES_MAX] or "another node")
+        self._compare_files(request)
         return write_answer(found)
+
+    def _compare_files(self, request: pb.ExchangeRequest) -> None:
+        """Any node may run a link, so a difference between the configuration files is told, once."""
+        name = request.node
+        if not any(other.name == name for other in self._host.members.others()):
+            return  # it is bounded by the members
+        if self._files.get(name, self._declared) != request.declared and request.declared != self._declared:
+            text = "the definitions in the configuration file of a node are others than here; each node needs the same"
+            self._log.warning(text, node=name)
+        self._files[name] = request.declared
 
 
 def write_request(request: Request) -> pb.ExchangeRequest:

@@ -8,12 +8,13 @@ from typing import Any
 
 import grpc
 import pytest
+import structlog.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.hooks import Members, OtherNode
 from definitions_node import Host
-from federation.definitions.entry import BUCKETS, UPSTREAM, Entry
+from federation.definitions.entry import BUCKETS, UPSTREAM, Entry, Key
 from federation.definitions.exchange import Answer, Request
 from federation.definitions.pb import definitions_pb2 as pb
 from federation.definitions.shell.cluster import (
@@ -47,11 +48,11 @@ class Known(Members):
 class Node:
     """A node with definitions, and an event stream server."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, declared: dict[Key, object] | None = None) -> None:
         self.members = Known(name)
         self.host = Host(self.members)
         server: Any = self.host
-        self.service = DefinitionsService(server, {}, "", self.host.resolutions.append)
+        self.service = DefinitionsService(server, declared or {}, "", self.host.resolutions.append)
         self.cluster = DefinitionsCluster(server, self.service, TAG)
         self.station = Station(name, extensions=[self.cluster])
 
@@ -73,11 +74,11 @@ class Node:
 
 
 @pytest.fixture
-async def make_node() -> AsyncIterator[Callable[[str], Any]]:
+async def make_node() -> AsyncIterator[Callable[..., Any]]:
     made: list[Node] = []
 
-    async def make(name: str) -> Node:
-        made.append(Node(name))
+    async def make(name: str, declared: dict[Key, object] | None = None) -> Node:
+        made.append(Node(name, declared))
         return await made[-1].start()
 
     yield make
@@ -90,10 +91,10 @@ async def same(*nodes: Node) -> None:
 
 
 def uri(host: str) -> dict[str, str]:
-    return {"uri": f"mqtt://127.0.0.1:1?heartbeat={len(host)}", "consumer-tag": host}
+    return {"uri": f"mqtt://{host}"}
 
 
-async def test_each_change_reaches_the_other_node_and_takes_effect(make_node: Callable[[str], Any]) -> None:
+async def test_each_change_reaches_the_other_node_and_takes_effect(make_node: Callable[..., Any]) -> None:
     a, b = await make_node("a"), await make_node("b")
     await a.service.put(UPSTREAM, "before", uri("a"))
     a.meet(b)
@@ -107,7 +108,7 @@ async def test_each_change_reaches_the_other_node_and_takes_effect(make_node: Ca
     assert list(a.host.resolutions[-1].upstreams) == ["u"]
 
 
-async def test_nodes_that_were_apart_agree_when_they_meet(make_node: Callable[[str], Any]) -> None:
+async def test_nodes_that_were_apart_agree_when_they_meet(make_node: Callable[..., Any]) -> None:
     a, b = await make_node("a"), await make_node("b")
     for node, host in ((a, "one"), (b, "two")):
         await node.service.put(UPSTREAM, "both", uri(host))
@@ -117,10 +118,10 @@ async def test_nodes_that_were_apart_agree_when_they_meet(make_node: Callable[[s
     a.meet(b)  # one direction is enough
     await same(a, b)
     assert sorted(a.service.resolution().upstreams) == ["both", "one", "two"]
-    assert a.service.resolution().upstreams["both"].consumer_tag == "two"
+    assert a.service.resolution().upstreams["both"].uris[0].host == "two"
 
 
-async def test_large_definitions_take_several_messages(make_node: Callable[[str], Any]) -> None:
+async def test_large_definitions_take_several_messages(make_node: Callable[..., Any]) -> None:
     a, b = await make_node("a"), await make_node("b")
     large = {"uri": "mqtt://h", "exchange": [f"{'a' * 900}{index} -> b/{index}" for index in range(60)]}
     await a.service.put_all((UPSTREAM, f"a{index}", large) for index in range(20))
@@ -130,7 +131,7 @@ async def test_large_definitions_take_several_messages(make_node: Callable[[str]
     assert len(a.service.definitions.entries()) == 40
 
 
-async def test_a_node_without_definitions_is_left_alone(make_node: Callable[[str], Any]) -> None:
+async def test_a_node_without_definitions_is_left_alone(make_node: Callable[..., Any]) -> None:
     a, b = await make_node("a"), await make_node("b")
     await a.service.put(UPSTREAM, "u", uri("a"))
     a.meet(b, "other")
@@ -145,7 +146,22 @@ async def test_a_node_without_definitions_is_left_alone(make_node: Callable[[str
     await stranger.stop()
 
 
-async def test_a_request_that_no_node_makes_is_refused(make_node: Callable[[str], Any]) -> None:
+async def test_configuration_files_that_differ_are_told_once(make_node: Callable[..., Any]) -> None:
+    with structlog.testing.capture_logs() as lines:
+        a = await make_node("a", {(UPSTREAM, "declared"): uri("a")})
+        b, c = await make_node("b", {(UPSTREAM, "declared"): uri("a")}), await make_node("c")
+        for asking in (b, c):
+            asking.meet(a)
+            a.meet(asking)
+        await a.service.put(UPSTREAM, "u", uri("u"))
+        await same(a, b, c)
+        await a.service.put(UPSTREAM, "v", uri("v"))
+        await same(a, b, c)
+    told = [line["node"] for line in lines if "each node needs the same" in line["event"]]
+    assert sorted(told) == ["a", "c"]
+
+
+async def test_a_request_that_no_node_makes_is_refused(make_node: Callable[..., Any]) -> None:
     a = await make_node("a")
     members = Known("b")
     members.known["a"] = {"fed_addr": a.station.addr}
