@@ -51,6 +51,7 @@ class DefinitionsService:
         self.definitions = Definitions(NO_NODE, declared)
         self._file = PrivateFile(os.path.join(folder, FILE)) if folder else None
         self._made = self._written = 0  # changes
+        self._problems: set[str] = set()
         self._writing = asyncio.Lock()
         self.made_here: Callable[[], None] = lambda: None
         """Is called after each change of this node, so that other nodes learn it."""
@@ -94,8 +95,7 @@ class DefinitionsService:
             _make_folder(os.path.dirname(self._file.path))
             self.definitions.merge(await asyncio.to_thread(_read, self._file), self.unix_time())
             self.definitions.take_changes()
-        for text in self.definitions.problems():
-            self._log.warning("a definition has no full effect", reason=text)
+        self._tell_problems()
         if self._server.api is not None and self._file is None:
             self._log.warning("definitions that the API makes are lost at the end: there is no data_dir", key=KEY)
         self._expire_later()
@@ -158,7 +158,15 @@ class DefinitionsService:
             kind = WORDS.get(entry.component, entry.component)
             self._log.info(what, kind=kind, name=entry.name, by=entry.node, source=source)
         self._changed(self.definitions.resolution())
+        self._tell_problems()
         return True
+
+    def _tell_problems(self) -> None:
+        """Log what is new among the definitions without full effect; the change of another node may cause it, too."""
+        found = set(self.definitions.problems())
+        for text in sorted(found - self._problems):
+            self._log.warning("a definition has no full effect", reason=text)
+        self._problems = found
 
     # --- the file
 

@@ -194,5 +194,15 @@ async def test_each_role_may_do_its_part(tmp_path: Path, role: Role, status: dic
         assert (await rest.call("GET", PARAMETERS))[0] == 401
 
 
+async def test_the_documentation_of_the_api_has_the_names_of_rabbitmq(node: tuple[DefinitionsService, Rest]) -> None:
+    _, rest = node
+    found = await rest.get("/v1/openapi.json")
+    assert "/v1/parameters/{component}/{name}" in found["paths"]
+    schemas = found["components"]["schemas"]
+    assert "apply-to" in schemas["gmqtt.definitions.api.Policy"]["properties"]
+    value = schemas["gmqtt.definitions.api.Parameter"]["properties"]["value"]
+    assert value["example"]["max-hops"] == 1
+
+
 def test_the_configuration_file_declares_definitions() -> None:
     assert list(Definitions("n", DECLARED).resolution().upstreams) == ["declared"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from broker.api.errors import ApiError
 from broker.server.start_error import StartError
@@ -56,6 +57,18 @@ async def test_a_change_is_in_effect_when_it_cannot_be_stored(tmp_path: Path) ->
         await service.put(UPSTREAM, "v", URI)
     names = [entry["name"] for entry in json.loads((folder / FILE).read_bytes())["entries"]]
     assert names == ["u", "v"]
+
+
+async def test_a_definition_without_full_effect_is_told_once() -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with definitions_node() as (service, _):
+            for name, value in (("p", {"federation-upstream": "gone"}), ("q", {"federation-upstream-set": "all"})):
+                await service.put(POLICY, name, {"pattern": "a", "definition": value})
+            await service.put(UPSTREAM, "u", URI)
+            await service.delete(UPSTREAM, "u")
+    told = [line["reason"].split(":")[0] for line in lines if line["event"] == "a definition has no full effect"]
+    assert told == ['policy "p"', 'policy "q"', 'policy "q"']
+    assert "secret" not in str(lines)
 
 
 @pytest.mark.parametrize("data", [b"{", b'{"format": 9, "entries": []}', b'{"format": 1, "entries": [{}]}'])
