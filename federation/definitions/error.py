@@ -47,8 +47,8 @@ def read_mapping(key: str, value: object, known: Mapping[str, object]) -> dict[s
         if not isinstance(name, str) or name not in known:
             near = get_close_matches(str(name), list(known), n=1)
             hint = f"the nearest known one is {near[0]}" if near else f"known are {', '.join(known)}"
-            place = f"{key}.{str(name)[:64]}" if key else str(name)[:64]
-            raise DefinitionError(CONTROL.sub("?", place), f"unknown key; {hint}")
+            word = shown(str(name)).strip('"')
+            raise DefinitionError(f"{key}.{word}" if key else word, f"unknown key; {hint}")
         if inner is not None:
             found[name] = inner
     return found
@@ -95,8 +95,10 @@ def read_word(key: str, value: object, words: tuple[str, ...]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value for an error text: quoted, at most 60 characters of it."""
+    """A value for an error text: quoted, at most 60 characters of it. A URI may have a password, wherever it stands."""
     if isinstance(value, str):
+        if "://" in value:
+            return "a URI"
         text = CONTROL.sub("?", value[:60]).encode("utf-8", "replace").decode()
         return f'"{text}…"' if len(value) > 60 else f'"{text}"'
     if isinstance(value, bool):
