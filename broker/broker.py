@@ -31,10 +31,12 @@ from broker.routing.link_wants import note_added, note_changed, note_link, note_
 from broker.routing.names import SYS_PREFIX, has_wildcard
 from broker.routing.retained import RetainedWalk
 from broker.routing.router import Router
+from broker.routing.shared import SharedGroup
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.answers import write_reason
 from broker.session.backlog import Portion
 from broker.session.commits import Commits
+from broker.session.draining import drain, give_back, join_groups
 from broker.session.durable import attach_records, end_records, note_change, note_subscription, note_unsubscribed
 from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
@@ -89,6 +91,8 @@ class Broker(Context):
         session = self.session_of(connection)
         if session is not None:
             session.pump(now)
+            if session.queued_groups is not None:
+                self.drain_groups(session.queued_groups)
 
     def session_of(self, connection: Output) -> Session | None:
         """The session of the connection; None before CONNECT is accepted and after the close."""
@@ -225,6 +229,8 @@ class Broker(Context):
         will = connection.will
         connection.will = None
         session.detach(now)
+        if session.queued_groups is not None:
+            give_back(self.router, session, now)
         if will is not None:
             at = now + min(will.delay_interval, session.expiry_interval)
             pending = session.will = PendingWill(self, session.client_id, will, at)
@@ -411,6 +417,12 @@ class Broker(Context):
         first = add_subscription(self.router.tree, subscription)
         self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
         note_added(self, self.router.tree, subscription, first)
+        if session.queued_groups is not None:
+            join_groups(self.router, session, self.commits.journal, self.now)
+
+    def drain_groups(self, groups: dict[SharedGroup, None]) -> None:
+        for group in list(groups):
+            drain(self.router, group, self.now)
 
     def _add_retained(
         self,

@@ -16,6 +16,7 @@ from broker.link_header import NO_DOMAIN, origin_node
 from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.routing.retained import RetainedStore
+from broker.routing.shared import SharedGroup
 from broker.slices import SLICE_STEPS, Slices, Work
 from broker.timers import TimerWheel
 
@@ -83,6 +84,10 @@ class Context(HookPoints):
         if changes:
             self.reading_changes = []
         return changes
+
+    def drain_groups(self, groups: dict[SharedGroup, None]) -> None:
+        """A member of these groups has room: give it what waits in their queues."""
+        raise AssertionError("a subclass implements this")
 
     # --- messages to other domains ---
 

@@ -213,6 +213,7 @@ WITHOUT_UNIT_FILE: Final = {
     "broker/listener_facts.py": "values",
     "broker/faults.py": "interface",
     "broker/publisher.py": "interface",
+    "broker/session/draining.py": "tests/broker/session/test_group_queues.py",
     "broker/session/acks.py": "tests/broker/session/test_session.py",
     "broker/session/publishing.py": "tests/broker/test_wrappers.py",
     "broker/session/incoming.py": "tests/broker/session/test_session.py",

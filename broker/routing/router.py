@@ -178,7 +178,7 @@ class Router:
                 skipped[member] = None
         if skipped:
             group_route.skipped = skipped
-            if len(skipped) == len(group):
+            if len(skipped) == len(group) and group.queue is None:
                 group_route.local = None
 
     # --- messages of clients and of the server ---
@@ -278,7 +278,7 @@ class Router:
         if local is not None:
             member = local.pick(True, group.skipped)
             if member is not None:
-                self._deliver_member(cast(Subscription, member), message, publisher, now)
+                self.deliver_member(cast(Subscription, member), message, publisher, now)
                 return None
         if remote is not None and remote.peers:
             count = len(remote.peers)
@@ -295,7 +295,7 @@ class Router:
         """Deliver to the next local member of the group."""
         member = None if group.local is None else group.local.pick(False, group.skipped)
         if member is not None:
-            self._deliver_member(cast(Subscription, member), message, publisher, now)
+            self.deliver_member(cast(Subscription, member), message, publisher, now)
 
     def hand_over(self, group: SharedGroup, message: Message, now: float) -> bool:
         """Deliver a message that a member left behind to the next local member of its group. False when no member is left
@@ -310,7 +310,7 @@ class Router:
                 return True
         return False
 
-    def _deliver_member(
+    def deliver_member(
         self, subscription: Subscription, message: Message, publisher: Publisher | None, now: float
     ) -> None:
         qos = min(subscription.qos, message.qos)

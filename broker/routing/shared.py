@@ -24,9 +24,12 @@ class GroupMember:
 
 class SharedGroup:
     """Members of one `$share/share_name/topic_filter`, in the order in which they were added. A member is in one group.
-    They form a ring: `add` and `remove` take constant time."""
+    They form a ring: `add` and `remove` take constant time.
 
-    __slots__ = ("_first", "_next", "_size", "share_name", "topic_filter")
+    queue  gets the messages for which no member is available; None where a member's session queues them
+    """
+
+    __slots__ = ("_first", "_next", "_size", "queue", "share_name", "topic_filter")
 
     def __init__(self, share_name: bytes, topic_filter: bytes) -> None:
         self.share_name = share_name
@@ -34,6 +37,7 @@ class SharedGroup:
         self._first: GroupMember | None = None  # the member that was added first
         self._next: GroupMember | None = None  # gets the next message; None: the first member
         self._size = 0
+        self.queue: GroupMember | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -87,13 +91,13 @@ class SharedGroup:
         return found
 
     def pick(self, available_only: bool = False, skipped: dict[GroupMember, None] | None = None) -> GroupMember | None:
-        """The next available member, round robin; None for an empty group. When none is available: None with
-        `available_only`, else the next member, whose session queues the message. No member of `skipped` is chosen."""
+        """The next available member, round robin. When none is available: None with `available_only`, else the group's queue,
+        or the next member, whose session queues the message. No member of `skipped` is chosen."""
         first = self._next
         if first is None:
             first = self._first
             if first is None:
-                return None
+                return None if available_only else self.queue
         member = first
         next_member: GroupMember | None = None
         while True:
@@ -108,7 +112,11 @@ class SharedGroup:
             if following is first:
                 break
             member = following
-        if available_only or next_member is None:
+        if available_only:
+            return None
+        if self.queue is not None:
+            return self.queue
+        if next_member is None:
             return None
         self._next = next_member.following
         return next_member

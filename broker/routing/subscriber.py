@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.authorization import ClientIdentity, TopicAccess
 from broker.codec.runs import Run
 from broker.link_header import LinkFacts
 from broker.message import Message
 from broker.publisher import Publisher
+from broker.routing.shared import SharedGroup
 from broker.timers import Timed
+
+GROUP_QUEUE_PREFIX: Final = "$queue/"  # of client identifiers, which no client may have
 
 
 class Subscriber(Timed):
@@ -17,6 +22,9 @@ class Subscriber(Timed):
     access     what its credentials say about topics, None for nothing
     judged_number  the messages that wait were judged by the rules of this number (Authorization.number), -1 never
     link       the domain at the other end of a link session, None for ordinary clients
+    is_group_queue  what waits for a shared group (broker/session/group_queues.py), and no client's session
+    queued_groups  the shared groups with a queue that the session is a member of, None for none
+    group_limits   of such a queue: messages, bytes, and seconds that a message waits, 0 for no limit
     ended      the session has ended and gets no more messages
     """
 
@@ -28,6 +36,9 @@ class Subscriber(Timed):
         self.access: tuple[TopicAccess, ...] | None = None
         self.judged_number = -1
         self.link: LinkFacts | None = None
+        self.queued_groups: dict[SharedGroup, None] | None = None
+        self.group_limits: tuple[int, int, float] | None = None
+        self.is_group_queue = client_id.startswith(GROUP_QUEUE_PREFIX)
         self.ended = False
         self._identity: ClientIdentity | None = None
 
@@ -63,8 +74,22 @@ class Subscriber(Timed):
             return before is not link
         return before.relays != link.relays
 
+    def add_queued_group(self, group: SharedGroup) -> None:
+        """The session is a member of a group that has a queue."""
+        if self.queued_groups is None:
+            self.queued_groups = {}
+        self.queued_groups[group] = None
+
+    def remove_queued_group(self, group: SharedGroup) -> None:
+        """The session is no member of the group any more, or the group has no queue."""
+        if self.queued_groups is not None:
+            self.queued_groups.pop(group, None)
+            if not self.queued_groups:
+                self.queued_groups = None
+
     def is_available(self) -> bool:
-        """Whether a message of a shared group can be sent now: connected, and the queue is less than half full."""
+        """Whether a message of a shared group can be sent now: connected, and the queue is less than half full; a member of a
+        group with a queue takes what leaves at once."""
         raise AssertionError("a subscriber without a session")
 
     def deliver(

@@ -77,7 +77,7 @@ class FilterEntry:
 
 
 def add_subscription(tree: Trie, subscription: Subscription) -> bool:
-    """Add to the tree. True for the first subscription of its filter and share name."""
+    """Add to the tree. True for the first subscription of its filter and share name; the queue of a group is none."""
     topic_filter = subscription.topic_filter
     share_name = subscription.share_name
     value = tree.get(topic_filter)
@@ -94,11 +94,18 @@ def add_subscription(tree: Trie, subscription: Subscription) -> bool:
     if entry.groups is None:
         entry.groups = {}
     group = entry.groups.get(share_name)
-    first = group is None
     if group is None:
         group = entry.groups[share_name] = SharedGroup(share_name, topic_filter)
+    if subscription.session.is_group_queue:
+        group.queue = subscription
+        for member in group.members():
+            assert isinstance(member, Subscription)
+            member.session.add_queued_group(group)
+        return False
     group.add(subscription)
-    return first
+    if group.queue is not None:
+        subscription.session.add_queued_group(group)
+    return len(group) == 1
 
 
 def remove_subscription(tree: Trie, subscription: Subscription) -> bool:
@@ -111,9 +118,16 @@ def remove_subscription(tree: Trie, subscription: Subscription) -> bool:
         last = not entry.subscriptions
     elif entry.groups is not None:
         group = entry.groups[subscription.share_name]
-        group.remove(subscription)
-        last = len(group) == 0
-        if last:
+        if group.queue is subscription:
+            group.queue = None
+            for member in group.members():
+                assert isinstance(member, Subscription)
+                member.session.remove_queued_group(group)
+        else:
+            group.remove(subscription)
+            subscription.session.remove_queued_group(group)
+            last = len(group) == 0
+        if len(group) == 0 and group.queue is None:
             del entry.groups[subscription.share_name]
             if not entry.groups:
                 entry.groups = None
@@ -123,12 +137,12 @@ def remove_subscription(tree: Trie, subscription: Subscription) -> bool:
 
 
 def interest(tree: Trie) -> list[tuple[bytes, bytes]]:
-    """(share_name, topic_filter) of all subscriptions, each once."""
+    """(share_name, topic_filter) of all subscriptions, each once. A group that has a queue and no member is none."""
     found: list[tuple[bytes, bytes]] = []
     for topic_filter, value in tree.items():
         assert isinstance(value, FilterEntry)
         if value.subscriptions:
             found.append((b"", topic_filter))
         if value.groups is not None:
-            found.extend([(share_name, topic_filter) for share_name in value.groups])
+            found.extend([(share_name, topic_filter) for share_name, group in value.groups.items() if len(group)])
     return found

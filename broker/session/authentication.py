@@ -7,6 +7,7 @@ from broker.codec import properties as props
 from broker.codec.packets import AUTH, CONNECT, DISCONNECT, Auth, ConnAck, Connect, Disconnect, Packet, Properties
 from broker.codec.reason_codes import (
     BAD_AUTHENTICATION_METHOD,
+    CLIENT_IDENTIFIER_NOT_VALID,
     CONTINUE_AUTHENTICATION,
     NOT_AUTHORIZED,
     RE_AUTHENTICATE,
@@ -16,6 +17,7 @@ from broker.codec.reason_codes import (
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
 from broker.link_header import LinkFacts
+from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.session.answers import check_answer, write_answer
 from broker.session.durable import note_change
 from broker.session.link_session import begin_link
@@ -165,6 +167,8 @@ class ConnectAnswer(ConnectRequest):
                 self._properties[props.SESSION_EXPIRY_INTERVAL] = longest
         if broker.commits.next_packet():
             self._check_store()
+        if self.client_id.startswith(GROUP_QUEUE_PREFIX):
+            raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, f"no client identifier begins with {GROUP_QUEUE_PREFIX}")
         session, self._is_present = broker.open_session(
             connection, self.client_id, packet.clean_start, self._expiry_interval, now
         )
@@ -199,6 +203,8 @@ class ConnectAnswer(ConnectRequest):
         present = self._is_present and self.connect.protocol_version != 3
         write_answer(connection, ConnAck(present, SUCCESS, self._properties))
         session.resume(now)
+        if session.queued_groups is not None:
+            self._broker.drain_groups(session.queued_groups)
 
 
 class SessionCommit(Waiter):

@@ -10,14 +10,34 @@ from broker.store.journal import Journal
 
 def attach_records(session: Session, journal: Journal) -> None:
     """A connection serves the session. One whose client gave it a Session Expiry Interval of 0 ends with the connection, and
-    so with the process."""
+    so with the process, unless it is a member of a group with a queue."""
     records = session.records
-    if session.expiry_interval == 0:
+    if session.expiry_interval == 0 and session.queued_groups is None:
         end_records(session)
     elif records is None:
         session.records = SessionRecords(journal, journal.add(session))
     else:
         journal.change(records.number, session)
+
+
+def begin_records(session: Session, journal: Journal) -> None:
+    """The session has become a member of a group with a queue: its jobs outlive the process, and go back to the queue when the
+    next one ends the session."""
+    if session.records is not None:
+        return
+    records = session.records = SessionRecords(journal, journal.add(session))
+    for subscription in session.subscriptions.values():
+        note_subscription(session, subscription)
+    if session.queue is not None:
+        session.queue.records = records
+    if session.inflight is not None:
+        session.inflight.records = records
+    for outgoing in session.queued() + ([] if session.inflight is None else session.inflight.messages()):
+        if outgoing.qos and outgoing.message is not None:
+            records.add(outgoing)
+    if session.incoming is not None:
+        for packet_id in session.incoming:
+            session.incoming[packet_id] = records.add_received(packet_id)
 
 
 def note_change(session: Session) -> None:

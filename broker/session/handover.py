@@ -18,13 +18,15 @@ HANDED_OVER_MAX: Final = 256
 HANDOVER_STEPS_MAX: Final = 10 * SLICE_STEPS  # levels of filters that are looked at: about 10 ms
 
 
-def take_left_behind(tree: Trie, session: Session, now: float) -> list[tuple[SharedGroup, Message]]:
+def take_left_behind(
+    tree: Trie, session: Session, now: float, queued_only: bool = False
+) -> list[tuple[SharedGroup, Message]]:
     """Take the messages that other members of their group can get out of the session's queue. The session is still
     subscribed.
 
     These are QoS 1 messages without PUBACK, and QoS 1 and 2 messages that were not sent yet. A QoS 2 message that was sent is
-    not sent to another member of the group [MQTT-4.8.2-5]."""
-    handover = Handover(tree, session, now)
+    not sent to another member of the group [MQTT-4.8.2-5]. `queued_only`: only those of groups that have a queue."""
+    handover = Handover(tree, session, now, queued_only)
     if not handover.groups:
         return []
     if session.inflight is not None:
@@ -42,12 +44,12 @@ def take_left_behind(tree: Trie, session: Session, now: float) -> list[tuple[Sha
 
 
 class Handover:
-    """groups  by topic filter, of the session's shared subscriptions: the group if it has other members and no other group of
-            the session has the filter, else None
+    """groups  by topic filter, of the session's shared subscriptions: the group if it has other members or a queue and no other
+            group of the session has the filter, else None
     taken   messages with their group, in order
     """
 
-    def __init__(self, tree: Trie, session: Session, now: float) -> None:
+    def __init__(self, tree: Trie, session: Session, now: float, queued_only: bool) -> None:
         self.groups: dict[bytes, SharedGroup | None] = {}
         self.taken: list[tuple[SharedGroup, Message]] = []
         self._tree = tree
@@ -57,7 +59,7 @@ class Handover:
         self._by_topic: dict[bytes, SharedGroup | None] = {}
         for subscription in session.subscriptions.values():
             group = subscription.group
-            if group is not None and len(group) > 1:
+            if group is not None and (group.queue is not None or (len(group) > 1 and not queued_only)):
                 topic_filter = subscription.topic_filter
                 self.groups[topic_filter] = None if topic_filter in self.groups else group
 

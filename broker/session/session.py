@@ -86,6 +86,8 @@ class Session(ReceivingSession):
         self.queue_bytes_max = settings.max_queued_bytes if link is None else settings.link_max_queued_bytes
         self.inflight_max = settings.max_inflight if link is None else settings.link_max_inflight
         self.queue_seconds_max = settings.message_expiry if link is None else link.message_ttl
+        if self.group_limits is not None:
+            self.queue_max, self.queue_bytes_max, self.queue_seconds_max = self.group_limits
         if self.connection is not None:
             self.inflight_max = min(self.inflight_max, self.connection.receive_maximum)
 
@@ -132,6 +134,8 @@ class Session(ReceivingSession):
         return inflight
 
     def is_available(self) -> bool:
+        if self.queued_groups is not None:  # messages that cannot be sent now wait in the group's queue
+            return self._open_connection() is not None and self.inflight_length() < self.inflight_max
         return self.connection is not None and self.queue_length() * 2 < self.queue_max
 
     def traffic(self) -> tuple[int, int, int, int]:
@@ -330,8 +334,7 @@ class Session(ReceivingSession):
         self.context.counters.drop_for_client(reason, 1, qos, self.client_id)
 
     def pump(self, now: float) -> None:
-        """Send what waits, as far as the connection and the in-flight window take it. Called after acknowledgements and
-        when the transport has sent its bytes."""
+        """Send what waits, as far as the connection and the in-flight window take it."""
         connection = self.connection
         queue = self.queue
         if connection is None or (not self._is_queued() and not self._is_resending()):
@@ -408,6 +411,8 @@ class Session(ReceivingSession):
         """Count the end of an exchange with the client, if there was one."""
         if known:
             self.context.counters.acknowledged += 1
+            if self.queued_groups is not None:
+                self.context.drain_groups(self.queued_groups)
         return known
 
     # --- publishers that are too fast for this session ---

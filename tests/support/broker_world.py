@@ -144,6 +144,10 @@ class World:
                 assert subscription.session is session
                 entry = broker.router.tree.get(subscription.topic_filter)
                 assert isinstance(entry, FilterEntry)
+                if session.is_group_queue:
+                    assert entry.groups is not None
+                    assert entry.groups[subscription.share_name].queue is subscription
+                    continue
                 if subscription.share_name:
                     assert entry.groups is not None
                     assert subscription in entry.groups[subscription.share_name].members()

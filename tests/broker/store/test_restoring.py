@@ -15,6 +15,7 @@ from broker.codec.properties import encode_publish_properties
 from broker.hooks import Forwarder
 from broker.message import Message
 from broker.session.durable import note_change
+from broker.session.group_queues import GroupQueues
 from broker.session.session import EXPIRY_NEVER
 from broker.store.journal import Journal
 from broker.store.records import encode_session
@@ -424,3 +425,39 @@ def test_a_link_session_is_one_again_before_its_domain_comes_back(make_world: An
     late = after.connect("late", **link_properties("rome", 9))
     late.subscribe(b"#")
     assert late.take_publishes() == [], "the retained message comes from rome"
+
+
+def jobs(world: Any, session: Any) -> list[bytes]:
+    assert session is world.broker.sessions[session.client_id]
+    return [outgoing.message.payload for outgoing in session.queued()]
+
+
+def declare(world: Any) -> Any:
+    return GroupQueues(world.broker).declare(b"g", b"jobs", 10, 10_000, 0.0, world.now)
+
+
+def test_the_queue_of_a_group_and_its_jobs_outlive_a_restart(make_world: Any) -> None:
+    world = kept(make_world)
+    before = world.connect("before", auto=False, properties={props.RECEIVE_MAXIMUM: 1})
+    before.subscribe(b"$share/g/jobs", b"other")
+    world.publish(b"jobs", b"1", qos=1)
+    declare(world)
+    taker = world.connect("taker", auto=False, properties={props.RECEIVE_MAXIMUM: 1})
+    taker.subscribe(b"$share/g/jobs")
+    for payload in (b"2", b"3", b"4"):
+        world.publish(b"jobs", payload, qos=1)
+    world.check()
+    after = restarted(make_world, world)
+    after.advance(5.0)
+    assert list(after.broker.sessions) == ["$queue/g/jobs"], "the clients had sessions that end with their connections"
+    assert after.broker.local_interest() == []
+    session = declare(after)
+    assert sorted(jobs(after, session)) == [b"1", b"2", b"3", b"4"]
+    after.publish(b"jobs", b"5", qos=1)
+    worker = after.connect("worker")
+    worker.subscribe(b"$share/g/jobs")
+    assert sorted(p.payload for p in worker.packets if isinstance(p, Publish)) == [b"1", b"2", b"3", b"4", b"5"]
+    after.check()
+    last = restarted(make_world, after)
+    assert GroupQueues(last.broker).declared() == [(b"g", b"jobs")]
+    assert jobs(last, declare(last)) == []
