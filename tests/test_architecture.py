@@ -98,6 +98,7 @@ CORES: Final = (
     "federation/links/interest.py",
     "federation/links/link.py",
     "federation/links/mapping.py",
+    "federation/links/queue_credit.py",
     "federation/links/ownership.py",
     "federation/links/rewriting.py",
     "federation/links/scope.py",
