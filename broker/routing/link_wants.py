@@ -72,6 +72,7 @@ def note_link(
         and before.domain == link.domain
         and before.max_hops == link.max_hops
         and before.relays == link.relays
+        and (before.gate is None) == (link.gate is None)
     ):
         return
     for subscription in subscriptions:
@@ -142,6 +143,8 @@ def _renew(entry: FilterEntry) -> bool:
     for subscription in links.values():
         link = subscription.session.link
         relays = relays or is_relayed(subscription.wants) or (link is not None and link.relays)
+        if link is not None and link.gate is not None:
+            continue  # a link of this node that pushes: it takes what is here, and asks for nothing from elsewhere
         if subscription.wants:
             for header in subscription.wants:
                 headers[header] = None

@@ -11,7 +11,7 @@ from broker.broker import Broker
 from broker.codec.packets import SubscribeFilter
 from broker.config.settings import MqttSettings
 from broker.hooks import Forwarder, InterestObserver
-from broker.link_header import WANTS_MAX, LinkFacts, encode_want
+from broker.link_header import WANTS_MAX, LinkFacts, LinkGate, encode_want
 from broker.routing.link_wants import (
     LINK_WANTS_BYTES_MAX,
     link_wants,
@@ -142,6 +142,16 @@ def test_other_wants_of_a_subscription_are_told(world: World) -> None:
     facts, link.link = link.link, None
     note_link(world.broker, world.broker.router.tree, [subscription], facts, None)
     assert world.observed.take() == [("changed", "", "a/#", "")]
+
+
+def test_a_link_of_this_node_asks_for_nothing(world: World) -> None:
+    link = world.session("link:north:1", b"north", 3)
+    assert link.link is not None
+    link.link.gate = LinkGate()
+    world.subscribe(link)
+    assert world.observed.take() == [("added", "", "", "a/#", "0")]
+    world.subscribe(world.session("c"))
+    assert world.observed.take() == [("changed", "", "a/#", "1")]
 
 
 def test_another_domain_of_a_session_is_told(world: World) -> None:

@@ -61,7 +61,7 @@ def test_jobs_wait_for_the_first_member(declared: Declared) -> None:
     assert declared.world.broker.local_interest() == [(b"workers", b"jobs/#")]
 
 
-def test_a_member_gets_what_it_can_be_sent_at_once(declared: Declared) -> None:
+def test_a_member_gets_as_many_jobs_as_can_be_sent(declared: Declared) -> None:
     slow = declared.worker("slow", window=2, auto=False)
     declared.publish(*[b"%d" % number for number in range(6)])
     assert payloads(slow) == [b"0", b"1"]
@@ -90,7 +90,7 @@ def test_jobs_that_were_not_acknowledged_go_back(declared: Declared) -> None:
     assert payloads(other) == [b"1", b"2"]
 
 
-def test_a_member_that_comes_back_gets_what_waits(declared: Declared) -> None:
+def test_a_member_that_comes_back_gets_the_waiting_jobs(declared: Declared) -> None:
     worker = declared.worker("w", expiry=1_000)
     worker.cut()
     declared.publish(b"1")

@@ -43,7 +43,7 @@ def test_jobs_of_the_domain_come_first() -> None:
         borrower.receive()
 
 
-def test_an_upstream_sends_what_was_asked_for() -> None:
+def test_an_upstream_sends_as_many_jobs_as_were_asked_for() -> None:
     lender = Lender[str]()
     assert lender.offer(3)
     assert not lender.offer(3)
