@@ -10,6 +10,8 @@ from collections import deque
 
 from broker.broker import Broker
 from broker.hooks import Peer
+from broker.message import NEVER
+from federation.links.flow import packet_end
 
 
 class Confirmation:
@@ -23,7 +25,7 @@ class Confirmation:
         self._broker = broker
         self._positions: list[tuple[Peer, int]] = []
         self._touched: dict[Peer, None] = {}  # nodes that got messages whose acknowledgement has not come
-        self._held: deque[tuple[list[tuple[Peer, int]], bytes]] = deque()
+        self._held: deque[tuple[list[tuple[Peer, int]], bytes, float]] = deque()
 
     def begin(self) -> None:
         """Messages are handed to the broker."""
@@ -41,7 +43,7 @@ class Confirmation:
         self._touched.clear()
         if not self._held and all(peer.is_done(mark) for peer, mark in marks):
             return acks
-        self._held.append((marks, acks))
+        self._held.append((marks, acks, self._broker.now))
         self.waiting += 1
         self._broker.acks_awaited += 1
         return b""
@@ -54,6 +56,20 @@ class Confirmation:
             parts.append(held.popleft()[1])
         self._forget(len(parts))
         return b"".join(parts)
+
+    def messages(self) -> int:
+        """Number of messages whose acknowledgement is held."""
+        count = 0
+        for _, acks, _ in self._held:
+            pos = 0
+            while pos < len(acks):
+                pos = packet_end(acks, pos, len(acks))
+                count += 1
+        return count
+
+    def oldest_at(self) -> float:
+        """Since when the oldest acknowledgement is held; NEVER for none."""
+        return self._held[0][2] if self._held else NEVER
 
     def close(self) -> None:
         """The connection is over: the upstream sends again what it has no acknowledgement of."""

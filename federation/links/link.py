@@ -7,6 +7,7 @@ shell, each with the number of the attempt; `next_timeout`, `handle_timeout`. Af
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from broker.codec.packets import MQTT_5, MQTT_311
@@ -20,10 +21,18 @@ from federation.links.backoff import Backoff
 from federation.links.client import Accepted, Client, End
 from federation.links.confirmation import Confirmation
 from federation.links.domain import Domain, rule_of
-from federation.links.handshake import NAME_TEXT, local_connect, notes_on, qos_of, upstream_connect, welcome_of
+from federation.links.handshake import (
+    NAME_TEXT,
+    local_connect,
+    notes_on,
+    qos_of,
+    upstream_connect,
+    welcome_of,
+)
 from federation.links.incoming import IncomingGate
 from federation.links.interest import LinkInterest
 from federation.links.link_shell import LinkShell
+from federation.links.planned import planned, with_figures
 from federation.links.relay import Relay, RelayOwner
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
 from federation.links.subscriptions import NO_HEADERS, Headers, Subscriptions
@@ -453,32 +462,20 @@ class Link(RelayOwner):
     # --- status ---
 
     def status(self, now: float) -> LinkStatus:
-        plan = self.plan
-        upstream = plan.upstream
         client = self._client
         relay = self._relay
-        connection = None if relay is None else relay.connection
         totals = self._totals.with_open(relay)
-        return LinkStatus(
-            plan.link_id,
-            plan.kind,
-            upstream.name,
-            self._state,
-            self._since,
-            self._changed_at,
-            direction=upstream.direction.value,
+        row = planned(self.plan, self._state, self._since, self._changed_at)
+        return replace(
+            with_figures(row, self.plan, relay, self._broker),
             upstream_name=self.client_id,
-            mapping="; ".join(upstream.exchange),
-            policies=tuple(policy.name for policy in plan.policies),
-            patterns=tuple(policy.pattern for policy in plan.policies),
             uri=self.address.redacted() if self.attempt else "",
-            local_connection="" if connection is None else connection.client_id,
+            local_connection="" if relay is None else relay.connection.client_id,
             deadline=self._deadline,
             last_error=self._error,
             error_at=self._error_at,
             answered_at=NEVER if client is None else client.answered_at,
             round_trip=-1.0 if client is None else client.round_trip,
-            in_flight=0 if relay is None else relay.acks_waiting(),
             received=totals.received,
             sent=totals.sent,
             dropped=totals.dropped() | self.gate.dropped,

@@ -31,6 +31,7 @@ from broker.codec.wire import decode_varint
 from broker.codec.writer import PINGREQ, encode_packet
 from broker.link_header import LinkFacts
 from broker.listener_facts import ListenerFacts
+from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.links.client import Client
@@ -159,13 +160,16 @@ class Relay:
 
     def is_drained(self) -> bool:
         """Whether the broker has acknowledged everything that the upstream has sent."""
-        return self.acks_waiting() == 0 and not self.connection.held
+        return self.in_flight() == 0 and not self.connection.held
 
-    def acks_waiting(self) -> int:
-        """Number of messages of the upstream that wait for the store, and of pieces of acknowledgements that wait for other
-        nodes."""
-        waiting = self.connection.acks_waiting
-        return waiting if self._confirmation is None else waiting + self._confirmation.waiting
+    def in_flight(self) -> int:
+        """Number of messages of the upstream that are not acknowledged to it."""
+        confirmation = self._confirmation
+        return self.connection.acks_waiting + (0 if confirmation is None else confirmation.messages())
+
+    def oldest_at(self) -> float:
+        """Since when the oldest message waits for other nodes; NEVER for none."""
+        return NEVER if self._confirmation is None else self._confirmation.oldest_at()
 
     def messages_sent(self) -> int:
         """Number of messages that the broker gave to the link."""

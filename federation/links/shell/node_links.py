@@ -12,6 +12,7 @@ from federation.links.api.rows import has_state, in_order, link_row
 from federation.links.link import Link
 from federation.links.links import Links
 from federation.links.pb.link_status_pb2 import DESCRIPTOR, ListLinksRequest, ListLinksResponse
+from federation.links.planned import planned
 from federation.links.reports import LinkEvents, link_metrics
 from federation.links.shell.owners import TAG, VERSION, Owners
 from federation.links.status import LinkState, LinkStatus
@@ -115,23 +116,8 @@ class NodeLinks:
         for link_id, epoch, deadline in [] if self._owners is None else self._owners.waiting():
             plan = plans.get(link_id)
             if plan is not None and link_id not in self._links.by_id:
-                found.append(
-                    LinkStatus(
-                        link_id,
-                        plan.kind,
-                        plan.upstream.name,
-                        LinkState.STARTING,
-                        now,
-                        now,
-                        direction=plan.upstream.direction.value,
-                        policies=tuple(policy.name for policy in plan.policies),
-                        patterns=tuple(policy.pattern for policy in plan.policies),
-                        deadline=deadline,
-                        next_step=WAITS,
-                        node=node,
-                        epoch=epoch,
-                    )
-                )
+                row = planned(plan, LinkState.STARTING, now, now)
+                found.append(replace(row, deadline=deadline, next_step=WAITS, node=node, epoch=epoch))
         return found
 
     def metrics(self) -> list[Metric]:
