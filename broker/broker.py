@@ -285,12 +285,13 @@ class Broker(Context):
         return True
 
     def shut_down(self, now: float) -> None:
-        """Disconnect every client. Wills without delay are published; sessions stay as they are."""
+        """Disconnect every client, but no connection of the node itself: a plugin ends those. Wills without delay are
+        published; sessions stay as they are."""
         self.shutting_down = True
         for connection in list(self.connecting):
             self.close_connection(connection, SERVER_UNAVAILABLE, "server is shutting down", now)
         for session in list(self.sessions.values()):
-            if session.connection is not None:
+            if session.connection is not None and not session.connection.listener.is_own:
                 self.close_connection(session.connection, SERVER_SHUTTING_DOWN, "server is shutting down", now)
 
     # --- publishing ---

@@ -173,21 +173,16 @@ class Link(RelayOwner):
         self._move(LinkState.SHUTDOWN, NEVER, now)
 
     def drain(self, deadline: float, now: float) -> None:
-        """Take nothing new from the upstream; `stop` when nothing is in flight any more."""
+        """Take nothing new from the upstream."""
         if self._relay is None:
             self.stop("another node runs the link", False, now)
             return
         self._move(LinkState.DRAINING, deadline, now)
         self.set_reading(True)
-        self._relay.carry_out(self._relay.connection)
-        self._stop_when_drained()
 
-    def _stop_when_drained(self) -> None:
-        relay = self._relay
-        if self._state is LinkState.DRAINING and (relay is None or relay.is_drained()):
-            self.stop("another node runs the link", False, self._broker.now)
-            if self.shell is not None:
-                self.shell.changed()
+    def is_drained(self) -> bool:
+        """After `drain`, at the end of a turn: whether nothing is in flight."""
+        return self._relay is None or self._relay.is_drained()
 
     def _fault(self) -> str:
         """Why the link cannot run; "" when it can."""
@@ -441,9 +436,6 @@ class Link(RelayOwner):
     def has_output(self) -> None:
         if self.shell is not None:
             self.shell.has_output()
-
-    def relayed(self) -> None:
-        self._stop_when_drained()
 
     def set_reading(self, is_held: bool) -> None:
         if self.shell is not None:

@@ -84,7 +84,7 @@ class Links:
             link.start(now)
 
     def drain(self, link_id: str, deadline: float, now: float) -> None:
-        """Another node runs the link from now on. It is drained when it is in no state or in SHUTDOWN: then `end`."""
+        """Another node runs the link from now on. `end` it when it is drained (`Link.is_drained`)."""
         self.epochs.pop(link_id, None)
         link = self.by_id.get(link_id)
         if link is not None:

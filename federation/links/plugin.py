@@ -86,6 +86,9 @@ class LinksPlugin(Plugin):
         if self._cluster is not None:
             self._cluster.start()
 
+    async def leave(self) -> None:
+        await self.node_links.leave()
+
     async def stop(self) -> None:
         if self._cluster is not None:
             await self._cluster.stop()
@@ -177,5 +180,6 @@ class LinksTurnEnd(TurnEnd):
         plugin = self._plugin
         if plugin.server.broker.acks_awaited:
             plugin.links.release()
+        plugin.node_links.turn_ended()
         if plugin.links.interest.has_changes() and plugin.links.pass_on(now):
             plugin.server.flush_soon()

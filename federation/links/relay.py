@@ -53,10 +53,6 @@ class RelayOwner:
         """The client has output for the upstream."""
         raise AssertionError("a subclass implements this")
 
-    def relayed(self) -> None:
-        """The broker has acknowledged messages, or has sent some."""
-        raise AssertionError("a subclass implements this")
-
     def set_reading(self, is_held: bool) -> None:
         """Read the upstream no more, or go on."""
         raise AssertionError("a subclass implements this")
@@ -148,7 +144,6 @@ class Relay:
             if acks:
                 self._client.write_flow(acks)
                 self._owner.has_output()
-                self._owner.relayed()
 
     def ping(self, now: float) -> None:
         """Keep the local connection alive, where the broker asks for that."""
@@ -192,7 +187,6 @@ class Relay:
             return
         if data:
             self._pass_out(data)
-            self._owner.relayed()
         if connection.closed:
             self._is_closed = True
             self._owner.local_closed(connection.close_text)

@@ -96,3 +96,100 @@ async def test_one_node_runs_a_link_and_another_takes_it_over_after_a_kill(nodes
     assert int(after["epoch"]) > int(row["epoch"])
     assert after["sessions_lost"] == "0"
     assert "secret" not in json.dumps(after)
+
+
+async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_loss(
+    nodes: Nodes, clients: Clients
+) -> None:
+    upstream = await nodes.start({"mqtt": {"session_expiry": "1h", "max_queued_messages": 10_000}}, name="upstream")
+    count = 12
+    config = cluster_config(upstream, count)
+    first, second = await nodes.federation(2, config)
+    before = await all_run(first, count, [first.name, second.name])
+    reader = await clients.connect(first.port, "reader")
+    await reader.subscribe("+/n", "+/probe", qos=1)
+    writer = await clients.connect(upstream.port, "writer")
+    for number in range(count):
+        await reached(writer, f"s{number}/probe", reader)
+    third = nodes.make_federated([first], config)
+    written = dict.fromkeys(range(count), 0)
+    is_over = asyncio.Event()
+
+    async def write_all() -> None:
+        while not is_over.is_set():
+            for number in written:
+                await writer.publish(f"s{number}/n", b"%d" % written[number], qos=1)
+                written[number] += 1
+
+    found: dict[int, dict[int, int]] = {number: {} for number in range(count)}
+
+    async def read_all() -> None:
+        while not writing.done() or any(len(found[number]) < written[number] for number in found):
+            message = await reader.message(FAILED_SECONDS)
+            numbers = found[int(message.topic.decode().split("/")[0][1:])]
+            numbers[int(message.payload)] = numbers.get(int(message.payload), 0) + 1
+
+    writing = asyncio.create_task(write_all())
+    reading = asyncio.create_task(read_all())
+    await third.start()
+    await nodes.all_alive([first, second, third])
+
+    async def third_has_links() -> bool:
+        return any(row["node"] == third.name for row in (await links_of(first)))
+
+    await eventually(third_has_links, "links fall to the third node")
+    joined = await all_run(third, count, [first.name, second.name, third.name])
+    await second.stop()
+    after = await all_run(first, count, [first.name, third.name])
+    is_over.set()
+    await writing
+    await reading
+    for number, counts in found.items():
+        assert sorted(counts) == list(range(written[number]))
+    for old, new in ((before, joined), (joined, after)):
+        for link_id, row in new.items():
+            has_moved = row["node"] != old[link_id]["node"]
+            assert (int(row["epoch"]) > int(old[link_id]["epoch"])) is has_moved
+            if has_moved:
+                assert third.name == row["node"] or old[link_id]["node"] == second.name
+    assert [row for row in after.values() if row["sessions_lost"] != "0"] == []
+    # Each link was drained before the next node has connected: its session had nothing to send again.
+    assert [count for counts in found.values() for count in counts.values() if count != 1] == []
+
+
+async def test_each_node_tells_the_links_of_all_and_restarts_them(nodes: Nodes, clients: Clients) -> None:
+    upstream = await nodes.start({"mqtt": {"session_expiry": "1h"}}, name="upstream")
+    cluster = await nodes.federation(2, cluster_config(upstream, 4))
+    names = [node.name for node in cluster]
+    rows = await all_run(cluster[0], 4, names)
+    assert {row["node"] for row in rows.values()} == set(names)
+    by_node = {node.name: node for node in cluster}
+    for node in cluster:
+        assert [row["id"] for row in await links_of(node)] == [row["id"] for row in await links_of(cluster[0])]
+        assert {row["node"] for row in await links_of(node, "?here=true")} == {node.name}
+        assert await links_of(node, "?state=down") == []
+    for link_id, row in rows.items():
+        owner = by_node[row["node"]]
+        (other,) = [node for node in cluster if node is not owner]
+        watcher = await clients.connect(owner.port)
+        await watcher.subscribe(f"$SYS/broker/federation-links/{link_id}")
+        assert await other.rest("POST", f"/v1/federation-links/{link_id}/restart", {}) == (200, {"node": owner.name})
+        told = [json.loads((await watcher.message()).payload) for _ in range(2)]
+        assert [(event["before"], event["status"]) for event in told] == [
+            ("running", "starting"),
+            ("starting", "running"),
+        ]
+        assert told[0]["event"] == "federation_link_status"
+        assert "secret" not in json.dumps(told)
+    again = await all_run(cluster[1], 4, names)
+    assert {link_id: row["reconnects"] for link_id, row in again.items()} == dict.fromkeys(rows, "1")
+    assert {link_id: row["epoch"] for link_id, row in again.items()} == {
+        link_id: row["epoch"] for link_id, row in rows.items()
+    }
+    await upstream.stop()
+
+    async def all_down() -> bool:
+        return len(await links_of(cluster[0], "?state=down")) == 4
+
+    await eventually(all_down, "all links are down")
+    assert {row["status"] for row in await links_of(cluster[1], "?state=down")} == {"error"}

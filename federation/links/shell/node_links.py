@@ -66,6 +66,11 @@ class NodeLinks:
             self._owners.set_links(self._links.plans())
         self._changed()
 
+    async def leave(self) -> None:
+        """The node stops. With a federation the links are drained before its leave."""
+        if self._owners is not None and not self._owners.is_federated:
+            await self._owners.before_leave()
+
     async def stop(self) -> None:
         if self._owners is not None:
             await self._owners.stop()
@@ -87,17 +92,22 @@ class NodeLinks:
     def carried_out(self) -> None:
         self._changed()
 
-    def follow(self) -> None:
-        """After each change of links: release those that are drained, and tell of others."""
+    def turn_ended(self) -> None:
+        """Release the links that are drained."""
         drained: list[str] = []
         for link_id in self._draining:
             link = self._links.by_id.get(link_id)
-            if link is None or link.state is LinkState.SHUTDOWN:
+            if link is None or link.is_drained():
                 drained.append(link_id)
-        for link_id in drained:
-            self.end_link(link_id)
-        if drained and self._owners is not None:
-            self._owners.released(drained)
+        if drained:
+            for link_id in drained:
+                self.end_link(link_id)
+            self._changed()
+            if self._owners is not None:
+                self._owners.released(drained)
+
+    def follow(self) -> None:
+        """After each change of links: tell of it."""
         host = self._host
         now = host.now()
         for message in self._events.changes(self.statuses(now)):

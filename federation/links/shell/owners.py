@@ -73,6 +73,7 @@ class Owners(Extension):
 
     def __init__(self, host: Host, federation: FederationPlugin | None, runner: LinkRunner) -> None:
         self._host = host
+        self.is_federated = federation is not None
         self._federation = federation
         self._runner = runner
         self._log = get_logger("links")
