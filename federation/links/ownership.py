@@ -171,7 +171,7 @@ class Ownership:
 
     def set_links(self, link_ids: Iterable[str], now: float) -> None:
         """The links of the definitions, of those that can run on this node."""
-        wanted = set(link_ids)
+        wanted = dict.fromkeys(link_ids)  # in their order: the same run of the simulator for the same seed
         if len(wanted) > LINKS_MAX:
             raise ValueError(f"{len(wanted)} links; at most {LINKS_MAX} are possible")
         for link_id in wanted:
@@ -186,7 +186,7 @@ class Ownership:
 
     def set_members(self, names: Iterable[str], now: float) -> None:
         """The living members with links, without this node."""
-        living = set(names) - {self.node}
+        living = dict.fromkeys(name for name in names if name != self.node)
         for name in [name for name in self._others if name not in living]:
             del self._others[name]
             self._rows.pop(name, None)

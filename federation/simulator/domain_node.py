@@ -2,43 +2,94 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.definitions.resolution import Resolution
 from federation.links.links import Links
+from federation.links.ownership import Drain, Run
 from federation.links.relay import Relay
+from federation.links.status import LinkState
+from federation.serf.events import Event, MemberStatus
+from federation.simulator.link_owners import OWNER_PORT, LinkOwners, make_ownership
 from federation.simulator.link_streams import MQTT_PORT, ListenerEnd, UpstreamEnd
 from federation.simulator.network import Stream
 from federation.simulator.node_process import NodeOptions, NodeProcess
 from federation.simulator.process import Machine
 from federation.simulator.world import Host
 
+INCARNATION_BITS: Final = 63
+
 
 class DomainNode(NodeProcess):
-    """`resolution` is what the node starts with."""
+    """`resolution` is what the node starts with. Without the plugin `links` it is the upstream of others, and has no domain."""
 
-    def __init__(self, host: Host, options: NodeOptions, domain: str, resolution: Resolution) -> None:
+    def __init__(self, host: Host, options: NodeOptions, domain: str, resolution: Resolution, has_plugin: bool) -> None:
         super().__init__(host, options)
         now = host.world.now
-        self.broker.domain = domain.encode()
-        self.links = Links(self.broker.domain, self.broker, host.rng)
+        if has_plugin:
+            self.broker.domain = domain.encode()
+        self.broker.node_name = options.name
+        self.links = Links(domain.encode(), self.broker, host.rng)
+        incarnation = host.rng.getrandbits(INCARNATION_BITS)
+        self.owners = LinkOwners(
+            make_ownership(options.name, incarnation, int(now * 1000) + 1, bool(options.seeds), now)
+        )
         self._ends: dict[str, UpstreamEnd] = {}
         self._listened: dict[Stream, ListenerEnd] = {}
+        self._draining: set[str] = set()
         self.links.interest.observe(self.broker)
         self.resolve(resolution, now)
 
     def resolve(self, resolution: Resolution, now: float) -> None:
         """The node runs all links of the definitions."""
         self.links.resolve(resolution, now)
-        for link_id in self.links.plans():
-            self.links.run(link_id, 1, now)
+        self.owners.core.set_links(self.links.plans(), now)
+
+    # --- who runs the links
+
+    def handle_events(self, events: list[Event], now: float) -> None:
+        super().handle_events(events, now)
+        living = {
+            member.name: (member.ip, member.port)
+            for member in self.serf.members()
+            if member.status in (MemberStatus.ALIVE, MemberStatus.LEAVING) and member.name != self.name
+        }
+        if living != self.owners.addresses:
+            self.owners.members_changed(living, now)
+
+    def _carry_out(self, host: Machine, now: float) -> bool:
+        """Run and end links; whether there was anything."""
+        drained = {link_id for link_id in self._draining if self._is_drained(link_id)}
+        for link_id in drained:
+            self.links.end(link_id, now)
+            self.owners.core.released(link_id, now)
+        self._draining -= drained
+        orders = self.owners.take_orders(host, now)
+        for order in orders:
+            self._draining.discard(order.link_id)
+            if isinstance(order, Run):
+                self.links.run(order.link_id, order.epoch, now)
+            elif isinstance(order, Drain):
+                self._draining.add(order.link_id)
+                self.links.drain(order.link_id, order.deadline, now)
+            else:
+                self.links.end(order.link_id, now)
+        return bool(orders) or bool(drained)
+
+    def _is_drained(self, link_id: str) -> bool:
+        link = self.links.by_id.get(link_id)
+        return link is None or link.state is LinkState.SHUTDOWN
 
     # --- streams
 
     def stream_accepted(self, stream: Stream, now: float) -> None:
         if stream.port == MQTT_PORT:
             self._listened[stream] = ListenerEnd(self.broker, stream, now)
+        elif stream.port == OWNER_PORT:
+            self.owners.accepted(stream)
         else:
             super().stream_accepted(stream, now)
 
@@ -53,7 +104,9 @@ class DomainNode(NodeProcess):
         end = self._listened.get(stream) or self._end_of(stream)
         if end is not None:
             end.received(data, now)
-        elif stream.port != MQTT_PORT:
+        elif self.owners.knows(stream):
+            self.owners.received(stream, data, now)
+        elif stream.port not in (MQTT_PORT, OWNER_PORT):
             super().stream_received(stream, data, now)
 
     def stream_closed(self, stream: Stream, error: str, now: float) -> None:
@@ -63,7 +116,9 @@ class DomainNode(NodeProcess):
             listened.closed(now)
         elif end is not None:
             end.closed(error, now)
-        elif stream.port != MQTT_PORT:
+        elif self.owners.knows(stream):
+            self.owners.closed(stream, now)
+        elif stream.port not in (MQTT_PORT, OWNER_PORT):
             super().stream_closed(stream, error, now)
 
     def _end_of(self, stream: Stream) -> UpstreamEnd | None:
@@ -77,15 +132,17 @@ class DomainNode(NodeProcess):
 
     def next_timeout(self) -> float | None:
         first = super().next_timeout()
-        return min(NEVER if first is None else first, self.links.next_timeout())
+        return min(NEVER if first is None else first, self.links.next_timeout(), self.owners.next_timeout())
 
     def handle_timeout(self, now: float) -> None:
         super().handle_timeout(now)
         self.links.handle_timeout(now)
+        self.owners.handle_timeout(now)
 
     def end_turn(self, host: Machine, now: float) -> bool:
         busy = super().end_turn(host, now)
         busy = self.links.pass_on(now) or busy
+        busy = self._carry_out(host, now) or busy
         for link_id, end in list(self._ends.items()):
             if self.links.by_id.get(link_id) is not end.link:
                 end.follow(host)

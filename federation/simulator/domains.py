@@ -25,6 +25,8 @@ MESSAGE_LIMIT: Final = 120.0
 """Seconds until everything has arrived after the faults: half-open connections are noticed, and links wait before they try."""
 NO_FILTER_LIMIT: Final = 15.0
 """Seconds until the last filter of a link is gone after its last reader, in the largest graphs."""
+SETTLE_SECONDS: Final = 3.0
+"""Until all domains know the interest of all others. A message before may reach one on two ways before it is numbered."""
 TOPICS: Final = "t/#"
 
 
@@ -51,12 +53,16 @@ def reach(edges: list[Edge], origin: str) -> set[str]:
 
 
 class Domains:
-    """`sizes`: nodes of domains that have several. The network is lossy and late for every other seed."""
+    """`sizes`: nodes of domains that have several. `plain`: upstreams without the plugin `links`. The network is lossy and late
+    for every other seed."""
 
-    def __init__(self, seed: int, edges: list[Edge], sizes: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, seed: int, edges: list[Edge], sizes: dict[str, int] | None = None, plain: frozenset[str] = frozenset()
+    ) -> None:
         self.world = World(seed, ROUGH if seed % 2 else None)
         self.rng = self.world.schedule_rng
         self.edges = edges
+        self.plain = plain
         self.names = sorted({name for edge in edges for name in (edge.downstream, edge.upstream)})
         self.hosts: dict[str, list[Host]] = {}
         self.readers: dict[str, list[Client]] = {name: [] for name in self.names}
@@ -73,13 +79,14 @@ class Domains:
             self.world.run(self.rng.random() * 0.3)
         self.begin_reading(self.names)
         self.until_running("the start")
+        self.world.run(SETTLE_SECONDS)
 
     def _add(self, domain: str, number: int, seed: int) -> Host:
         options = NodeOptions(f"{domain}.{number}", [address(seed)] if seed != number else [])
         return self.world.add_host(
             f"h{number}",
             address(number)[0],
-            lambda host: DomainNode(host, options, domain, self._resolution(domain)),
+            lambda host: DomainNode(host, options, domain, self._resolution(domain), domain not in self.plain),
         )
 
     def _resolution(self, domain: str) -> Resolution:
