@@ -112,4 +112,4 @@ def _quiet(topology: str) -> Callable[[int], None]:
     return schedule
 
 
-DOMAIN_SCHEDULES: Final = (_quiet("fan_out"),)
+DOMAIN_SCHEDULES: Final = (*(_quiet(topology) for topology in TOPOLOGIES), domains_with_faults, fifty_domains)
