@@ -38,6 +38,7 @@ class DomainNode(NodeProcess):
             make_ownership(options.name, incarnation, int(now * 1000) + 1, bool(options.seeds), now)
         )
         self._ends: dict[str, UpstreamEnd] = {}
+        self._repeated = 0  # by ends that are gone
         self._listened: dict[Stream, ListenerEnd] = {}
         self._draining: set[str] = set()
         self.links.interest.observe(self.broker)
@@ -47,6 +48,11 @@ class DomainNode(NodeProcess):
         """The node runs all links of the definitions."""
         self.links.resolve(resolution, now)
         self.owners.core.set_links(self.links.plans(), now)
+
+    @property
+    def repeated(self) -> int:
+        """Number of messages that upstreams have sent to this node again."""
+        return self._repeated + sum(end.repeated for end in self._ends.values())
 
     # --- who runs the links
 
@@ -146,6 +152,7 @@ class DomainNode(NodeProcess):
         for link_id, end in list(self._ends.items()):
             if self.links.by_id.get(link_id) is not end.link:
                 end.follow(host)
+                self._repeated += end.repeated
                 del self._ends[link_id]
         for link_id, link in self.links.by_id.items():
             if link_id not in self._ends:

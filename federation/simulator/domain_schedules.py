@@ -103,6 +103,43 @@ def fifty_domains(seed: int) -> None:
     domains.check_messages()
 
 
+CLUSTERS: Final = (pair, complete_graph, lambda: [Edge("b", "a", 2), Edge("c", "b", 2)])
+
+
+def clusters(seed: int) -> Domains:
+    """Two or three domains of one to three nodes."""
+    rng = Random(f"clusters {seed}")
+    edges = rng.choice(CLUSTERS)()
+    return Domains(seed, edges, {name: rng.randrange(1, 4) for name in "abc"})
+
+
+def linked_clusters(seed: int) -> None:
+    """Nothing fails: one node of each cluster runs a link, and every message reaches a reader of each domain once."""
+    domains = clusters(seed)
+    domains.run(5.0, 40.0)
+    domains.check_messages()
+    domains.check_no_filters()
+
+
+def two_owners(seed: int) -> None:
+    """The halves of a cluster do not reach each other, while both reach the upstream: two nodes believe to run a link."""
+    domains = clusters(seed)
+    world = domains.world
+    for _ in range(4):
+        domains.run(domains.rng.random() * 5.0, 4.0)
+        hosts = domains.hosts[domains.rng.choice(domains.names)]
+        half = domains.rng.sample(hosts, len(hosts) // 2)
+        world.cut(half, [host for host in hosts if host not in half])
+        domains.run(domains.rng.random() * 40.0, 2.0)
+        if domains.rng.random() < 0.7:
+            world.heal()
+    world.heal()
+    domains.run(90.0, 2.0)
+    domains.until_running("the splits")
+    domains.check_messages()
+    domains.check_no_filters()
+
+
 def _quiet(topology: str) -> Callable[[int], None]:
     def schedule(seed: int) -> None:
         quiet(seed, topology)
@@ -112,4 +149,10 @@ def _quiet(topology: str) -> Callable[[int], None]:
     return schedule
 
 
-DOMAIN_SCHEDULES: Final = (*(_quiet(topology) for topology in TOPOLOGIES), domains_with_faults, fifty_domains)
+DOMAIN_SCHEDULES: Final = (
+    *(_quiet(topology) for topology in TOPOLOGIES),
+    domains_with_faults,
+    fifty_domains,
+    linked_clusters,
+    two_owners,
+)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.broker import Broker
+from broker.codec.packets import MQTT_5, Publish
+from broker.codec.reader import PacketReader
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.links.link import Link
@@ -50,11 +52,14 @@ class ListenerEnd:
 
 
 class UpstreamEnd(LinkShell):
-    """The link's end. `stream` is None while the link wants no connection."""
+    """The link's end. `stream` is None while the link wants no connection. `repeated` counts messages that the upstream has
+    sent again, after a connection that broke before their acknowledgement came."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.stream: Stream | None = None
+        self.repeated = 0
+        self._packets = PacketReader(MQTT_5)
         self._attempt = -1
         self._is_held = False
         self._unread: list[bytes] = []
@@ -87,6 +92,7 @@ class UpstreamEnd(LinkShell):
             self._attempt = link.attempt
             self._is_held = False
             self._unread.clear()
+            self._packets = PacketReader(MQTT_5)
             self.stream = host.open_stream((uri.host, uri.port))
             moved = True
         return moved
@@ -106,6 +112,8 @@ class UpstreamEnd(LinkShell):
         self.link.connected(self._attempt, now)
 
     def received(self, data: bytes, now: float) -> None:
+        for packet in self._packets.receive_data(data):
+            self.repeated += isinstance(packet, Publish) and packet.dup
         if self._is_held or self._unread:
             self._unread.append(data)
         else:

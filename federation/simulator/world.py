@@ -144,6 +144,7 @@ class World:
         self.packets_lost = 0
         self._by_ip: dict[str, Host] = {}
         self._groups: dict[str, int] = {}
+        self._cuts: set[tuple[str, str]] = set()
         self._rng = Random(seed)
         self.schedule_rng = Random(f"schedule {seed}")
         """For what a test decides by chance: the network's own chances do not move with it."""
@@ -204,11 +205,21 @@ class World:
         self._groups = {host.ip: number for number, group in enumerate(groups, 1) for host in group}
         self.log(f"partition into groups of {[len(group) for group in groups]}")
 
+    def cut(self, hosts: list[Host], others: list[Host]) -> None:
+        """None of the hosts reaches one of the others any more, while all of them reach everybody else."""
+        pairs = [(host.ip, other.ip) for host in hosts for other in others]
+        self._cuts.update(pairs)
+        self._cuts.update((other, host) for host, other in pairs)
+        self.log(f"cut between {[host.name for host in hosts]} and {[other.name for other in others]}")
+
     def heal(self) -> None:
         self._groups = {}
+        self._cuts.clear()
         self.log("partition heals")
 
     def reaches(self, source_ip: str, destination_ip: str) -> bool:
+        if (source_ip, destination_ip) in self._cuts:
+            return False
         return self._groups.get(source_ip, 0) == self._groups.get(destination_ip, 0)
 
     def break_streams(self, host: Host, other: Host, seen_by: list[Host]) -> None:
