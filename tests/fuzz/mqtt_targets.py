@@ -80,6 +80,7 @@ SILENT: Final = 0x80  # added to the client: it acknowledges nothing by itself
 TIMES: Final = (0.5, 3.0, 70.0, 5000.0)
 TOPICS: Final = (b"a", b"a/b", b"a/b/c", b"$SYS/a", b"")
 FILTERS: Final = (b"a", b"a/+", b"#", b"a/#", b"$share/g/a/#", b"$share/h/a", b"+/b", b"$SYS/#")
+PROPERTIES: Final = (b"", b"\x26\0\1k\0\2vv", b"\x26\0\1k\0\2vv\x26\0\0\0\0", b"\x26\0\x0bgmqttd-link\0\1x", b"\3\0\1t")
 LIMITS: Final[dict[str, object]] = {"max_inflight": 3, "max_queued_messages": 5, "topic_alias_maximum": 4}
 
 
@@ -198,6 +199,7 @@ def any_packet(rng: Random, version: int) -> Packet:
             qos,
             rng.random() < 0.2,
             packet_id=packet_id if qos else 0,
+            properties=rng.choice(PROPERTIES) if version == 5 else b"",
         )
     if kind < 8:
         wanted = [SubscribeFilter(rng.choice(FILTERS), rng.randrange(3)) for _ in range(rng.randint(1, 3))]

@@ -29,6 +29,9 @@ MEMORY_GROWTH_MAX: Final = 0.15  # from the first third of a soak to its end, be
 MEMORY_SLACK: Final = 10 * 2**20
 STEADY_SECONDS: Final = 120.0  # in a third of a shorter run the queues of sessions that stay are not full yet
 PAGE: Final = 500
+QUEUE_MAX: Final = (
+    20  # messages of a session: a queue is full within seconds, and memory does not follow the pauses of clients
+)
 
 
 def node_of(directory: Path) -> tuple[Node, dict[str, int], ssl.SSLContext]:
@@ -46,6 +49,7 @@ def node_of(directory: Path) -> tuple[Node, dict[str, int], ssl.SSLContext]:
                 {"address": f"127.0.0.1:{ports['tls']}", "tls": {"cert": pair.cert, "key": pair.key}},
                 {"address": f"127.0.0.1:{ports['ws']}", "websocket": {"path": "/mqtt"}},
             ],
+            "mqtt": {"max_queued_messages": QUEUE_MAX, "max_inflight": QUEUE_MAX},
             "api": {"http": [{"address": f"tcp://127.0.0.1:{http}"}]},
             "plugins": {"prometheus": {"listen_address": f"127.0.0.1:{metrics}"}},
             "plugin_order": ["admin", "prometheus"],
@@ -125,7 +129,10 @@ class Soak:
         try:
             keep_alive = SILENT_KEEP_ALIVE if leave == "silence" else 0
             await client.connect(f"soak-{number}", not stays, keep_alive, KEPT_SECONDS if stays else 0)
-            filters = [SubscribeFilter(b"soak/%d" % rng.randrange(self._topics), rng.randrange(3))]
+            own = (
+                number + rng.randrange(2)
+            ) % self._topics  # of two, so that a session that stays does not collect more
+            filters = [SubscribeFilter(b"soak/%d" % own, rng.randrange(3))]
             if rng.random() < 0.3:
                 filters.append(SubscribeFilter(b"$share/g%d/soak/+" % rng.randrange(3), rng.randrange(3)))
             await client.subscribe(filters)
