@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from broker.auth.account_file import AccountFile, Accounts
 from broker.auth.acl_file import ACL_BYTES_MAX, AclFault, AclFile, parse_acl_file
@@ -13,7 +12,7 @@ from broker.config.yaml_entries import EntriesFault
 from broker.server.start_error import StartError, file_error
 
 if TYPE_CHECKING:
-    from broker.auth.settings import AuthSettings, JwtSettings
+    from broker.auth.settings_jwt import JwtSettings
     from broker.auth.tokens import TokenKey
 
 KEY_FILE_BYTES_MAX: Final = 2**20
@@ -27,6 +26,11 @@ def read_account_file(file: AccountFile, key: str) -> Accounts:
         return file.read()
     except (EntriesFault, OSError) as error:
         raise file_error(key, file.path, error) from None
+
+
+def read_accounts(path: str, hash_name: str, key: str) -> Accounts:
+    """Raises StartError."""
+    return read_account_file(AccountFile(path, hash_name), key)
 
 
 def read_acl_file(path: str, key: str) -> AclFile:
@@ -69,25 +73,6 @@ def webhook_context(path: str, key: str) -> ssl.SSLContext:
         raise StartError(f"{key}: {path} is not a PEM file of certificates") from None
     except OSError as error:
         raise file_error(key, path, error) from None
-
-
-def unusable_files(settings: AuthSettings, key: str, path_of: PathOf) -> Iterator[str]:
-    """A text for each file that would stop a start now. `key` is that of the plugin's section."""
-    reads: list[Callable[[], Any]] = []
-    if settings.password_file:
-        file = AccountFile(path_of(settings.password_file), settings.hash)
-        reads.append(partial(read_account_file, file, f"{key}.password_file"))
-    if settings.jwt.algorithms:
-        reads.append(partial(read_token_keys, settings.jwt, f"{key}.jwt", path_of))
-    if settings.webhook.url and settings.webhook.cacert:
-        reads.append(partial(webhook_context, path_of(settings.webhook.cacert), f"{key}.webhook.cacert"))
-    if settings.acl_file:
-        reads.append(partial(read_acl_file, path_of(settings.acl_file), f"{key}.acl_file"))
-    for read in reads:
-        try:
-            read()
-        except StartError as error:
-            yield str(error)
 
 
 def _read(path: str, bytes_max: int) -> bytes:

@@ -2,86 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from broker.config.setting import Choice, Duration, Flag, Section, Sequence, Setting, Source, Text, Whole
+from broker.auth.settings_jwt import NO_TOKENS, RELATIVE, JwtSettings
+from broker.config.setting import Choice, Duration, Flag, Section, Setting, Source, Text, Whole
+from broker.server.start_error import StartError
 
 HASHES: Final = ("plain", "md5", "sha256", "bcrypt", "argon2id")
 SELF_NAMING: Final = ("bcrypt", "argon2id")
-RELATIVE: Final = "a relative path starts at the configuration file"
-
-
-@dataclass(frozen=True, slots=True)
-class JwtSettings:
-    """Tokens (JSON Web Tokens) as passwords. The connection ends when the token expires."""
-
-    algorithms: Annotated[
-        tuple[str, ...],
-        Setting(
-            "Algorithms of the signatures: HS256, RS256, ES256. Empty: a password is never a token.",
-            Sequence(Choice(("HS256", "RS256", "ES256"))),
-            source=Source.EXTENSION,
-        ),
-    ] = ()
-    secret: Annotated[
-        str,
-        Setting(
-            "The secret of HS256, at least 32 bytes.",
-            Text("of at least thirty-two characters"),
-            secret=True,
-            source=Source.EXTENSION,
-        ),
-    ] = ""
-    public_key_file: Annotated[
-        str,
-        Setting(
-            f"PEM file with the public keys of RS256 and ES256; {RELATIVE}. Read again at a reload.",
-            Text("/etc/gmqtt/tokens.pem"),
-            source=Source.EXTENSION,
-        ),
-    ] = ""
-    jwks_file: Annotated[
-        str,
-        Setting(
-            f"JSON file with a JWK Set; {RELATIVE}. Read again at a reload.",
-            Text("/etc/gmqtt/jwks.json"),
-            source=Source.EXTENSION,
-        ),
-    ] = ""
-    issuer: Annotated[
-        str,
-        Setting(
-            "The `iss` that a token must have. Empty: any.", Text("https://id.example.com"), source=Source.EXTENSION
-        ),
-    ] = ""
-    audience: Annotated[
-        str,
-        Setting(
-            "The `aud` that a token must have. Empty: tokens that have none.", Text("mqtt"), source=Source.EXTENSION
-        ),
-    ] = ""
-    username_claim: Annotated[
-        str,
-        Setting(
-            "The claim that is the user name. CONNECT has the same user name, or none.",
-            Text("sub", 100, is_name=True),
-            source=Source.EXTENSION,
-        ),
-    ] = "sub"
-    acl_claim: Annotated[
-        str,
-        Setting(
-            "The claim with the topics of the user, an object with lists of topic filters: `pub`, `sub`, `all`. A token "
-            "without it says nothing about topics.",
-            Text("acl", 100, is_name=True),
-            source=Source.EXTENSION,
-        ),
-    ] = "acl"
-    leeway: Annotated[
-        float,
-        Setting("How far the clock of the issuer may be off.", Duration(0.0, "10s"), source=Source.EXTENSION),
-    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +104,7 @@ class AuthSettings:
             source=Source.EXTENSION,
         ),
     ] = False
-    jwt: Annotated[JwtSettings, Setting("Tokens as passwords.", Section(), source=Source.EXTENSION)] = JwtSettings()
+    jwt: Annotated[JwtSettings, Setting("Tokens as passwords.", Section(), source=Source.EXTENSION)] = NO_TOKENS
     webhook: Annotated[
         WebhookSettings, Setting("A web service that knows users.", Section(), source=Source.EXTENSION)
     ] = WebhookSettings()
@@ -247,9 +177,23 @@ class AuthSettings:
 
     def unusable_files(self, key: str, path_of: Callable[[str], str]) -> Iterator[str]:
         """As `broker.server.named_files.NamesFiles`."""
-        from broker.auth.files import unusable_files
+        from broker.auth.files import read_accounts, read_acl_file, read_token_keys, webhook_context
 
-        return unusable_files(self, key, path_of)
+        reads: list[Callable[[], object]] = []
+        if self.password_file:
+            path = path_of(self.password_file)
+            reads.append(partial(read_accounts, path, self.hash, f"{key}.password_file"))
+        if self.jwt.algorithms:
+            reads.append(partial(read_token_keys, self.jwt, f"{key}.jwt", path_of))
+        if self.webhook.url and self.webhook.cacert:
+            reads.append(partial(webhook_context, path_of(self.webhook.cacert), f"{key}.webhook.cacert"))
+        if self.acl_file:
+            reads.append(partial(read_acl_file, path_of(self.acl_file), f"{key}.acl_file"))
+        for read in reads:
+            try:
+                read()
+            except StartError as error:
+                yield str(error)
 
 
 def url_fault(url: str) -> str:

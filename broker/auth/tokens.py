@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from broker.auth.access import AccessFault, read_access
 from broker.auth.accounts import name_fault
 from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Source, Verdict, denied
-from broker.auth.settings import JwtSettings
+from broker.auth.settings_jwt import JwtSettings
 
 HS256: Final = "HS256"
 RS256: Final = "RS256"

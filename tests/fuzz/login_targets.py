@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from broker.auth.attempt import Attempt
-from broker.auth.settings import JwtSettings
+from broker.auth.settings_jwt import JwtSettings
 from broker.auth.tokens import (
     ALGORITHMS,
     ES256,

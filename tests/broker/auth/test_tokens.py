@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.auth.attempt import Attempt, Verdict
-from broker.auth.settings import JwtSettings
+from broker.auth.settings_jwt import JwtSettings
 from broker.auth.tokens import KeyFault, TokenKey, Tokens, jwks_keys, pem_keys, secret_keys
 from broker.authorization import TopicAccess
 from broker.codec.packets import Connect

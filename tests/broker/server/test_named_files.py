@@ -7,7 +7,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from broker.auth.settings import AuthSettings, JwtSettings, WebhookSettings
+from broker.auth.settings import AuthSettings, WebhookSettings
+from broker.auth.settings_jwt import JwtSettings
 from broker.config.addresses import Address
 from broker.config.settings import ApiSettings, Settings
 from broker.config.settings_listeners import ApiListener, ListenerSettings, TlsSettings

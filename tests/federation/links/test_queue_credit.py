@@ -7,6 +7,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -108,24 +109,20 @@ class Domain:
             if self.queue and not consumer.is_busy and not consumer.is_leaving:
                 consumer.is_busy = True
                 job = self.queue.popleft()
-                self.world.after(self.world.rng.uniform(0.05, 0.3), lambda c=consumer, j=job: self.finish(c, j))  # type: ignore[misc]
+                self.world.after(self.world.rng.uniform(0.05, 0.3), partial(self.finish, consumer, job))
         self.consumers = [each for each in self.consumers if each.is_busy or not each.is_leaving]
         for name, lender in self.lenders.items():
             while self.queue and lender.credit() and may_move(self.queue[0].visits):
                 job = self.queue.popleft()
                 job.visits += 1
                 number = lender.send(job)
-                self.world.tell(
-                    self.name, name, lambda n=number, j=job, d=self.world.domains[name]: d.receive(self.name, n, j)
-                )  # type: ignore[misc]
+                self.world.tell(self.name, name, partial(self.world.domains[name].receive, self.name, number, job))
         for name, lender in self.lenders.items():
             if lender.offer(len(self.queue)):
-                self.world.tell(
-                    self.name, name, lambda s=lender.told, d=self.world.domains[name]: d.offered(self.name, s)
-                )  # type: ignore[misc]
+                self.world.tell(self.name, name, partial(self.world.domains[name].offered, self.name, lender.told))
         for name in self.demand.plan(len(self.queue), self.room()):
             limit = self.demand.borrowers[name].limit
-            self.world.tell(self.name, name, lambda n=limit, d=self.world.domains[name]: d.granted(self.name, n))  # type: ignore[misc]
+            self.world.tell(self.name, name, partial(self.world.domains[name].granted, self.name, limit))
 
     def finish(self, consumer: Consumer, job: Job) -> None:
         consumer.is_busy = False
