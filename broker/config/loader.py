@@ -290,6 +290,7 @@ class _Reading:
         for key_node, value_node in self._pairs(node, path):
             name = str(key_node.value)
             entry_path = f"{path}.{name[:100]}"
+            self._lines[entry_path] = key_node.start_mark.line + 1
             if name in entries:
                 self._fault(key_node, entry_path, "this name is already set")
                 continue

@@ -73,16 +73,14 @@ def list_parameters(connection: dict[str, str], as_json: bool) -> None:
 @click.command()
 @connection_options
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest one that matches applies.")
-@click.option(
-    "--apply-to", type=click.Choice(["topics", "queues"]), help="What the pattern is for.  [default: as it is written]"
-)
+@click.option("--apply-to", type=click.Choice(["topics"]), help="What the pattern is for.  [default: topics]")
 @click.argument("name")
 @click.argument("pattern")
 @click.argument("definition", metavar="JSON")
 def set_policy(
     connection: dict[str, str], priority: int, apply_to: str | None, name: str, pattern: str, definition: str
 ) -> None:
-    """Create or replace a policy. PATTERN is a topic filter, or $share/GROUP/FILTER where GROUP may be +.
+    """Create or replace a policy. PATTERN is a topic filter.
 
     gmqttctl set_policy sensors 'sensors/#' '{"federation-upstream-set": "all"}' --priority 10
     """

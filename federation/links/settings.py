@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -87,3 +88,17 @@ class LinksSettings:
             source=Source.EXTENSION,
         ),
     ] = ()
+
+    def broken_rules(self) -> Iterator[tuple[str, str]]:
+        """Every broken rule as (key, text)."""
+        upstreams = {name: parse_upstream(name, body) for name, body in self.upstreams}
+        for name, body in self.sets:
+            for index, (upstream, overrides) in enumerate(parse_upstream_set(name, body).members):
+                key = f"sets.{name}"
+                if upstream not in upstreams:
+                    yield key, f'[{index}].upstream: the file has no upstream "{upstream}"'
+                    continue
+                try:
+                    upstreams[upstream].with_overrides(overrides)
+                except DefinitionError as error:
+                    yield key, str(error.below(f"[{index}]"))

@@ -141,7 +141,7 @@ Global___Written: _TypeAlias = Written  # noqa: Y015
 
 @_typing.final
 class Policy(_message.Message):
-    """A policy: which topics, or which shared groups, are federated with which upstreams."""
+    """A policy: which topics are federated with which upstreams."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -153,9 +153,9 @@ class Policy(_message.Message):
     READ_ONLY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     pattern: _builtins.str
-    """A topic filter, or $share/GROUP/FILTER where GROUP may be +. Example: "sensors/#" """
+    """A topic filter. Example: "sensors/#" """
     apply_to: _builtins.str
-    """topics or queues; empty: what the pattern is."""
+    """topics, also when it is empty."""
     priority: _builtins.int
     """Of several policies that match a topic the one with the highest priority applies alone."""
     read_only: _builtins.bool

@@ -470,3 +470,20 @@ def test_entries_are_printed_without_their_secrets() -> None:
 def test_faulty_entries_are_named_with_their_key(body: str, fault: str) -> None:
     (found,) = faults(f"plugins: {{links: {{{body}}}}}\n")
     assert fault in found
+
+
+def test_a_set_of_the_file_names_upstreams_of_the_file() -> None:
+    text = ENTRIES.replace(
+        "[{upstream: north, max-hops: 1}]", "[{upstream: north, tls: {certfile: /a}}, {upstream: gone}]"
+    )
+    assert faults(text) == [
+        "x.yml:9: plugins.links.sets.near: [0].uri: certfile and keyfile belong together; one of them is missing",
+        'x.yml:9: plugins.links.sets.near: [1].upstream: the file has no upstream "gone"',
+    ]
+
+
+def test_policies_for_queues_are_refused() -> None:
+    (found,) = faults(ENTRIES.replace("pattern: sensors/#", "pattern: $share/g/a"))
+    assert found.startswith(
+        "x.yml:11: plugins.links.policies.sensors.apply-to: policies for queues are not supported yet"
+    )

@@ -39,7 +39,7 @@ def test_any_value_is_a_definition_or_refused(component: str, name: str, value: 
 
 
 @given(st.lists(st.tuples(st.sampled_from(COMPONENTS), st.sampled_from(["a", "b", "all"]), values), max_size=8))
-def test_definitions_stay_whole_whatever_is_written(found: list[tuple[str, str, Any]]) -> None:
+def test_definitions_stay_whole_after_any_writing(found: list[tuple[str, str, Any]]) -> None:
     definitions = Definitions("n")
     for component, name, value in found:
         with suppress(DefinitionError):
@@ -56,7 +56,7 @@ def test_definitions_stay_whole_whatever_is_written(found: list[tuple[str, str, 
 
 
 @pytest.mark.parametrize("text", ["a*a*a*b", ".*.*.*x", "(a|a|a|a|a|a)a*a*a*$", "[a-z]+[a-z]+[a-z]+[0-9]"])
-def test_an_expression_ends_whatever_the_name(text: str) -> None:
+def test_an_expression_ends_for_any_name(text: str) -> None:
     """With unbounded backtracking this takes until the timeout of the test."""
     pattern = UpstreamPattern(text)
     assert not pattern.matches("a" * (NAME_BYTES_MAX - 1) + "!")
