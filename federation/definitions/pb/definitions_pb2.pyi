@@ -21,7 +21,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Parameter(_message.Message):
-    """A parameter. Its component is federation-upstream or federation-upstream-set."""
+    """A parameter. Its component is federation-upstream or federation-upstream-set.
+    Example: {"value": {"uri": "mqtts://user:password@broker.example.com:8883", "max-hops": 1}}
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -141,7 +143,9 @@ Global___Written: _TypeAlias = Written  # noqa: Y015
 
 @_typing.final
 class Policy(_message.Message):
-    """A policy: which topics are federated with which upstreams."""
+    """A policy: which topics are federated with which upstreams.
+    Example: {"pattern": "sensors/#", "apply-to": "topics", "definition": {"federation-upstream-set": "all"}}
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -200,8 +200,11 @@ async def test_the_documentation_of_the_api_has_the_names_of_rabbitmq(node: tupl
     assert "/v1/parameters/{component}/{name}" in found["paths"]
     schemas = found["components"]["schemas"]
     assert "apply-to" in schemas["gmqtt.definitions.api.Policy"]["properties"]
-    value = schemas["gmqtt.definitions.api.Parameter"]["properties"]["value"]
-    assert value["example"]["max-hops"] == 1
+    parameter, policy = schemas["gmqtt.definitions.api.Parameter"], schemas["gmqtt.definitions.api.Policy"]
+    assert parameter["properties"]["value"]["example"]["max-hops"] == 1
+    assert set(parameter["example"]) == {"value"}
+    await put(rest, f"{UPSTREAMS}/u", {"value": parameter["example"]["value"] | {"uri": "mqtt://127.0.0.1:1"}})
+    assert await put(rest, "/v1/policies/p", policy["example"]) == {"warnings": []}
 
 
 def test_the_configuration_file_declares_definitions() -> None:
