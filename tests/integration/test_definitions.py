@@ -100,3 +100,27 @@ async def test_a_node_that_was_away_gets_changes_and_deletions(nodes: Nodes, tmp
     await change(first, "PUT", "/v1/policies/new", POLICY)
     await second.start()
     await eventually(lambda: have("kept", "new"), "the node that was away has changes and deletion")
+
+
+async def test_a_link_that_one_node_defines_runs_once_in_the_cluster(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    upstream = nodes.make_federated()
+    first = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "first")})
+    second = nodes.make_federated([first], LINKS | {"data_dir": str(tmp_path / "second")})
+    for node in (upstream, first, second):
+        await node.start()
+    await nodes.all_alive([first, second])
+    readers = [await clients.connect(node.port, f"reader{node.port}") for node in (first, second)]
+    for reader in readers:
+        await reader.subscribe("sensors/#", qos=1)
+    await change(second, "PUT", "/v1/parameters/federation-upstream/north", upstream_at(upstream))
+    await change(second, "PUT", "/v1/policies/p", POLICY)
+    await eventually(lambda: has_clients(upstream, 1), "one link")
+    writer = await clients.connect(upstream.port, "writer")
+    for number in range(20):
+        await writer.publish(f"sensors/{number}", b"x", qos=1)
+    for reader in readers:
+        topics = [message.topic for message in await reader.take(20)]
+        assert sorted(topics) == sorted(f"sensors/{number}".encode() for number in range(20))
+    assert await has_clients(upstream, 2)
