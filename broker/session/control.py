@@ -102,7 +102,7 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
         client_id = broker.assign_client_id()
         answer[props.ASSIGNED_CLIENT_IDENTIFIER] = client_id
     link = claimed_link(broker, packet)
-    expiry_interval = _session_expiry(packet, answer, session_expiry_max(settings, link))
+    expiry_interval = _session_expiry(packet, answer, session_expiry_max(settings, link or connection.link))
     connection.keep_alive = packet.keep_alive
     if settings.max_keepalive and packet.protocol_version == 5:
         if packet.keep_alive == 0 or packet.keep_alive > settings.max_keepalive:

@@ -1,19 +1,17 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from broker.codec import properties as props
-from broker.codec.packets import Disconnect, Publish, Will
-from broker.codec.properties import encode_publish_properties, publish_properties_to_dict
+from broker.codec.packets import Publish, Will
+from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_publish
 from broker.hooks import ConnectDecider, ConnectRequest
-from broker.link_header import LinkFacts, encode_connect, encode_want, parse_header, parse_welcome
+from broker.link_header import LinkFacts, encode_want, parse_header, parse_welcome
 from broker.message import Message
-from broker_world import START, Client, World
+from broker_world import START, Client
+from link_clients import NAME, headers, link_options, linked, named_world, with_header
 
-NAME = "gmqttd-link"
 FORGED = encode_publish_properties(user_properties=[("a", "1"), (NAME, "1 path=rome"), ("b", "2")])
 CLEAN = encode_publish_properties(user_properties=[("a", "1"), ("b", "2")])
 HEADERS_OF_FORGERS = [
@@ -26,31 +24,6 @@ HEADERS_OF_FORGERS = [
     "9 path=rome",
     "1 path=" + "x" * 20_000,
 ]
-
-
-def link_options(domain: str = "paris", max_hops: int = 1, relays: bool = False, ttl: float = -1.0) -> dict[str, Any]:
-    value = encode_connect(domain.encode(), max_hops, relays, ttl).decode()
-    return {"properties": {props.USER_PROPERTY: [(NAME, value)]}}
-
-
-def linked(world: World, domain: str = "paris", max_hops: int = 1, relays: bool = False, **options: Any) -> Client:
-    return world.connect(f"link-{domain}", **link_options(domain, max_hops, relays), **options)
-
-
-def named_world(**limits: Any) -> World:
-    world = World(**limits)
-    world.broker.domain = b"berlin"
-    return world
-
-
-def with_header(value: str) -> bytes:
-    return encode_publish_properties(user_properties=[(NAME, value)])
-
-
-def headers(publish: Publish) -> list[str]:
-    return [
-        text for key, text in props.get_user_properties(publish_properties_to_dict(publish.properties)) if key == NAME
-    ]
 
 
 class RoleDecider(ConnectDecider):
@@ -418,89 +391,3 @@ def test_overlapping_filters_of_a_link_bring_one_copy() -> None:
     link.subscribe(b"#", b"t/#", b"t/+")
     world.publish(b"t/1")
     assert link.take_payloads() == [b"x"]
-
-
-# --- sessions ---
-
-
-def test_the_limits_of_link_sessions_are_their_own() -> None:
-    world = named_world(
-        max_queued_messages=3, max_inflight=2, message_expiry=5, link_max_queued_messages=6, link_max_inflight=4
-    )
-    for name, options in (("client", {}), ("link", link_options())):
-        client = world.connect(name, expiry=100, **options)
-        client.subscribe(b"#", qos=1)
-        client.cut()
-    publisher = world.connect("publisher")
-    for number in range(10):
-        publisher.publish(b"t", b"%d" % number, qos=1)
-    assert world.broker.sessions["client"].queue_length() == 3
-    assert world.broker.sessions["link"].queue_length() == 6
-    world.advance(10)
-    client = world.connect("client", clean_start=False, auto=False)
-    assert client.take_payloads() == []
-    link = world.connect("link", clean_start=False, auto=False, **link_options())
-    assert link.take_payloads() == [b"4", b"5", b"6", b"7"]
-    world.check()
-
-
-def test_the_message_ttl_that_a_link_asks_for_ends_what_waits_for_it() -> None:
-    world = named_world()
-    options = link_options(ttl=2.5)
-    link = world.connect("link", expiry=100, **options)
-    link.subscribe(b"#", qos=1)
-    link.cut()
-    world.publish(b"t", b"old", qos=1)
-    world.advance(2)
-    world.publish(b"t", b"new", qos=1)
-    world.advance(1)
-    link = world.connect("link", clean_start=False, **options)
-    assert link.take_payloads() == [b"new"]
-    assert world.drops() == {"expired": 1}
-
-
-def test_messages_that_wait_for_a_link_keep_their_headers() -> None:
-    world = named_world()
-    receiver = world.connect("link-rome", expiry=100, **link_options("rome", 9))
-    receiver.subscribe(b"#", qos=1)
-    receiver.cut()
-    publisher = linked(world)
-    publisher.publish(b"t", qos=1, properties=with_header("1 path=oslo,paris"))
-    publisher.publish(b"t", qos=1, properties=with_header("1 path=rome,paris"))
-    again = world.connect("link-rome", clean_start=False, **link_options("rome", 9))
-    assert [headers(publish) for publish in again.take_publishes()] == [["1 path=oslo,paris,berlin"]]
-
-
-def test_a_session_that_is_no_link_any_more_is_served_as_one_of_a_client() -> None:
-    world = named_world()
-    link = world.connect("c", expiry=100, **link_options("rome", 1))
-    link.subscribe(b"#", qos=1)
-    link.cut()
-    client = world.connect("c", clean_start=False, expiry=100)
-    linked(world).publish(b"t", qos=1, properties=with_header("1 path=rome,paris"))
-    assert [publish.properties for publish in client.take_publishes()] == [b""]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        ["nonsense"],
-        ["1 path=rome hops=1"],
-        ["1 path=paris,rome hops=1"],
-        [f"1 hops=1 path=d{i},paris" for i in range(33)],
-    ],
-)
-def test_forged_interest_of_a_link_ends_its_connection(values: list[str]) -> None:
-    world = named_world()
-    link = linked(world)
-    with pytest.raises(AssertionError, match="no SUBACK"):
-        link.subscribe(b"#", pairs=[(NAME, value) for value in values])
-    assert [packet.reason_code for packet in link.packets if isinstance(packet, Disconnect)] == [0x82]
-    assert world.broker.sessions == {}
-
-
-def test_interest_of_an_ordinary_client_has_no_headers() -> None:
-    world = named_world()
-    client = world.connect("c")
-    assert client.subscribe(b"#", pairs=[(NAME, "nonsense")]) == [2]
-    assert world.broker.sessions["c"].subscriptions[b"#"].wants == ()
