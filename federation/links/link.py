@@ -342,9 +342,8 @@ class Link(RelayOwner):
         upstream = self.plan.upstream
         is_out = upstream.direction is Direction.OUT
         connect = local_connect(self.plan, self._version, accepted)
-        # A broker of another kind does not say where the messages come from that this link gives it: they say it themselves.
-        is_explicit = self._other_end is None and self._version == MQTT_5
-        facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops, is_explicit=is_explicit)
+        facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops)
+        facts.is_explicit = self._other_end is None and self._version == MQTT_5  # nobody else says where they come from
         facts.gate = self.gate
         confirmation = None
         if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
