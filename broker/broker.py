@@ -41,7 +41,7 @@ from broker.session.durable import attach_records, end_records, note_change, not
 from broker.session.handover import take_left_behind
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import NO_IDENTIFIERS, Session
-from broker.session.subscribable import judge_filter
+from broker.session.subscribable import judge_filter, subscriptions_max
 from broker.session.will import PendingWill, judged_will
 from broker.slices import Work
 from broker.store.journal import Journal
@@ -373,7 +373,7 @@ class Broker(Context):
             return code
         wildcard = has_wildcard(topic_filter)
         known = session.subscriptions.get(full)
-        if known is None and len(session.subscriptions) >= settings.max_subscriptions_per_client:
+        if known is None and len(session.subscriptions) >= subscriptions_max(self, session):
             return QUOTA_EXCEEDED
         self.slices.steps += SUBSCRIPTION_STEPS
         qos = min(request.qos, settings.maximum_qos)

@@ -156,6 +156,16 @@ class MqttSettings:
             source=Source.EXTENSION,
         ),
     ] = 1000
+    link_max_subscriptions: Annotated[
+        int,
+        Setting(
+            "Most subscriptions of a link of another domain, instead of max_subscriptions_per_client: the fewest filters that "
+            "all clients of its domain need.",
+            Whole(1, COUNT_MAX, 200_000),
+            "Raising it lets one domain fill the topic tree of every node.",
+            source=Source.EXTENSION,
+        ),
+    ] = 200_000
     max_inflight: Annotated[
         int,
         Setting(

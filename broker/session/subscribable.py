@@ -19,6 +19,12 @@ from broker.session.session import Session
 SUBSCRIPTION_ACCESS_STEPS: Final = 50  # for the question whether a client may subscribe, with a thousand rules
 
 
+def subscriptions_max(context: Context, session: Session) -> int:
+    """Most subscriptions of a session."""
+    settings = context.settings
+    return settings.max_subscriptions_per_client if session.link is None else settings.link_max_subscriptions
+
+
 def judge_filter(context: Context, session: Session, full: bytes) -> tuple[int, bytes, bytes]:
     """(reason code of a refusal or SUCCESS, share_name, topic_filter) for a filter as in SUBSCRIBE."""
     settings = context.settings

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from broker.link_header import LinkFacts
 from broker.session.subscribable import judge_filter
 from broker_world import World
 from topic_rights import TopicRights
@@ -37,3 +38,11 @@ def test_filters_are_judged_by_the_access_of_the_client() -> None:
     session = world.broker.sessions["c"]
     assert judge_filter(world.broker, session, b"a") == (0, b"", b"a")
     assert judge_filter(world.broker, session, b"b") == (0x87, b"", b"")
+
+
+def test_a_link_has_a_bound_of_subscriptions_of_its_own() -> None:
+    world = World(max_subscriptions_per_client=1, link_max_subscriptions=2)
+    client = world.connect("c")
+    assert client.subscribe(b"a", b"b") == [2, 0x97]
+    world.broker.sessions["c"].link = LinkFacts(b"berlin", 1)
+    assert client.subscribe(b"b", b"c") == [2, 0x97]
