@@ -97,6 +97,18 @@ def domains_with_faults(seed: int) -> None:
     domains.check_no_filters()
 
 
+def hops_end(seed: int) -> None:
+    """Links allow few hops, each another number: messages reach the domains that these allow, and no other. Every domain has
+    one upstream, so that there is one way between two domains: of several ones the first copy of a message uses up the hops."""
+    rng = Random(f"hops {seed}")
+    count = rng.randrange(3, 12)
+    edges = [Edge(edge.downstream, edge.upstream, rng.randrange(1, 4)) for edge in graph(rng, count, count)]
+    domains = Domains(seed, edges)
+    domains.run(5.0, 40.0)
+    domains.check_messages()
+    domains.check_no_filters()
+
+
 def fifty_domains(seed: int) -> None:
     domains = Domains(seed, graph(Random(f"graph {seed}"), 50, 75))
     faults(domains, 2, 4.0)
@@ -152,6 +164,7 @@ def _quiet(topology: str) -> Callable[[int], None]:
 DOMAIN_SCHEDULES: Final = (
     *(_quiet(topology) for topology in TOPOLOGIES),
     domains_with_faults,
+    hops_end,
     fifty_domains,
     linked_clusters,
     two_owners,
