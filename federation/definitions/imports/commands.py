@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Final
 
 import click
 
+from broker.server.private_file import PrivateFile
 from federation.definitions.imports.imported import Imported, ImportFault
 from federation.definitions.imports.mosquitto_bridges import import_bridges
 from federation.definitions.imports.rabbitmq_config import import_config
@@ -28,7 +28,10 @@ _OUTPUT_HELP: Final = (
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--apply-to", type=click.Choice(APPLY_TO), default=ALL, help="Policies of a definitions file that are read."
+    "--apply-to",
+    type=click.Choice(APPLY_TO),
+    default=ALL,
+    help="exchanges: no warnings of policies for queues.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=_OUTPUT_HELP)
 def import_rabbitmq(file: Path, apply_to: str, output: Path | None) -> None:
@@ -77,17 +80,9 @@ def _run(file: Path, output: Path | None, translate: Callable[[], Imported]) -> 
             raise click.ClickException("the definitions have passwords: write them into a file with --output FILE")
         click.echo(text, nl=False)
         return
-    _write_private(output, text)
+    try:
+        PrivateFile(str(output)).change(text.encode)
+    except OSError as error:
+        raise click.ClickException(f"{output}: {error.strerror or error}") from None
     counts = f"{len(found.upstreams)} upstreams, {len(found.sets)} sets, {len(found.policies)} policies"
     click.echo(f"{output}: {counts}; {len(found.warnings)} warnings", err=True)
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, also when it existed before."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, 0o600)
-            file.write(text)
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror}") from None

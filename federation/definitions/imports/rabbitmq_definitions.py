@@ -23,11 +23,9 @@ from federation.definitions.upstream_pattern import UpstreamPattern
 from federation.definitions.upstream_set import ALL
 
 EXCHANGES: Final = "exchanges"
-QUEUES: Final = "queues"
-APPLY_TO: Final = (EXCHANGES, QUEUES, ALL)
+APPLY_TO: Final = (EXCHANGES, ALL)
 UPSTREAM: Final = "federation-upstream"
 UPSTREAM_SET: Final = "federation-upstream-set"
-_QUEUE_KINDS: Final = ("queues", "classic_queues", "quorum_queues")
 
 Key = tuple[str, str]
 """(virtual host, name)."""
@@ -38,14 +36,13 @@ class _Policy(NamedTuple):
     vhost: str
     name: str
     pattern: str
-    apply_to: str
     priority: int
     selector: Selector
     value: str
 
 
 def import_definitions(text: str, apply_to: str) -> Imported:
-    """Translate a file. `apply_to` chooses the policies: those for exchanges, for queues, or all. Raises ImportFault."""
+    """Translate a file. Policies for queues are left out, with a warning unless `apply_to` is EXCHANGES. Raises ImportFault."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -71,10 +68,12 @@ class _Definitions:
         self._vhosts: dict[Key, str | None] = {}
         for place, entry in _entries(document, "parameters"):
             self._parameter(place, entry)
-        policies = [
-            policy for place, entry in _entries(document, "policies") for policy in self._policies(place, entry)
+        self._warns_of_queues = apply_to == ALL
+        self._policies_found = [
+            policy
+            for place, entry in _entries(document, "policies")
+            if (policy := self._policy(place, entry)) is not None
         ]
-        self._policies_found = [policy for policy in policies if apply_to in (ALL, policy.apply_to)]
         self._exchanges = [entry for _, entry in _entries(document, "exchanges")]
         for key, value in self._upstreams.items():
             self._map(f'upstream "{key[1]}"', key, value, self._filters_that_use(key))
@@ -132,61 +131,54 @@ class _Definitions:
                 self.imported.warn(place, f"unknown key {shown(key)} is left out{hint}")
         return found
 
-    def _policies(self, place: str, entry: Mapping[str, Any]) -> list[_Policy]:
-        """The policy, for `all` once for exchanges and once for queues; none when it has no federation."""
+    def _policy(self, place: str, entry: Mapping[str, Any]) -> _Policy | None:
+        """The policy; None when it is none of federation, or for queues only."""
         name, pattern, definition = entry.get("name"), entry.get("pattern"), entry.get("definition")
         if not isinstance(name, str) or not isinstance(pattern, str) or not isinstance(definition, dict):
-            raise ImportFault(
-                f"{place}: a policy has name and pattern, which are texts, and definition, which is an object"
-            )
+            text = "a policy has name and pattern, which are texts, and definition, which is an object"
+            raise ImportFault(f"{place}: {text}")
         place = f'policy "{name}"'
         found = [selector for selector in Selector if selector.value in definition]
         for key in definition:
             if key not in {selector.value for selector in Selector}:
                 self.imported.warn(place, f"{shown(key)} of its definition is left out: it is not federation")
         if not found:
-            return []
+            return None
         if len(found) > 1:
             raise ImportFault(f"{place}: {' and '.join(item.value for item in found)} exclude each other")
         apply_to = entry.get("apply-to", ALL)
-        kinds = [EXCHANGES, QUEUES] if apply_to == ALL else [QUEUES if apply_to in _QUEUE_KINDS else apply_to]
-        if kinds[0] not in APPLY_TO:
-            self.imported.warn(place, f"it is left out: apply-to {shown(apply_to)} is neither exchanges nor queues")
-            return []
+        if apply_to not in APPLY_TO:
+            if self._warns_of_queues:
+                self.imported.warn(
+                    place, f"it is left out: it applies to {shown(apply_to)}, and links have exchanges only"
+                )
+            return None
+        if apply_to == ALL and self._warns_of_queues:
+            self.imported.warn(place, "it applies to exchanges here, and not to queues")
         priority, value = entry.get("priority", 0), definition[found[0].value]
-        return [_Policy(place, _vhost(entry), name, pattern, kind, priority, found[0], str(value)) for kind in kinds]
+        return _Policy(place, _vhost(entry), name, pattern, priority, found[0], str(value))
 
     def _translate(self, policy: _Policy) -> None:
         selector, value = self._upstreams_of_policy(policy)
-        twins = [
-            other.apply_to for other in self._policies_found if (other.vhost, other.name) == (policy.vhost, policy.name)
-        ]
-        base = _plain(policy.name) if policy.vhost == DEFAULT_VHOST else f"{_plain(policy.vhost)}.{_plain(policy.name)}"
-        if policy.apply_to == QUEUES and len(twins) > 1:
-            base += "-queues"
-        patterns = self._patterns(policy)
-        for number, pattern in enumerate(patterns, 1):
+        base = _plain(policy.name)
+        if policy.vhost != DEFAULT_VHOST:
+            base = f"{_plain(policy.vhost)}.{base}"
+        try:
+            filters = filters_of(policy.pattern)
+        except PatternError as error:
+            raise ImportFault(f"{policy.place}: {error}") from None
+        for number, topic_filter in enumerate(filters, 1):
             self.imported.add_policy(
                 policy.place,
-                f"{base}-{number}" if len(patterns) > 1 else base,
+                f"{base}-{number}" if len(filters) > 1 else base,
                 {
-                    "pattern": pattern,
-                    "apply-to": "topics" if policy.apply_to == EXCHANGES else "queues",
+                    "pattern": prefix_of(policy.vhost) + topic_filter,
+                    "apply-to": "topics",
                     "priority": policy.priority,
                     "definition": {selector.value: value},
                 },
             )
-        if policy.apply_to == EXCHANGES:
-            self._warn_types(policy)
-
-    def _patterns(self, policy: _Policy) -> list[str]:
-        try:
-            if policy.apply_to == EXCHANGES:
-                return [prefix_of(policy.vhost) + topic_filter for topic_filter in filters_of(policy.pattern)]
-            return [f"$share/{name}/{prefix_of(policy.vhost)}#" for name in names_of(policy.pattern)]
-        except PatternError as error:
-            hint = "" if policy.apply_to == EXCHANGES else f"; --apply-to {EXCHANGES} leaves policies for queues out"
-            raise ImportFault(f"{policy.place}: {error}{hint}") from None
+        self._warn_types(policy)
 
     def _warn_types(self, policy: _Policy) -> None:
         """Exchanges of the file that the policy has and that are not topic exchanges."""
@@ -232,7 +224,7 @@ class _Definitions:
                 self._sets.get((policy.vhost, policy.value), []) if policy.selector is Selector.UPSTREAM_SET else []
             )
             is_member = any(item.get("upstream") == key[1] and not item.get("exchange") for item in members)
-            if policy.apply_to == EXCHANGES and policy.vhost == key[0] and (is_member or key in self._keys_of(policy)):
+            if policy.vhost == key[0] and (is_member or key in self._keys_of(policy)):
                 found.append(policy)
         return found
 
@@ -244,9 +236,7 @@ class _Definitions:
             policies = [
                 policy
                 for policy in self._policies_found
-                if policy.apply_to == EXCHANGES
-                and policy.selector is Selector.UPSTREAM_SET
-                and (policy.vhost, policy.value) == set_key
+                if policy.selector is Selector.UPSTREAM_SET and (policy.vhost, policy.value) == set_key
             ]
             self._map(place, key, value, policies)
         return {"upstream": self._name(key, self._upstreams), **value}

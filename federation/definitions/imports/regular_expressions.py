@@ -44,7 +44,7 @@ def filters_of(pattern: str) -> list[str]:
 
 
 def names_of(pattern: str) -> list[str]:
-    """The names of queues that match; `+` stands for all names. Raises PatternError."""
+    """The names that match, where they are a few; `+` stands for all names. Raises PatternError."""
     return list(dict.fromkeys(_name_of(pattern, sequence) for sequence in _alternatives(pattern)))
 
 
@@ -86,11 +86,8 @@ def _name_of(pattern: str, sequence: _Sequence) -> str:
     if not body or body == (_ANY,) or (body == (_ONE,) and is_exact):
         return "+"
     if not is_exact or _ANY in body or _ONE in body:
-        raise PatternError(pattern, "a group of MQTT is one name or all names: write ^NAME$, or .* for all")
-    name = _text(body)
-    if any(character in name for character in "/+#"):
-        raise PatternError(pattern, f"{name} is no name of a group: /, + and # are not possible in it")
-    return name
+        raise PatternError(pattern, "it has more names than can be listed: write ^NAME$, or .* for all")
+    return _text(body)
 
 
 def _text(body: _Sequence) -> str:

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from definitions_node import definitions_node
 from federation.definitions.entry import UPSTREAM
 from pipeline.cli import main
+from rabbitmq_guide import GUIDE
 
 Run = Callable[..., Awaitable[Result]]
 
@@ -116,6 +117,23 @@ async def test_an_export_is_imported(run: Run, tmp_path: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "1 parameters, 1 policies\n")
     assert json.loads(await done(run("definitions", "export"))) == exported
     assert (await run("definitions", "import", "-", text=file.read_text())).exit_code == 0
+
+
+async def test_definitions_of_rabbitmq_and_mosquitto_are_taken_by_a_node(run: Run, tmp_path: Path) -> None:
+    """Everything that the importers write, a node takes and has afterwards."""
+    rabbitmq, mosquitto = tmp_path / "rabbitmq.config", tmp_path / "mosquitto.conf"
+    rabbitmq.write_text(GUIDE)
+    mosquitto.write_text(
+        "connection cloud\naddress h\nremote_password secret\nremote_username u\ntopic # both 2 a/ b/\ntopic c in\n"
+    )
+    for command, file in (("import-rabbitmq", rabbitmq), ("import-mosquitto", mosquitto)):
+        text = (await run(command, str(file))).stdout
+        result = await run("definitions", "import", "-", text=text)
+        assert (result.exit_code, result.stderr.count("warning")) == (0, 0), result.stderr
+        document = json.loads(text)
+        exported = json.loads(await done(run("definitions", "export")))
+        for kind in ("parameters", "policies"):
+            assert all(item in exported[kind] for item in document[kind]), (document, exported)
 
 
 @pytest.mark.parametrize(

@@ -54,12 +54,15 @@ def test_both_kinds_of_files_of_rabbitmq_are_read(tmp_path: Path, text: str, nam
     assert [parameter["name"] for parameter in json.loads(result.stdout)["parameters"]] == [name]
 
 
-def test_apply_to_chooses_policies(tmp_path: Path) -> None:
+def test_apply_to_exchanges_is_silent_about_queues(tmp_path: Path) -> None:
     file = tmp_path / "definitions.json"
-    definition = {"federation-upstream-set": "all"}
-    file.write_text(json.dumps({"policies": [{"name": "p", "pattern": r"^a\.", "definition": definition}]}))
-    assert run("import-rabbitmq", file).exit_code == 1
+    definition = {"federation-upstream-pattern": "^a"}
+    upstream = {"component": "federation-upstream", "name": "a", "value": {"uri": "amqp://h"}}
+    policy = {"name": "p", "pattern": r"^a\.", "definition": definition}
+    file.write_text(json.dumps({"parameters": [upstream], "policies": [policy]}))
+    assert "and not to queues" in run("import-rabbitmq", file).stderr
     result = run("import-rabbitmq", file, "--apply-to", "exchanges")
+    assert result.stderr == ""
     assert [policy["pattern"] for policy in json.loads(result.stdout)["policies"]] == ["a/#"]
 
 

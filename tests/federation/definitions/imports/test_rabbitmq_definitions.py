@@ -83,25 +83,16 @@ def test_an_expression_without_a_filter_names_policy_and_pattern() -> None:
         run([upstream("up")], [policy("p", "^federated")])
 
 
-@pytest.mark.parametrize(
-    ("apply_to", "names"),
-    [("all", ["e", "q", "both", "both-queues"]), ("exchanges", ["e", "both"]), ("queues", ["q", "both"])],
-)
-def test_policies_for_exchanges_queues_or_both(apply_to: str, names: list[str]) -> None:
-    policies = [policy("e", "^e$"), policy("q", "^q$", "queues"), policy("both", ".*", "all")]
+@pytest.mark.parametrize("apply_to", ["all", "exchanges"])
+def test_policies_for_queues_are_left_out(apply_to: str) -> None:
+    policies = [policy("e", "^e$"), policy("q", "^q", "queues"), policy("both", "^b$", "all")]
     found = run([upstream("up")], policies, apply_to)
-    assert list(found.policies) == names
-    assert {value["apply-to"] for value in found.policies.values()} <= {"topics", "queues"}
-
-
-def test_policies_for_queues_have_groups() -> None:
-    found = run([upstream("up")], [policy("q", "^jobs$", "classic_queues"), policy("all", "", "queues")])
-    assert [value["pattern"] for value in found.policies.values()] == ["$share/jobs/#", "$share/+/#"]
-
-
-def test_a_queue_pattern_that_is_no_group_names_the_option() -> None:
-    with pytest.raises(ImportFault, match=r"--apply-to exchanges leaves policies for queues out"):
-        run([upstream("up")], [policy("p", r"^federated\.", "all")])
+    assert list(found.policies) == ["e", "both"]
+    warnings = [
+        'policy "q": it is left out: it applies to "queues", and links have exchanges only',
+        'policy "both": it applies to exchanges here, and not to queues',
+    ]
+    assert found.warnings == (warnings if apply_to == "all" else [])
 
 
 def test_policies_without_federation_are_left_out_with_a_warning() -> None:
@@ -109,7 +100,7 @@ def test_policies_without_federation_are_left_out_with_a_warning() -> None:
     assert found.policies == {}
     assert found.warnings == [
         'policy "ha": "ha-mode" of its definition is left out: it is not federation',
-        'policy "s": it is left out: apply-to "streams" is neither exchanges nor queues',
+        'policy "s": it is left out: it applies to "streams", and links have exchanges only',
     ]
 
 
