@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import sys
 from typing import Any
 
 from mqtt_client import Clients, MqttClient, reached
 from node_process import FAILED_SECONDS, Node, Nodes
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 Row = dict[str, Any]
 
@@ -193,3 +195,29 @@ async def test_each_node_tells_the_links_of_all_and_restarts_them(nodes: Nodes, 
 
     await eventually(all_down, "all links are down")
     assert {row["status"] for row in await links_of(cluster[1], "?state=down")} == {"error"}
+
+
+async def test_the_status_of_links_is_watched_until_the_program_is_interrupted(nodes: Nodes) -> None:
+    upstream = await nodes.start(name="upstream")
+    grpc = f"127.0.0.1:{nodes.free_port()}"
+    config = {**cluster_config(upstream), "plugin_order": ["links"], "api": {"grpc": [{"address": f"tcp://{grpc}"}]}}
+    await nodes.start(config)
+    watching = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pipeline.cli", "federation_status", "--watch", "--json", "--servers", grpc),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert watching.stdout is not None
+    assert watching.stderr is not None
+    statuses: set[str] = set()
+    while "error" not in statuses:
+        line = await asyncio.wait_for(watching.stdout.readline(), DEADLINE)
+        (row,) = json.loads(line)["links"]
+        assert (row["upstream"], row["node"]) == ("up0", "")
+        statuses.add(row["status"])
+        if row["status"] == "running" and upstream.process is not None:
+            await upstream.stop()
+    assert statuses >= {"running", "error"}
+    watching.send_signal(signal.SIGINT)
+    assert await asyncio.wait_for(watching.wait(), DEADLINE) == 0
+    assert await watching.stderr.read() == b""

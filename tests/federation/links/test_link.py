@@ -370,3 +370,48 @@ def test_a_broker_that_ends_the_local_connection_ends_the_other_one() -> None:
     assert world.sent() == [Disconnect()]
     assert world.state() is LinkState.ERROR
     assert "disconnected by an administrator" in world.link.last_error
+
+
+def test_a_link_that_is_drained_takes_nothing_new_and_is_not_connected_again() -> None:
+    world = World()
+    world.want()
+    world.run()
+    link = world.link
+    world.links.drain(link.plan.link_id, world.now + 5.0, world.now)
+    assert (world.state(), world.shell.is_held, link.is_drained()) == (LinkState.DRAINING, True, True)
+    assert link.status(world.now).deadline == world.now + 5.0
+    link.set_reading(False)
+    assert world.shell.is_held
+    world.lose()
+    assert (world.state(), link.wants_connection) == (LinkState.SHUTDOWN, False)
+    world.links.end(link.plan.link_id, world.now)
+    assert world.links.by_id == {}
+    world.advance(100.0)
+    assert not link.wants_connection
+
+
+def test_another_node_finds_the_session_of_a_link_that_ended_here() -> None:
+    world = World()
+    world.want()
+    world.run()
+    link_id = world.link.plan.link_id
+    world.links.drain(link_id, world.now + 5.0, world.now)
+    world.links.end(link_id, world.now)
+    assert world.sent() == [Disconnect()]
+    assert world.broker.sessions == {}
+    world.links.run(link_id, 7, world.now)
+    (link,) = world.links.by_id.values()
+    assert (link.epoch, link.wants_connection) == (7, True)
+
+
+def test_a_blocked_link_connects_at_once_when_its_rival_is_gone() -> None:
+    world = World()
+    world.want()
+    world.run()
+    world.receive(Disconnect(0x8E))
+    assert world.state() is LinkState.BLOCKED
+    world.links.run(world.link.plan.link_id, 8, world.now)
+    assert world.state() is LinkState.STARTING
+    connect = world.connect()[0]
+    assert isinstance(connect, Connect)
+    assert " epoch=8" in dict(props.get_user_properties(connect.properties))[NAME.decode()]

@@ -1,0 +1,36 @@
+"""Tables of owners on the wire: what is written is read, and what no node writes is refused with its field."""
+
+from __future__ import annotations
+
+import pytest
+
+from federation.links.ownership import LINKS_MAX, Phase, Row, Table
+from federation.links.pb import link_status_pb2 as pb
+from federation.links.shell.owners import EPOCH_MAX, LINK_ID_CHARS_MAX, read_table, write_table
+
+
+def test_a_table_is_read_as_it_was_written() -> None:
+    rows = tuple(Row(f"{phase:08x}", phase, 1_763_840_000_000 + phase) for phase in Phase)
+    table = Table("node", 2**63 - 1, 7, rows)
+    assert read_table(pb.OwnerTable.FromString(write_table(table).SerializeToString())) == table
+
+
+def test_a_phase_of_a_later_version_counts_as_running() -> None:
+    found = pb.OwnerTable(node="n")
+    found.rows.append(pb.OwnerRow.FromString(b"\x0a\x010\x10\x63\x18\x05"))
+    assert read_table(found).rows == (Row("0", Phase.RUNS, 5),)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (pb.OwnerTable(), "node: the table has no name"),
+        (pb.OwnerTable(node="n", rows=[pb.OwnerRow(link_id="")]), "an id has 0 characters"),
+        (pb.OwnerTable(node="n", rows=[pb.OwnerRow(link_id="x" * (LINK_ID_CHARS_MAX + 1))]), "an id has 65 characters"),
+        (pb.OwnerTable(node="n", rows=[pb.OwnerRow(link_id="0", epoch=EPOCH_MAX + 1)]), "the epoch of 0 is"),
+        (pb.OwnerTable(node="n", rows=[pb.OwnerRow(link_id="0")] * (LINKS_MAX + 1)), "at most 10000"),
+    ],
+)
+def test_faulty_tables_are_refused(table: pb.OwnerTable, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_table(table)
