@@ -25,7 +25,8 @@ class NodeCalls:
     """A context manager. `missing` is told when the node does not have the service."""
 
     def __init__(self, connection: Connection, missing: str) -> None:
-        self._servers = list(connection.servers)
+        self._servers = connection.servers
+        self._server = 0  # index of the one that is asked
         self._connection = connection
         self._missing = missing
         self._metadata = (("authorization", f"Bearer {connection.token}"),) if connection.token else ()
@@ -46,11 +47,11 @@ class NodeCalls:
                 return getattr(stub(self._channel), method)(request, timeout=ANSWER_SECONDS, metadata=self._metadata)
             except grpc.RpcError as error:
                 code, text = error.code(), error.details() or ""
-            address = self._servers[0]
-            if code is grpc.StatusCode.UNAVAILABLE and len(self._servers) > 1:
-                self._servers.pop(0)
+            address = self._servers[self._server]
+            if code is grpc.StatusCode.UNAVAILABLE and self._server + 1 < len(self._servers):
+                self._server += 1
                 self._channel.close()
-                self._channel = open_channel(self._servers[0], self._connection)
+                self._channel = open_channel(self._servers[self._server], self._connection)
                 continue
             if code is grpc.StatusCode.UNIMPLEMENTED:
                 raise NodeError(address, self._missing)

@@ -6,6 +6,7 @@ differ, in as many messages as they need. Then the asking node sends its entries
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -65,7 +66,7 @@ class Exchange:
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
         self._theirs: dict[Key, Entry] = {}
-        self._to_send: list[Entry] = []
+        self._to_send: deque[Entry] = deque()
         self._messages = 0
         self._buckets = definitions.buckets()
         self._next: Request | None = Request(self._buckets)
@@ -96,14 +97,15 @@ class Exchange:
             return taken
         # What the other node has sent is known there; of the rest it gets all where the parts differ.
         own = self._definitions.differing(found.buckets)
-        self._to_send = [entry for entry in own if self._theirs.get(entry.key) != entry]
+        self._to_send.extend(entry for entry in own if self._theirs.get(entry.key) != entry)
         self._send()
         return taken
 
     def _send(self) -> None:
         if self._to_send and self._messages < MESSAGES_MAX:
             entries, _ = _fitting(self._to_send)
-            del self._to_send[: len(entries)]
+            for _ in entries:
+                self._to_send.popleft()
             self._next = Request(entries=entries)
 
 
