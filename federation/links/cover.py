@@ -72,7 +72,7 @@ class Cover:
                     self._untell(look.entry)
         while self.refused and len(self._told) < self._filters_max:
             looked += 1
-            self._judge(self.refused.pop(next(iter(self.refused))))
+            self._judge(self.refused.popitem(last=False)[1])
         return looked
 
     def is_settled(self) -> bool:

@@ -18,6 +18,7 @@ A core: after every call take `take_tables` and `take_orders`.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -162,7 +163,7 @@ class Ownership:
         self._links: dict[str, _Own] = {}
         self._heard: dict[str, int] = {}  # highest epoch of each link
         self._others: dict[str, _Other] = {}
-        self._strangers: dict[str, Table] = {}
+        self._strangers: OrderedDict[str, Table] = OrderedDict()
         self._rows: dict[str, dict[str, Row]] = {}  # of living members, by name and link
         self._is_leaving = False
         self._orders: list[Order] = []
@@ -237,7 +238,7 @@ class Ownership:
             self._strangers.pop(table.node, None)
             self._strangers[table.node] = table
             if len(self._strangers) > STRANGERS_MAX:
-                del self._strangers[next(iter(self._strangers))]
+                self._strangers.popitem(last=False)
         return self.table()
 
     def handle_answer(self, name: str, serial: int, table: Table, now: float) -> None:

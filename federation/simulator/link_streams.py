@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from broker.broker import Broker
@@ -23,7 +24,7 @@ class ListenerEnd:
     def __init__(self, broker: Broker, stream: Stream, now: float) -> None:
         self.stream = stream
         self._broker = broker
-        self._unread: list[bytes] = []  # what is not read while the broker holds the client
+        self._unread: deque[bytes] = deque()  # what is not read while the broker holds the client
         self._connection = Connection(broker, self, f"{stream.remote[0]}:{stream.remote[1]}", "simulated", now)
 
     def received(self, data: bytes, now: float) -> None:
@@ -48,7 +49,7 @@ class ListenerEnd:
         if not self._connection.held and not self._connection.closed:
             self._connection.resume_receiving(now)
         while self._unread and not self._connection.held and not self._connection.closed:
-            self._connection.receive_data(self._unread.pop(0), now)
+            self._connection.receive_data(self._unread.popleft(), now)
 
 
 class UpstreamEnd(LinkShell):

@@ -1,3 +1,5 @@
+"""The header of links: written, read, extended, refused."""
+
 from __future__ import annotations
 
 import contextlib

@@ -192,7 +192,7 @@ async def test_a_client_that_left_is_not_asked_about_any_more(make: Made) -> Non
 
 
 @pytest.mark.parametrize(("username", "is_link"), [("berlin", True), ("alice", False), (None, False)])
-async def test_the_account_says_who_may_be_a_link(username: str | None, is_link: bool) -> None:
+async def test_clients_of_an_account_with_the_role_link_may_be_links(username: str | None, is_link: bool) -> None:
     host = Host(Settings())
     roles = {"berlin": "link"}
     decider = AuthDecider(

@@ -38,7 +38,7 @@ def test_the_local_session_of_a_link_of_this_node_may_be_kept_as_long_as_that_of
     assert world.broker.sessions["link:out"].expiry_interval == 5000
 
 
-def test_the_message_ttl_that_a_link_asks_for_ends_what_waits_for_it() -> None:
+def test_waiting_messages_expire_after_the_message_ttl_of_a_link() -> None:
     world = named_world()
     options = link_options(ttl=2.5)
     link = world.connect("link", expiry=100, **options)

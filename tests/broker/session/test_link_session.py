@@ -1,3 +1,5 @@
+"""Sessions of links of other domains: who may be one, and which messages and headers it gets."""
+
 from __future__ import annotations
 
 import pytest
@@ -183,7 +185,7 @@ def test_ordinary_clients_see_no_header_of_a_message_that_came_over_a_link() -> 
 )
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("retain", [False, True])
-def test_a_domain_gets_what_its_path_and_hops_allow(
+def test_path_and_hops_decide_which_domains_get_a_message(
     header: str | None, domain: str, max_hops: int, expected: list[str] | None, qos: int, retain: bool
 ) -> None:
     world = named_world()

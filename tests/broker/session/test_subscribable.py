@@ -1,3 +1,5 @@
+"""What a client may subscribe to: the settings, its access, and the bound of links."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""The window of duplicates beside a set of all numbers."""
+
 from __future__ import annotations
 
 from hypothesis import given

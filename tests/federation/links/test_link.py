@@ -299,14 +299,14 @@ def test_a_taken_session_blocks_the_link() -> None:
         ),
     ],
 )
-def test_the_status_notes_what_is_granted_less(properties: Properties, note: str) -> None:
+def test_the_status_notes_a_smaller_grant(properties: Properties, note: str) -> None:
     world = World()
     world.want()
     world.run(properties=properties)
     assert note in " ".join(world.link.notes)
 
 
-def test_subscribe_tells_an_upstream_of_ours_who_wants_a_filter() -> None:
+def test_subscribe_tells_an_upstream_of_ours_the_domains_behind_a_filter() -> None:
     world = World()
     world.want()
     welcome = encode_welcome(LinkWelcome(b"paris", 1, "", 1000, 1000)).decode()

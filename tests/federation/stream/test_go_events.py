@@ -118,7 +118,7 @@ def test_a_header_of_links_is_a_user_property_of_the_event() -> None:
 
 
 @pytest.mark.parametrize(("extended", "expected"), [(True, b"1 path=paris"), (False, b"")])
-def test_only_nodes_of_this_kind_are_believed_what_they_say_of_links(extended: bool, expected: bytes) -> None:
+def test_fields_of_links_count_from_nodes_of_this_kind_only(extended: bool, expected: bytes) -> None:
     """A Go broker passes on what its clients say."""
     world, receiver, stream = serve(extended)
     message = Message(b"t", b"x", 1, True, b"", NEVER, "", b"1 path=paris")
