@@ -91,8 +91,7 @@ class Broker(Context):
         session = self.session_of(connection)
         if session is not None:
             session.pump(now)
-            if session.queued_groups is not None:
-                self.drain_groups(session.queued_groups)
+            self.drain_groups(session.queued_groups)
 
     def session_of(self, connection: Output) -> Session | None:
         """The session of the connection; None before CONNECT is accepted and after the close."""
@@ -421,8 +420,8 @@ class Broker(Context):
         if session.queued_groups is not None:
             join_groups(self.router, session, self.commits.journal, self.now)
 
-    def drain_groups(self, groups: dict[SharedGroup, None]) -> None:
-        for group in list(groups):
+    def drain_groups(self, groups: dict[SharedGroup, None] | None) -> None:
+        for group in list(groups or ()):
             drain(self.router, group, self.now)
 
     def _add_retained(

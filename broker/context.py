@@ -85,7 +85,7 @@ class Context(HookPoints):
             self.reading_changes = []
         return changes
 
-    def drain_groups(self, groups: dict[SharedGroup, None]) -> None:
+    def drain_groups(self, groups: dict[SharedGroup, None] | None) -> None:
         """A member of these groups has room: give it what waits in their queues."""
         raise AssertionError("a subclass implements this")
 
