@@ -228,8 +228,7 @@ class Broker(Context):
         will = connection.will
         connection.will = None
         session.detach(now)
-        if session.queued_groups is not None:
-            give_back(self.router, session, now)
+        give_back(self.router, session, now)
         if will is not None:
             at = now + min(will.delay_interval, session.expiry_interval)
             pending = session.will = PendingWill(self, session.client_id, will, at)
@@ -417,8 +416,7 @@ class Broker(Context):
         first = add_subscription(self.router.tree, subscription)
         self.router.forget_filter(topic_filter, has_wildcard(topic_filter))
         note_added(self, self.router.tree, subscription, first)
-        if session.queued_groups is not None:
-            join_groups(self.router, session, self.commits.journal, self.now)
+        join_groups(self.router, session, self.commits.journal, self.now)
 
     def drain_groups(self, groups: dict[SharedGroup, None] | None) -> None:
         for group in list(groups or ()):

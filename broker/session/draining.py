@@ -17,10 +17,12 @@ from broker.store.journal import Journal
 
 
 def join_groups(router: Router, session: Session, journal: Journal | None, now: float) -> None:
-    """The session has become a member of a group with a queue."""
+    """The session has subscribed, and may be a member of a group with a queue now."""
+    if session.queued_groups is None:
+        return
     if journal is not None:
         begin_records(session, journal)
-    for group in list(session.queued_groups or ()):
+    for group in list(session.queued_groups):
         drain(router, group, now)
 
 
@@ -46,8 +48,10 @@ def drain(router: Router, group: SharedGroup, now: float) -> None:
 
 
 def give_back(router: Router, session: Session, now: float) -> None:
-    """The connection of a member ended: what it has not acknowledged goes to others, or back to the group's queue
-    [MQTT5 4.8.2]. QoS 2 messages that were sent stay with the session."""
+    """The connection of a session ended: jobs of groups with a queue that it has not acknowledged go to others, or back to the
+    queue [MQTT5 4.8.2]. QoS 2 messages that were sent stay with the session."""
+    if session.queued_groups is None:
+        return
     for group, message in take_left_behind(router.tree, session, now, True):
         if not router.hand_over(group, message, now):
             router.context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)

@@ -140,7 +140,7 @@ class Domain:
     def receive(self, upstream: str, number: int, job: Job) -> None:
         self.demand.borrowers[upstream].receive()
         self.queue.append(job)
-        self.world.tell(self.name, upstream, lambda: self.world.domains[upstream].acknowledged(self.name, number))
+        self.world.tell(self.name, upstream, partial(self.world.domains[upstream].acknowledged, self.name, number))
         self.work()
 
     def acknowledged(self, downstream: str, number: int) -> None:
@@ -205,16 +205,14 @@ def test_jobs_of_three_domains_are_done_once_and_at_home_while_consumers_there_a
 
     for domain in world.domains.values():
         for _ in range(300):
-            world.after(rng.uniform(0, 60), lambda d=domain: publish(d))  # type: ignore[misc]
+            world.after(rng.uniform(0, 60), partial(publish, domain))
         for _ in range(40):
-            world.after(rng.uniform(0, 60), lambda d=domain: come_and_go(d))  # type: ignore[misc]
+            world.after(rng.uniform(0, 60), partial(come_and_go, domain))
         domain.consumers = [Consumer() for _ in range(rng.randint(0, 3))]
     for _ in range(10):
         one, other = rng.sample(sorted(world.domains), 2)
-        world.after(rng.uniform(0, 60), lambda a=one, b=other: world.cut(a, b, rng.uniform(0.5, 5)))  # type: ignore[misc]
+        world.after(rng.uniform(0, 60), partial(world.cut, one, other, rng.uniform(0.5, 5)))
     last = world.domains[rng.choice(sorted(world.domains))]  # in the end one domain alone has a consumer
-    for domain in world.domains.values():
-        world.after(70, lambda d=domain: leave(d))  # type: ignore[misc]
 
     def leave(domain: Domain) -> None:
         for consumer in domain.consumers:
@@ -223,6 +221,8 @@ def test_jobs_of_three_domains_are_done_once_and_at_home_while_consumers_there_a
             domain.consumers.append(Consumer())
         domain.work()
 
+    for domain in world.domains.values():
+        world.after(70, partial(leave, domain))
     world.run()
     done = [(job.number, domain.name) for domain in world.domains.values() for job in domain.done]
     assert Counter(number for number, _ in done) == Counter(job.number for job in jobs), "each once"
