@@ -14,20 +14,14 @@ from mypy_extensions import mypyc_attr
 
 from broker.broker import NO_REASON, Broker
 from broker.codec.packets import (
-    CONNACK,
-    DISCONNECT,
-    PINGRESP,
     PUBACK,
     PUBLISH,
-    SUBACK,
-    UNSUBACK,
     Connect,
     Packet,
     Subscribe,
     SubscribeFilter,
     Unsubscribe,
 )
-from broker.codec.wire import decode_varint
 from broker.codec.writer import PINGREQ, encode_packet
 from broker.link_header import LinkFacts
 from broker.listener_facts import ListenerFacts
@@ -64,7 +58,6 @@ class RelayOwner:
 
 class Relay:
     """connection  the local one
-    is_open     its CONNACK came
     refused     messages that the broker has acknowledged with a refusal, by reason code
     """
 
@@ -83,7 +76,6 @@ class Relay:
         """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
         of the other end. `rule` is for topics of messages; None changes nothing. `facts` are about the upstream's domain.
         `confirmation` holds acknowledgements to the upstream, None holds none."""
-        self.is_open = False
         self.refused: dict[int, int] = {}
         self._broker = broker
         self._client = client
@@ -208,18 +200,9 @@ class Relay:
                 self._client.write_flow(flow)
                 pos = stop
             else:
-                stop = packet_end(data, pos, size)
-                self._receive_own(data, pos, stop)
-                pos = stop
+                # An answer to a packet of the link itself. That the broker closes the connection is seen by its phase.
+                pos = packet_end(data, pos, size)
         self._owner.has_output()
-
-    def _receive_own(self, data: bytes, pos: int, end: int) -> None:
-        """One packet of the broker that is none of a message."""
-        kind = data[pos] >> 4
-        if kind == CONNACK:
-            self.is_open = data[decode_varint(data, pos + 1, end)[1] + 1] == 0
-        else:
-            assert kind in (SUBACK, UNSUBACK, PINGRESP, DISCONNECT), f"packet of type {kind} to a link"
 
     def _count(self, flow: bytes) -> None:
         """Count the PUBLISH packets, and the PUBACKs with a reason code of 0x80 or above."""
