@@ -34,6 +34,9 @@ DRAIN_SECONDS_MAX: Final = 5.0
 """Longest time until a link that ends has finished what is in flight. A claim waits as long, and CLAIM_SECONDS_MAX more."""
 SETTLE_SECONDS_MAX: Final = 3.0
 """Longest wait of a node that starts until it knows another member: it would claim what others run."""
+READY_SECONDS_MAX: Final = 10.0
+"""Longest wait of a node that starts until it knows what the other members subscribe to: it would acknowledge messages that
+somebody there wants."""
 RECLAIM_SECONDS: Final = 1.0
 """Rest of a node that gave way to another claim: by then both see the same members."""
 RETRY_SECONDS: Final = 0.5
@@ -152,13 +155,17 @@ class Ownership:
     """`epoch_min`: above all epochs that this node had in an earlier process, such as milliseconds of the wall clock.
 
     settles_until  when a node that waits for other members stops to wait; `now` for one that has none
+    ready_until    when a node claims links even if it is not `ready`
     """
 
-    def __init__(self, node: str, incarnation: int, epoch_min: int, settles_until: float) -> None:
+    def __init__(
+        self, node: str, incarnation: int, epoch_min: int, settles_until: float, ready_until: float = 0.0
+    ) -> None:
         self.node = node
         self._incarnation = incarnation
         self._epoch_min = epoch_min
         self._settles_until = settles_until
+        self._ready_until = ready_until
         self._serial = 1
         self._links: dict[str, _Own] = {}
         self._heard: dict[str, int] = {}  # highest epoch of each link
@@ -218,7 +225,17 @@ class Ownership:
         """The node is a member again after a leave."""
         self._is_leaving = False
         self._settles_until = now + SETTLE_SECONDS_MAX
+        self._ready_until = now + READY_SECONDS_MAX
         self._serial += 1
+        self._decide(now)
+
+    def waits_until_ready(self) -> bool:
+        """Whether `ready` would let this node claim links."""
+        return self._settles_until == 0.0 and self._ready_until > 0.0
+
+    def ready(self, now: float) -> None:
+        """The node knows what the other members subscribe to."""
+        self._ready_until = 0.0
         self._decide(now)
 
     def has_left(self) -> bool:
@@ -282,7 +299,7 @@ class Ownership:
 
     def next_timeout(self) -> float:
         """When to call handle_timeout; NEVER for not at all."""
-        at = self._settles_until if self._settles_until > 0.0 else NEVER
+        at = min([until for until in (self._settles_until, self._ready_until) if until > 0.0], default=NEVER)
         for other in self._others.values():
             if other.waits_until > 0.0:
                 at = min(at, other.waits_until)
@@ -359,7 +376,10 @@ class Ownership:
                 is_waiting = True
         if now >= self._settles_until or (self._others and not is_waiting):
             self._settles_until = 0.0
-        may_claim = self._settles_until == 0.0 and not self._is_leaving and not is_waiting
+        if now >= self._ready_until:
+            self._ready_until = 0.0
+        is_ready = self._settles_until == 0.0 and self._ready_until == 0.0
+        may_claim = is_ready and not self._is_leaving and not is_waiting
         for link_id, own in list(self._links.items()):
             rival = self._rival(link_id)
             is_beaten = rival is not None and (rival.epoch, rival.node) > (own.epoch, self.node)

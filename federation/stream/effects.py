@@ -30,6 +30,7 @@ class EventEffects:
         self._tree = tree
         self._changes = changes
         self._known_since = now
+        self.has_interest = False  # the whole interest of the node has come once
         self._fresh: dict[Interest, bytes] | None = None  # between STATE_BEGIN and STATE_END
         self._sessions = 0
 
@@ -58,6 +59,7 @@ class EventEffects:
             if self._fresh is not None:
                 self._tree.replace_interest(self.name, self._fresh)
                 self._fresh = None
+                self.has_interest = True
         else:
             self.counters.drop(SkipReason.UNKNOWN, 1)
 

@@ -126,7 +126,7 @@ async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_
     found: dict[int, dict[int, int]] = {number: {} for number in range(count)}
 
     async def read_all() -> None:
-        while not writing.done() or any(len(found[number]) < written[number] for number in found):
+        while True:
             message = await reader.message(FAILED_SECONDS)
             numbers = found[int(message.topic.decode().split("/")[0][1:])]
             numbers[int(message.payload)] = numbers.get(int(message.payload), 0) + 1
@@ -145,7 +145,13 @@ async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_
     after = await all_run(first, count, [first.name, third.name])
     is_over.set()
     await writing
-    await reading
+    await eventually(
+        lambda: reading.done() or all(len(found[number]) == written[number] for number in found),
+        "all messages have come",
+        FAILED_SECONDS,
+    )
+    assert not reading.done()
+    reading.cancel()
     for number, counts in found.items():
         assert sorted(counts) == list(range(written[number]))
     for old, new in ((before, joined), (joined, after)):

@@ -94,6 +94,8 @@ class NodeLinks:
 
     def turn_ended(self) -> None:
         """Release the links that are drained."""
+        if self._owners is not None:
+            self._owners.turn_ended()
         drained: list[str] = []
         for link_id in self._draining:
             link = self._links.by_id.get(link_id)

@@ -14,6 +14,7 @@ from broker.server.logging import get_logger
 from federation.extension import Extension
 from federation.links.ownership import (
     LINKS_MAX,
+    READY_SECONDS_MAX,
     SETTLE_SECONDS_MAX,
     Drain,
     Owner,
@@ -97,6 +98,7 @@ class Owners(Extension):
             random.getrandbits(63),
             int(self._host.wall_time(now) * 1000),
             now + SETTLE_SECONDS_MAX if waits else now,
+            now + READY_SECONDS_MAX if waits else now,
         )
         self.members_changed()
 
@@ -140,6 +142,23 @@ class Owners(Extension):
             ownership.come_back(now)
         ownership.set_members(self.members(), now)
         self._carry_out()
+
+    def turn_ended(self) -> None:
+        """A turn may have brought the interest of other nodes."""
+        if self._ownership is not None and self._ownership.waits_until_ready():
+            self._carry_out()
+
+    def _knows_interest(self) -> bool:
+        """Whether all living members have told once what they subscribe to. Go brokers do not say when that is complete."""
+        federation = self._federation
+        if federation is None:
+            return True
+        receivers = federation.node.receivers.by_name
+        for other in self._host.members.others():
+            receiver = receivers.get(other.name)
+            if other.status == "ALIVE" and receiver is not None and receiver.extended and not receiver.has_interest:
+                return False
+        return True
 
     async def before_leave(self) -> None:
         """Drain the links, and let the other members know."""
@@ -230,6 +249,8 @@ class Owners(Extension):
         ownership = self._ownership
         if ownership is None:
             return
+        if ownership.waits_until_ready() and self._knows_interest():
+            ownership.ready(self._host.now())
         # An order may end with a call of `released`, which comes here again.
         while orders := ownership.take_orders():
             for order in orders:

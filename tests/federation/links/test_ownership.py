@@ -13,6 +13,7 @@ from federation.links.ownership import (
     CLAIM_SECONDS_MAX,
     DRAIN_SECONDS_MAX,
     LINKS_MAX,
+    READY_SECONDS_MAX,
     RECLAIM_SECONDS,
     RETRY_SECONDS,
     SETTLE_SECONDS_MAX,
@@ -49,6 +50,19 @@ def test_a_node_that_waits_for_others_runs_its_links_when_there_are_none() -> No
     assert world.processes["a"].running == {}
     world.run_until(SETTLE_SECONDS_MAX)
     assert sorted(world.processes["a"].running) == sorted(LINKS)
+
+
+def test_a_node_that_does_not_know_the_interest_of_others_claims_nothing_for_a_while() -> None:
+    for is_told in (True, False):
+        ownership = Ownership("a", 1, 100, 0.0, READY_SECONDS_MAX)
+        ownership.set_links(["0"], 0.0)
+        assert (ownership.waits_until_ready(), ownership.take_orders()) == (True, [])
+        if is_told:
+            ownership.ready(1.0)
+        else:
+            assert ownership.next_timeout() == READY_SECONDS_MAX
+            ownership.handle_timeout(READY_SECONDS_MAX)
+        assert (ownership.waits_until_ready(), ownership.take_orders()) == (False, [Run("0", 100)])
 
 
 def test_links_are_shared_among_the_nodes() -> None:
