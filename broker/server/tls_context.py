@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from broker.config.settings_listeners import TlsSettings
+from broker.server.key_pair import KeyPairFault, file_fault, load_key_pair, ssl_reason
 from broker.server.start_error import StartError
 
 MQTT_PROTOCOLS: Final = ("mqtt",)  # ALPN
@@ -26,18 +27,13 @@ def server_context(settings: TlsSettings, key: str, protocols: tuple[str, ...]) 
     if protocols:
         context.set_alpn_protocols(list(protocols))
     for name in ("cert", "key", "cacert", "crl"):
-        _check_readable(f"{key}.{name}", getattr(settings, name))
+        fault = file_fault(getattr(settings, name))
+        if fault:
+            raise StartError(f"{key}.{name}: {fault}")
     try:
-        context.load_cert_chain(settings.cert, settings.key, _no_password)
-    except _EncryptedKeyError:
-        raise StartError(f"{key}.key: {settings.key} has a password; the node needs a key without one") from None
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            raise StartError(f"{key}.key: {settings.key} is not the key of the certificate {settings.cert}") from None
-        files = f"{settings.cert} and {settings.key}"
-        raise StartError(
-            f"{key}.cert: {files} are not PEM files of a certificate and its key ({_reason(error)})"
-        ) from None
+        load_key_pair(context, settings.cert, settings.key)
+    except KeyPairFault as error:
+        raise StartError(f"{key}.{error.part}: {error}") from None
     if settings.cacert:
         _load(context, settings.cacert, f"{key}.cacert", "certificates")
         context.verify_mode = ssl.CERT_REQUIRED if settings.verify else ssl.CERT_OPTIONAL
@@ -56,34 +52,11 @@ def tls_fault(settings: TlsSettings | None, key: str) -> Iterator[str]:
             yield str(error)
 
 
-def _check_readable(key: str, path: str) -> None:
-    if path:
-        try:
-            with open(path, "rb"):
-                pass
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise StartError(f"{key}: {path} cannot be read: {reason}") from None
-
-
 def _load(context: ssl.SSLContext, path: str, key: str, what: str) -> None:
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
-        raise StartError(f"{key}: {path} is not a PEM file of {what} ({_reason(error)})") from None
-
-
-class _EncryptedKeyError(Exception):
-    pass
-
-
-def _no_password() -> str:
-    """Instead of a question on the terminal."""
-    raise _EncryptedKeyError
-
-
-def _reason(error: ssl.SSLError) -> str:
-    return (error.reason or str(error)).replace("_", " ").lower()
+        raise StartError(f"{key}: {path} is not a PEM file of {what} ({ssl_reason(error)})") from None
 
 
 class LiveContext:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 
+from broker.server.key_pair import KeyPairFault, file_fault, load_key_pair
 from federation.definitions.upstream import TlsOptions
 
 
@@ -14,7 +15,9 @@ class TlsFault(Exception):
 def client_context(options: TlsOptions) -> ssl.SSLContext:
     """A context with the files as they are now. Raises TlsFault."""
     for key in ("cacertfile", "certfile", "keyfile"):
-        _check_readable(key, getattr(options, key))
+        fault = file_fault(getattr(options, key))
+        if fault:
+            raise TlsFault(f"tls.{key}: {fault}")
     try:
         context = ssl.create_default_context(cafile=options.cacertfile or None)
     except ssl.SSLError:
@@ -24,29 +27,7 @@ def client_context(options: TlsOptions) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     if options.certfile:
         try:
-            context.load_cert_chain(options.certfile, options.keyfile, _no_password)
-        except (ssl.SSLError, _EncryptedKeyError):
-            files = f"{options.certfile} and {options.keyfile}"
-            raise TlsFault(
-                f"tls.certfile: {files} are not PEM files of a certificate and its key without a password"
-            ) from None
+            load_key_pair(context, options.certfile, options.keyfile)
+        except KeyPairFault as error:
+            raise TlsFault(f"tls.{error.part}file: {error}") from None
     return context
-
-
-def _check_readable(key: str, path: str) -> None:
-    if path:
-        try:
-            with open(path, "rb"):
-                pass
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise TlsFault(f"tls.{key}: {path} cannot be read: {reason}") from None
-
-
-class _EncryptedKeyError(Exception):
-    pass
-
-
-def _no_password() -> str:
-    """Instead of a question on the terminal."""
-    raise _EncryptedKeyError
