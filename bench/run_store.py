@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from mqtt_load import connect_packet, read_packet
+from mqtt_load import connect_packet, cpu_seconds, read_packet
 
 from broker.session.outgoing import QUEUED
 from broker.store.records import MESSAGE, NO_TIME, OUTGOING, SESSION, SUBSCRIPTION
@@ -44,7 +44,7 @@ def records(sessions: int, messages: int) -> Iterator[tuple[int, bytes]]:
         session = number = number + 1
         name = f"device-{index}"
         addresses = ("127.0.0.1:1", "127.0.0.1:2")
-        yield session, pack_record((SESSION, name, "", 4, 60, *addresses, now, now, 86_400, now, None, NO_TIME))
+        yield session, pack_record((SESSION, name, "", None, 4, 60, *addresses, now, now, 86_400, now, None, NO_TIME))
         number += 1
         topic = f"devices/{index}".encode()
         yield number, pack_record((SUBSCRIPTION, session, topic, 1, False, False, 0, 0))
@@ -117,6 +117,7 @@ def main() -> int:
         try:
             first_messages(port, f"device-{options.sessions - 1}", options.messages, begun + DEADLINE)
             seconds = time.perf_counter() - begun
+            cpu = cpu_seconds([node.pid])
             with open(f"/proc/{node.pid}/statm", encoding="ascii") as statm:
                 resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         finally:
@@ -124,7 +125,8 @@ def main() -> int:
             node.wait()
     verdict = "ok" if seconds <= SECONDS_MAX else f"MISSED: {SECONDS_MAX:g} s"
     print(
-        f"from the start to the first message of a session: {seconds:.1f} s ({verdict}); {resident / 2**20:.0f} MiB resident"
+        f"from the start to the first message of a session: {seconds:.1f} s ({verdict}), {cpu:.1f} s of CPU; "
+        f"{resident / 2**20:.0f} MiB resident"
     )
     return 0 if seconds <= SECONDS_MAX else 1
 
