@@ -14,6 +14,8 @@ from chaos_report import Report
 from chaos_run import ChaosRun
 from clock_node import ClockNode
 from job_run import QUERIES, compare
+from link_run import LinkReport, LinkRun
+from link_schedule import draw_incidents
 from node_process import Node
 from other_schedules import clock_steps_back, node_away
 from schedule import Plan
@@ -28,7 +30,7 @@ def say(text: str) -> None:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="scripts/chaos", description="Shows that a pipeline, or a node with a store, loses and doubles nothing."
+        prog="scripts/chaos", description="Shows that a pipeline, a node with a store or a link loses nothing."
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
     jobs = kinds.add_parser("jobs", help="kill -9 of the drivers of rollup, payload and alerts")
@@ -55,19 +57,28 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--redis", action="store_true", help="the store is a Redis, which is killed by turns with the node"
     )
     store.add_argument("--dir", type=Path, help="a new folder for logs and the store, which is kept")
+    links = kinds.add_parser(
+        "links", help="the upstream of a link is away, and the nodes that run it die, stop and leave"
+    )
+    links.add_argument("--seconds", type=float, default=120.0, help="how long the upstream is away (120)")
+    links.add_argument("--kills", type=int, default=12, help="how often the node that runs the link is hit (12)")
+    links.add_argument("--seed", type=int, default=1, help="of what happens when (1)")
+    links.add_argument("--dir", type=Path, help="a new folder for logs and stores, which is kept")
     found = parser.parse_args(arguments)
     if found.kind == "jobs" and not set(found.jobs) <= set(QUERIES):
         parser.error(f"{' '.join(found.jobs)}: jobs are {', '.join(QUERIES)}")
-    if found.kind not in ("jobs", "store") and found.nodes < 2:
+    if found.kind not in ("jobs", "store", "links") and found.nodes < 2:
         parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
     if found.dir is not None and found.dir.exists():
         parser.error(f"--dir {found.dir}: it exists; give a new folder")
     return found
 
 
-async def run(options: argparse.Namespace, directory: Path) -> Report | StoreReport:
+async def run(options: argparse.Namespace, directory: Path) -> Report | StoreReport | LinkReport:
     if options.kind == "store":
         return await run_store(directory, options.kills, options.seed, options.redis, say)
+    if options.kind == "links":
+        return await LinkRun(directory, say).run(draw_incidents(options.seed, options.kills, options.seconds))
     is_kill_run = options.kind == "pipeline"
     kills = options.kills if is_kill_run else 0
     plan = Plan(options.seed, kills, options.messages, options.rate, options.nodes, has_sink=is_kill_run)

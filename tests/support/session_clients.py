@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.codec import properties as props
@@ -28,6 +30,7 @@ from broker.codec.writer import encode_packet
 
 EXPIRY: Final = 3600
 RECONNECT_SECONDS: Final = 0.05
+PACE_SECONDS: Final = 0.02
 WINDOW: Final = 20  # messages of one publisher that are not acknowledged
 
 
@@ -43,6 +46,7 @@ class SessionClient:
         self._port = port
         self._writer: asyncio.StreamWriter | None = None
         self._is_known = False  # a CONNACK came
+        self._is_accepted = False  # it came over this connection
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -60,6 +64,7 @@ class SessionClient:
             with contextlib.suppress(OSError):
                 await self._converse()
             self._writer = None
+            self._is_accepted = False
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _converse(self) -> None:
@@ -83,7 +88,7 @@ class SessionClient:
             return  # the node stops
         if self._is_known and not packet.session_present:
             self.faults.append(f"{self.client_id}: the session is gone")
-        self._is_known = True
+        self._is_known = self._is_accepted = True
         self.connected()
 
     def send(self, packet: Packet) -> None:
@@ -98,19 +103,39 @@ class SessionClient:
 
 
 class SessionPublisher(SessionClient):
-    """Publishes numbers in rising order, QoS 1 and 2 by turns, each QoS on a topic of its own, until `enough`.
+    """Publishes numbers in rising order, the QoS levels by turns, each on a topic of its own, until `enough`.
 
     sent  by topic: how many numbers
+    rate  numbers a second, at most
     """
 
-    def __init__(self, port: int, client_id: str) -> None:
+    def __init__(self, port: int, client_id: str, levels: Sequence[int] = (1, 2), rate: float = math.inf) -> None:
         super().__init__(port, client_id)
-        self.topics = {qos: f"t/{client_id}/{qos}" for qos in (1, 2)}
+        self.topics = {qos: f"t/{client_id}/{qos}" for qos in levels}
         self.sent = dict.fromkeys(self.topics.values(), 0)
         self.done = asyncio.Event()
+        self._levels = tuple(levels)
+        self._rate = rate
+        self._began_at = 0.0
         self._is_enough = False
         self._packet_id = 0
         self._inflight: dict[int, Publish | PubRel] = {}
+
+    def start(self) -> None:
+        self._began_at = time.monotonic()
+        super().start()
+
+    async def _run(self) -> None:
+        if self._rate == math.inf:
+            await super()._run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super()._run())
+            tasks.create_task(self._pace())
+
+    async def _pace(self) -> None:
+        while True:
+            await asyncio.sleep(PACE_SECONDS)
+            self._fill()
 
     def enough(self) -> None:
         """Publish no more; `done` is set when everything is acknowledged."""
@@ -125,10 +150,14 @@ class SessionPublisher(SessionClient):
                 self.send(packet)
         self._fill()
 
+    def _may_send(self) -> bool:
+        is_ready = self._is_accepted and not self._is_enough and len(self._inflight) < WINDOW
+        return is_ready and sum(self.sent.values()) < (time.monotonic() - self._began_at) * self._rate
+
     def _fill(self) -> None:
-        while self._writer is not None and not self._is_enough and len(self._inflight) < WINDOW:
+        while self._may_send():
             self._packet_id = self._packet_id % 65535 + 1
-            qos = 1 + self._packet_id % 2
+            qos = self._levels[self._packet_id % len(self._levels)]
             topic = self.topics[qos]
             packet = Publish(topic.encode(), b"%d" % self.sent[topic], qos, False, False, self._packet_id)
             self.sent[topic] += 1
@@ -190,6 +219,10 @@ class SessionSubscriber(SessionClient):
         self.numbers.setdefault(packet.topic.decode(), []).append(int(packet.payload))
         self.changed()
 
+    @property
+    def duplicates(self) -> int:
+        return sum(len(came) - len(set(came)) for came in self.numbers.values())
+
     def has_all(self, sent: dict[str, int]) -> bool:
         return all(count == 0 or self.numbers.get(topic, [-1])[-1] == count - 1 for topic, count in sent.items())
 
@@ -201,8 +234,8 @@ class SessionSubscriber(SessionClient):
             if topic.endswith("/2"):
                 if came != list(range(count)):
                     faults.append(f"{self.client_id}: {topic}: not each of {count} once, in order: {_first_odd(came)}")
-            elif list(dict.fromkeys(came)) != list(range(count)):
-                faults.append(f"{self.client_id}: {topic}: not all of {count} in order: {_first_odd(came)}")
+            elif (firsts := list(dict.fromkeys(came))) != list(range(count)):
+                faults.append(f"{self.client_id}: {topic}: not all of {count} in order: {_first_odd(firsts)}")
         return faults
 
 

@@ -1,0 +1,233 @@
+"""`scripts/chaos links`: a link between two clusters, while its upstream is away and its nodes die, stop and leave.
+
+The subscribers are on the node that the link falls to last: it is never hit, and runs the link only when both others are away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from federation.links.ownership import weight
+from link_schedule import Incident, Trouble
+from link_status_watch import RUNNING, Watch
+from node_process import FAILED_SECONDS, Node, Nodes, gossip_address, status_becomes
+from session_clients import SessionPublisher, SessionSubscriber
+from waiting import DEADLINE, eventually
+
+NODES: Final = 3
+PUBLISHERS: Final = 2
+RATE: Final = 200.0  # messages a second of a publisher
+SETTLE_SECONDS: Final = 120.0  # the longest delay between two tries of a link is half of it
+MQTT: Final = {"session_expiry": "2h", "max_queued_messages": 1_000_000}
+
+
+@dataclass
+class LinkReport:
+    """faults  what is not as promised"""
+
+    incidents: int
+    sent: int = 0
+    subscribers: int = 0
+    duplicates: int = 0
+    samples: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.faults
+
+    def lines(self) -> list[str]:
+        lines = [
+            f"{self.incidents} incidents",
+            f"published at QoS 1 at the upstream, all acknowledged  {self.sent:>10,}",
+            f"subscribers in the cluster with the link              {self.subscribers:>10,}",
+            f"messages that came twice, each after an incident      {self.duplicates:>10,}",
+            f"answers about the status of the link, all true        {self.samples:>10,}",
+        ]
+        return [*lines[:1], *(f"FAULT: {fault}" for fault in self.faults)] if self.faults else lines
+
+
+class LinkRun:
+    def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
+        self.say = say
+        self._nodes = Nodes(directory)
+        self._directory = directory
+        self._upstream = self._nodes.make({"mqtt": MQTT, "data_dir": str(directory / "upstream")}, "upstream")
+
+    async def run(self, incidents: Sequence[Incident]) -> LinkReport:
+        """The incidents one after the other, and at last kill -9 of the link's node for good."""
+        report = LinkReport(len(incidents) + 1)
+        await self._upstream.start()
+        try:
+            await self._play(incidents, report)
+        finally:
+            for node in self._nodes.all:
+                await node.finish()
+        report.faults += [fault for node in self._nodes.all for fault in node.unclean]
+        return report
+
+    async def _play(self, incidents: Sequence[Incident], report: LinkReport) -> None:
+        self._cluster = await self._start_cluster()
+        home = self._cluster[-1]
+        self._watch = Watch(home)
+        self._subscribers = [SessionSubscriber(home.port, f"subscriber{number}") for number in range(2)]
+        self._publishers = [
+            SessionPublisher(self._upstream.port, f"publisher{number}", (1,), RATE) for number in range(PUBLISHERS)
+        ]
+        clients = [*self._subscribers, *self._publishers]
+        watching = asyncio.create_task(self._watch.run())
+        try:
+            for subscriber in self._subscribers:
+                subscriber.start()
+                await asyncio.wait_for(subscriber.subscribed.wait(), DEADLINE)
+            await self._runs_on(self._cluster[:1])
+            for publisher in self._publishers:
+                publisher.start()
+            await self._settled(self._cluster)
+            for number, incident in enumerate(incidents, 1):
+                await self._quiet(incident.quiet_seconds, report)
+                self.say(f"{number} of {report.incidents}: {incident.trouble} for {incident.down_seconds:.1f} s")
+                await self._suffer(incident)
+                await self._settled(self._cluster)
+            self.say(f"{report.incidents} of {report.incidents}: kill of the link's node for good")
+            await self._kill(self._cluster[0])
+            await self._settled(self._cluster[1:])
+            await self._end(report)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            for client in clients:
+                await client.stop()
+        if not watching.cancelled():
+            raise AssertionError(f"the status cannot be watched: {watching.exception()!r}")
+        report.samples = len(self._watch.samples)
+        report.faults += [str(fault) for fault in self._watch.untrue()]
+        report.faults += [fault for client in self._publishers for fault in client.faults]
+
+    async def _start_cluster(self) -> list[Node]:
+        """The nodes in the order in which the link falls to them."""
+        links = {
+            "domain": "downstream",
+            "upstreams": {"up": {"uri": f"mqtt://127.0.0.1:{self._upstream.port}", "reconnect-delay": 0.3}},
+            "policies": {"all": {"pattern": "t/#", "definition": {"federation-upstream": "up"}}},
+        }
+        cluster: list[Node] = []
+        for number in range(NODES):
+            config: dict[str, Any] = {
+                "mqtt": MQTT,
+                "data_dir": str(self._directory / f"downstream{number}"),
+                "plugin_order": ["admin", "federation", "links"],
+                "plugins": {"links": links},
+            }
+            cluster.append(self._nodes.make_federated(cluster[:1], config))
+        # A node that starts again must find one that lives.
+        for node in cluster:
+            others = [gossip_address(other) for other in cluster if other is not node]
+            node.config["plugins"]["federation"]["retry_join"] = others
+        await asyncio.gather(*(node.start() for node in cluster))
+        await self._nodes.all_alive(cluster)
+        rows: list[dict[str, Any]] = []
+
+        async def is_known() -> bool:
+            status, answer = await cluster[0].rest("GET", "/v1/federation-links")
+            rows[:] = answer["links"] if status == 200 else []
+            return bool(rows)
+
+        await eventually(is_known, "the link is known")
+        link_id = str(rows[0]["id"])
+        return sorted(cluster, key=lambda node: weight(link_id, node.name), reverse=True)
+
+    # --- what happens
+
+    async def _suffer(self, incident: Incident) -> None:
+        """The incident, from its begin until everything that was hit is there again."""
+        first, second = self._cluster[:2]
+        trouble = incident.trouble
+        if trouble in (Trouble.UPSTREAM_AWAY, Trouble.UPSTREAM_KILL):
+            await (self._upstream.stop() if trouble is Trouble.UPSTREAM_AWAY else self._upstream.kill())
+            self._watch.gone("")
+            await asyncio.sleep(incident.down_seconds)
+            self._watch.returns("")
+            await self._upstream.start()
+            return
+        if trouble is Trouble.NODE_LEAVE:
+            await self._leave_and_join(first, incident.down_seconds)
+            return
+        hit = [first]
+        if trouble is Trouble.NODE_STOP:
+            await first.stop()
+            self._watch.gone(first.name)
+        else:
+            await self._kill(first)
+        if trouble is Trouble.TWO_KILLS:
+            await self._runs_on([second])
+            await self._kill(second)
+            hit.append(second)
+        await asyncio.sleep(incident.down_seconds)
+        for node in hit:
+            self._watch.returns(node.name)
+            await node.start()
+
+    async def _kill(self, node: Node) -> None:
+        await node.kill()
+        self._watch.gone(node.name)
+
+    async def _leave_and_join(self, node: Node, seconds: float) -> None:
+        status, answer = await node.rest("POST", "/v1/federation/leave", {})
+        assert status == 200, answer
+        await self._runs_on(self._cluster[1:2])
+        await asyncio.sleep(seconds)
+        status, answer = await node.rest("POST", "/v1/federation/join", {"hosts": [gossip_address(self._cluster[-1])]})
+        assert status == 200, answer
+        await status_becomes(self._cluster[-1], node.name, "STATUS_ALIVE")
+
+    # --- what is awaited
+
+    async def _runs_on(self, nodes: Sequence[Node]) -> None:
+        """The link runs on the first of these that is there, and nowhere else."""
+        names = [node.name for node in nodes]
+
+        async def is_so() -> bool:
+            rows = (await self._watch.ask()).rows
+            return [(row["status"], row["node"]) for row in rows if row["status"] == RUNNING] == [(RUNNING, names[0])]
+
+        await eventually(is_so, f"the link runs on {names[0]}", FAILED_SECONDS + SETTLE_SECONDS)
+
+    async def _settled(self, nodes: Sequence[Node]) -> None:
+        """The link runs where it falls to, and what was published so far is at the subscribers."""
+        await self._runs_on(nodes)
+        sent = self._sent()
+        for subscriber in self._subscribers:
+            await eventually(
+                lambda s=subscriber: all(s.numbers.get(topic, [-1])[-1] >= count - 1 for topic, count in sent.items()),
+                f"{subscriber.client_id} has what was sent",
+                SETTLE_SECONDS,
+            )
+
+    async def _quiet(self, seconds: float, report: LinkReport) -> None:
+        """Nothing goes wrong for some seconds: nothing may come twice."""
+        before = [subscriber.duplicates for subscriber in self._subscribers]
+        await asyncio.sleep(seconds)
+        after = [subscriber.duplicates for subscriber in self._subscribers]
+        if after != before:
+            report.faults.append(f"came twice while nothing went wrong: {before} before, {after} after")
+
+    def _sent(self) -> dict[str, int]:
+        return {topic: count for publisher in self._publishers for topic, count in publisher.sent.items()}
+
+    async def _end(self, report: LinkReport) -> None:
+        """Everything that was published is at each subscriber, in order."""
+        for publisher in self._publishers:
+            publisher.enough()
+            await asyncio.wait_for(publisher.done.wait(), DEADLINE)
+        sent = self._sent()
+        for subscriber in self._subscribers:
+            await eventually(lambda s=subscriber: s.has_all(sent), f"{subscriber.client_id} has the last messages")
+            report.faults += subscriber.broken_promises(sent)
+            report.duplicates += subscriber.duplicates
+        report.sent = sum(sent.values())
+        report.subscribers = len(self._subscribers)
