@@ -78,7 +78,7 @@ def check_object(value: object, descriptor: Descriptor, place: str) -> dict[str,
         field = find_field(descriptor, name)
         inner_place = f"{place}.{name}" if place else name
         if field is None:
-            known = ", ".join(field.name for field in descriptor.fields)
+            known = ", ".join(written_name(field) for field in descriptor.fields)
             raise invalid_argument(f'{inner_place}: there is no field named "{name}"; known here: {known or "none"}')
         if field.name in seen:
             raise invalid_argument(f"{inner_place}: {field.name} is given more than once")

@@ -26,7 +26,7 @@ from federation.definitions.entry import (
     canonical,
 )
 from federation.definitions.error import DefinitionError, check_name
-from federation.definitions.policy import Policy, parse_policy, refuse_queues
+from federation.definitions.policy import Policy, doubt, parse_policy, refuse_queues
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
@@ -180,8 +180,11 @@ class Definitions:
     def _warnings(self, component: str, name: str, value: object) -> list[str]:
         """What may become true: it is kept, and told."""
         parsed = self._parsed.get((component, name))
-        if isinstance(parsed, Policy) and (text := self.resolution().unresolved_name(parsed)):
-            return [text]
+        if isinstance(parsed, Policy):
+            texts = [text] if (text := self.resolution().unresolved_name(parsed)) else []
+            if text := doubt(parsed):
+                texts.append(f"pattern: {text}")
+            return texts
         return ignored_keys(value) if component == UPSTREAM else []
 
     def _next_clock(self, now: float) -> int:

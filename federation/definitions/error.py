@@ -26,7 +26,7 @@ class DefinitionError(ValueError):
 
     def below(self, key: str) -> DefinitionError:
         """The same error of a definition that stands at `key` of another."""
-        inner = f"{key}.{self.key}" if self.key else key
+        inner = key + self.key if self.key.startswith("[") or not self.key else f"{key}.{self.key}"
         return DefinitionError(inner, self.text)
 
 

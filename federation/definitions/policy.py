@@ -90,7 +90,7 @@ def parse_policy(name: object, value: object) -> Policy:
     apply_to = apply_to_of(pattern)
     if "apply-to" in found:
         if found["apply-to"] in ("exchanges", "all"):
-            raise DefinitionError("apply-to", f"{shown(found['apply-to'])} is not known to MQTT; use topics or queues")
+            raise DefinitionError("apply-to", f"{shown(found['apply-to'])} is not known to MQTT; use topics")
         apply_to = ApplyTo(read_word("apply-to", found["apply-to"], tuple(item.value for item in ApplyTo)))
     _check_pattern(pattern, apply_to)
     priority = read_whole("priority", found.get("priority", 0), -PRIORITY_MAX, PRIORITY_MAX)
@@ -101,6 +101,13 @@ def refuse_queues(policy: Policy) -> None:
     """Raise DefinitionError for a policy that would have no effect."""
     if policy.apply_to is ApplyTo.QUEUES:
         raise DefinitionError("apply-to", "policies for queues are not supported yet; use topics")
+
+
+def doubt(policy: Policy) -> str:
+    """A warning for a pattern that is written as RabbitMQ's policies have it; "" for others. A topic may have such a name."""
+    if not _EXPRESSION.search(policy.pattern):
+        return ""
+    return "a pattern is a topic filter, not a regular expression; for example sensors/#"
 
 
 def apply_to_of(pattern: str) -> ApplyTo:
@@ -124,6 +131,7 @@ def _read_definition(value: object) -> PolicyDefinition:
     return PolicyDefinition(selector, text)
 
 
+_EXPRESSION: Final = re.compile(r"^\^|\$$|\.[*+?]|\\")
 _SHARED: Final = re.compile(rb"\$share/([^/]+)/(.+)", re.DOTALL)
 
 

@@ -175,7 +175,7 @@ class Link(RelayOwner):
     def drain(self, deadline: float, now: float) -> None:
         """Take nothing new from the upstream."""
         if self._relay is None:
-            self.stop("another node runs the link", False, now)
+            self.stop("this node runs the link no longer", False, now)
             return
         self._move(LinkState.DRAINING, deadline, now)
         self.set_reading(True)

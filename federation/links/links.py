@@ -97,7 +97,7 @@ class Links:
         self.epochs.pop(link_id, None)
         link = self.by_id.pop(link_id, None)
         if link is not None:
-            link.stop("another node runs the link", False, now)
+            link.stop("this node runs the link no longer", False, now)
             if link.plan.upstream.direction is Direction.OUT:
                 # The node that runs the link has a session of its own there. This one would collect messages.
                 self._domain.broker.close_client(local_client_id(link.plan), True, now)

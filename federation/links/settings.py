@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from broker.config.setting import Entries, EntryFault, Setting, Source, Text
 from federation.definitions.error import DefinitionError
-from federation.definitions.policy import parse_policy, refuse_queues
+from federation.definitions.policy import doubt, parse_policy, refuse_queues
 from federation.definitions.upstream import ignored_keys, parse_upstream
 from federation.definitions.upstream_set import parse_upstream_set
 
@@ -31,10 +31,11 @@ def _check_set(name: str, body: Any) -> list[tuple[str, str]]:
 
 def _check_policy(name: str, body: Any) -> list[tuple[str, str]]:
     try:
-        refuse_queues(parse_policy(name, body))
+        policy = parse_policy(name, body)
+        refuse_queues(policy)
     except DefinitionError as error:
         raise EntryFault(error.key, error.text) from None
-    return []
+    return [("pattern", text)] if (text := doubt(policy)) else []
 
 
 @dataclass(frozen=True, slots=True)

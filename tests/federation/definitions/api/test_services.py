@@ -90,7 +90,7 @@ async def test_a_set_and_a_policy_have_the_bodies_of_rabbitmq(node: tuple[Defini
         ("PUT", f"{UPSTREAMS}/u%2Fv", {"value": {"uri": "mqtt://h"}}, 400, 'name: "u/v" is no name'),
         ("PUT", f"{UPSTREAMS}/declared", {"value": {"uri": "mqtt://h"}}, 400, "configuration file of this node"),
         ("DELETE", f"{UPSTREAMS}/declared", None, 400, "configuration file of this node"),
-        ("PUT", f"{SETS}/s", {"value": [{"upstream": "gone"}]}, 400, 'value.[0].upstream: there is no upstream "gone"'),
+        ("PUT", f"{SETS}/s", {"value": [{"upstream": "gone"}]}, 400, 'value[0].upstream: there is no upstream "gone"'),
         ("PUT", f"{SETS}/all", {"value": [{"upstream": "declared"}]}, 400, "exists by itself"),
         ("PUT", f"{PARAMETERS}/shovel/s", {"value": {}}, 404, "federation-upstream"),
         ("GET", f"{PARAMETERS}/shovel", None, 404, "federation-upstream"),
@@ -117,6 +117,14 @@ async def test_a_name_that_may_become_defined_is_a_warning(node: tuple[Definitio
     policy = {"pattern": "a", "definition": {"federation-upstream": "later"}}
     answer = await put(rest, "/v1/policies/p", policy)
     assert answer == {"warnings": ['definition.federation-upstream: no upstream "later"']}
+
+
+async def test_a_regular_expression_as_a_pattern_is_a_warning(node: tuple[DefinitionsService, Rest]) -> None:
+    _, rest = node
+    for pattern in ("^eu", "eu.*", "eu$", "eu\\.a"):
+        (warning,) = (await put(rest, "/v1/policies/p", {"pattern": pattern, "definition": ALL}))["warnings"]
+        assert "not a regular expression" in warning
+    assert await put(rest, "/v1/policies/p", {"pattern": "a.b/+/c$d/#", "definition": ALL}) == {"warnings": []}
 
 
 async def test_an_explanation_has_policies_and_links(node: tuple[DefinitionsService, Rest]) -> None:
