@@ -16,6 +16,7 @@ from broker.api.plugin import AdminPlugin
 from broker.api.server import ApiServer
 from broker.config.settings import Settings
 from broker.server.logging import get_logger
+from broker.server.traces import Traces
 
 
 class Node:
@@ -28,7 +29,7 @@ class Node:
         self.flushes = 0
         self.loop = asyncio.get_running_loop()
         self.protocols: set[object] = set()
-        self.traces: Any = None
+        self._traces: Traces | None = None
         self.api = ApiServer(settings.api, {}, get_logger("api"))
 
     def now(self) -> float:
@@ -36,6 +37,11 @@ class Node:
 
     def wall_time(self, monotonic: float) -> float:
         return monotonic + 1_700_000_000.0
+
+    def made_traces(self) -> Traces:
+        if self._traces is None:
+            self._traces = Traces(self.now, self.wall_time, self.settings.mqtt.max_packet_size)
+        return self._traces
 
     def flush_soon(self) -> None:
         self.flushes += 1
