@@ -181,7 +181,7 @@ ROWS: Final = (
         "links, 10 pairs, QoS 1, durable subscribers, both nodes with SQLite",
         f"{LOAD} --qos 1 --durable",
         10_000,
-        cpu(),
+        (Figure("cpu_us_per_msg", "CPU µs a message"),),
         (),
         nodes=2,
         has_store=True,

@@ -25,7 +25,7 @@ STALL_COUNT: Final = 100
 GMQTTD: Final = Path(sys.executable).with_name("gmqttd")
 STALLS: Final = [row for row in ROWS if "mqtt_stall" in row.command]
 LOADS: Final = [row for row in ROWS if row not in STALLS]
-Kind = tuple[int, str, bool]
+Kind = tuple[int, str, bool, bool]
 
 
 def names(rows: list[Row]) -> list[str]:
@@ -33,21 +33,28 @@ def names(rows: list[Row]) -> list[str]:
 
 
 def kind_of(row: Row) -> Kind:
-    return row.nodes, row.transport, THIS in row.secured
+    return row.nodes, row.transport, THIS in row.secured, row.is_linked
 
 
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Kind, Cluster]]:
-    """By the number of nodes, the transport of the second listener, and whether there are accounts."""
+    """By the number of nodes, the transport of the second listener, and whether there are accounts and a link."""
     folder = tmp_path_factory.mktemp("bench")
     ports = Ports()
     with ExitStack() as stack:
         made = {}
         for number, kind in enumerate(sorted({kind_of(row) for row in LOADS})):
-            nodes, transport, is_secured = kind
+            nodes, transport, is_secured, is_linked = kind
             secured = (THIS,) if is_secured else ()
             made[kind] = make_cluster(
-                THIS, GMQTTD, folder / str(number), ports, nodes, transport=transport, secured=secured
+                THIS,
+                GMQTTD,
+                folder / str(number),
+                ports,
+                nodes,
+                transport=transport,
+                secured=secured,
+                is_linked=is_linked,
             )
         yield {kind: stack.enter_context(cluster) for kind, cluster in made.items()}
 
