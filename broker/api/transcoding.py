@@ -24,6 +24,7 @@ from broker.api.strict_json import find_field, has_own_name, load_object, writte
 INDENT: Final = "    "  # people read answers with curl as often as programs do
 JSON_DEPTH_MAX: Final = 32  # nested messages; the definitions need three
 ERROR_CHARACTERS_MAX: Final = 500  # of an error of protobuf, which quotes the value: it may be the whole body
+JSON_VALUES: Final = ("google.protobuf.Value", "google.protobuf.Struct")
 PYTHON_WORDS: Final = "invalid literal for int() with base 10"
 TRUE_TEXTS: Final = ("1", "t", "true")
 FALSE_TEXTS: Final = ("0", "f", "false")
@@ -125,10 +126,25 @@ def write_response(response: Message) -> Steps[str]:
 
 
 def as_values(message: Message) -> dict[str, Any]:
+    """The fields of a message as JSON has them."""
     own_names = any(has_own_name(field) for field in message.DESCRIPTOR.fields)
-    return json_format.MessageToDict(
+    values: dict[str, Any] = json_format.MessageToDict(
         message, preserving_proto_field_name=not own_names, always_print_fields_with_no_presence=True
     )
+    for field in message.DESCRIPTOR.fields:
+        name = written_name(field)
+        if name in values and field.message_type is not None and field.message_type.full_name in JSON_VALUES:
+            values[name] = _with_whole_numbers(values[name])
+    return values
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    """A JSON value that went through protobuf, which has floats only."""
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def as_json(value: object) -> str:

@@ -66,7 +66,10 @@ def list_parameters(connection: dict[str, str], as_json: bool) -> None:
     if as_json:
         _print_json([as_values(parameter) for parameter in found])
         return
-    rows = [(item.component, item.name, _compact(item.value), "file" if item.read_only else "") for item in found]
+    rows = [
+        (item.component, item.name, _compact(as_values(item)["value"]), "file" if item.read_only else "")
+        for item in found
+    ]
     _print_table(("component", "name", "value", "read only"), rows)
 
 
@@ -110,7 +113,14 @@ def list_policies(connection: dict[str, str], as_json: bool) -> None:
         _print_json([as_values(item) for item in found])
         return
     rows = [
-        (item.name, item.pattern, item.apply_to, str(item.priority), _compact(item.definition), "file" * item.read_only)
+        (
+            item.name,
+            item.pattern,
+            item.apply_to,
+            str(item.priority),
+            _compact(as_values(item)["definition"]),
+            "file" * item.read_only,
+        )
         for item in found
     ]
     _print_table(("name", "pattern", "apply-to", "priority", "definition", "read only"), rows)
@@ -220,8 +230,8 @@ def _document(found: pb.AllDefinitions) -> dict[str, Any]:
     return items
 
 
-def _compact(message: Any) -> str:
-    return json.dumps(json_format.MessageToDict(message), separators=(",", ":"), ensure_ascii=False)
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _print_json(value: object) -> None:

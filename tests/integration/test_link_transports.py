@@ -96,7 +96,7 @@ async def test_a_certificate_that_does_not_fit_is_an_error_of_the_link(
 async def test_an_upstream_that_speaks_something_else_is_an_error_of_the_link(nodes: Nodes, clients: Clients) -> None:
     upstream, port = await upstream_with(nodes, websocket={"path": "/mqtt"})
     uris = {
-        "plain": (f"ws://127.0.0.1:{upstream.port}", "the upstream closed the connection"),
+        "plain": (f"ws://127.0.0.1:{upstream.port}", "WebSocket: did not receive a valid HTTP response"),
         "path": (f"ws://127.0.0.1:{port}/other", "WebSocket: server rejected"),
         "nobody": (f"mqtt://127.0.0.1:{nodes.free_port()}", "refused"),
     }

@@ -66,7 +66,13 @@ class UpstreamProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        self._socket.lost(self, "the upstream closed the connection" if exc is None else _told(exc))
+        reason = "the upstream closed the connection" if exc is None else _told(exc)
+        if exc is None and self.websocket is not None and not self.websocket.is_open:
+            try:
+                self.websocket.receive_end()
+            except WebSocketFault as fault:
+                reason = str(fault)
+        self._socket.lost(self, reason)
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close the socket when its output is written, at the latest after LINGER_SECONDS_MAX."""

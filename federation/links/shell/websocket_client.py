@@ -49,8 +49,16 @@ class WebSocketClient:
 
     def receive_data(self, data: bytes) -> bytes:
         """The MQTT in what came. Raises WebSocketFault."""
+        self._protocol.receive_data(data)
+        return self._take_events()
+
+    def receive_end(self) -> None:
+        """The other side has closed the connection. Raises WebSocketFault where it refused the handshake."""
+        self._protocol.receive_eof()
+        self._take_events()
+
+    def _take_events(self) -> bytes:
         protocol = self._protocol
-        protocol.receive_data(data)
         parts: list[bytes] = []
         for event in protocol.events_received():
             if isinstance(event, Frame):

@@ -18,7 +18,8 @@ from broker.api.long_calls import LongCalls
 from broker.api.method import Calls, service_methods
 from broker.api.pb import admin_pb2 as pb
 from broker.api.route import Route
-from broker.api.transcoding import read_request, write_response
+from broker.api.transcoding import as_json, as_values, read_request, write_response
+from federation.definitions.pb.definitions_pb2 import Parameter
 
 
 class Nobody:
@@ -183,6 +184,13 @@ def test_lists_are_written_as_protobuf_writes_them(clients: list[pb.Client], cou
 )
 def test_zero_values_and_empty_lists_are_written(response: Any, text: str) -> None:
     assert text in written(response)
+
+
+def test_json_values_keep_their_whole_numbers() -> None:
+    parameter = Parameter()
+    json_format.ParseDict({"uri": "u", "hops": 2, "seconds": 0.5, "list": [{"count": 100}]}, parameter.value)
+    assert as_json(as_values(parameter)["value"]).count(".") == 1
+    assert as_values(parameter)["value"] == {"uri": "u", "hops": 2, "seconds": 0.5, "list": [{"count": 100}]}
 
 
 @pytest.mark.parametrize("query", [[("foo", "1")], [("zone", "c2"), ("x.y", "")], [("", "")], [("Page", "7")]])
