@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from broker.link_header import LinkHeaderError, check_domain
 from broker.message import NEVER
 from broker.metrics.metric import Metric
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
-from broker.server.start_error import StartError
 from broker.server.turns import TurnEnd
 from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Key
 from federation.definitions.resolution import Resolution
@@ -27,8 +25,6 @@ from federation.plugin import FederationPlugin
 
 if TYPE_CHECKING:
     from broker.server.host import Host
-
-KEY: Final = "plugins.links"
 
 
 class LinksPlugin(Plugin):
@@ -53,12 +49,7 @@ class LinksPlugin(Plugin):
         self._timer_at = NEVER
 
     async def prepare(self) -> None:
-        domain = self.settings.domain.encode()
-        try:
-            check_domain(domain)
-        except LinkHeaderError as error:
-            raise StartError(f"{KEY}.domain: {error.text}") from None
-        self.server.broker.domain = domain
+        self.server.broker.domain = self.settings.domain.encode()
         self.server.broker.node_name = self.server.members.node_name
         await self.definitions.prepare()
         if self.server.api is not None:

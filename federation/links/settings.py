@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from broker.config.setting import Entries, EntryFault, Setting, Source, Text
+from broker.link_header import LinkHeaderError, check_domain
 from federation.definitions.error import DefinitionError
 from federation.definitions.policy import doubt, parse_policy, refuse_queues
 from federation.definitions.upstream import ignored_keys, parse_upstream
@@ -92,6 +93,10 @@ class LinksSettings:
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule as (key, text)."""
+        try:
+            check_domain(self.domain.encode())
+        except LinkHeaderError as error:
+            yield "domain", error.text
         upstreams = {name: parse_upstream(name, body) for name, body in self.upstreams}
         for name, body in self.sets:
             for index, (upstream, overrides) in enumerate(parse_upstream_set(name, body).members):

@@ -472,6 +472,11 @@ def test_faulty_entries_are_named_with_their_key(body: str, fault: str) -> None:
     assert fault in found
 
 
+def test_a_domain_that_no_header_can_have_is_a_fault() -> None:
+    (found,) = faults("plugin_order: [links]\nplugins: {links: {domain: a/b}}\n")
+    assert "plugins.links.domain: domain name 'a/b': 1 to 64 letters" in found
+
+
 def test_a_set_of_the_file_names_upstreams_of_the_file() -> None:
     text = ENTRIES.replace(
         "[{upstream: north, max-hops: 1}]", "[{upstream: north, tls: {certfile: /a}}, {upstream: gone}]"
