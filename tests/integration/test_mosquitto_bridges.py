@@ -107,7 +107,7 @@ async def carried(
 async def test_a_bridge_gets_everything_from_a_node_that_is_killed(
     nodes: Nodes, clients: Clients, tmp_path: Path, mosquittos: list[MosquittoBroker]
 ) -> None:
-    """With MQTT 3.1.1: in MQTT 5, mosquitto 2.0 asks for no Session Expiry Interval, and its session ends with the connection."""
+    """With MQTT 3.1.1: in MQTT 5 mosquitto 2.0 asks for no session expiry, so its session ends with the connection."""
     node = await nodes.start({"data_dir": str(tmp_path / "data"), "mqtt": LARGE_QUEUE})
     mosquittos.append(await MosquittoBroker(tmp_path, bridge(node, "t/# in 2", version=MQTT_311)).start())
     probe = await clients.connect(mosquittos[0].port, "probe")
