@@ -92,7 +92,7 @@ class SessionClient:
         self.connected()
 
     def send(self, packet: Packet) -> None:
-        if self._writer is not None:
+        if self._writer is not None and not self._writer.is_closing():
             self._writer.write(encode_packet(packet, 5))
 
     def connected(self) -> None:
