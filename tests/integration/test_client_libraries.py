@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -113,7 +112,7 @@ async def test_a_session_is_resumed(nodes: Nodes, libraries: Libraries, library:
     first = await libraries.start(library, version)
     assert await first.connect(node.port, "keeper", **persistent(first)) in (False, None)
     await first.subscribe("p/#", qos=2)
-    first.process.send_signal(signal.SIGSTOP)
+    await first.stand_still()
     await publisher.publish("p/1", b"on its way", 1)
     await first.stop()
     payloads = [b"%d" % number for number in range(50)]
@@ -176,7 +175,7 @@ async def test_pings_keep_idle_clients(nodes: Nodes, libraries: Libraries) -> No
         assert (await client.message()).payload == b"still there"
         assert client.ended.empty()
     for client in idle.values():
-        client.process.send_signal(signal.SIGSTOP)
+        await client.stand_still()
     assert {(await watcher.message()).payload.decode() for _ in idle} == set(idle)
 
 
