@@ -12,7 +12,7 @@ import pytest
 from broker.codec.packets import ConnAck, Connect, Packet, PingReq, PingResp, PubAck, Publish, SubAck, Subscribe
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
-from waiting import eventually
+from waiting import eventually, stand_still
 
 if TYPE_CHECKING:
     from mqtt_client import Clients
@@ -116,7 +116,7 @@ async def test_on_confirm_waits_for_the_other_nodes(
 
     await eventually(reaches_both, "a message crosses the cluster")
     assert other.process is not None
-    other.process.send_signal(signal.SIGSTOP)
+    await stand_still(other.process.pid)
     upstream.send(Publish(b"near", b"1", 1, packet_id=1))
     await eventually(lambda: upstream.acknowledged == [1], "a message that the other node does not get")
     upstream.send(Publish(b"both", b"2", 1, packet_id=2), Publish(b"near", b"last", 0))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from repository import ROOT
-from waiting import DEADLINE, eventually
+from waiting import DEADLINE, stand_still
 
 SUPPORT: Final = Path(__file__).parent
 PACKAGES: Final = ROOT / "run" / "clients"  # scripts/setup --clients
@@ -148,14 +148,7 @@ class LibraryClient:
         return [(await self.message()).payload for _ in range(count)]
 
     async def stand_still(self) -> None:
-        """Return when all threads have stopped: each stops when it runs next, and one that waits for input runs with it."""
-        self.process.send_signal(signal.SIGSTOP)
-        tasks = Path(f"/proc/{self.process.pid}/task")
-
-        def has_stopped() -> bool:
-            return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir())
-
-        await eventually(has_stopped, "all threads of the client have stopped")
+        await stand_still(self.process.pid)
 
     async def stop(self, signal_number: int = signal.SIGKILL) -> None:
         """End the process without a word to the broker."""

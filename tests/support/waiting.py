@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 DEADLINE: Final = 30.0  # seconds; long, because the machine may be busy
@@ -27,3 +30,14 @@ async def eventually(
         if time.monotonic() > until:
             raise AssertionError(f"not within {seconds:.0f} s: {what} (last: {value!r})")
         await asyncio.sleep(POLL_SECONDS)
+
+
+async def stand_still(process: int) -> None:
+    """Stop a process. Returns when all its threads have stopped: a thread that has input may run once more before it does."""
+    os.kill(process, signal.SIGSTOP)
+    tasks = Path(f"/proc/{process}/task")
+
+    def has_stopped() -> bool:
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir())
+
+    await eventually(has_stopped, "all threads of the process have stopped")
