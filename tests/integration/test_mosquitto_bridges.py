@@ -34,7 +34,9 @@ def bridge(node: Node, *topics: str, version: int = MQTT_5) -> str:
         "restart_timeout 1\n"
         "notifications false\n"
         "max_queued_messages 100000\n"
-        "max_inflight_messages 0\n"
+        + (
+            "" if version == MQTT_5 else "max_inflight_messages 0\n"
+        )  # in MQTT 5 a Receive Maximum of 0, which is an error
     ) + "".join(f"topic {topic}\n" for topic in topics)
 
 
