@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pipeline.session import spark_session
 
@@ -50,14 +50,10 @@ def quiet_session(name: str, master: str | None, configuration: Mapping[str, str
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
     try:
-        spark = start_quietly(partial(spark_session, name, master, {**QUIET, **configuration}))
+        return start_quietly(partial(spark_session, name, master, {**QUIET, **configuration}))
     finally:
         if is_main:
             signal.signal(signal.SIGINT, handler)
-    # PySpark's server for accumulators prints a trace when Java ends while it is connected.
-    server: Any = spark.sparkContext._accumulatorServer
-    server.handle_error = lambda request, address: None
-    return spark
 
 
 def start_quietly(start: Callable[[], Started]) -> Started:
