@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from mqtt_client import Clients
@@ -50,7 +49,6 @@ async def test_interest_goes_round_a_ring_and_ends_with_its_subscriber(nodes: No
 
     async def arrives() -> bool:
         await writer.publish("t/a", b"from afar", qos=1)
-        await asyncio.sleep(0.1)
         return not reader.messages.empty()
 
     await eventually(arrives, "messages come over two links")
@@ -74,7 +72,6 @@ async def test_interest_of_a_link_passes_a_cluster(nodes: Nodes, clients: Client
 
     async def arrives() -> bool:
         await writer.publish("t/a", b"from above", qos=1)
-        await asyncio.sleep(0.1)
         return not reader.messages.empty()
 
     await eventually(arrives, "messages come over two links and a cluster")
