@@ -316,6 +316,7 @@ ROWS: Final = (
         WITH_MOSQUITTO,
         transport="ws",
         secured=SECURED,
+        rounds_max=3,  # mosquitto takes minutes for a thousand handshakes
     ),
     Row(
         "TLS, idle connections, 1 subscription each",

@@ -20,11 +20,14 @@ class Confirmation:
     waiting  number of held pieces
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, is_resumed: bool) -> None:
+        """`is_resumed`: the upstream may send messages again that are on their way to the other nodes since the connection
+        before. They are dropped as duplicates here, and acknowledged when every node has what waits for it now."""
         self.waiting = 0
         self._broker = broker
         self._positions: list[tuple[Peer, int]] = []
-        self._touched: dict[Peer, None] = {}  # nodes that got messages whose acknowledgement has not come
+        # Nodes that got messages whose acknowledgement has not come.
+        self._touched: dict[Peer, None] = dict.fromkeys(broker.forwarder.peers() if is_resumed else ())
         self._held: deque[tuple[list[tuple[Peer, int]], bytes, float]] = deque()
 
     def begin(self) -> None:

@@ -347,7 +347,7 @@ class Link(RelayOwner):
         facts.gate = self.gate
         confirmation = None
         if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
-            confirmation = Confirmation(self._broker)
+            confirmation = Confirmation(self._broker, accepted.session_present)
         rule = rule_of(self.interest, is_out, self._broker if self._is_careful else None)
         remote = self.address.redacted()
         relay = self._relay = Relay(self._broker, client, self, connect, remote, rule, facts, confirmation, now)

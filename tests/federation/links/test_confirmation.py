@@ -43,10 +43,10 @@ def hand_over(confirmation: Confirmation, *nodes: Node) -> None:
     confirmation.end()
 
 
-def make(*nodes: Node) -> tuple[Confirmation, Broker]:
+def make(*nodes: Node, is_resumed: bool = False) -> tuple[Confirmation, Broker]:
     broker = Broker(replace(MqttSettings()), random.Random(1), 0.0)
     broker.forwarder = Nodes(*nodes)
-    return Confirmation(broker), broker
+    return Confirmation(broker, is_resumed), broker
 
 
 def test_a_message_that_no_other_node_got_is_acknowledged_at_once() -> None:
@@ -84,4 +84,18 @@ def test_acknowledgements_that_wait_are_forgotten_at_the_close() -> None:
     confirmation.close()
     near.done = 1
     assert confirmation.release() == b""
+    assert broker.acks_awaited == 0
+
+
+def test_a_resumed_session_is_acknowledged_after_the_events_of_the_connection_before() -> None:
+    near, far = Node("near"), Node("far")
+    far.queued = 5
+    confirmation, broker = make(near, far, is_resumed=True)
+    hand_over(confirmation)  # a duplicate: no node gets it
+    assert confirmation.pass_on(b"a") == b""
+    far.queued = 6  # a message of somebody else
+    far.done = 5
+    assert confirmation.release() == b"a"
+    hand_over(confirmation)
+    assert confirmation.pass_on(b"b") == b"b"
     assert broker.acks_awaited == 0
