@@ -62,7 +62,7 @@ def claimed_link(broker: Broker, packet: Connect) -> LinkFacts | None:
         raise MqttError(
             IMPLEMENTATION_SPECIFIC_ERROR,
             f"the link comes from a domain of the name {facts.domain.decode()}, which is the name of this one: "
-            "give one of the two domains another name",
+            "give one of the two another `plugins.links.domain`",
         )
     return facts
 

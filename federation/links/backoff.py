@@ -28,7 +28,7 @@ class Backoff:
             self._tries = 0
         ceiling = min(max(DELAY_SECONDS_MAX, self._base), self._base * float(1 << min(self._tries, DOUBLINGS_MAX)))
         self._tries += 1
-        if end in (End.REFUSED, End.TAKEN, End.FAULT):
+        if end in (End.REFUSED, End.VERSION, End.TAKEN, End.FAULT):
             ceiling = min(max(REFUSED_SECONDS_MAX, self._base), ceiling * REFUSED_FACTOR)
         return ceiling * (0.5 + self._rng.random() / 2)
 

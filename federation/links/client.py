@@ -26,7 +26,15 @@ from broker.codec.packets import (
     UnsubAck,
 )
 from broker.codec.reader import decode_packet
-from broker.codec.reason_codes import PACKET_TOO_LARGE, SESSION_TAKEN_OVER, UNSUPPORTED_PROTOCOL_VERSION, reason_name
+from broker.codec.reason_codes import (
+    BAD_USER_NAME_OR_PASSWORD,
+    CLIENT_IDENTIFIER_NOT_VALID,
+    NOT_AUTHORIZED,
+    PACKET_TOO_LARGE,
+    SESSION_TAKEN_OVER,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    reason_name,
+)
 from broker.codec.wire import decode_varint
 from broker.codec.writer import PINGREQ, encode_packet
 from broker.errors import MqttError, ProtocolViolation
@@ -35,12 +43,17 @@ from broker.message import NEVER
 from federation.links.flow import LENGTH_UNKNOWN, flow_end, packet_end
 from federation.links.subscriptions import Subscriptions
 
-CONNACK_SECONDS_MAX: Final = 10.0  # from CONNECT
-ANSWER_SECONDS_MAX: Final = 20.0  # from a PINGREQ to its PINGRESP
+CONNACK_SECONDS_MAX: Final = 10.0  # from CONNECT, unless the URI has connection_timeout
+ANSWER_SECONDS_MAX: Final = 20.0  # from a PINGREQ to its PINGRESP, unless Keep Alive is shorter
 PING_SECONDS: Final = 10.0  # between two PINGREQ, also while messages flow: the proof of a round trip
 SHORT_CONNACK: Final = 4  # bytes of the CONNACK of MQTT 3.1.1; the one of MQTT 5 is longer [MQTT5 3.2.2.2]
 REASON_CHARS_MAX: Final = 200  # of the upstream's Reason String
-SHOWN_BYTES_MAX: Final = 24  # of bytes that are no CONNACK
+SHOWN_BYTES_MAX: Final = 40  # of bytes that are no CONNACK
+OTHER_PROTOCOLS: Final = (
+    (b"HTTP/", "it speaks HTTP: the URI of MQTT over WebSocket begins with ws://"),
+    (b"\x15\x03", "it speaks TLS: its URI begins with mqtts://"),
+    (b"AMQP", "it speaks AMQP: MQTT has a port of its own"),
+)
 EXPIRY_NEVER: Final = 0xFFFFFFFF  # Session Expiry Interval [MQTT5 3.1.2.11.2]
 
 
@@ -95,6 +108,15 @@ class Ended:
 _PASSING_CODES: Final = frozenset({0x80, 0x88, 0x89, 0x8B, 0x8D, 0x97, 0x98, 0x9F, 0xA0})
 
 
+# The keys of an upstream that an operator looks at.
+_KEYS: Final = {
+    BAD_USER_NAME_OR_PASSWORD: "user name and password of `uri`",
+    NOT_AUTHORIZED: "user name and password of `uri`, and the rights of that account at the upstream",
+    CLIENT_IDENTIFIER_NOT_VALID: "`consumer-tag`",
+    SESSION_TAKEN_OVER: "another node of this domain, or a cluster with the same `domain` or `consumer-tag`, has connected",
+}
+
+
 def _end_of(code: int, reason: str | None) -> End:
     if code == SESSION_TAKEN_OVER or (reason or "").startswith(FENCED):
         return End.TAKEN
@@ -104,12 +126,17 @@ def _end_of(code: int, reason: str | None) -> End:
 
 
 def _reason_text(code: int, reason: str | None) -> str:
-    """The name of a reason code, and what the upstream says about it, shortened."""
-    return reason_name(code) + (f" ({reason[:REASON_CHARS_MAX]})" if reason else "")
+    """The name of a reason code, what the upstream says about it, shortened, and what to look at."""
+    text = reason_name(code) + (f" ({reason[:REASON_CHARS_MAX]})" if reason else "")
+    return f"{text}: {_KEYS[code]}" if code in _KEYS else text
 
 
-def _shown(data: bytes) -> str:
-    return ascii(data[:SHOWN_BYTES_MAX])
+def _no_connack(data: bytes) -> ProtocolViolation:
+    """`data` is what the upstream has answered instead: other protocols are known by their first bytes."""
+    text = ascii(data[:SHOWN_BYTES_MAX].decode("latin-1"))[1:-1].replace('"', '\\"')
+    rest = "…" if len(data) > SHOWN_BYTES_MAX else ""
+    hint = next((f"; {hint}" for begin, hint in OTHER_PROTOCOLS if data.startswith(begin)), "")
+    return ProtocolViolation(f'the answer to CONNECT is no CONNACK: "{text}{rest}"{hint}')
 
 
 class Client:
@@ -146,15 +173,19 @@ class Client:
         self._needed = 0  # bytes of the packet that `_pending` begins, 0 while that is not known
         self._deadline = NEVER  # of CONNACK, then of the next PINGREQ or its answer
         self._ping_seconds = PING_SECONDS
+        self._connack_seconds = CONNACK_SECONDS_MAX
+        # Keep Alive is how long this end takes the other one for alive without a word.
+        self._answer_seconds = min(ANSWER_SECONDS_MAX, connect.keep_alive or ANSWER_SECONDS_MAX)
         self._asked_at = NEVER  # PINGREQ without an answer
         self._asked_subscriptions_at = NEVER
 
     # --- output ---
 
-    def begin(self, now: float) -> None:
-        """The network connection is open: send CONNECT."""
+    def begin(self, now: float, connack_seconds: float = CONNACK_SECONDS_MAX) -> None:
+        """The network connection is open: send CONNECT. The answer comes within `connack_seconds`."""
         self._out.append(encode_packet(self._connect, self.version))
-        self._deadline = now + CONNACK_SECONDS_MAX
+        self._connack_seconds = connack_seconds
+        self._deadline = now + connack_seconds
 
     def take_output(self) -> bytes:
         """The bytes since the last call."""
@@ -223,14 +254,14 @@ class Client:
         if now < self.next_timeout():
             return
         if self.accepted is None:
-            self._end(End.LOST, f"no CONNACK for {CONNACK_SECONDS_MAX:g} s")
-        elif self._asked_at != NEVER and now >= self._asked_at + ANSWER_SECONDS_MAX:
-            self._end(End.LOST, f"no answer to PINGREQ for {ANSWER_SECONDS_MAX:g} s")
+            self._end(End.LOST, f"no CONNACK for {self._connack_seconds:.3g} s")
+        elif self._asked_at != NEVER and now >= self._asked_at + self._answer_seconds:
+            self._end(End.LOST, f"no answer to PINGREQ for {self._answer_seconds:g} s")
         elif now >= self._asked_subscriptions_at + ANSWER_SECONDS_MAX:
             self._end(End.LOST, f"no answer to SUBSCRIBE for {ANSWER_SECONDS_MAX:g} s")
         else:
             self._asked_at = now
-            self._deadline = now + ANSWER_SECONDS_MAX
+            self._deadline = now + self._answer_seconds
             self._out.append(PINGREQ)
 
     def connection_lost(self, reason: str) -> None:
@@ -264,7 +295,7 @@ class Client:
         except MqttError as error:
             if self.version == MQTT_5 and self.accepted is not None:
                 self._out.append(encode_packet(Disconnect(error.reason_code), self.version))
-            self._end(End.FAULT, error.text)
+            self._end(End.FAULT, f"the upstream breaks the protocol: {error.text}")
             return
         if pos < len(data) and not self.is_closed:
             rest = data[pos:] if pos else data
@@ -275,11 +306,11 @@ class Client:
         """Handle packets. Returns the position of the first byte that is not handled; sets _needed."""
         size = len(data)
         pos = 0
+        if self.accepted is None and size and data[0] >> 4 != CONNACK:  # [MQTT-3.2.0-1]
+            raise _no_connack(data)
         while pos < size and not self.is_closed:
             stop = flow_end(data, pos, size)
             if stop > pos:
-                if self.accepted is None:
-                    raise ProtocolViolation("a packet before CONNACK [MQTT-3.2.0-1]")
                 self._flow.append(data if stop - pos == size else data[pos:stop])
                 pos = stop
                 continue
@@ -290,8 +321,6 @@ class Client:
                     raise MqttError(
                         PACKET_TOO_LARGE, f"a packet of {self._needed} bytes, at most {self._packet_bytes_max}"
                     )
-                if self.accepted is None and data[pos] >> 4 != CONNACK:
-                    raise ProtocolViolation(f"the answer to CONNECT is no CONNACK: {_shown(data[pos:])}")
                 break
             self._receive_other(data, pos, end, now)
             pos = end
@@ -302,8 +331,6 @@ class Client:
         first = data[pos]
         _, body = decode_varint(data, pos + 1, end)
         if self.accepted is None:
-            if first >> 4 != CONNACK:
-                raise ProtocolViolation(f"the answer to CONNECT is no CONNACK: {_shown(data[pos:end])}")
             version = MQTT_311 if end - pos == SHORT_CONNACK else self.version
             self._handle_connack(decode_connack(data, body, end, version), version, now)
             return
@@ -360,7 +387,7 @@ class Client:
             self._ping_seconds = min(PING_SECONDS, keep_alive / 2)
         self.answered_at = now
         self._asked_at = now  # the first question about the round trip follows at once
-        self._deadline = now + ANSWER_SECONDS_MAX
+        self._deadline = now + self._answer_seconds
         self._out.append(PINGREQ)
         self.has_news = True
         self._events.append(self.accepted)

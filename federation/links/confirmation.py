@@ -7,28 +7,33 @@ that lives has acknowledged its events, the node of the link may die for good.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from broker.broker import Broker
 from broker.hooks import Peer
 from broker.message import NEVER
 from federation.links.flow import packet_end
 
+HELD_MESSAGES_MAX: Final = 65_535  # there are no more packet identifiers, whatever Receive Maximum the upstream keeps
+
 
 class Confirmation:
     """Of one connection. `begin` and `end` stand around each call that hands messages to the broker.
 
-    waiting  number of held pieces
+    waiting   number of held pieces
+    messages  number of messages whose acknowledgement is held
     """
 
     def __init__(self, broker: Broker, is_resumed: bool) -> None:
         """`is_resumed`: the upstream may send messages again that are on their way to the other nodes since the connection
         before. They are dropped as duplicates here, and acknowledged when every node has what waits for it now."""
         self.waiting = 0
+        self.messages = 0
         self._broker = broker
         self._positions: list[tuple[Peer, int]] = []
         # Nodes that got messages whose acknowledgement has not come.
         self._touched: dict[Peer, None] = dict.fromkeys(broker.forwarder.peers() if is_resumed else ())
-        self._held: deque[tuple[list[tuple[Peer, int]], bytes, float]] = deque()
+        self._held: deque[tuple[list[tuple[Peer, int]], bytes, int, float]] = deque()
 
     def begin(self) -> None:
         """Messages are handed to the broker."""
@@ -46,7 +51,9 @@ class Confirmation:
         self._touched.clear()
         if not self._held and all(peer.is_done(mark) for peer, mark in marks):
             return acks
-        self._held.append((marks, acks, self._broker.now))
+        count = _packets(acks)
+        self._held.append((marks, acks, count, self._broker.now))
+        self.messages += count
         self.waiting += 1
         self._broker.acks_awaited += 1
         return b""
@@ -56,29 +63,36 @@ class Confirmation:
         parts: list[bytes] = []
         held = self._held
         while held and all(peer.is_done(mark) for peer, mark in held[0][0]):
-            parts.append(held.popleft()[1])
+            _, acks, count, _ = held.popleft()
+            parts.append(acks)
+            self.messages -= count
         self._forget(len(parts))
         return b"".join(parts)
 
-    def messages(self) -> int:
-        """Number of messages whose acknowledgement is held."""
-        count = 0
-        for _, acks, _ in self._held:
-            pos = 0
-            while pos < len(acks):
-                pos = packet_end(acks, pos, len(acks))
-                count += 1
-        return count
+    def is_overfull(self) -> bool:
+        """Whether more is held than an upstream can have in flight: it breaks the protocol."""
+        return self.messages > HELD_MESSAGES_MAX
 
     def oldest_at(self) -> float:
         """Since when the oldest acknowledgement is held; NEVER for none."""
-        return self._held[0][2] if self._held else NEVER
+        return self._held[0][3] if self._held else NEVER
 
     def close(self) -> None:
         """The connection is over: the upstream sends again what it has no acknowledgement of."""
         self._held.clear()
+        self.messages = 0
         self._forget(self.waiting)
 
     def _forget(self, count: int) -> None:
         self.waiting -= count
         self._broker.acks_awaited -= count
+
+
+def _packets(data: bytes) -> int:
+    """Number of packets in `data`."""
+    count = 0
+    pos = 0
+    while pos < len(data):
+        pos = packet_end(data, pos, len(data))
+        count += 1
+    return count

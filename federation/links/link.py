@@ -18,7 +18,7 @@ from federation.definitions.upstream import AckMode, Direction, ResourceCleanupM
 from federation.definitions.uri import LinkUri
 from federation.links.addresses import Addresses
 from federation.links.backoff import Backoff
-from federation.links.client import Accepted, Client, End
+from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
 from federation.links.confirmation import Confirmation
 from federation.links.domain import Domain, rule_of
 from federation.links.handshake import (
@@ -81,6 +81,7 @@ class Link(RelayOwner):
         self._addresses = Addresses(upstream.uris, self.client_id)
         self._backoff = Backoff(upstream.reconnect_delay, domain.rng)
         self._version = MQTT_5
+        self._is_version_known = False  # the upstream has accepted a CONNECT of this version
         self._client: Client | None = None
         self._relay: Relay | None = None
         self._is_stopped = False
@@ -111,6 +112,11 @@ class Link(RelayOwner):
     def notes(self) -> tuple[str, ...]:
         """What the upstream grants less than asked."""
         return self._notes
+
+    @property
+    def sessions_lost(self) -> int:
+        """Number of sessions that were given up or that the upstream no longer had."""
+        return self._addresses.sessions_lost
 
     @property
     def packet_bytes_max(self) -> int:
@@ -206,7 +212,9 @@ class Link(RelayOwner):
         qos = min(qos_of(self.plan.upstream), self._broker.maximum_qos)
         client = Client(connect, self.subscriptions, qos, self._broker.settings.retain_available, bytes_max)
         self._client = client
-        client.begin(now)
+        # connection_timeout is for all of the attempt: what the network has left of it is for CONNACK.
+        left = CONNACK_SECONDS_MAX if self.address.connection_timeout is None else max(0.0, self._deadline - now)
+        client.begin(now, left)
         self._deadline = client.next_timeout()
         self.has_output()
 
@@ -224,15 +232,15 @@ class Link(RelayOwner):
             return True
         return False
 
-    def connection_lost(self, attempt: int, reason: str, now: float) -> None:
-        """The network connection of this attempt failed or ended."""
+    def connection_lost(self, attempt: int, reason: str, now: float, says_why: bool = False) -> None:
+        """The network connection of this attempt failed or ended. `says_why`: the other end has told the reason."""
         if attempt != self.attempt or not self.wants_connection:
             return
         client = self._client
         if client is None:
             self._fail(End.LOST, reason, now)
             return
-        if client.accepted is None and client.is_unanswered():
+        if client.is_unanswered() and not says_why and not self._is_version_known:
             self._other_version()
         client.connection_lost(reason)
         self._handle_news(client, now)
@@ -297,11 +305,13 @@ class Link(RelayOwner):
 
     def _other_version(self) -> None:
         """The upstream did not answer CONNECT of this version: try the other one."""
+        self._is_version_known = False
         self._version = MQTT_311 if self._version == MQTT_5 else MQTT_5
 
     def _accepted(self, client: Client, accepted: Accepted, now: float) -> None:
         was_ours = self._addresses.has_session()
         self._addresses.accepted(accepted.session_present)
+        self._is_version_known = True
         self._connects += 1
         try:
             welcome = welcome_of(accepted)
@@ -399,12 +409,13 @@ class Link(RelayOwner):
         if self._state is LinkState.DRAINING:
             self._move(LinkState.SHUTDOWN, NEVER, now)
             return
-        if end is End.VERSION:
+        if end is End.VERSION and self._version == MQTT_311:  # the other one is refused, too, when it is MQTT 5
             self._connect(now)
             return
         if end is not End.TAKEN and self._addresses.next(now):
             self._error += "; its session is lost"
             self._version = MQTT_5
+            self._is_version_known = False
         delay = self._backoff.delay(end, ran_for)
         if end is End.TAKEN:
             self._move(LinkState.BLOCKED, now + max(delay, BLOCKED_SECONDS), now)

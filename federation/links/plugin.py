@@ -45,6 +45,7 @@ class LinksPlugin(Plugin):
         self._cluster: DefinitionsCluster | None = None
         self._turn_end = LinksTurnEnd(self)
         self._told: dict[str, tuple[LinkState, str]] = {}
+        self._sessions_lost: dict[str, int] = {}  # that were told, by link
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
 
@@ -76,6 +77,13 @@ class LinksPlugin(Plugin):
         self.node_links.resolve(self.definitions.resolution())
         if self._cluster is not None:
             self._cluster.start()
+
+    async def reload(self) -> None:
+        """Links that failed try again at once: each connection reads the files of TLS anew."""
+        for link in self.links.by_id.values():
+            if link.state is LinkState.ERROR:
+                link.restart(self.server.now())
+        self.changed()
 
     async def leave(self) -> None:
         await self.node_links.leave()
@@ -115,11 +123,15 @@ class LinksPlugin(Plugin):
         """Log the links whose state is another one."""
         now = self.server.now()
         for link_id, link in self.links.by_id.items():
+            details = {"upstream": link.plan.upstream.name, "id": link_id, "uri": link.address.redacted()}
+            lost_before = self._sessions_lost.get(link_id, 0)
+            self._sessions_lost[link_id] = link.sessions_lost
+            if link.sessions_lost > lost_before:
+                self._log.warning("link session lost, with what waited in it", **details)
             state, error = told = link.state, link.last_error
             if self._told.get(link_id) == told:
                 continue
             self._told[link_id] = told
-            details = {"upstream": link.plan.upstream.name, "id": link_id, "uri": link.address.redacted()}
             if state is LinkState.INVALID:
                 self._log.error("link invalid", **details, error=error)
             elif state in (LinkState.ERROR, LinkState.BLOCKED):

@@ -36,6 +36,7 @@ from federation.links.rewriting import Rewriter, TopicRule
 LISTENER_NAME: Final = "link"
 RETAINED_WHERE_NEW: Final = 1  # Retain Handling [MQTT5 3.8.3.1]
 RETAINED_NEVER: Final = 2
+OVERFULL: Final = "the upstream has sent more messages without an acknowledgement than there are packet identifiers"
 PUBACK_WITH_CODE: Final = 3  # Remaining Length of a PUBACK with a reason code and without properties
 
 
@@ -152,7 +153,7 @@ class Relay:
     def in_flight(self) -> int:
         """Number of messages of the upstream that are not acknowledged to it."""
         confirmation = self._confirmation
-        return self.connection.acks_waiting + (0 if confirmation is None else confirmation.messages())
+        return self.connection.acks_waiting + (0 if confirmation is None else confirmation.messages)
 
     def oldest_at(self) -> float:
         """Since when the oldest message waits for other nodes; NEVER for none."""
@@ -197,6 +198,8 @@ class Relay:
                 self._count(flow)
                 if self._confirmation is not None:
                     flow = self._confirmation.pass_on(flow)
+                    if self._confirmation.is_overfull():
+                        self._broker.close_connection(self.connection, NO_REASON, OVERFULL, self._broker.now)
                 self._client.write_flow(flow)
                 pos = stop
             else:

@@ -154,7 +154,8 @@ _SECRET_KEY: Final = re.compile(r"(?i)\b(pass(?:word|phrase)?|secret|token)=[^\s
 
 
 def without_secrets(text: str) -> str:
-    """The text without user names, passwords and secret query keys of URIs, cut to ERROR_CHARS_MAX characters.
+    """The text without user names, passwords and secret query keys of URIs, cut to ERROR_CHARS_MAX characters. Characters that
+    would do something to a terminal are escaped.
 
     An error text may quote an address or what another broker has answered. What follows `://` goes up to the last @ before
     white space, also where a password has characters that a URI must not have.
@@ -165,4 +166,5 @@ def without_secrets(text: str) -> str:
         if separator and "@" in rest:
             words[index] = f"{scheme}://{rest.rpartition('@')[2]}"
     text = _SECRET_KEY.sub(r"\1=***", "".join(words))
+    text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text if len(text) <= ERROR_CHARS_MAX else f"{text[: ERROR_CHARS_MAX - 3]}..."

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, cast
 
+from broker.server.key_pair import ssl_reason
 from broker.server.turns import Turns
 from federation.definitions.uri import LinkUri
 from federation.links.link import Link
@@ -72,7 +73,7 @@ class UpstreamProtocol(asyncio.Protocol):
                 self.websocket.receive_end()
             except WebSocketFault as fault:
                 reason = str(fault)
-        self._socket.lost(self, reason)
+        self._socket.lost(self, reason, isinstance(exc, ssl.SSLError))
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close the socket when its output is written, at the latest after LINGER_SECONDS_MAX."""
@@ -218,15 +219,15 @@ class UpstreamSocket(LinkShell):
             self._is_full = is_full
             self._pause_or_resume()
 
-    def lost(self, protocol: UpstreamProtocol, reason: str) -> None:
-        """The connection ended, or is given up here."""
+    def lost(self, protocol: UpstreamProtocol, reason: str, says_why: bool = False) -> None:
+        """The connection ended, or is given up here. `says_why`: the other end has told the reason."""
         if protocol is not self._protocol:
             return
         self._protocol = None
         self._task = None
         if protocol.transport is not None:
             protocol.transport.close()
-        self.link.connection_lost(protocol.attempt, reason, self._turns.now())
+        self.link.connection_lost(protocol.attempt, reason, self._turns.now(), says_why)
         self._turns.flush_soon()
         self.changed()
 
@@ -236,7 +237,11 @@ def _told(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS: the certificate of the upstream is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+        text = ssl_reason(error)
+        _, alert, cause = text.partition(" alert ")
+        if alert and ("certificate" in cause or cause == "unknown ca"):
+            return f"TLS: the upstream refuses the certificate of the link (tls.certfile): {cause}"
+        return f"TLS: {text}"
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return str(error)

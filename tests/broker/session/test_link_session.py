@@ -78,7 +78,7 @@ def test_a_link_needs_the_role_of_its_account(username: str | None, is_link: boo
         ("nonsense", 0x82, "does not begin with its version"),
         ("1 domain=a,b", 0x82, "domain name 'a,b'"),
         ("1 max-hops=0", 0x82, "may be 1 to 65535"),
-        ("1 domain=berlin", 0x83, "give one of the two domains another name"),
+        ("1 domain=berlin", 0x83, "give one of the two another `plugins.links.domain`"),
     ],
 )
 def test_faulty_claims_are_refused_with_a_reason(value: str, reason_code: int, part: str) -> None:

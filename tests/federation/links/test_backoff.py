@@ -22,7 +22,7 @@ def test_a_delay_doubles_up_to_its_cap_with_jitter() -> None:
     assert len(set(found)) == len(found)
 
 
-@pytest.mark.parametrize("end", [End.REFUSED, End.TAKEN, End.FAULT])
+@pytest.mark.parametrize("end", [End.REFUSED, End.VERSION, End.TAKEN, End.FAULT])
 def test_a_refusal_waits_longer(end: End) -> None:
     assert delays(Backoff(5.0, random.Random(1)), end, 1)[0] >= 15.0
     assert max(delays(Backoff(5.0, random.Random(1)), end, 20)) <= REFUSED_SECONDS_MAX

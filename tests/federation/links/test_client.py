@@ -154,14 +154,31 @@ def test_subscriptions_go_out_after_connack_in_turns() -> None:
     ("data", "end", "text"),
     [
         (encode_packet(ConnAck(False, 0x87), 5), End.REFUSED, "Not authorized"),
-        (encode_packet(ConnAck(False, 0x86, {props.REASON_STRING: "who"}), 5), End.REFUSED, "(who)"),
+        (
+            encode_packet(ConnAck(False, 0x86, {props.REASON_STRING: "who"}), 5),
+            End.REFUSED,
+            "(who): user name and password",
+        ),
+        (encode_packet(ConnAck(False, 0x85), 5), End.REFUSED, "`consumer-tag`"),
         (encode_packet(ConnAck(False, 0x88), 5), End.LOST, "Server unavailable"),
         (encode_packet(ConnAck(False, 0x84), 4), End.VERSION, "Unsupported Protocol Version"),
         (encode_packet(ConnAck(False, 0), 4), End.VERSION, "MQTT 3.1.1"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", End.FAULT, "no CONNACK: b'HTTP/1.1 400"),
-        (b"\x15\x03\x03\x00\x02\x02\x28", End.FAULT, "no CONNACK"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            End.FAULT,
+            r'no CONNACK: "HTTP/1.1 400 Bad Request\r\n\r\n"; it speaks HTTP',
+        ),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n" + bytes(1000),
+            End.FAULT,
+            r"Bad Request\r\n" + r"\x00" * 14 + '…"; it speaks HTTP',
+        ),
+        (b"H", End.FAULT, 'no CONNACK: "H"'),
+        (b"\x15\x03\x03\x00\x02\x02\x28", End.FAULT, r'no CONNACK: "\x15\x03\x03\x00\x02\x02("; it speaks TLS'),
+        (b"AMQP\"'\xff", End.FAULT, r'no CONNACK: "AMQP\"\'\xff"; it speaks AMQP'),
         (encode_packet(PingResp(), 5), End.FAULT, "no CONNACK"),
-        (encode_packet(Publish(b"a", b""), 5), End.FAULT, "before CONNACK"),
+        (encode_packet(Publish(b"a", b""), 5), End.FAULT, "no CONNACK"),
+        (b"\x20\xff\xff\xff\xff", End.FAULT, "breaks the protocol: remaining length"),
     ],
 )
 def test_other_answers_to_connect_end_the_connection(data: bytes, end: End, text: str) -> None:
@@ -208,6 +225,10 @@ def test_silence_ends_the_connection() -> None:
     assert not client.is_closed
     client.handle_timeout(CONNACK_SECONDS_MAX)
     assert end_of(client) == Ended(End.LOST, "no CONNACK for 10 s")
+    client = make_client()
+    client.begin(1.0, 0.25)
+    client.handle_timeout(1.25)
+    assert end_of(client) == Ended(End.LOST, "no CONNACK for 0.25 s")
     client = accepted_client()
     receive(client, PingResp())
     asked_at = client.next_timeout()
@@ -225,6 +246,19 @@ def test_silence_ends_the_connection() -> None:
     client.handle_timeout(2.0 + ANSWER_SECONDS_MAX)
     client.handle_timeout(2.0 + ANSWER_SECONDS_MAX)
     assert end_of(client).reason == "no answer to SUBSCRIBE for 20 s"
+
+
+def test_a_short_keep_alive_bounds_the_wait_for_an_answer() -> None:
+    client = make_client(keep_alive=2)
+    receive(client, ConnAck(False))
+    receive(client, PingResp(), now=1.0)
+    client.handle_timeout(2.0)
+    client.handle_timeout(3.9)
+    assert not client.is_closed
+    client.handle_timeout(4.0)
+    assert "no answer to PINGREQ for 2 s" in [
+        event.reason for event in client.take_events() if isinstance(event, Ended)
+    ]
 
 
 @pytest.mark.parametrize(

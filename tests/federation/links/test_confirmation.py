@@ -6,9 +6,11 @@ import random
 from dataclasses import replace
 
 from broker.broker import Broker
+from broker.codec.packets import PubAck
+from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
 from broker.hooks import Forwarder, Peer
-from federation.links.confirmation import Confirmation
+from federation.links.confirmation import HELD_MESSAGES_MAX, Confirmation
 
 
 class Node(Peer):
@@ -99,3 +101,18 @@ def test_a_resumed_session_is_acknowledged_after_the_events_of_the_connection_be
     hand_over(confirmation)
     assert confirmation.pass_on(b"b") == b"b"
     assert broker.acks_awaited == 0
+
+
+def test_more_acknowledgements_than_packet_identifiers_are_a_fault_of_the_upstream() -> None:
+    near = Node("near")
+    confirmation, _ = make(near)
+    hand_over(confirmation, near)
+    acks = encode_packet(PubAck(7), 5) + encode_packet(PubAck(8, 0x10), 5)
+    for _ in range(HELD_MESSAGES_MAX // 2):
+        confirmation.pass_on(acks)
+    assert (confirmation.messages, confirmation.is_overfull()) == (HELD_MESSAGES_MAX - 1, False)
+    confirmation.pass_on(acks)
+    assert confirmation.is_overfull()
+    near.done = 1
+    assert confirmation.release() == acks * (HELD_MESSAGES_MAX // 2 + 1)
+    assert (confirmation.messages, confirmation.is_overfull()) == (0, False)

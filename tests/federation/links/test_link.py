@@ -122,8 +122,8 @@ class World:
             found = self.sent()
         return filters
 
-    def lose(self, reason: str = "lost") -> None:
-        self.link.connection_lost(self.link.attempt, reason, self.now)
+    def lose(self, reason: str = "lost", says_why: bool = False) -> None:
+        self.link.connection_lost(self.link.attempt, reason, self.now, says_why)
         self.flush()
 
     def advance(self, seconds: float) -> None:
@@ -263,6 +263,57 @@ def test_an_upstream_without_version_5_is_asked_in_version_4() -> None:
         assert isinstance(connect, Connect)
         assert connect.protocol_version == 4
         assert "3.1.1" in world.link.notes[0]
+
+
+def version_of_next_try(world: World) -> int:
+    world.until_next_try()
+    world.shell.out = b""
+    world.link.connected(world.link.attempt, world.now)
+    (connect,) = PacketReader(5).receive_data(world.shell.out)
+    assert isinstance(connect, Connect)
+    return connect.protocol_version
+
+
+def test_a_version_that_was_accepted_is_kept_while_the_upstream_closes_without_an_answer() -> None:
+    world = World()
+    world.want()
+    world.run()
+    world.lose()
+    for _ in range(3):
+        assert version_of_next_try(world) == 5
+        world.lose("closed")
+
+
+def test_a_connection_that_was_closed_with_a_reason_is_no_matter_of_the_version() -> None:
+    world = World()
+    world.want()
+    world.link.connected(world.link.attempt, world.now)
+    world.lose("TLS: certificate expired", says_why=True)
+    assert version_of_next_try(world) == 5
+
+
+def test_an_upstream_that_refuses_both_versions_is_not_asked_again_at_once() -> None:
+    world = World()
+    world.want()
+    world.link.connected(world.link.attempt, world.now)
+    world.receive(ConnAck(False, 0x84), version=4)
+    assert (world.state(), world.link.wants_connection) == (LinkState.STARTING, True)
+    world.link.connected(world.link.attempt, world.now)
+    world.receive(ConnAck(False, 0x84), version=4)
+    assert (world.state(), world.link.wants_connection) == (LinkState.ERROR, False)
+    assert version_of_next_try(world) == 5
+
+
+def test_connection_timeout_bounds_the_wait_for_connack() -> None:
+    world = World({"uri": "mqtt://north.example.com?connection_timeout=2000"})
+    world.want()
+    world.advance(0.5)
+    world.link.connected(world.link.attempt, world.now)
+    world.advance(1.4)
+    assert world.state() is LinkState.STARTING
+    world.advance(0.1)
+    assert world.state() is LinkState.ERROR
+    assert world.link.last_error == "no CONNACK for 1.5 s"
 
 
 def test_a_link_without_answers_fails() -> None:

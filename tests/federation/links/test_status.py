@@ -83,6 +83,7 @@ def test_the_next_step_of_a_link_that_waits_for_an_event_has_no_time() -> None:
         ("a@b is no secret", "a@b is no secret"),
         ("mqtt://user:p/w?#@host", "mqtt://host"),
         (f"mqtt://user:{'x' * 5000}@host", "mqtt://host"),
+        ("away (\x1b[2Jéé\n)", r"away (\x1b[2Jéé\n)"),
     ],
 )
 def test_secrets_are_cut_from_texts(text: str, expected: str) -> None:
