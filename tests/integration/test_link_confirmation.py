@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.codec.packets import ConnAck, Connect, Packet, PingReq, PingResp, PubAck, Publish, SubAck, Subscribe
-from broker.codec.reader import PacketReader
-from broker.codec.writer import encode_packet
+from broker.codec.packets import Publish
+from scripted_upstream import ScriptedUpstream
 from waiting import eventually, stand_still
 
 if TYPE_CHECKING:
@@ -19,56 +18,16 @@ if TYPE_CHECKING:
     from node_process import Node, Nodes
 
 
-class Upstream:
-    """A broker of one client that keeps what the client acknowledges."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.filters: list[bytes] = []
-        self.acknowledged: list[int] = []
-        self._writer: asyncio.StreamWriter | None = None
-        self._server: asyncio.Server | None = None
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        if self._writer is not None:
-            self._writer.close()
-
-    def send(self, *packets: Packet) -> None:
-        assert self._writer is not None
-        self._writer.write(b"".join(encode_packet(packet, 5) for packet in packets))
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-        packets = PacketReader(5)
-        while data := await reader.read(65536):
-            for packet in packets.receive_data(data):
-                if isinstance(packet, Connect):
-                    self.send(ConnAck(False))
-                elif isinstance(packet, Subscribe):
-                    self.filters += [entry.topic_filter for entry in packet.filters]
-                    self.send(SubAck(packet.packet_id, [1] * len(packet.filters)))
-                elif isinstance(packet, PingReq):
-                    self.send(PingResp())
-                elif isinstance(packet, PubAck):
-                    self.acknowledged.append(packet.packet_id)
-
-
 @pytest.fixture
-async def upstream() -> AsyncIterator[Upstream]:
-    made = Upstream()
+async def upstream() -> AsyncIterator[ScriptedUpstream]:
+    made = ScriptedUpstream()
     await made.start()
     yield made
     await made.stop()
 
 
 @pytest.fixture
-def start_pair(nodes: Nodes, upstream: Upstream) -> Callable[[str], Awaitable[tuple[Node, Node]]]:
+def start_pair(nodes: Nodes, upstream: ScriptedUpstream) -> Callable[[str], Awaitable[tuple[Node, Node]]]:
     """Starts a node with a link and another node of its cluster."""
 
     async def start(ack_mode: str) -> tuple[Node, Node]:
@@ -98,7 +57,7 @@ def start_pair(nodes: Nodes, upstream: Upstream) -> Callable[[str], Awaitable[tu
 @pytest.mark.parametrize("ack_mode", ["on-confirm", "on-publish"])
 async def test_on_confirm_waits_for_the_other_nodes(
     clients: Clients,
-    upstream: Upstream,
+    upstream: ScriptedUpstream,
     start_pair: Callable[[str], Awaitable[tuple[Node, Node]]],
     ack_mode: str,
 ) -> None:

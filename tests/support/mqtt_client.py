@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from pathlib import Path
 from typing import Any, TypeVar
 
 from broker.codec.packets import (
@@ -35,6 +36,13 @@ from waiting import DEADLINE, STOP_SECONDS
 AnyPacket = TypeVar("AnyPacket", bound=Packet)
 
 
+async def opened(port: int | Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to a port of 127.0.0.1, or to a Unix socket."""
+    if isinstance(port, Path):
+        return await asyncio.open_unix_connection(port)
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
 class MqttClient:
     """An MQTT client. It acknowledges messages when they come, unless `acknowledges` is False."""
 
@@ -54,11 +62,11 @@ class MqttClient:
 
     @classmethod
     async def open(
-        cls, port: int, version: int = MQTT_5, tls: ssl.SSLContext | None = None, header: bytes = b""
+        cls, port: int | Path, version: int = MQTT_5, tls: ssl.SSLContext | None = None, header: bytes = b""
     ) -> MqttClient:
         """A connection without CONNECT; `header` is sent first, in front of TLS."""
         async with asyncio.timeout(DEADLINE):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await opened(port)
             writer.write(header)
             if tls is not None:
                 await writer.start_tls(tls, server_hostname="localhost")
@@ -69,7 +77,7 @@ class MqttClient:
     @classmethod
     async def connect(
         cls,
-        port: int,
+        port: int | Path,
         client_id: str = "",
         version: int = MQTT_5,
         clean_start: bool = True,
@@ -199,12 +207,12 @@ class Clients:
     def __init__(self) -> None:
         self._all: list[MqttClient] = []
 
-    async def open(self, port: int, version: int = MQTT_5, **options: Any) -> MqttClient:
+    async def open(self, port: int | Path, version: int = MQTT_5, **options: Any) -> MqttClient:
         client = await MqttClient.open(port, version, **options)
         self._all.append(client)
         return client
 
-    async def connect(self, port: int, client_id: str = "", version: int = MQTT_5, **options: Any) -> MqttClient:
+    async def connect(self, port: int | Path, client_id: str = "", version: int = MQTT_5, **options: Any) -> MqttClient:
         client = await MqttClient.connect(port, client_id, version, **options)
         self._all.append(client)
         return client

@@ -151,6 +151,11 @@ class Node:
         )
 
     @property
+    def entry(self) -> int | Path:
+        """What clients on this machine connect to: a port, or a Unix socket."""
+        return self.port
+
+    @property
     def pid(self) -> int:
         assert self.process is not None
         return self.process.pid

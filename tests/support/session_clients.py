@@ -8,6 +8,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from broker.codec import properties as props
@@ -27,6 +28,7 @@ from broker.codec.packets import (
 )
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
+from mqtt_client import opened
 
 EXPIRY: Final = 3600
 RECONNECT_SECONDS: Final = 0.05
@@ -40,7 +42,7 @@ class SessionClient:
     faults  promises that the server broke
     """
 
-    def __init__(self, port: int, client_id: str) -> None:
+    def __init__(self, port: int | Path, client_id: str) -> None:
         self.client_id = client_id
         self.faults: list[str] = []
         self._port = port
@@ -68,7 +70,7 @@ class SessionClient:
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _converse(self) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await opened(self._port)
         self._writer = writer
         try:
             properties: Properties = {props.SESSION_EXPIRY_INTERVAL: EXPIRY}
@@ -109,7 +111,9 @@ class SessionPublisher(SessionClient):
     rate  numbers a second, at most
     """
 
-    def __init__(self, port: int, client_id: str, levels: Sequence[int] = (1, 2), rate: float = math.inf) -> None:
+    def __init__(
+        self, port: int | Path, client_id: str, levels: Sequence[int] = (1, 2), rate: float = math.inf
+    ) -> None:
         super().__init__(port, client_id)
         self.topics = {qos: f"t/{client_id}/{qos}" for qos in levels}
         self.sent = dict.fromkeys(self.topics.values(), 0)
@@ -188,7 +192,7 @@ class SessionSubscriber(SessionClient):
     numbers  by topic: what came, QoS 2 without the PUBLISH packets that were sent again
     """
 
-    def __init__(self, port: int, client_id: str) -> None:
+    def __init__(self, port: int | Path, client_id: str) -> None:
         super().__init__(port, client_id)
         self.numbers: dict[str, list[int]] = {}
         self.subscribed = asyncio.Event()

@@ -1,0 +1,140 @@
+"""Certificates that expire or are revoked while a link is up, and new ones."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from certificates import Authority, Pair
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from mqtt_client import Clients
+    from node_process import Node, Nodes
+
+SERVER, LINK = "server", "link"  # names of the files
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "certificates")
+
+
+@dataclass
+class Secured:
+    """A node with a link over TLS to another node, which asks for the certificate of the link."""
+
+    upstream: Node
+    node: Node
+    own: Pair
+
+    async def row(self) -> dict[str, Any]:
+        status, answer = await self.node.rest("GET", "/v1/federation-links")
+        assert status == 200, answer
+        (row,) = answer["links"]
+        assert isinstance(row, dict)
+        return row
+
+    async def becomes(self, status: str) -> dict[str, Any]:
+        """Wait until the link has this status."""
+
+        async def found() -> dict[str, Any] | None:
+            row = await self.row()
+            return row if row["status"] == status else None
+
+        row: dict[str, Any] = await eventually(found, f"the link is {status}")
+        return row
+
+    async def connects_anew(self) -> None:
+        """End the connection of the link, which tries another one at once."""
+        status, answer = await self.node.rest("POST", f"/v1/federation-links/{(await self.row())['id']}/restart", {})
+        assert status == 200, answer
+
+
+async def reload(node: Node) -> None:
+    assert node.process is not None
+    count = node.log().count("configuration reloaded")
+    node.process.send_signal(signal.SIGHUP)
+    await eventually(lambda: node.log().count("configuration reloaded") > count, f"{node.name} has reloaded")
+
+
+async def start(nodes: Nodes, authority: Authority, reconnect_delay: float) -> Secured:
+    server, own = authority.pair(SERVER), authority.pair(LINK)
+    port, http, grpc = nodes.free_port(), nodes.free_port(), nodes.free_port()
+    plain = {"address": f"127.0.0.1:{nodes.free_port()}"}
+    tls = {
+        "cert": server.cert,
+        "key": server.key,
+        "cacert": authority.cacert,
+        "verify": True,
+        "crl": authority.revocation_list(),
+    }
+    listeners = [plain, {"address": f"127.0.0.1:{port}", "tls": tls}]
+    upstream = await nodes.start({"listeners": listeners, "mqtt": {"session_expiry": "1h"}}, name="upstream")
+    keys = {"cacertfile": authority.cacert, "certfile": own.cert, "keyfile": own.key}
+    north = {"uri": f"mqtts://localhost:{port}", "reconnect-delay": reconnect_delay, "tls": keys}
+    links = {
+        "domain": "berlin",
+        "upstreams": {"north": north},
+        "policies": {"all": {"pattern": "a", "definition": {"federation-upstream": "north"}}},
+    }
+    api = {
+        "grpc": [{"address": f"tcp://127.0.0.1:{grpc}"}],
+        "http": [{"address": f"tcp://127.0.0.1:{http}", "map": f"tcp://127.0.0.1:{grpc}"}],
+    }
+    node = await nodes.start({"plugin_order": ["links"], "plugins": {"links": links}, "api": api}, name="downstream")
+    return Secured(upstream, node, own)
+
+
+async def test_a_certificate_of_the_upstream_that_has_expired_and_a_new_one(
+    nodes: Nodes, clients: Clients, authority: Authority
+) -> None:
+    secured = await start(nodes, authority, 0.3)
+    reader = await clients.connect(secured.node.port, "reader")
+    await reader.subscribe("a", qos=1)
+    await secured.becomes("running")
+    writer = await clients.connect(secured.upstream.port, "writer")
+    authority.pair(SERVER, age_days=5)
+    await reload(secured.upstream)
+    await writer.publish("a", b"the connection stays", qos=1)
+    assert (await reader.message()).payload == b"the connection stays"
+    assert (await secured.row())["status"] == "running"
+    await secured.connects_anew()
+    row = await secured.becomes("error")
+    assert row["error"] == "TLS: the certificate of the upstream is refused: certificate has expired"
+    for number in range(10):
+        await writer.publish("a", b"%d" % number, qos=1)
+    authority.pair(SERVER)
+    await reload(secured.upstream)
+    assert [message.payload for message in await reader.take(10)] == [b"%d" % number for number in range(10)]
+    row = await secured.becomes("running")
+    assert (row["sessions_lost"], row["reconnects"]) == ("0", "1")
+
+
+async def test_a_certificate_of_the_link_that_is_revoked_and_a_new_one(
+    nodes: Nodes, clients: Clients, authority: Authority
+) -> None:
+    """A reload of the link's node tries the new certificate at once, whatever the delay."""
+    secured = await start(nodes, authority, 300.0)
+    reader = await clients.connect(secured.node.port, "reader")
+    await reader.subscribe("a", qos=1)
+    await secured.becomes("running")
+    authority.revocation_list(secured.own)
+    await reload(secured.upstream)
+    assert (await secured.row())["status"] == "running"
+    await secured.connects_anew()
+    row = await secured.becomes("error")
+    assert row["error"] == "TLS: the upstream refuses the certificate of the link (tls.certfile): certificate revoked"
+    writer = await clients.connect(secured.upstream.port, "writer")
+    for number in range(10):
+        await writer.publish("a", b"%d" % number, qos=1)
+    authority.pair(LINK)
+    await reload(secured.node)
+    assert [message.payload for message in await reader.take(10)] == [b"%d" % number for number in range(10)]
+    row = await secured.becomes("running")
+    assert (row["sessions_lost"], row["reconnects"]) == ("0", "1")
+    assert "3.1.1" not in " ".join(row["notes"])
