@@ -1,4 +1,5 @@
-"""`scripts/chaos links`: a link between two clusters, while its upstream is away and its nodes die, stop and leave.
+"""`scripts/chaos links`: a link between two clusters, while its upstream is away or stands still and its nodes die, stop and
+leave; also over a network that loses and delays packets.
 
 The subscribers are on the node that the link falls to last: it is never hit, and runs the link only when both others are away.
 """
@@ -6,6 +7,8 @@ The subscribers are on the node that the link falls to last: it is never hit, an
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +17,17 @@ from typing import Any, Final
 from federation.links.ownership import weight
 from link_schedule import Incident, Trouble
 from link_status_watch import RUNNING, Watch
+from lossy_network import ADDRESSES, LossyNetwork, node_in
 from node_process import FAILED_SECONDS, Node, Nodes, gossip_address, status_becomes
 from session_clients import SessionPublisher, SessionSubscriber
-from waiting import DEADLINE, eventually
+from waiting import DEADLINE, eventually, stand_still
 
 NODES: Final = 3
 PUBLISHERS: Final = 2
 RATE: Final = 200.0  # messages a second of a publisher
+LOSSY_RATE: Final = 25.0  # with 5 % of the packets lost and 400 ms there and back, TCP carries some KiB a second
+LATE_SECONDS: Final = 5.0  # for which lost packets are sent again
+HEARTBEAT_SECONDS: Final = 10
 SETTLE_SECONDS: Final = 120.0  # the longest delay between two tries of a link is half of it
 MQTT: Final = {"session_expiry": "2h", "max_queued_messages": 1_000_000}
 
@@ -52,11 +59,24 @@ class LinkReport:
 
 
 class LinkRun:
-    def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, say: Callable[[str], None], network: LossyNetwork | None = None) -> None:
+        """`network` is between the upstream and the cluster; None: loopback."""
         self.say = say
         self._nodes = Nodes(directory)
         self._directory = directory
-        self._upstream = self._nodes.make({"mqtt": MQTT, "data_dir": str(directory / "upstream")}, "upstream")
+        config: dict[str, Any] = {"mqtt": MQTT, "data_dir": str(directory / "upstream")}
+        self._kind = Node
+        self._rate = RATE
+        self._late_seconds = 0.0
+        kind = Node
+        if network is not None:
+            kind, self._kind = (node_in(namespace) for namespace in network.namespaces)
+            config["listeners"] = [{"address": f"{ADDRESSES[0]}:1883"}]
+            self._rate = LOSSY_RATE
+            self._late_seconds = LATE_SECONDS
+        self._upstream = self._nodes.make(config, "upstream", kind)
+        host = "127.0.0.1" if network is None else ADDRESSES[0]
+        self._uri = f"mqtt://{host}:{self._upstream.port}?heartbeat={HEARTBEAT_SECONDS}"
 
     async def run(self, incidents: Sequence[Incident]) -> LinkReport:
         """The incidents one after the other, and at last kill -9 of the link's node for good."""
@@ -74,9 +94,10 @@ class LinkRun:
         self._cluster = await self._start_cluster()
         home = self._cluster[-1]
         self._watch = Watch(home)
-        self._subscribers = [SessionSubscriber(home.port, f"subscriber{number}") for number in range(2)]
+        self._subscribers = [SessionSubscriber(home.entry, f"subscriber{number}") for number in range(2)]
         self._publishers = [
-            SessionPublisher(self._upstream.port, f"publisher{number}", (1,), RATE) for number in range(PUBLISHERS)
+            SessionPublisher(self._upstream.entry, f"publisher{number}", (1,), self._rate)
+            for number in range(PUBLISHERS)
         ]
         clients = [*self._subscribers, *self._publishers]
         watching = asyncio.create_task(self._watch.run())
@@ -112,7 +133,7 @@ class LinkRun:
         """The nodes in the order in which the link falls to them."""
         links = {
             "domain": "downstream",
-            "upstreams": {"up": {"uri": f"mqtt://127.0.0.1:{self._upstream.port}", "reconnect-delay": 0.3}},
+            "upstreams": {"up": {"uri": self._uri, "reconnect-delay": 0.3}},
             "policies": {"all": {"pattern": "t/#", "definition": {"federation-upstream": "up"}}},
         }
         cluster: list[Node] = []
@@ -123,7 +144,7 @@ class LinkRun:
                 "plugin_order": ["admin", "federation", "links"],
                 "plugins": {"links": links},
             }
-            cluster.append(self._nodes.make_federated(cluster[:1], config))
+            cluster.append(self._nodes.make_federated(cluster[:1], config, self._kind))
         # A node that starts again must find one that lives.
         for node in cluster:
             others = [gossip_address(other) for other in cluster if other is not node]
@@ -149,10 +170,17 @@ class LinkRun:
         trouble = incident.trouble
         if trouble in (Trouble.UPSTREAM_AWAY, Trouble.UPSTREAM_KILL):
             await (self._upstream.stop() if trouble is Trouble.UPSTREAM_AWAY else self._upstream.kill())
-            self._watch.gone("")
+            self._watch.gone("", self._late_seconds)
             await asyncio.sleep(incident.down_seconds)
             self._watch.returns("")
             await self._upstream.start()
+            return
+        if trouble is Trouble.UPSTREAM_STILL:
+            await stand_still(self._upstream.pid)
+            self._watch.gone("", self._late_seconds)
+            await asyncio.sleep(incident.down_seconds)
+            self._watch.returns("")
+            os.kill(self._upstream.pid, signal.SIGCONT)
             return
         if trouble is Trouble.NODE_LEAVE:
             await self._leave_and_join(first, incident.down_seconds)

@@ -8,12 +8,14 @@ from random import Random
 from typing import Final
 
 QUIET_SECONDS: Final = (0.3, 2.0)  # of traffic before a fault
+STILL_SECONDS: Final = (0.0, 30.0)  # some are shorter and some longer than a link waits for an answer
 DOWN_SECONDS: Final = (0.0, 9.0)  # some are shorter and some longer than the detection of a failed node
 
 
 class Trouble(StrEnum):
     """UPSTREAM_AWAY  the upstream stops with SIGTERM, and comes back after a while
     UPSTREAM_KILL  kill -9 of the upstream
+    UPSTREAM_STILL the upstream stands still (SIGSTOP), and goes on after a while
     NODE_KILL      kill -9 of the node that runs the link
     NODE_STOP      it stops with SIGTERM
     NODE_LEAVE     it leaves the federation and joins again; its process goes on
@@ -22,6 +24,7 @@ class Trouble(StrEnum):
 
     UPSTREAM_AWAY = "upstream away"
     UPSTREAM_KILL = "kill of the upstream"
+    UPSTREAM_STILL = "upstream stands still"
     NODE_KILL = "kill of the link's node"
     NODE_STOP = "stop of the link's node"
     NODE_LEAVE = "leave of the link's node"
@@ -48,13 +51,10 @@ def draw_incidents(seed: int, kills: int, away_seconds: float) -> list[Incident]
     troubles: list[Trouble] = []
     while len(troubles) < kills:
         troubles += random.sample(OF_NODES, len(OF_NODES))
-    troubles = [*troubles[:kills], Trouble.UPSTREAM_AWAY, Trouble.UPSTREAM_KILL]
+    troubles = [*troubles[:kills], Trouble.UPSTREAM_AWAY, Trouble.UPSTREAM_KILL, Trouble.UPSTREAM_STILL]
     random.shuffle(troubles)
+    ranges = {Trouble.UPSTREAM_AWAY: (away_seconds, away_seconds), Trouble.UPSTREAM_STILL: STILL_SECONDS}
     return [
-        Incident(
-            trouble,
-            random.uniform(*QUIET_SECONDS),
-            away_seconds if trouble is Trouble.UPSTREAM_AWAY else random.uniform(*DOWN_SECONDS),
-        )
+        Incident(trouble, random.uniform(*QUIET_SECONDS), random.uniform(*ranges.get(trouble, DOWN_SECONDS)))
         for trouble in troubles
     ]

@@ -65,9 +65,9 @@ class Watch:
         self.samples.append(sample)
         return sample
 
-    def gone(self, name: str) -> None:
-        """The process has ended; "" is the upstream."""
-        self.absences.append(Absence(name, time.time()))
+    def gone(self, name: str, late_seconds: float = 0.0) -> None:
+        """The process has ended, or stands still; "" is the upstream. What it has sent may come so much later."""
+        self.absences.append(Absence(name, time.time() + late_seconds))
 
     def returns(self, name: str) -> None:
         """The process is about to start again."""

@@ -16,6 +16,7 @@ from clock_node import ClockNode
 from job_run import QUERIES, compare
 from link_run import LinkReport, LinkRun
 from link_schedule import draw_incidents
+from lossy_network import NAMESPACES_MISSING, LossyNetwork, namespaces_missing
 from node_process import Node
 from other_schedules import clock_steps_back, node_away
 from schedule import Plan
@@ -63,12 +64,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     links.add_argument("--seconds", type=float, default=120.0, help="how long the upstream is away (120)")
     links.add_argument("--kills", type=int, default=12, help="how often the node that runs the link is hit (12)")
     links.add_argument("--seed", type=int, default=1, help="of what happens when (1)")
+    links.add_argument(
+        "--loss", type=float, default=0.0, help="part of the packets to and from the upstream that is lost (0)"
+    )
+    links.add_argument("--delay", type=float, default=0.0, help="seconds that each of the others takes (0)")
     links.add_argument("--dir", type=Path, help="a new folder for logs and stores, which is kept")
     found = parser.parse_args(arguments)
     if found.kind == "jobs" and not set(found.jobs) <= set(QUERIES):
         parser.error(f"{' '.join(found.jobs)}: jobs are {', '.join(QUERIES)}")
     if found.kind not in ("jobs", "store", "links") and found.nodes < 2:
         parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
+    if found.kind == "links" and (found.loss or found.delay) and namespaces_missing():
+        parser.error(f"--loss and --delay: {NAMESPACES_MISSING}")
     if found.dir is not None and found.dir.exists():
         parser.error(f"--dir {found.dir}: it exists; give a new folder")
     return found
@@ -78,7 +85,7 @@ async def run(options: argparse.Namespace, directory: Path) -> Report | StoreRep
     if options.kind == "store":
         return await run_store(directory, options.kills, options.seed, options.redis, say)
     if options.kind == "links":
-        return await LinkRun(directory, say).run(draw_incidents(options.seed, options.kills, options.seconds))
+        return await run_links(options, directory)
     is_kill_run = options.kind == "pipeline"
     kills = options.kills if is_kill_run else 0
     plan = Plan(options.seed, kills, options.messages, options.rate, options.nodes, has_sink=is_kill_run)
@@ -91,6 +98,20 @@ async def run(options: argparse.Namespace, directory: Path) -> Report | StoreRep
         else:
             await chaos.kill()
     return chaos.report
+
+
+async def run_links(options: argparse.Namespace, directory: Path) -> LinkReport:
+    incidents = draw_incidents(options.seed, options.kills, options.seconds)
+    if not options.loss and not options.delay:
+        return await LinkRun(directory, say).run(incidents)
+    network = LossyNetwork(options.loss, options.delay)
+    try:
+        network.start()
+        report = await LinkRun(directory, say, network).run(incidents)
+    finally:
+        network.stop()
+    say(f"{network.lost:,} of {network.lost + network.passed:,} packets between the clusters were lost")
+    return report
 
 
 async def run_jobs(options: argparse.Namespace, directory: Path) -> bool:
