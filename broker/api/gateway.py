@@ -35,6 +35,11 @@ PLUGINS: Final = {
     "federation": "federation",
     "event_log": "event_log",
     "accounts": "auth",
+    "parameters": "links",
+    "policies": "links",
+    "policy-of-topic": "links",
+    "definitions": "links",
+    "federation-links": "links",
 }
 
 

@@ -1,4 +1,4 @@
-"""The command `gmqttd`: start, check, reload, passwd, token, trace, defaults, version.
+"""The command `gmqttd`.
 
 Each command imports what it needs when it runs: `gmqttd check` loads neither an event loop nor gRPC.
 """

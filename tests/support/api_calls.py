@@ -19,6 +19,8 @@ from broker.config.addresses import parse_address
 from broker.config.settings import ApiSettings
 from broker.config.settings_listeners import ApiListener
 from broker.event_log.pb import event_log_pb2
+from federation.definitions.pb import definitions_pb2
+from federation.links.pb import link_status_pb2
 from federation.pb import federation_pb2
 
 PUBLISH: Final = pb.DESCRIPTOR.services_by_name["PublishService"]
@@ -28,8 +30,8 @@ REQUEST_JSON: Final = '{"topic_name":"a","payload":"b"}'
 # For servicers of tests that have methods of any service.
 READERS: Final = {
     method.name: Role.READ
-    for file in (pb.DESCRIPTOR, account_pb2.DESCRIPTOR, event_log_pb2.DESCRIPTOR, federation_pb2.DESCRIPTOR)
-    for service in file.services_by_name.values()
+    for file in (pb, account_pb2, definitions_pb2, event_log_pb2, federation_pb2, link_status_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
 
