@@ -5,26 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 import uvloop
 
-SUPPORT = (
-    "api_calls",
-    "auth_plugin",
-    "broker_world",
-    "event_log_reader",
-    "failing_files",
-    "direct_peers",
-    "federation_world",
-    "go_broker",
-    "mosquitto_process",
-    "mqtt_client",
-    "node_process",
-    "go_stream_member",
-    "stations",
-)
-pytest.register_assert_rewrite(*SUPPORT)
+pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
 
 # JVMs of tests live for seconds: the code of the first compiler does, and one thread collects garbage.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

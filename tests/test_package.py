@@ -29,7 +29,6 @@ COLD_IMPORTS: Final = (
     "federation.pb.",
     "federation.serf.events",
     "federation.settings",
-    "federation.shell.stream_host",
 )
 
 pytestmark = [pytest.mark.uncompiled, pytest.mark.timeout(900)]

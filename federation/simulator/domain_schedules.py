@@ -18,6 +18,11 @@ def pair() -> list[Edge]:
     return both_ways("a", "b", 1)
 
 
+def chain() -> list[Edge]:
+    """A message goes one link far, though there is another one."""
+    return [Edge("b", "a", 1), Edge("c", "b", 1)]
+
+
 def complete_graph() -> list[Edge]:
     return [Edge(downstream, upstream, 1) for downstream, upstream in permutations("abc", 2)]
 
@@ -41,7 +46,7 @@ def diamond() -> list[Edge]:
 
 
 TOPOLOGIES: Final[dict[str, Callable[[], list[Edge]]]] = {
-    topology.__name__: topology for topology in (pair, complete_graph, fan_out, tree, ring, diamond)
+    topology.__name__: topology for topology in (pair, chain, complete_graph, fan_out, tree, ring, diamond)
 }
 PLAIN: Final = {"fan_out": frozenset("a")}
 

@@ -12,18 +12,10 @@ import yaml
 
 from broker.config.loader import load
 from broker.server.lifecycle import Server
+from mosquitto_broker import PROGRAM, MosquittoBroker, StartMosquitto
 from mosquitto_process import MOSQUITTO_MISSING, Mosquitto
 from mqtt_client import Clients, Watch
 from node_process import Node, Nodes, merged
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not MOSQUITTO_MISSING:
-        return
-    skip = pytest.mark.skip(reason="mosquitto_pub and mosquitto_sub (Debian package mosquitto-clients) are missing")
-    for item in items:
-        if "mosquitto" in getattr(item, "fixturenames", ()):
-            item.add_marker(skip)
 
 
 @pytest.fixture
@@ -79,6 +71,25 @@ async def watch(clients: Clients) -> Callable[[Node | int], Awaitable[Watch]]:
 
 @pytest.fixture
 async def mosquitto(nodes: Nodes) -> AsyncIterator[Mosquitto]:
+    if MOSQUITTO_MISSING:
+        pytest.skip("mosquitto_pub and mosquitto_sub (Debian package mosquitto-clients) are missing")
     clients = Mosquitto()
     yield clients
     await clients.close()
+
+
+@pytest.fixture
+async def start_mosquitto(tmp_path: Path) -> AsyncIterator[StartMosquitto]:
+    """Starts brokers of mosquitto, which are stopped with the test."""
+    if PROGRAM is None:
+        pytest.skip("mosquitto (Debian package) is missing")
+    started: list[MosquittoBroker] = []
+
+    async def start(extra: str = "", persists: bool = False) -> MosquittoBroker:
+        broker = MosquittoBroker(tmp_path, extra, persists)
+        started.append(broker)
+        return await broker.start()
+
+    yield start
+    for broker in started:
+        await broker.stop()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -17,13 +13,8 @@ from broker.auth.acl_file import parse_acl_file
 from broker.auth.acl_rules import PUBLISH, READ
 from broker.authorization import ALLOW
 from broker.codec.packets import ConnAck, Connect, PubAck, Publish
+from mosquitto_broker import StartMosquitto
 from mqtt_client import MqttClient
-from node_process import free_port
-from waiting import eventually
-
-PROGRAM: Final = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="mosquitto (Debian package) is missing")
 
 # A client that publishes everything: mosquitto has no way around its rules.
 WRITER: Final = "user writer\ntopic write #\ntopic write $own/#\n"
@@ -48,34 +39,6 @@ def random_file(rng: random.Random) -> str:
         if rng.random() < 0.3:
             lines.append(f"user {rng.choice([user for user in USERS if user])}")
     return "\n".join([*lines, WRITER])
-
-
-@asynccontextmanager
-async def running(folder: Path, acl: str) -> AsyncIterator[int]:
-    """A mosquitto with this acl_file. Gives its port."""
-    assert PROGRAM is not None
-    port = free_port()
-    (folder / "acl").write_text(acl)
-    config = folder / "mosquitto.conf"
-    config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nacl_file {folder / 'acl'}\nuser root\n")
-    process = await asyncio.create_subprocess_exec(
-        PROGRAM, "-c", str(config), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-    )
-
-    async def is_open() -> bool:
-        assert process.returncode is None, "mosquitto did not start"
-        try:
-            (await MqttClient.open(port)).abort()
-        except OSError:
-            return False
-        return True
-
-    try:
-        await eventually(is_open, "mosquitto listens")
-        yield port
-    finally:
-        process.terminate()
-        await process.wait()
 
 
 async def connected(port: int, client_id: str, username: str) -> MqttClient:
@@ -107,21 +70,22 @@ async def what_mosquitto_allows(port: int, username: str, client_id: str, topics
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_mosquitto_judges_the_same_file_alike(tmp_path: Path, seed: int) -> None:
+async def test_mosquitto_judges_the_same_file_alike(tmp_path: Path, start_mosquitto: StartMosquitto, seed: int) -> None:
     rng = random.Random(seed)
     acl = random_file(rng)
     rules = parse_acl_file(acl.encode()).rules
     every_topic = [
         "/".join(names) for count in (1, 2, 3) for names in product(NAMES, repeat=count) if names[0] or count > 1
     ]
-    async with running(tmp_path, acl) as port:
-        for username, client_id in rng.sample(list(product(USERS, CLIENT_IDS)), 8):
-            topics = [topic for topic in rng.sample(every_topic, 60) if topic[:1] != "$" or topic.startswith("$own/")]
-            found = await what_mosquitto_allows(port, username, client_id, topics)
-            ours = {
-                (topic, wanted)
-                for topic in topics
-                for wanted in (READ, PUBLISH)
-                if rules.judge(topic.encode(), wanted, username, client_id) is ALLOW
-            }
-            assert ours == found, f"user {username!r}, client id {client_id!r}, file:\n{acl}"
+    (tmp_path / "acl").write_text(acl)
+    mosquitto = await start_mosquitto(f"acl_file {tmp_path / 'acl'}\n")
+    for username, client_id in rng.sample(list(product(USERS, CLIENT_IDS)), 8):
+        topics = [topic for topic in rng.sample(every_topic, 60) if topic[:1] != "$" or topic.startswith("$own/")]
+        found = await what_mosquitto_allows(mosquitto.port, username, client_id, topics)
+        ours = {
+            (topic, wanted)
+            for topic in topics
+            for wanted in (READ, PUBLISH)
+            if rules.judge(topic.encode(), wanted, username, client_id) is ALLOW
+        }
+        assert ours == found, f"user {username!r}, client id {client_id!r}, file:\n{acl}"

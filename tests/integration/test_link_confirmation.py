@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -70,23 +69,24 @@ async def test_on_confirm_waits_for_the_other_nodes(
 
     async def reaches_both() -> bool:
         upstream.send(Publish(b"both", b"probe", 0))
-        await asyncio.sleep(0.05)
         return not far.messages.empty()
 
     await eventually(reaches_both, "a message crosses the cluster")
+    upstream.send(Publish(b"both", b"last probe", 1, packet_id=3))
+    await eventually(lambda: upstream.acknowledged == [3], "the other node has the probes")
     assert other.process is not None
     await stand_still(other.process.pid)
     upstream.send(Publish(b"near", b"1", 1, packet_id=1))
-    await eventually(lambda: upstream.acknowledged == [1], "a message that the other node does not get")
+    await eventually(lambda: upstream.acknowledged == [3, 1], "a message that the other node does not get")
     upstream.send(Publish(b"both", b"2", 1, packet_id=2), Publish(b"near", b"last", 0))
     while (await near.message()).payload != b"last":
         pass
     if ack_mode == "on-publish":
-        await eventually(lambda: upstream.acknowledged == [1, 2], "the acknowledgement of this node's own")
+        await eventually(lambda: upstream.acknowledged == [3, 1, 2], "the acknowledgement of this node's own")
     else:
         await near.ping()
-        assert upstream.acknowledged == [1]
+        assert upstream.acknowledged == [3, 1]
     other.process.send_signal(signal.SIGCONT)
-    await eventually(lambda: upstream.acknowledged == [1, 2], "the other node has the message")
+    await eventually(lambda: upstream.acknowledged == [3, 1, 2], "the other node has the message")
     while (await far.message()).payload != b"2":
         pass

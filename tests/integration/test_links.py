@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from broker.codec.packets import Publish
-from mosquitto_broker import PROGRAM, MosquittoBroker
+from mosquitto_broker import StartMosquitto
 from mqtt_client import Clients, MqttClient
 from node_process import Node, Nodes
 from waiting import eventually
-
-needs_mosquitto = pytest.mark.skipif(PROGRAM is None, reason="mosquitto (Debian package) is missing")
-StartMosquitto = Callable[..., Awaitable[MosquittoBroker]]
-
-
-@pytest.fixture
-async def start_mosquitto(tmp_path: Path) -> AsyncIterator[StartMosquitto]:
-    started: list[MosquittoBroker] = []
-
-    async def start(extra: str = "", persists: bool = False) -> MosquittoBroker:
-        broker = MosquittoBroker(tmp_path, extra, persists)
-        started.append(broker)
-        return await broker.start()
-
-    yield start
-    for broker in started:
-        await broker.stop()
 
 
 def link_config(port: int, upstream: dict[str, Any] | None = None, pattern: str = "sensors/#") -> dict[str, Any]:
@@ -59,7 +38,6 @@ async def subscriber_with_link(node: Node, clients: Clients, client_id: str = "r
     return reader
 
 
-@needs_mosquitto
 async def test_each_qos_and_retained_messages_cross(
     nodes: Nodes, clients: Clients, start_mosquitto: StartMosquitto
 ) -> None:
@@ -86,7 +64,6 @@ async def test_each_qos_and_retained_messages_cross(
     assert seen(await later.message()) == (b"sensors/kept", b"live", 1, False)
 
 
-@needs_mosquitto
 async def test_only_wanted_topics_are_subscribed(
     nodes: Nodes, clients: Clients, start_mosquitto: StartMosquitto
 ) -> None:
@@ -104,7 +81,6 @@ async def test_only_wanted_topics_are_subscribed(
     await eventually(lambda: "UNSUBSCRIBE" in upstream.log(), "the filter is gone at the upstream")
 
 
-@needs_mosquitto
 async def test_messages_wait_in_the_session_while_the_node_is_away(
     nodes: Nodes, clients: Clients, start_mosquitto: StartMosquitto
 ) -> None:
@@ -122,7 +98,6 @@ async def test_messages_wait_in_the_session_while_the_node_is_away(
     assert [message.payload for message in await reader.take(len(payloads))] == payloads
 
 
-@needs_mosquitto
 async def test_a_link_comes_back_after_its_upstream(
     nodes: Nodes, clients: Clients, start_mosquitto: StartMosquitto
 ) -> None:
@@ -234,90 +209,3 @@ async def test_topics_are_mapped_both_ways_and_other_policies_keep_theirs(nodes:
         (b"from/a", b"eu/a", 1, False),
         (b"from/last", b"last", 0, False),
     ]
-
-
-def domain_config(name: str, pulls_from: list[Node], max_hops: int) -> dict[str, Any]:
-    """A domain that takes all topics from others."""
-    upstreams = {
-        node.name: {"uri": f"mqtt://127.0.0.1:{node.port}", "max-hops": max_hops, "reconnect-delay": 0.3}
-        for node in pulls_from
-    }
-    policy = {"pattern": "#", "definition": {"federation-upstream-set": "all"}}
-    return {
-        "plugin_order": ["links"],
-        "plugins": {"links": {"domain": name, "upstreams": upstreams, "policies": {"all": policy}}},
-    }
-
-
-@pytest.mark.parametrize(
-    ("edges", "max_hops", "reach"),
-    [
-        ({"a": "b", "b": "a"}, 1, {"a": "ab", "b": "ab"}),
-        ({"a": "", "b": "a", "c": "b"}, 1, {"a": "ab", "b": "bc", "c": "c"}),
-        ({"a": "", "b": "a", "c": "b"}, 2, {"a": "abc", "b": "bc", "c": "c"}),
-        ({"a": "c", "b": "a", "c": "b"}, 2, {"a": "abc", "b": "abc", "c": "abc"}),
-        ({"a": "", "b": "a", "c": "a", "d": "bc"}, 2, {"a": "abcd", "b": "bd", "c": "cd", "d": "d"}),
-    ],
-    ids=["pair", "chain of one hop", "chain of two hops", "ring", "diamond"],
-)
-async def test_each_message_arrives_once_where_links_reach(
-    nodes: Nodes, clients: Clients, edges: dict[str, str], max_hops: int, reach: dict[str, str]
-) -> None:
-    """`edges`: from which domains a domain pulls; `reach`: where the messages of a domain are to arrive."""
-    made = {name: nodes.make(name=name) for name in edges}
-    for name, pulls in edges.items():
-        made[name].config.update(domain_config(name, [made[other] for other in pulls], max_hops))
-    for node in made.values():
-        await node.start()
-    readers = {}
-    for name, node in made.items():
-        readers[name] = await clients.connect(node.port, f"reader-{name}")
-        await readers[name].subscribe("#", qos=1)
-    for name, pulls in edges.items():
-        await eventually(
-            lambda name=name, pulls=pulls: made[name].log().count("link running") >= len(pulls), f"links of {name}"
-        )
-    writers = {name: await clients.connect(node.port, f"writer-{name}") for name, node in made.items()}
-
-    async def arrived() -> bool:
-        """Whether a probe of each domain has gone as far as it may."""
-        for name, writer in writers.items():
-            await writer.publish(f"probe/{name}", b"", qos=1)
-        await asyncio.sleep(0.2)
-        seen_by = {name: drained(reader) for name, reader in readers.items()}
-        return all(
-            f"probe/{name}".encode() in [message.topic for message in seen_by[other]]
-            for name, others in reach.items()
-            for other in others
-        )
-
-    await eventually(arrived, "interest of all domains is known")
-    count = 50
-    for number in range(count):
-        for name, writer in writers.items():
-            await writer.publish(f"t/{name}", b"%d" % number, qos=number % 2)
-    for name, writer in writers.items():
-        await writer.publish("last", name.encode(), qos=1)
-    got: dict[str, list[tuple[bytes, bytes]]] = {}
-    for name, reader in readers.items():
-        lasts = sum(name in others for others in reach.values())
-        got[name] = []
-        while sum(topic == b"last" for topic, _ in got[name]) < lasts:
-            message = await reader.message()
-            got[name].append((message.topic, message.payload))
-    for name in made:
-        expected = sorted(
-            (f"t/{origin}".encode(), b"%d" % number)
-            for origin, others in reach.items()
-            if name in others
-            for number in range(count)
-        )
-        assert sorted(item for item in got[name] if item[0].startswith(b"t/")) == expected, name
-
-
-def drained(client: MqttClient) -> list[Publish]:
-    """The messages that came so far."""
-    found = []
-    while not client.messages.empty():
-        found.append(client.messages.get_nowait())
-    return found

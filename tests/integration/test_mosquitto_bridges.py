@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from broker.codec.packets import MQTT_5, MQTT_311, Publish
-from mosquitto_broker import PROGRAM, MosquittoBroker
+from mosquitto_broker import StartMosquitto
 from mqtt_client import Clients, reached
 from node_process import Node, Nodes
 from session_clients import SessionPublisher, SessionSubscriber
 from waiting import DEADLINE, eventually
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="mosquitto (Debian package) is missing")
 LARGE_QUEUE = {"max_queued_messages": 1_000_000, "session_expiry": "1h"}
 RATE = 500.0  # messages a second
 VERSIONS = {MQTT_5: "mqttv50", MQTT_311: "mqttv311"}
@@ -40,30 +39,19 @@ def bridge(node: Node, *topics: str, version: int = MQTT_5) -> str:
     ) + "".join(f"topic {topic}\n" for topic in topics)
 
 
-@pytest.fixture
-async def mosquittos(tmp_path: Path) -> AsyncIterator[list[MosquittoBroker]]:
-    """Those that are in the list are stopped with the test."""
-    started: list[MosquittoBroker] = []
-    yield started
-    for broker in started:
-        await broker.stop()
-
-
 def seen(message: Publish) -> tuple[bytes, bytes, int]:
     return message.topic, message.payload, message.qos
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_each_qos_and_retained_messages_cross_both_ways(
-    nodes: Nodes, clients: Clients, tmp_path: Path, mosquittos: list[MosquittoBroker], version: int
+    nodes: Nodes, clients: Clients, start_mosquitto: StartMosquitto, version: int
 ) -> None:
     upstream, other = await nodes.federation(2)
     writer = await clients.connect(other.port, "writer")
     await writer.publish("down/kept", b"old", qos=1, retain=True)
-    mosquittos.append(
-        await MosquittoBroker(tmp_path, bridge(upstream, "down/# in 2", "up/# out 2", version=version)).start()
-    )
-    here = await clients.connect(mosquittos[0].port, "here")
+    mosquitto = await start_mosquitto(bridge(upstream, "down/# in 2", "up/# out 2", version=version))
+    here = await clients.connect(mosquitto.port, "here")
     await here.subscribe("down/#", qos=2)
     assert (await here.message()).payload == b"old"
     await reached(writer, "down/probe", here)
@@ -82,7 +70,7 @@ async def test_each_qos_and_retained_messages_cross_both_ways(
     assert (await here.message()).payload == b""
     await writer.publish("down/last", b"last", qos=1)
     assert (await here.message()).payload == b"last"
-    late = await clients.connect(mosquittos[0].port, "late")
+    late = await clients.connect(mosquitto.port, "late")
     await late.subscribe("down/kept", qos=1)
     await writer.publish("down/kept", b"live", qos=1)
     assert (await late.message()).payload == b"live"
@@ -109,12 +97,12 @@ async def carried(
 
 
 async def test_a_bridge_gets_everything_from_a_node_that_is_killed(
-    nodes: Nodes, clients: Clients, tmp_path: Path, mosquittos: list[MosquittoBroker]
+    nodes: Nodes, clients: Clients, tmp_path: Path, start_mosquitto: StartMosquitto
 ) -> None:
     """With MQTT 3.1.1: in MQTT 5 mosquitto 2.0 asks for no session expiry, so its session ends with the connection."""
     node = await nodes.start({"data_dir": str(tmp_path / "data"), "mqtt": LARGE_QUEUE})
-    mosquittos.append(await MosquittoBroker(tmp_path, bridge(node, "t/# in 2", version=MQTT_311)).start())
-    probe = await clients.connect(mosquittos[0].port, "probe")
+    mosquitto = await start_mosquitto(bridge(node, "t/# in 2", version=MQTT_311))
+    probe = await clients.connect(mosquitto.port, "probe")
     await probe.subscribe("t/#", qos=1)
     await reached(await clients.connect(node.port, "writer"), "t/probe", probe)
     publisher = SessionPublisher(node.port, "publisher", rate=RATE)
@@ -123,16 +111,16 @@ async def test_a_bridge_gets_everything_from_a_node_that_is_killed(
         await node.kill()
         await node.start()
 
-    assert await carried(publisher, SessionSubscriber(mosquittos[0].port, "subscriber"), kill_node) == []
+    assert await carried(publisher, SessionSubscriber(mosquitto.port, "subscriber"), kill_node) == []
 
 
 async def test_messages_wait_at_mosquitto_for_a_node_that_is_killed(
-    nodes: Nodes, tmp_path: Path, mosquittos: list[MosquittoBroker]
+    nodes: Nodes, tmp_path: Path, start_mosquitto: StartMosquitto
 ) -> None:
     """With MQTT 3.1.1: in MQTT 5, mosquitto 2.0 sends more again than Receive Maximum allows, and the node must close."""
     node = await nodes.start({"data_dir": str(tmp_path / "data"), "mqtt": LARGE_QUEUE})
-    mosquittos.append(await MosquittoBroker(tmp_path, bridge(node, "t/# out 2", version=MQTT_311)).start())
-    publisher = SessionPublisher(mosquittos[0].port, "publisher", rate=RATE)
+    mosquitto = await start_mosquitto(bridge(node, "t/# out 2", version=MQTT_311))
+    publisher = SessionPublisher(mosquitto.port, "publisher", rate=RATE)
 
     async def kill_node() -> None:
         await node.kill()

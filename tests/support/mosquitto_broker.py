@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -54,3 +55,6 @@ class MosquittoBroker:
             process.terminate()
             async with asyncio.timeout(DEADLINE):
                 await process.wait()
+
+
+StartMosquitto = Callable[..., Awaitable[MosquittoBroker]]  # with the arguments of MosquittoBroker behind the folder
