@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Open many idle MQTT 3.1.1 connections, each with one subscription, and report the broker's memory and CPU.
 
-Prints one JSON object: connections a second while connecting (CONNECT to SUBACK, `--parallel` in flight), and for each
+Prints one JSON object: connections a second while connecting (CONNECT to SUBACK, PARALLEL in flight), and for each
 --pid NAME=PID the memory a connection (PSS before and after, bytes) and the CPU-microseconds a connect + subscribe.
 """
 
@@ -16,6 +16,8 @@ import time
 
 from mqtt_load import address, connect_packet, cpu_seconds, open_socket, packet, process_tree, utf8
 from mqtt_transports import Stream, layered
+
+PARALLEL = 100
 
 
 def pss_bytes(pids: list[int]) -> int:
@@ -32,7 +34,6 @@ def main() -> None:
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--to", required=True, metavar="HOST:PORT")
     ap.add_argument("--connections", type=int, default=5000)
-    ap.add_argument("--parallel", type=int, default=100)
     ap.add_argument("--pid", action="append", metavar="NAME=PID", default=[])
     ap.add_argument("--user")
     ap.add_argument("--password")
@@ -53,7 +54,7 @@ def main() -> None:
     while len(done) < args.connections:
         if time.perf_counter() > deadline:
             raise SystemExit(f"only {len(done)} of {args.connections} connected in 120 s")
-        while opened < args.connections and len(waiting) < args.parallel:
+        while opened < args.connections and len(waiting) < PARALLEL:
             s = layered(open_socket(address(args.to), f"idle-{opened}"), args.transport, args.cacert)
             s.sendall(connect_packet(f"idle-{opened}", args.user, args.password))
             s.sendall(packet(0x82, struct.pack("!H", 1) + utf8(f"idle/{opened % 997}/{opened}") + b"\0"))

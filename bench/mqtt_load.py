@@ -16,8 +16,8 @@ Publishers connect to ``--pub HOST:PORT`` and subscribers to ``--sub HOST:PORT``
 nodes of a federation, a bridge or a link are measured by the same program.
 
 Prints one JSON object: delivered messages a second, CPU-microseconds a delivered message for each ``--pid`` (user +
-system, with its threads and, for ``--pid-tree``, its children), losses, duplicates of whole messages if any, and in
-``--latency`` mode (open loop at ``--rate``) the percentiles of the one-way delay in microseconds.
+system, with its threads), losses, and in ``--latency`` mode (open loop at ``--rate``) the percentiles of the one-way delay in
+microseconds.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ import time
 from typing import Any
 
 from mqtt_transports import Stream, layered
+
+TICK_SECONDS = 0.0003  # between two looks while nothing can be sent
+PATIENCE_SECONDS = 5.0  # of silence that end the run
 
 
 def varint(n: int) -> bytes:
@@ -176,19 +179,6 @@ def cpu_seconds(pids: list[int]) -> float:
     return total
 
 
-def rss_mib(pids: list[int]) -> float:
-    total = 0
-    for p in pids:
-        try:
-            with open(f"/proc/{p}/smaps_rollup") as f:
-                for line in f:
-                    if line.startswith("Pss:"):
-                        total += int(line.split()[1])
-        except OSError:
-            pass
-    return round(total / 1024, 1)
-
-
 def one_publish(topic: str, qos: int, payload: bytes, version: int = MQTT311) -> tuple[bytes, int]:
     """The encoded PUBLISH and the offset of its packet identifier (0 at QoS 0)."""
     payload = PUBLISH_PROPERTIES[version] + payload
@@ -273,14 +263,10 @@ class Subscriber:
             self.out = self.out[done:]
 
 
-Feeds = dict[int, list[Subscriber]]
-
-
-def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber], Feeds]:
+def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber]]:
     payload = b"x" * args.size
     pubs: list[Publisher] = []
     subs: list[Subscriber] = []
-    feeds: Feeds = {}
     tag = f"{os.getpid()}"
     n = args.clients
 
@@ -292,8 +278,6 @@ def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber],
     for i in range(count[1]):
         sock = open_layered_client(args, address(args.sub), f"sub-{tag}-{i}", not args.durable)
         wanted = f"load/{tag}/+" if args.topology == "fanin" else topic_of(i)
-        if args.share:
-            wanted = f"$share/{args.share}/{wanted}"
         subscribe(sock, wanted, args.qos, args.version)
         subs.append(Subscriber(sock, len(encoded), args.qos, id_at))
     time.sleep(args.settle)
@@ -302,13 +286,11 @@ def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber],
         pubs.append(Publisher(sock, topic_of(i), args.qos, payload, args.block, args.version))
     for c in pubs + subs:
         c.sock.setblocking(False)
-    for i in range(len(pubs)):
-        feeds[i] = [subs[i]] if args.topology == "pairs" else subs
-    return pubs, subs, feeds
+    return pubs, subs
 
 
 def throughput(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subscriber]) -> dict[str, Any]:
-    fan = 1 if args.share else (len(subs) if args.topology == "fanout" else 1)
+    fan = len(subs) if args.topology == "fanout" else 1
     goal = args.messages // len(pubs)
     expected = goal * len(pubs) * fan
     epoll = select.epoll()
@@ -323,12 +305,12 @@ def throughput(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subsc
     window, received = args.window, 0
 
     def room(i: int, p: Publisher) -> int:
-        if args.topology == "pairs" and not args.share:
+        if args.topology == "pairs":
             behind = p.sent - subs[i].received
-        elif args.topology == "fanout" and not args.share:
+        elif args.topology == "fanout":
             behind = p.sent - min(s.received for s in subs)
         else:
-            behind = p.sent - received // (fan * len(pubs))
+            behind = p.sent - received // len(pubs)
         if args.qos:
             behind = max(behind, p.sent - p.acked)
         return int(min(window - behind, goal - p.sent))
@@ -340,7 +322,7 @@ def throughput(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subsc
             if may_send and p.push(room(i, p)):
                 stuck = False
         if stuck:  # wait for more data, so that the generator takes less CPU than the broker
-            time.sleep(args.tick)
+            time.sleep(TICK_SECONDS)
         for fd, _ in epoll.poll(0):
             c = by_fd[fd]
             try:
@@ -357,7 +339,7 @@ def throughput(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subsc
         for s in subs:
             if s.out:
                 s.flush()
-        if time.perf_counter() - last > args.patience:
+        if time.perf_counter() - last > PATIENCE_SECONDS:
             break
     wall = last - start
     time.sleep(0.05)
@@ -375,7 +357,6 @@ def throughput(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subsc
     }
     for name, watched_pids in pids.items():
         out[f"cpu_us_per_msg[{name}]"] = round((cpu_seconds(watched_pids) - cpu0[name]) * 1e6 / max(received, 1), 3)
-        out[f"pss_mib[{name}]"] = rss_mib(watched_pids)
     return out
 
 
@@ -421,7 +402,7 @@ def latency(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subscrib
             for i in range(n):
                 at = i * c.length + body_at
                 delays.append(now - struct.unpack_from("!d", whole, at)[0])
-        if sent >= args.messages and time.perf_counter() - idle > args.patience:
+        if sent >= args.messages and time.perf_counter() - idle > PATIENCE_SECONDS:
             break
     delays.sort()
 
@@ -445,9 +426,6 @@ def watched(args: argparse.Namespace) -> dict[str, list[int]]:
     for spec in args.pid or []:
         name, _, pid = spec.rpartition("=")
         out[name or pid] = [int(pid)]
-    for spec in args.pid_tree or []:
-        name, _, pid = spec.rpartition("=")
-        out[name or pid] = process_tree(int(pid))
     return out
 
 
@@ -462,15 +440,11 @@ def main() -> int:
     ap.add_argument("--messages", type=int, default=200_000, help="messages published in all")
     ap.add_argument("--window", type=int, default=1000, help="most messages of a publisher on the way")
     ap.add_argument("--block", type=int, default=50, help="messages in one send")
-    ap.add_argument("--tick", type=float, default=0.0003, help="seconds between two looks while nothing can be sent")
     ap.add_argument("--durable", action="store_true", help="subscribers have no clean session")
-    ap.add_argument("--share", metavar="GROUP", help="subscribe as $share/GROUP/…")
     ap.add_argument("--latency", action="store_true")
     ap.add_argument("--rate", type=float, default=1000.0, help="messages a second in --latency mode")
     ap.add_argument("--settle", type=float, default=1.0, help="seconds between subscribing and publishing")
-    ap.add_argument("--patience", type=float, default=5.0, help="seconds of silence that end the run")
     ap.add_argument("--pid", action="append", metavar="NAME=PID")
-    ap.add_argument("--pid-tree", action="append", metavar="NAME=PID")
     ap.add_argument("--mqtt5", dest="version", action="store_const", const=MQTT5, default=MQTT311)
     ap.add_argument("--user")
     ap.add_argument("--password")
@@ -480,7 +454,7 @@ def main() -> int:
     args.sub = args.sub or args.pub
     if args.latency and args.size < 8:
         ap.error("--latency stamps the payload: --size must be at least 8")
-    pubs, subs, _ = set_up(args)
+    pubs, subs = set_up(args)
     result = latency(args, pubs, subs) if args.latency else throughput(args, pubs, subs)
     for c in pubs + subs:
         c.sock.close()

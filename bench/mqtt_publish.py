@@ -25,6 +25,7 @@ from mqtt_load import address, one_publish, open_client, read_packet
 
 CHUNK: Final = 1000  # messages that are encoded at once; a multiple of every --run
 NUMBER_BYTES: Final = 8
+TOPICS: Final = 10  # of a client
 PACKET_IDS: Final = 65535
 PINGREQ: Final = b"\xc0\0"
 PINGRESP: Final = 0xD0
@@ -149,7 +150,6 @@ def main() -> int:
     ap.add_argument("--messages", type=int, required=True, help="of all clients")
     ap.add_argument("--seconds", type=float, default=0.0, help="publish for so long, and at most --messages")
     ap.add_argument("--first", type=int, default=0, help="number of the first message")
-    ap.add_argument("--topics", type=int, default=10, help="topics of a client")
     ap.add_argument("--run", type=int, default=50, help="messages in a row on one topic")
     ap.add_argument("--window", type=int, default=1000, help="messages of a client without PUBACK at QoS 1")
     args = ap.parse_args()
@@ -157,7 +157,7 @@ def main() -> int:
     bounds = [args.first + args.messages * number // args.clients for number in range(args.clients + 1)]
     for number in range(args.clients):
         sock = open_client(address(args.to), f"publisher-{os.getpid()}-{number}")
-        topics = [f"bench/{number:04d}/{topic:04d}" for topic in range(args.topics)]
+        topics = [f"bench/{number:04d}/{topic:04d}" for topic in range(TOPICS)]
         publishers.append(Publisher(sock, topics, bounds[number], bounds[number + 1], args))
     seconds = publish(publishers, args.seconds)
     messages = sum(publisher.sent for publisher in publishers)
