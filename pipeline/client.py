@@ -109,7 +109,7 @@ class NodeClient:
         self._channel = open_channel(address, connection)
         self._log = EventLogStub(self._channel)
         self._sink = EventLogSinkStub(self._channel)
-        self._metadata = (("authorization", f"Bearer {connection.token}"),) if connection.token else ()
+        self._metadata = connection.metadata
 
     def __enter__(self) -> NodeClient:
         return self

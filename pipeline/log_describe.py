@@ -8,14 +8,14 @@ from typing import Any, Final
 from broker.event_log.pb import event_log_pb2 as pb
 from pipeline.cluster import Cluster
 from pipeline.log_text import aligned, duration, instant, printable, size
-from pipeline.options import read_batch_options
+from pipeline.options import read_connection
 
 LOG_ID_SHOWN: Final = 8  # characters
 
 
 def describe_logs(connection: Mapping[str, str]) -> dict[str, Any]:
     """All members, the logs of those that answer first. Raises PipelineError when no node with a log answers."""
-    cluster = Cluster(read_batch_options(connection).connection)
+    cluster = Cluster(read_connection(connection))
     try:
         members = cluster.ask()
         nodes = {

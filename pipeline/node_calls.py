@@ -29,7 +29,7 @@ class NodeCalls:
         self._server = 0  # index of the one that is asked
         self._connection = connection
         self._missing = missing
-        self._metadata = (("authorization", f"Bearer {connection.token}"),) if connection.token else ()
+        self._metadata = connection.metadata
         self._channel = open_channel(self._servers[0], connection)
 
     def __enter__(self) -> NodeCalls:

@@ -59,6 +59,11 @@ class Connection:
     cert_file: str = ""
     key_file: str = ""
 
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Of each call over gRPC."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Position:

@@ -20,7 +20,7 @@ from pipeline.cluster import Cluster, Members
 from pipeline.errors import NodeError, PipelineError
 from pipeline.log_text import aligned, duration, printable
 from pipeline.offsets import NodeState, Offsets, decode_offsets
-from pipeline.options import read_batch_options
+from pipeline.options import read_connection
 
 # Offsets of a source that read nothing yet.
 NOTHING: Final = ("-", "")
@@ -120,7 +120,7 @@ def seconds_behind(cluster: Cluster, state: NodeState, offset: int) -> float | N
 def status(folder: Path, connection: Mapping[str, str]) -> dict[str, Any]:
     """Raises PipelineError."""
     checkpoints = read_checkpoints(folder)
-    cluster = Cluster(read_batch_options(connection).connection)
+    cluster = Cluster(read_connection(connection))
     try:
         members = cluster.ask()
         return {

@@ -22,9 +22,9 @@ from pipeline.jobs.archive import FOLDER as ARCHIVE
 from pipeline.jobs.archive import read_archive
 from pipeline.jobs.snapshots import FOLDER as SNAPSHOTS
 from pipeline.jobs.snapshots import read_snapshots, take
-from pipeline.options import read_stream_options
+from pipeline.options import read_connection
 from pipeline.pictures import draw_matrix, save
-from pipeline.registry import Context, Option, stream_options, works
+from pipeline.registry import Context, Option, works
 from pipeline.subscriptions import Subscriptions, publisher_savings, subscriber_savings
 
 FOLDER: Final = "matrix"
@@ -169,7 +169,7 @@ def work(context: Context, options: MatrixOptions) -> list[str]:
     now_ns = time.time_ns()
     since_ns = now_ns - round(options.period * 1e9)
     if not read_snapshots(context.folder / SNAPSHOTS, now_ns):
-        list(take(context.folder / SNAPSHOTS, read_stream_options(stream_options(context.source)).connection, now_ns))
+        list(take(context.folder / SNAPSHOTS, read_connection(context.source), now_ns))
     snapshots = read_snapshots(context.folder / SNAPSHOTS, since_ns)
     if not snapshots:
         raise PipelineError(f"{context.folder / SNAPSHOTS} has no snapshot: run the pipeline `snapshots`")

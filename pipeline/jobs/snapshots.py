@@ -21,8 +21,8 @@ from broker.api.pb.admin_pb2_grpc import SubscriptionServiceStub
 from pipeline.client import ANSWER_SECONDS, open_channel
 from pipeline.cluster import Cluster
 from pipeline.errors import NodeError
-from pipeline.options import Connection, read_stream_options
-from pipeline.registry import Context, Option, stream_options, works
+from pipeline.options import Connection, read_connection
+from pipeline.registry import Context, Option, works
 from pipeline.subscriptions import Subscription
 
 FOLDER: Final = "snapshots"
@@ -37,7 +37,6 @@ class SnapshotOptions:
 
 def ask(node: str, address: str, connection: Connection) -> list[Subscription]:
     """What the clients of a node subscribe to now. Raises NodeError."""
-    metadata = (("authorization", f"Bearer {connection.token}"),) if connection.token else ()
     found: set[Subscription] = set()  # a client that comes meanwhile moves others to the next page
     with open_channel(address, connection) as channel:
         service = SubscriptionServiceStub(channel)
@@ -45,7 +44,7 @@ def ask(node: str, address: str, connection: Connection) -> list[Subscription]:
         while True:
             request = admin_pb2.ListSubscriptionRequest(page_size=PAGE_ROWS, page=page)
             try:
-                answer: Any = service.List(request, timeout=ANSWER_SECONDS, metadata=metadata)
+                answer: Any = service.List(request, timeout=ANSWER_SECONDS, metadata=connection.metadata)
             except grpc.RpcError as error:
                 raise NodeError(node, f"gave no subscriptions at {address}: {error.details()}") from error
             found.update(Subscription(node, each.client_id, each.topic_name) for each in answer.subscriptions)
@@ -119,6 +118,6 @@ def work(context: Context, options: SnapshotOptions) -> list[str]:
     """Snapshots of the subscriptions of all nodes, for `matrix`; run it with --every."""
     folder = context.folder / FOLDER
     now_ns = time.time_ns()
-    lines = list(take(folder, read_stream_options(stream_options(context.source)).connection, now_ns))
+    lines = list(take(folder, read_connection(context.source), now_ns))
     remove_old(folder, now_ns - round(options.keep * 1e9))
     return lines
