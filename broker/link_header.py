@@ -16,7 +16,6 @@ from mypy_extensions import mypyc_attr
 VERSION: Final = 1
 NAME: Final = b"gmqttd-link"
 PROPERTY_HEAD: Final = b"\x26\x00\x0bgmqttd-link"  # User Property: id, length of the name, name
-BARE: Final = b""  # of a message without a header
 FENCED: Final = "fenced"
 """How the reason of a CONNACK begins when another node of the same domain holds the session with a higher epoch."""
 NO_DOMAIN: Final = b"-"  # in paths: a broker that has no domain name, or is not of this kind

@@ -28,11 +28,6 @@ def read_account_file(file: AccountFile, key: str) -> Accounts:
         raise file_error(key, file.path, error) from None
 
 
-def read_accounts(path: str, hash_name: str, key: str) -> Accounts:
-    """Raises StartError."""
-    return read_account_file(AccountFile(path, hash_name), key)
-
-
 def read_acl_file(path: str, key: str) -> AclFile:
     """Raises StartError."""
     try:

@@ -177,12 +177,13 @@ class AuthSettings:
 
     def unusable_files(self, key: str, path_of: Callable[[str], str]) -> Iterator[str]:
         """As `broker.server.named_files.NamesFiles`."""
-        from broker.auth.files import read_accounts, read_acl_file, read_token_keys, webhook_context
+        from broker.auth.account_file import AccountFile
+        from broker.auth.files import read_account_file, read_acl_file, read_token_keys, webhook_context
 
         reads: list[Callable[[], object]] = []
         if self.password_file:
-            path = path_of(self.password_file)
-            reads.append(partial(read_accounts, path, self.hash, f"{key}.password_file"))
+            file = AccountFile(path_of(self.password_file), self.hash)
+            reads.append(partial(read_account_file, file, f"{key}.password_file"))
         if self.jwt.algorithms:
             reads.append(partial(read_token_keys, self.jwt, f"{key}.jwt", path_of))
         if self.webhook.url and self.webhook.cacert:
