@@ -219,7 +219,7 @@ class Broker(Context):
             if reason_code != NO_REASON:  # a port scan is not a refused client
                 self.counters.connections_refused += 1
                 if observer is not None:
-                    observer.client_refused(connection.client_id, connection.remote_addr, text)
+                    observer.client_refused(connection.client_id, connection.remote_addr, connection.username, text)
             return
         self.counters.clients_disconnected += 1
         connection.listener.clients[connection.version] -= 1

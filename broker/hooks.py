@@ -375,8 +375,9 @@ class ClientObserver:
     def client_disconnected(self, client_id: str, addr: str, reason: str) -> None:
         """The connection of an accepted client ended."""
 
-    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
-        """The connection ended before a CONNECT was accepted. client_id is empty where none could be read."""
+    def client_refused(self, client_id: str, addr: str, username: str, reason: str) -> None:
+        """The connection ended before a CONNECT was accepted. client_id and username, as CONNECT gives them, are empty where
+        none could be read."""
 
     def session_created(self, client_id: str) -> None:
         """A new session; `client_connected` follows."""

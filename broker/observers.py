@@ -41,10 +41,10 @@ class ClientObservers(ClientObserver):
             except Exception as error:
                 self._isolation.failed("ClientObserver.client_disconnected", error)
 
-    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
+    def client_refused(self, client_id: str, addr: str, username: str, reason: str) -> None:
         for observer in self.observers:
             try:
-                observer.client_refused(client_id, addr, reason)
+                observer.client_refused(client_id, addr, username, reason)
             except Exception as error:
                 self._isolation.failed("ClientObserver.client_refused", error)
 

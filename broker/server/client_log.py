@@ -31,8 +31,8 @@ class ClientLog(ClientObserver):
     def client_disconnected(self, client_id: str, addr: str, reason: str) -> None:
         self._write("disconnected", client_id=client_id, addr=addr, reason=reason)
 
-    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
-        self._write("refused", client_id=client_id, addr=addr, reason=reason)
+    def client_refused(self, client_id: str, addr: str, username: str, reason: str) -> None:
+        self._write("refused", client_id=client_id, addr=addr, username=username, reason=reason)
 
     def _write(self, event: str, **fields: Any) -> None:
         now = self._time()

@@ -238,7 +238,7 @@ class Host:
         """Count and log a connection that is closed before its CONNECT. `client` is the name of a socket."""
         self.broker.counters.connections_refused += 1
         if self.broker.observer is not None:
-            self.broker.observer.client_refused("", socket_name_text(client), reason)
+            self.broker.observer.client_refused("", socket_name_text(client), "", reason)
 
     def forget(self, protocol: ClientShell) -> None:
         """Remove a closed connection."""

@@ -44,14 +44,14 @@ class PasswordDecider(ConnectDecider):
 class Refusals(ClientObserver):
     def __init__(self, broker: Broker) -> None:
         self.connected: list[str] = []
-        self.refused: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, str, str]] = []
         broker.add_observer(self)
 
     def client_connected(self, client_id: str, addr: str, version: int, username: str, keep_alive: int) -> None:
         self.connected.append(client_id)
 
-    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
-        self.refused.append((client_id, reason))
+    def client_refused(self, client_id: str, addr: str, username: str, reason: str) -> None:
+        self.refused.append((client_id, username, reason))
 
 
 @pytest.fixture
@@ -127,12 +127,12 @@ def test_a_request_describes_the_client(world: Any, decider: LaterDecider) -> No
 def test_a_later_refusal_has_its_reason_code(world: Any, decider: LaterDecider, version: int, code: int) -> None:
     observer = Refusals(world.broker)
     client = world.open(version)
-    client.connect("c", will=Will(b"w", b""))
+    client.connect("c", username="root", will=Will(b"w", b""))
     client.send(Publish(b"t", b"x", retain=True))
     answer(world, decider.requests[0], NOT_AUTHORIZED)
     assert client.output[3] == code
     assert client.closed
-    assert observer.refused == [("c", "not you")]
+    assert observer.refused == [("c", "root", "not you")]
     counters = world.broker.counters
     assert (counters.connections_refused, counters.protocol_errors, counters.wills_published) == (1, 0, 0)
     assert (world.broker.sessions, world.broker.connecting, len(world.broker.retained)) == ({}, {}, 0)
@@ -168,7 +168,7 @@ def test_an_undecided_client_is_refused_after_connect_timeout(
         assert client.packets[0].reason_code == 0x88
     else:
         assert client.output == output
-    assert observer.refused == [("c", "CONNECT was not decided within connect_timeout")]
+    assert observer.refused == [("c", "", "CONNECT was not decided within connect_timeout")]
     before = client.output
     answer(world, decider.requests[0])
     assert client.output == before

@@ -38,7 +38,7 @@ class Clients(ClientObserver):
     def client_disconnected(self, client_id: str, addr: str, reason: str) -> None:
         self._told("client_disconnected", client_id)
 
-    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
+    def client_refused(self, client_id: str, addr: str, username: str, reason: str) -> None:
         self._told("client_refused", client_id)
 
     def session_created(self, client_id: str) -> None:

@@ -39,7 +39,7 @@ def test_the_fields_of_the_lines(stream: io.StringIO) -> None:
     log = ClientLog(lambda: 0.0, "info")
     log.client_connected("c", "::1:5", 5, "user", 60)
     log.client_disconnected("c", "::1:5", "keep alive timeout")
-    log.client_refused("d", "::1:6", "empty client identifier")
+    log.client_refused("d", "::1:6", "root", "wrong password")
     connected, disconnected, refused = lines(stream)
     for line in (connected, disconnected, refused):
         assert (line.pop("level"), line.pop("part")) == ("info", "client")
@@ -58,25 +58,31 @@ def test_the_fields_of_the_lines(stream: io.StringIO) -> None:
         "addr": "::1:5",
         "reason": "keep alive timeout",
     }
-    assert refused == {"event": "refused", "client_id": "d", "addr": "::1:6", "reason": "empty client identifier"}
+    assert refused == {
+        "event": "refused",
+        "client_id": "d",
+        "addr": "::1:6",
+        "username": "root",
+        "reason": "wrong password",
+    }
 
 
 def test_the_lines_of_a_second_are_bounded_and_the_others_counted(stream: io.StringIO) -> None:
     now = 100.0
     log = ClientLog(lambda: now, "info")
     for number in range(LINES_MAX + 7):
-        log.client_refused(str(number), "", "")
+        log.client_refused(str(number), "", "", "")
     assert [line["client_id"] for line in lines(stream)] == [str(number) for number in range(LINES_MAX)]
     now = 101.0
     for number in range(2):
-        log.client_refused(f"later {number}", "", "")
+        log.client_refused(f"later {number}", "", "", "")
     assert [line.get("left_out_before") for line in lines(stream)[LINES_MAX:]] == [7, None]
 
 
 def test_all_lines_are_written_at_debug(stream: io.StringIO) -> None:
     log = ClientLog(lambda: 100.0, "debug")
     for number in range(2 * LINES_MAX):
-        log.client_refused(str(number), "", "")
+        log.client_refused(str(number), "", "", "")
     assert len(lines(stream)) == 2 * LINES_MAX
 
 

@@ -70,7 +70,7 @@ class Refusals(ClientObserver):
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def client_refused(self, client_id: str, addr: str, reason: str) -> None:
+    def client_refused(self, client_id: str, addr: str, username: str, reason: str) -> None:
         self.reasons.append(reason)
 
 
