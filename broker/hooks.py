@@ -49,7 +49,8 @@ class Peer:
         raise AssertionError("a subclass implements this")
 
     def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
-        """Queue `count` contiguous PUBLISH packets of one topic: QoS 0, no RETAIN, no DUP, no properties.
+        """Queue `count` contiguous PUBLISH packets of one topic: QoS 0, no RETAIN, no DUP, no properties
+        but User Properties.
 
         data     their bytes as received
         version  4 for MQTT 3.1 and 3.1.1, which have the same PUBLISH, or 5
@@ -212,7 +213,7 @@ class Tap:
         """One message."""
 
     def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
-        """A run of QoS 0 messages of one topic."""
+        """A run of QoS 0 messages of one topic, with the same User Properties or none."""
 
 
 class AuthenticationRequest(Work):

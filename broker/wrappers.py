@@ -88,7 +88,8 @@ class PublishRequest(Request):
 
 
 class RunRequest(Request):
-    """Consecutive QoS 0 messages of one topic and size, before they are routed. They are refused all or none."""
+    """Consecutive QoS 0 messages of one topic, size and User Properties, before they are routed. They are refused all or
+    none."""
 
     def __init__(self, client: ClientIdentity, run: Run) -> None:
         super().__init__()

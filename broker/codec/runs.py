@@ -1,4 +1,4 @@
-"""Runs: contiguous PUBLISH packets with one topic and one length, handled as one.
+"""Runs: contiguous PUBLISH packets with one topic, the same properties and one length, handled as one.
 
 Most packets of a broker are PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties other than a few User Properties.
 `bare_payload_at` recognizes them without decoding, for client connections and for the event streams of other nodes.
@@ -18,7 +18,7 @@ PUBLISH_QOS1: Final = 0x32
 
 
 def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) -> int:
-    """Offset of the payload of a PUBLISH with QoS 0 or 1, without DUP, RETAIN and properties, or with QoS 1 and at most 127
+    """Offset of the payload of a PUBLISH with QoS 0 or 1, without DUP and RETAIN, and without properties or with at most 127
     bytes of User Properties; -1 for any other packet.
 
     data[body:end] is the packet after its Remaining Length; less than 5 bytes give -1. The topic is not checked.
@@ -35,12 +35,7 @@ def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) 
         if size:
             start = payload_at
             payload_at += size
-            if (
-                first == PUBLISH_QOS0
-                or size > 127
-                or payload_at > end
-                or not are_user_properties(data, start, payload_at)
-            ):
+            if size > 127 or payload_at > end or not are_user_properties(data, start, payload_at):
                 return -1
     if topic_size == 0 or payload_at > end:
         return -1
@@ -48,11 +43,12 @@ def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) 
 
 
 class Run:
-    """`count` contiguous PUBLISH packets with QoS 0, without DUP, RETAIN and properties, up to data[stop].
+    """`count` contiguous PUBLISH packets with QoS 0, without DUP and RETAIN, up to data[stop].
 
     packet_size  bytes of each packet
     version      4 (also for MQTT 3.1 and 3.1.1, whose PUBLISH is the same) or 5
     client_id    the publisher's, for No Local; "" for another node
+    properties   User Properties of each packet, as Message.properties; b"" for none
     link         as Message.link
     """
 
@@ -67,6 +63,7 @@ class Run:
         "count",
         "link",
         "packet_size",
+        "properties",
         "stop",
         "topic",
         "version",
@@ -83,8 +80,8 @@ class Run:
         client_id: str,
         size: int,
     ) -> None:
-        """The packet data[start:end] and the whole packets with its topic and length that follow in data[end:size], at
-        most RUN_MAX together. `payload_at` is the offset of the first payload."""
+        """The packet data[start:end] and the whole packets with its topic, properties and length that follow in data[end:size],
+        at most RUN_MAX together. `payload_at` is the offset of the first payload."""
         packet_size = end - start
         count = 1
         stop = end
@@ -100,6 +97,7 @@ class Run:
         self.packet_size = packet_size
         self.version = version
         self.client_id = client_id
+        self.properties = b""
         self.link = b""
         self._data = data
         self._start = start
@@ -132,7 +130,10 @@ class Run:
     def aliased(self, alias: int) -> bytes:
         """The packets with a topic alias that the receiver knows, without the topic."""
         return b"".join(
-            [encode_publish(5, b"", message.payload, 0, False, False, 0, b"", -1, alias) for message in self.messages()]
+            [
+                encode_publish(5, b"", message.payload, 0, False, False, 0, self.properties, -1, alias)
+                for message in self.messages()
+            ]
         )
 
     def messages(self) -> list[Message]:
@@ -146,7 +147,14 @@ class Run:
                 end = at + self.packet_size
                 messages.append(
                     Message(
-                        self.topic, data[at + self._head_size : end], 0, False, b"", NEVER, self.client_id, self.link
+                        self.topic,
+                        data[at + self._head_size : end],
+                        0,
+                        False,
+                        self.properties,
+                        NEVER,
+                        self.client_id,
+                        self.link,
                     )
                 )
                 at = end

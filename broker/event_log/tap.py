@@ -76,6 +76,10 @@ class LogTap(Tap):
     def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         if not self.keeps(run.topic):
             return
+        if run.properties:
+            for message in run.messages():
+                self.published(message, publisher, now)
+            return
         appender = self._appender
         if now != self._now:
             self._now = now

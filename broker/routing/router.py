@@ -432,6 +432,8 @@ class Router:
                     topic_end = body + 2 + (data[body] << 8 | data[body + 1])
                     route = self.lookup(data[body + 2 : topic_end])
                     run = Run(route.topic, data, pos, end, payload_at, version, "", size)
+                    if payload_at > topic_end + 1:
+                        run.properties = data[topic_end + 1 : payload_at]
                     end = run.stop
                     counters.messages_from_peers += run.count
                     self._deliver_run_here(route, run, publisher, now)

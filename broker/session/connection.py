@@ -379,13 +379,16 @@ class Connection(Output):
     # --- PUBLISH ---
 
     def _receive_run(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> int:
-        """Handle a QoS 0 PUBLISH together with the following ones of the same topic and length. Returns the position behind
-        them."""
+        """Handle a QoS 0 PUBLISH together with the following ones of the same topic, properties and length. Returns the
+        position behind them."""
         broker = self.broker
         router = broker.router
         version = self.version
-        route = router.lookup(data[body + 2 : payload_at - 1 if version == 5 else payload_at])
+        topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+        route = router.lookup(data[body + 2 : topic_end])
         run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
+        if payload_at > topic_end + 1:
+            run.properties = data[topic_end + 1 : payload_at]
         if self.link is not None:
             run.link = self.link.header
         self.count_publishes(run.count)

@@ -13,6 +13,7 @@ from broker.errors import MqttError
 
 VERSION = st.sampled_from([4, 5])
 OTHER = {4: 5, 5: 4}
+LONG = b"\0\x80" + b"v" * 128  # a value with which the properties take more than one byte for their length
 # Few topics and lengths, so that runs form; one topic begins with another, and one looks like a header.
 TOPIC = st.sampled_from([b"a", b"ab", b"b/c", b"\x30\x05"])
 PAYLOAD = st.sampled_from([b"", b"x", b"y", b"xx", b"\x00" * 130, b"0\x05\x00\x01a"])
@@ -30,7 +31,7 @@ def streams(draw: st.DrawFn) -> tuple[int, bytes]:
                 st.lists(PAYLOAD, min_size=1, max_size=6),
                 st.sampled_from([0, 0, 0, 1, 2]),
                 st.sampled_from([False, False, True]),
-                st.sampled_from([b"", b"", b"\x01\x01", b"\x26\0\1k\0\0"]),
+                st.sampled_from([b"", b"", b"\x01\x01", b"\x26\0\1k\0\0", b"\x26\0\1k\0\1v", b"\x26\0\1k" + LONG]),
             ),
             max_size=6,
         )
@@ -66,8 +67,9 @@ def runs_of(data: bytes, version: int, size: int) -> list[Run | Publish]:
         if payload_at < 0:
             found.append(decode_publish(data[pos], data, body, end, version))
         else:
-            topic = data[body + 2 : body + 2 + (data[body] << 8 | data[body + 1])]
-            run = Run(topic, data, pos, end, payload_at, version, "c", size)
+            topic_end = body + 2 + (data[body] << 8 | data[body + 1])
+            run = Run(data[body + 2 : topic_end], data, pos, end, payload_at, version, "c", size)
+            run.properties = data[topic_end + 1 : payload_at]
             found.append(run)
             end = run.stop
         pos = end
@@ -92,7 +94,13 @@ def test_a_run_is_its_packets(stream: tuple[int, bytes], missing: int) -> None:
         ]
         assert decoded(part.encoded(version), version, part.count * part.packet_size) == publishes
         other = part.encoded(OTHER[version])
-        assert decoded(other, OTHER[version], len(other)) == publishes
+        assert decoded(other, OTHER[version], len(other)) == [
+            Publish(each.topic, each.payload, each.qos, each.retain) for each in publishes
+        ]
+        aliased = part.aliased(7)
+        assert decoded(aliased, 5, len(aliased)) == [
+            Publish(b"", each.payload, properties=each.properties, topic_alias=7) for each in publishes
+        ]
         packets += publishes
     assert packets == decoded(data, version, size)
 
@@ -111,6 +119,7 @@ def test_the_limit_of_a_run() -> None:
 )
 @example((5, b"\x30\x04\x00\x01a\x00"), [], 0x30, 5)
 @example((4, b"\x32\x05\x00\x01a\x00\x00"), [], 0x32, 4)
+@example((5, b"\x30\x0b\x00\x01a\x07\x26\x00\x01k\x00\x01v"), [], 0x30, 5)
 @example((5, b"\x32\x0e\x00\x01a\x00\x07\x07\x26\x00\x01k\x00\x01v"), [], 0x32, 5)
 @example((5, b"\x32\x0e\x00\x01a\x00\x07\x07\x26\x00\x01k\x00\x01\0"), [], 0x32, 5)
 @example((5, b"\x32\x0e\x00\x01a\x00\x07\x07\x26\x00\x01k\x00\x02v"), [], 0x32, 5)
@@ -131,7 +140,7 @@ def test_a_bare_publish_equals_decoding(
         return
     qos = min(publish.qos, 1)
     bare = Publish(publish.topic, publish.payload, qos, packet_id=publish.packet_id)
-    if qos and are_user_properties(publish.properties, 0, len(publish.properties)) and len(publish.properties) < 128:
+    if are_user_properties(publish.properties, 0, len(publish.properties)) and len(publish.properties) < 128:
         bare.properties = publish.properties
     is_bare = publish == bare and publish.topic != b""
     if payload_at >= 0:

@@ -59,10 +59,15 @@ def test_the_fields_of_a_record(world: Any, clock: Clock) -> None:
     client.publish(b"a/b", b"1", 1, retain=True, message_expiry_interval=60, properties=USER_PROPERTY)
     client.publish(b"a", b"2", 2)
     client.send_bytes(encode_publish(5, b"run", b"x", 0, False, False, 0, b"") * 3)
+    client.send_bytes(encode_publish(5, b"run", b"x", 0, False, False, 0, USER_PROPERTY) * 2)
     assert log.write() == [
         Record(0, clock.now_ns, b"a/b", b"1", 1 | 4, "c", "user", "", 60, USER_PROPERTY),
         Record(1, clock.now_ns, b"a", b"2", 2, "c", "user", "", NO_EXPIRY, b""),
         *[Record(number, clock.now_ns, b"run", b"x", 0, "c", "user", "", NO_EXPIRY, b"") for number in (2, 3, 4)],
+        *[
+            Record(number, clock.now_ns, b"run", b"x", 0, "c", "user", "", NO_EXPIRY, USER_PROPERTY)
+            for number in (5, 6)
+        ],
     ]
 
 

@@ -214,7 +214,8 @@ def test_runs_equal_single_messages(make_world: Any, seed: int) -> None:
             payload_size = rng.choice([0, 1, 5, 119, 120, 121, 122, 123, 124, 125, 400])
             topic = rng.choice(topics)
             payloads = [rng.randbytes(payload_size) for _ in range(rng.choice([1, 2, 7, 300]))]
-            parts += [encode_publish(version, topic, payload, 0, False, False, 0, b"") for payload in payloads]
+            block = rng.choice([b"", b"", b"\x26\0\1k\0\1v", b"\x26\0\1k\0\0\x26\0\0\0\1v"])
+            parts += [encode_publish(version, topic, payload, 0, False, False, 0, block) for payload in payloads]
         streams[version] = b"".join(parts)
     subscribers = []
     for number in range(rng.randrange(1, 7)):

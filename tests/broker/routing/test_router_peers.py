@@ -98,11 +98,11 @@ def test_messages_go_to_nodes_with_interest(world: Any) -> None:
     assert [p.reason_code for p in publisher.packets] == [0, 0, 0x10]
 
 
-@pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_run_is_forwarded_unchanged(world: Any, version: int) -> None:
+@pytest.mark.parametrize(("version", "properties"), [(3, b""), (4, b""), (5, b""), (5, b"\x26\0\x01k\0\x01v")])
+def test_a_run_is_forwarded_unchanged(world: Any, version: int, properties: bytes) -> None:
     peer = Outbox("near")
     join(world, peer).interest[b"a"] = [peer]
-    run = encode_publish(version, b"a", b"xyz", 0, False, False, 0, b"") * 300
+    run = encode_publish(version, b"a", b"xyz", 0, False, False, 0, properties) * 300
     world.connect("p", version).send_bytes(run)
     assert b"".join(data for data, _, _ in peer.runs) == run
     assert sum(count for _, count, _ in peer.runs) == 300
@@ -225,24 +225,25 @@ def test_a_block_of_another_node(world: Any, version: int, grouped: bool) -> Non
     parts = [encode_publish(version, b"a", b"%d" % (number % 10), 0, False, False, 0, b"") for number in range(2000)]
     parts.append(encode_publish(version, b"a", b"one", 1, False, False, 77, properties, expiry))
     parts.append(encode_publish(version, b"a", b"two", 2, True, True, 77, properties))
-    parts.append(encode_publish(version, b"a", b"\0" * 300, 0, False, False, 0, properties))
+    parts += [encode_publish(version, b"a", b"\0" * 300, 0, False, False, 0, properties)] * 2
     parts.append(encode_publish(version, b"nobody", b"", 0, False, False, 0, b""))
     block = b"".join(parts)
     assert world.broker.router.publish_block(block, version, None, world.now) == len(block)
-    assert world.broker.counters.messages_from_peers == 2004
+    assert world.broker.counters.messages_from_peers == 2005
     world.flush()
     for client in clients:
         publishes = client.take_publishes()
-        assert len(publishes) == 2003
+        assert len(publishes) == 2004
         assert [p.payload for p in publishes[:2000]] == [b"%d" % (number % 10) for number in range(2000)]
         assert [(p.qos, p.retain, p.dup) for p in publishes[2000:]] == [
             (1, False, False),
             (2, False, False),
             (0, False, False),
+            (0, False, False),
         ]
         if client.version == 5 == version:
             assert publishes[2000].message_expiry_interval == 60
-            assert publishes[2002].properties == properties
+            assert publishes[2002].properties == publishes[2003].properties == properties
     assert world.broker.retained.get(b"a").payload == b"two"
     assert (peer.messages, peer.runs) == ([], [])
     if grouped:

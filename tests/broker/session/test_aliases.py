@@ -10,6 +10,7 @@ import pytest
 from broker.codec import properties as props
 from broker.codec.packets import Publish
 from broker.codec.reason_codes import TOPIC_ALIAS_INVALID
+from broker.codec.writer import encode_publish
 from broker.errors import MqttError
 from broker.session.aliases import ALIAS_TOPIC_MAX, ALIASES_MAX, SentAliases, resolve_alias
 
@@ -93,13 +94,13 @@ def test_a_client_reads_every_topic(world: Any, seed: int) -> None:
     for _ in range(100):
         topic = rng.choice(topics)
         if rng.random() < 0.3:
-            packet = bytes((0x30, len(topic) + 4, 0, len(topic))) + topic + b"\0x"
+            packet = encode_publish(5, topic, b"x", 0, False, False, 0, rng.choice([b"", b"\x26\0\1k\0\1v"]))
             publisher.send_bytes(packet * rng.randrange(1, 4))
         else:
             publisher.publish(topic, bytes(rng.randrange(12)), rng.randrange(3), retain=rng.random() < 0.2)
     received = client.take_publishes()
     expected = plain.take_publishes()
-    assert [(p.payload, p.qos) for p in received] == [(p.payload, p.qos) for p in expected]
+    assert [(p.payload, p.qos, p.properties) for p in received] == [(p.payload, p.qos, p.properties) for p in expected]
     assert resolved(received, {}, maximum) == [p.topic for p in expected]
     assert any(not packet.topic for packet in received)
 
