@@ -17,11 +17,12 @@ PUBLISH_QOS0: Final = 0x30  # first byte, without DUP and RETAIN
 PUBLISH_QOS1: Final = 0x32
 
 
-def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) -> int:
+def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int, known: bytes = b"") -> int:
     """Offset of the payload of a PUBLISH with QoS 0 or 1, without DUP and RETAIN, and without properties or with at most 127
     bytes of User Properties; -1 for any other packet.
 
-    data[body:end] is the packet after its Remaining Length; less than 5 bytes give -1. The topic is not checked.
+    data[body:end] is the packet after its Remaining Length; less than 5 bytes give -1. The topic is not checked. `known` are
+    the properties of such a packet before: many clients repeat them, and comparing costs a fifth of checking them.
     """
     if first not in (PUBLISH_QOS0, PUBLISH_QOS1) or end - body < 5:
         return -1
@@ -35,7 +36,9 @@ def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int) 
         if size:
             start = payload_at
             payload_at += size
-            if size > 127 or payload_at > end or not are_user_properties(data, start, payload_at):
+            if size > 127 or payload_at > end:
+                return -1
+            if data[start:payload_at] != known and not are_user_properties(data, start, payload_at):
                 return -1
     if topic_size == 0 or payload_at > end:
         return -1

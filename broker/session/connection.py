@@ -59,6 +59,7 @@ class Connection(Output):
         self.session: Session | None = None
         self.last_received_at = now
         self.topic_aliases: dict[int, bytes] | None = None
+        self._properties = b""  # User Properties of the last bare PUBLISH that had some
         self._pending: list[bytes] | None = None
         self._pending_from = 0
         self._pending_size = 0
@@ -303,7 +304,9 @@ class Connection(Output):
                 self._pending_needed = end - pos
                 return pos
             kind = first >> 4
-            payload_at = bare_payload_at(data, first, body, end, version) if kind == PUBLISH else -1
+            payload_at = -1
+            if kind == PUBLISH:
+                payload_at = bare_payload_at(data, first, body, end, version, self._properties)
             if payload_at >= 0:
                 if end - pos > broker.max_packet_size:
                     self._check_size(first, end - pos)
@@ -388,7 +391,7 @@ class Connection(Output):
         route = router.lookup(data[body + 2 : topic_end])
         run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
         if payload_at > topic_end + 1:
-            run.properties = data[topic_end + 1 : payload_at]
+            run.properties = self._properties = data[topic_end + 1 : payload_at]
         if self.link is not None:
             run.link = self.link.header
         self.count_publishes(run.count)
@@ -421,7 +424,9 @@ class Connection(Output):
         assert session is not None
         if is_refused(broker, self, route, 1, False, packet_id, now):
             return
-        properties = data[topic_end + 3 : payload_at] if version == 5 else b""  # after the length, which has one byte
+        properties = b""
+        if payload_at > topic_end + 3:  # after the length, which has one byte
+            properties = self._properties = data[topic_end + 3 : payload_at]
         message = Message(topic, data[payload_at:end], 1, False, properties, NEVER, self.client_id)
         if self.link is not None:
             message.link = self.link.header

@@ -134,6 +134,7 @@ def test_a_bare_publish_equals_decoding(
     data = bytes(changed)
     body = min(2, len(data))
     payload_at = bare_payload_at(data, first, body, len(data), version)
+    assert bare_payload_at(data, first, body, len(data), version, b"\x26\0\1k\0\1v") == payload_at
     try:
         publish = decode_publish(first, data, body, len(data), version)
     except MqttError:
