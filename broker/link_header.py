@@ -270,11 +270,14 @@ def forwarded(headers: list[bytes]) -> bytes:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LinkGate:
-    """Decides about messages with headers that come in over a link of this node."""
+    """Decides about messages with headers that come in over a link of this node, and counts what is not published."""
 
     def refuses(self, header: LinkHeader) -> str:
         """Why the message is dropped, "" for one that is published. Asked once for each message that comes."""
         return ""
+
+    def count_refused(self, reason: str, count: int) -> None:
+        """So many messages of the link were not published here. Called also for those that `refuses` has refused."""
 
 
 class LinkFacts:

@@ -101,6 +101,7 @@ class ClientService(ClientServiceServicer):
             packets_send_bytes=packets_sent_bytes,
             packets_send_nums=packets_sent,
             message_dropped=session.messages_dropped,
+            link_domain="" if session.link is None else session.link.domain.decode(),
         )
         if session.connection is None:
             client.disconnected_at.CopyFrom(self._timestamp(session.disconnected_at))
@@ -119,6 +120,7 @@ def is_asked_for(session: Session, request: ListClientRequest) -> bool:
         and session.remote_addr.startswith(request.remote_addr)
         and (not request.version or session.version == request.version)
         and (not request.HasField("connected") or (session.connection is not None) == request.connected)
+        and (not request.HasField("link") or (session.link is not None) == request.link)
     )
 
 

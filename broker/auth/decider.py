@@ -158,7 +158,7 @@ class AuthDecider(ConnectDecider):
             request.username = attempt.username
             request.expires_at = attempt.expires_at
             request.access = attempt.access
-            request.is_link = self._role_of(attempt.username) == LINK
+            request.is_link = attempt.is_link or self._role_of(attempt.username) == LINK
             if attempt.password is not None or request.method:
                 self._failed.succeeded(attempt.address, attempt.login_name)
             request.accept(data)

@@ -74,6 +74,15 @@ class JwtSettings:
             source=Source.EXTENSION,
         ),
     ] = "acl"
+    role_claim: Annotated[
+        str,
+        Setting(
+            "The claim with the role of the user: with the text `link` its clients may be links of other domains. Other texts "
+            "say nothing.",
+            Text("role", 100, is_name=True),
+            source=Source.EXTENSION,
+        ),
+    ] = "role"
     leeway: Annotated[
         float,
         Setting("How far the clock of the issuer may be off.", Duration(0.0, "10s"), source=Source.EXTENSION),

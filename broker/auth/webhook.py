@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from broker.auth.access import AccessFault, read_access
+from broker.auth.accounts import LINK
 from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Source, Verdict, denied
 from broker.auth.files import webhook_context
 from broker.authorization import TopicAccess
@@ -45,11 +46,13 @@ class Answer(NamedTuple):
     """result      "allow", "deny" or "ignore"
     expires_at  Unix seconds when the connection ends, NEVER for never
     access      what the client may do with topics, None for nothing said
+    is_link     the client may be a link of another domain
     """
 
     result: str
     expires_at: float
     access: tuple[TopicAccess, ...] | None
+    is_link: bool
 
 
 class AnswerFault(Exception):
@@ -138,6 +141,7 @@ class Webhook(Source):
             attempt.expires_at = min(attempt.expires_at, self._now() + answer.expires_at - wall_time)
         if attempt.access is None:  # what a token says is not widened
             attempt.access = answer.access
+        attempt.is_link = attempt.is_link or answer.is_link
         return ALLOWED
 
 
@@ -160,7 +164,7 @@ def read_answer(body: bytes) -> Answer:
         access = read_access(fields.get("acl"))
     except AccessFault as fault:
         raise AnswerFault(str(fault)) from None
-    return Answer(fields["result"], float(expires_at), access)
+    return Answer(fields["result"], float(expires_at), access, fields.get("role") == LINK)
 
 
 def _question(attempt: Attempt) -> bytes:

@@ -21,6 +21,7 @@ from broker.codec.wire import decode_binary, decode_string, decode_uint16
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.routing.names import check_topic_name
 
+_BRIDGE: Final = 0x80  # of the protocol level
 _CLEAN_START: Final = 0x02
 _WILL: Final = 0x04
 _WILL_QOS: Final = 0x18
@@ -36,26 +37,27 @@ _CONNACK_CODES: Final = (
 def peek_protocol_version(data: bytes, start: int, end: int) -> int:
     """The protocol level for the refusal of a CONNECT that cannot be decoded: 5 for level 5 and above, else 4. Clients of
     every 3.x version read the CONNACK of level 4."""
-    if data[start : min(end, start + 6)] == b"\0\4MQTT" and start + 6 < end and 5 <= data[start + 6] < 0x80:
+    if data[start : min(end, start + 6)] == b"\0\4MQTT" and start + 6 < end and data[start + 6] & ~_BRIDGE >= MQTT_5:
         return MQTT_5
     return MQTT_311
 
 
 def decode_connect(first: int, data: bytes, start: int, end: int) -> Connect:
     """CONNECT [MQTT5 3.1]; `first` is its first byte. The error is 0x84 for an unknown protocol or level, 0x85 for an invalid
-    client identifier. What is unused or reserved in MQTT 3.1 may have any value there: the flags of the fixed header and the
-    lowest Connect Flag [MQTT3.1 3.1]."""
+    client identifier. Levels 0x83, 0x84 and 0x85 are those of bridges of mosquitto (`try_private`). What is unused or reserved
+    in MQTT 3.1 may have any value there: the flags of the fixed header and the lowest Connect Flag [MQTT3.1 3.1]."""
     protocol_name = decode_binary(data, start, end)
     pos = start + 2 + len(protocol_name)
     if pos + 4 > end:
         raise MalformedPacket("CONNECT ends inside its variable header")
-    version = data[pos]
+    level = data[pos]
+    version = level & ~_BRIDGE
     if not (protocol_name == b"MQTT" and version in (MQTT_311, MQTT_5)) and not (
         protocol_name == b"MQIsdp" and version == MQTT_31
     ):
         raise MqttError(
             UNSUPPORTED_PROTOCOL_VERSION,
-            f"protocol {protocol_name[:16]!a} level {version}; MQTT 4 and 5 and MQIsdp 3 are supported "
+            f"protocol {protocol_name[:16]!a} level {level}; MQTT 4 and 5 and MQIsdp 3 are supported "
             "[MQTT-3.1.2-1] [MQTT-3.1.2-2]",
         )
     if first & 15 and version != MQTT_31:
@@ -114,7 +116,15 @@ def decode_connect(first: int, data: bytes, start: int, end: int) -> Connect:
     if pos != end:
         raise MalformedPacket(f"CONNECT with {end - pos} bytes after its last field")
     return Connect(
-        client_id.decode(), version, flags & _CLEAN_START != 0, keep_alive, username, password, will, properties
+        client_id.decode(),
+        version,
+        flags & _CLEAN_START != 0,
+        keep_alive,
+        username,
+        password,
+        will,
+        properties,
+        level & _BRIDGE != 0,
     )
 
 

@@ -64,7 +64,8 @@ class Will(Packet):
 
 @dataclass(init=False)
 class Connect(Packet):
-    """CONNECT [MQTT5 3.1]. `clean_start` is Clean Session in MQTT 3.1.1. `keep_alive` in seconds.
+    """CONNECT [MQTT5 3.1]. `clean_start` is Clean Session in MQTT 3.1.1. `keep_alive` in seconds. `is_bridge`: the protocol
+    level has the bit 0x80, by which a bridge of mosquitto shows what it is.
 
     The password is not in the text of a packet, because logs contain this text.
     """
@@ -77,6 +78,7 @@ class Connect(Packet):
     password: bytes | None = field(repr=False)
     will: Will | None
     properties: Properties
+    is_bridge: bool = field(repr=False)
 
     def __init__(
         self,
@@ -88,9 +90,11 @@ class Connect(Packet):
         password: bytes | None = None,
         will: Will | None = None,
         properties: Properties | None = None,
+        is_bridge: bool = False,
     ) -> None:
         self.client_id = client_id
         self.protocol_version = protocol_version
+        self.is_bridge = is_bridge
         self.clean_start = clean_start
         self.keep_alive = keep_alive
         self.username = username

@@ -253,7 +253,8 @@ def _encode_connect(packet: Connect) -> bytes:
         flags |= 64
         payload += encode_string(packet.password)
     body = encode_string(b"MQIsdp" if version == 3 else b"MQTT")
-    body += bytes((version, flags, packet.keep_alive >> 8, packet.keep_alive & 255))
+    level = version | 0x80 if packet.is_bridge else version
+    body += bytes((level, flags, packet.keep_alive >> 8, packet.keep_alive & 255))
     if version == 5:
         body += encode_properties(packet.properties)
     return _packet(0x10, body + payload)

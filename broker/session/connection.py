@@ -34,7 +34,7 @@ from broker.session.limits import check_packet_size
 from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.publishing import handle_publish, is_refused, route_run_wrapped, route_wrapped
-from broker.session.refused import may_publish, refuse_publish
+from broker.session.refused import may_publish, refuse_publish, refuse_run
 from broker.session.session import Session
 
 KEEP_ALIVE_GRACE: Final = 1.5  # times the Keep Alive [MQTT-3.1.2-22]
@@ -399,7 +399,7 @@ class Connection(Output):
         session = self.session
         assert session is not None
         if route.is_judged and not may_publish(broker, self, route):
-            broker.counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, run.count, 0, self.client_id)
+            refuse_run(broker, self, DROP_PUBLISH_NOT_AUTHORIZED, run.count)
         elif broker.publishing is not None:
             route_run_wrapped(broker, self, session, route, run, now)
         else:

@@ -32,6 +32,7 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError, ProtocolViolation
+from broker.routing.names import SHARE_PREFIX
 from broker.session.aliases import SentAliases
 from broker.session.answers import check_answer
 from broker.session.authentication import ConnectAnswer, handle_auth
@@ -71,6 +72,7 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
     settings = broker.settings
     properties = packet.properties
     connection.version = packet.protocol_version
+    connection.is_bridge = packet.is_bridge and packet.protocol_version < 5
     connection.client_id = packet.client_id
     connection.username = packet.username or ""
     connection.request_problem_information = props.get_int(properties, props.REQUEST_PROBLEM_INFORMATION, 1) == 1
@@ -158,9 +160,19 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
             SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
             "this server has no Subscription Identifiers",
         )
+    if connection.is_bridge:
+        ask_as_bridge(packet)
     check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
     work = Subscribing(broker, session, packet.filters, identifier, wants_of(session, packet))
     _answer(broker, connection, packet.packet_id, work, now)
+
+
+def ask_as_bridge(packet: Subscribe) -> None:
+    """Give the filters of a bridge the options that its protocol version has not: it gets nothing back that it has sent, and
+    RETAIN as it was published, as from mosquitto itself."""
+    for request in packet.filters:
+        request.no_local = not request.topic_filter.startswith(SHARE_PREFIX)  # [MQTT-3.8.3-4]
+        request.retain_as_published = True
 
 
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:

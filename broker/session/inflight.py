@@ -40,6 +40,10 @@ class Inflight:
         """All messages, in the order in which they were sent first."""
         return list(self._by_id.values())
 
+    def first(self) -> Outgoing | None:
+        """The message that was sent first, None for none."""
+        return next(iter(self._by_id.values()), None)
+
     def is_resending(self) -> bool:
         """Whether messages are still to be sent again after a reconnect. New messages wait behind them."""
         return bool(self._resend)

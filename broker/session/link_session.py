@@ -125,6 +125,13 @@ def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[b
     return link, ""
 
 
+def count_refused(connection: Output, reason: str, count: int) -> None:
+    """Messages of a connection were not published: a link of this node counts them."""
+    facts = connection.link
+    if facts is not None and facts.gate is not None:
+        facts.gate.count_refused(reason, count)
+
+
 def wants_of(session: Session, packet: Subscribe) -> tuple[bytes, ...]:
     """Who wants the filters of a SUBSCRIBE, for a link session. Raises ProtocolViolation."""
     facts = session.link

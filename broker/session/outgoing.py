@@ -26,7 +26,7 @@ class Outgoing:
     identifiers  subscription identifiers to send (MQTT 5)
     expires_at   monotonic seconds: the message's own expiry, or message_expiry after it was queued if that is earlier
     packet_id    0 before it is sent
-    sent_at      monotonic seconds, when it was last sent
+    sent_at      monotonic seconds, when it was last sent; while it is QUEUED, when it was queued
     state        QUEUED, then the packet that the client has to answer with
     number       the place in the queue, while it is queued (MessageQueue)
     record       number of its record in the store, 0 for none

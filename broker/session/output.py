@@ -55,6 +55,7 @@ class Output(Publisher):
     reauthentication       work on an AUTH of a connected client, None for none
     client_id        as sent in CONNECT, then as accepted; "" before CONNECT
     version          3, 4 or 5; 0 before CONNECT
+    is_bridge        a bridge of mosquitto with MQTT 3.1 or 3.1.1, whose subscriptions have No Local and Retain As Published
     maximum_packet_size, receive_maximum  of the client; maximum_packet_size is 0 for no limit
     aliases          of the PUBLISH packets to the client, None for none
     out              packets of this turn, taken by Connection.take_output; out_size is their bytes
@@ -87,6 +88,7 @@ class Output(Publisher):
         self.dirty = False
         self.output_held = False
         self.version = 0
+        self.is_bridge = False
         self.maximum_packet_size = 0
         self.aliases: SentAliases | None = None
         self.out: list[bytes] = []

@@ -22,7 +22,7 @@ from broker.message import NEVER, Message
 from broker.routing.route import Route
 from broker.session.link_session import take_header
 from broker.session.output import Output
-from broker.session.refused import may_publish, refuse_by_tap, refuse_publish
+from broker.session.refused import may_publish, refuse_by_tap, refuse_publish, refuse_run
 from broker.session.session import Session
 from broker.session.unstored import refuse_unstored
 from broker.wrappers import PublishRequest, RunRequest
@@ -131,13 +131,12 @@ def route_wrapped(
 def route_run_wrapped(broker: Broker, connection: Output, session: Session, route: Route, run: Run, now: float) -> None:
     """As `route_wrapped`, for a run: as one where all plugins take runs."""
     of_runs = broker.run_publishing
-    counters = broker.counters
     if of_runs is not None:
         if of_runs.run(RunRequest(session.identity(), run)):
             broker.router.route_run(route, run, connection, now)
         else:
-            counters.drop_for_client(DROP_REFUSED_BY_PLUGIN, run.count, 0, connection.client_id)
+            refuse_run(broker, connection, DROP_REFUSED_BY_PLUGIN, run.count)
         return
     for message in run.messages():
         if route_wrapped(broker, connection, session, route, message, now) >= 0x80:
-            counters.drop_for_client(DROP_REFUSED_BY_PLUGIN, 1, 0, connection.client_id)
+            refuse_run(broker, connection, DROP_REFUSED_BY_PLUGIN, 1)

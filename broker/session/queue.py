@@ -67,6 +67,7 @@ class MessageQueue:
         if count_max <= 0:
             own = (DROP_QUEUE_FULL, outgoing.qos)
             return [*dropped, own] if dropped is not None else [own]
+        outgoing.sent_at = now
         self.append(outgoing)
         if self.records is not None and outgoing.qos:
             self.records.add(outgoing)

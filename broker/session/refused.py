@@ -9,6 +9,7 @@ from broker.codec.writer import encode_ack
 from broker.counters import DROP_LOG_FULL, DROP_PUBLISH_NOT_AUTHORIZED
 from broker.hooks import Tap
 from broker.routing.route import Route
+from broker.session.link_session import count_refused
 from broker.session.output import Output
 
 
@@ -39,6 +40,7 @@ def refuse_publish(
     """Do not route a PUBLISH. MQTT 5 has an answer for QoS 1 and 2; a message of MQTT 3.1.1 is acknowledged and
     dropped [MQTT-3.3.5-2], as one of QoS 0 is dropped."""
     counters = broker.counters
+    count_refused(connection, drop_reason, 1)
     if qos and connection.version == 5:
         counters.publishes_refused += 1
     else:
@@ -51,11 +53,18 @@ def refuse_by_tap(broker: Broker, connection: Output, tap: Tap, topic: bytes, qo
     """Refuse a PUBLISH that a full tap would keep. False for QoS 1 and 2 of MQTT 3.1.1, which cannot be refused."""
     if (qos and connection.version < 5) or not tap.refuses(topic):
         return False
+    count_refused(connection, DROP_LOG_FULL, 1)
     if qos == 0:
         broker.counters.drop_of_topic(DROP_LOG_FULL, 1, 0, topic)
     else:
         answer_refused(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
     return True
+
+
+def refuse_run(broker: Broker, connection: Output, reason: str, count: int) -> None:
+    """Drop QoS 0 messages of a client."""
+    count_refused(connection, reason, count)
+    broker.counters.drop_for_client(reason, count, 0, connection.client_id)
 
 
 def answer_refused(broker: Broker, connection: Output, qos: int, packet_id: int, reason_code: int) -> None:

@@ -9,11 +9,13 @@ from broker.codec.packets import PUBREC
 from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.codec.writer import encode_ack
 from broker.routing.route import Route
+from broker.session.link_session import count_refused
 from broker.session.output import Output
 from broker.session.refused import answer_refused
 from broker.session.session import Session
 
 STORE_IS_FULL: Final = "the store takes no changes"
+NOT_STORED: Final = "not_stored"  # why a link's message is dropped
 
 
 def refuse_unstored(
@@ -29,6 +31,7 @@ def refuse_unstored(
     if connection.version < 5:
         broker.close_connection(connection, NO_REASON, STORE_IS_FULL, now)
     else:
+        count_refused(connection, NOT_STORED, 1)
         answer_refused(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
     return True
 
@@ -53,6 +56,7 @@ def refuse_waiting(broker: Broker, now: float) -> None:
         if connection.version < 5:
             broker.close_connection(connection, NO_REASON, STORE_IS_FULL, now)
             continue
+        count_refused(connection, NOT_STORED, 1)
         packet_id = answer[2] << 8 | answer[3]
         if answer[0] >> 4 == PUBREC:
             session.release(packet_id)  # a PUBREC with an error ends the exchange [MQTT5 4.3.3]

@@ -136,7 +136,7 @@ def policy() -> None:
 @click.argument("topic")
 @json_option
 def explain(connection: dict[str, str], topic: str, as_json: bool) -> None:
-    """Show which policy applies to a topic, why, and which links carry it."""
+    """Show which policy applies to a topic, why, which links carry it, and what the policy names and nothing defines."""
     found = _call(connection, PolicyServiceStub, "Explain", pb.ExplainRequest(topic=topic))
     if as_json:
         _print_json(as_values(found))
@@ -150,8 +150,8 @@ def explain(connection: dict[str, str], topic: str, as_json: bool) -> None:
     click.echo()
     if links:
         _print_table(("link", "upstream", "uri"), links)
-    else:
-        click.echo("the policy has no upstream now")
+    for text in found.missing:
+        click.echo(f"missing: {printable(text)}")
 
 
 @click.group()

@@ -8,7 +8,7 @@ replicated and cannot be changed; they hide replicated entries with the same nam
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -107,12 +107,16 @@ class Definitions:
         texts += [f'{WORDS[key[0]]} "{key[1]}": the one of the configuration file is used' for key in hidden]
         return texts + resolution.unresolved()
 
+    def collisions(self) -> list[str]:
+        """Pairs of upstreams whose mappings give different topics one name here."""
+        return list({found.upstreams: found.text for found in self.resolution().collisions}.values())
+
     # --- changes on this node
 
     def put(self, component: str, name: str, value: object, now: float) -> list[str]:
         """Create or replace a definition; `now` is Unix seconds. Gives warnings. Raises DefinitionError."""
         self._write(component, name, value, now)
-        return self._warnings(component, name, value)
+        return self._warnings(component, name, value) + self._collisions_of([(component, name)])
 
     def _write(self, component: str, name: str, value: object, now: float) -> None:
         self._check_changeable(component, name)
@@ -151,11 +155,12 @@ class Definitions:
             except DefinitionError as error:
                 raise error.below(f'{WORDS.get(component, component)} "{name}"') from None
         self.merge(trial.take_changes(), now)
-        return [
+        warnings = [
             f'{WORDS[component]} "{name}": {text}'
             for component, name, value in ordered
             for text in self._warnings(component, name, value)
         ]
+        return warnings + self._collisions_of([(component, name) for component, name, _ in ordered])
 
     def delete(self, component: str, name: str, now: float) -> bool:
         """Delete a definition; False when there is none. Raises DefinitionError when it is in use or cannot be changed."""
@@ -184,8 +189,21 @@ class Definitions:
             texts = [text] if (text := self.resolution().unresolved_name(parsed)) else []
             if text := doubt(parsed):
                 texts.append(f"pattern: {text}")
-            return texts
-        return ignored_keys(value) if component == UPSTREAM else []
+        else:
+            texts = ignored_keys(value) if component == UPSTREAM else []
+        return texts
+
+    def _collisions_of(self, keys: Collection[Key]) -> list[str]:
+        """The collisions in which these definitions have a part, one for each pair of upstreams."""
+        found: dict[tuple[str, str], str] = {}
+        for collision in self.resolution().collisions:
+            parts = [(POLICY, collision.policy), *((UPSTREAM, name) for name in collision.upstreams)]
+            policy = self._parsed.get((POLICY, collision.policy))
+            if isinstance(policy, Policy):
+                parts.append((UPSTREAM_SET, policy.definition.value))
+            if any(part in keys for part in parts):
+                found.setdefault(collision.upstreams, collision.text)
+        return list(found.values())
 
     def _next_clock(self, now: float) -> int:
         return max(int(now * 1000) << COUNTER_BITS, self._clock + 1)

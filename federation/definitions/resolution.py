@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final
 
+from federation.definitions.collisions import Collision, collisions
 from federation.definitions.error import DefinitionError
 from federation.definitions.policy import ApplyTo, Policy, Selector
 from federation.definitions.upstream import Upstream
@@ -47,11 +49,13 @@ class PolicyMatch:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`matches`: in the order of their rank. `links`: those that carry the topic."""
+    """`matches`: in the order of their rank. `links`: those that carry the topic. `missing`: what the policy that applies names
+    and nothing defines."""
 
     topic: bytes
     matches: tuple[PolicyMatch, ...]
     links: tuple[LinkPlan, ...]
+    missing: tuple[str, ...] = ()
 
 
 class Resolution:
@@ -89,7 +93,21 @@ class Resolution:
                 reason = f"the same priority as {best.name}, whose name comes first"
             matches.append(PolicyMatch(policy, False, reason))
         links = tuple(link for link in self._links if best in link.policies)
-        return Explanation(topic, tuple(matches), links)
+        return Explanation(topic, tuple(matches), links, self._missing(best))
+
+    def _missing(self, policy: Policy) -> tuple[str, ...]:
+        found = [self.unresolved_name(policy)]
+        upstream_set = self.sets.get(policy.definition.value)
+        if policy.definition.selector is Selector.UPSTREAM_SET and upstream_set is not None:
+            found += self._missing_members(upstream_set)
+        return tuple(text for text in found if text)
+
+    def _missing_members(self, upstream_set: UpstreamSet) -> list[str]:
+        return [
+            f'federation-upstream-set "{upstream_set.name}": [{index}].upstream: no upstream "{upstream}"'
+            for index, (upstream, _) in enumerate(upstream_set.members)
+            if upstream not in self.upstreams
+        ]
 
     def _reason(self, best: Policy, found: list[Policy]) -> str:
         if len(found) == 1:
@@ -98,13 +116,15 @@ class Resolution:
             return f"priority {best.priority} is the highest of {len(found)} policies whose patterns match"
         return f"priority {best.priority} is the highest, and the name comes first of those with it"
 
+    @cached_property
+    def collisions(self) -> list[Collision]:
+        """Mappings of upstreams that give different topics one name here."""
+        links = [(link.upstream, link.policies) for link in self._links if not link.error]
+        return collisions(links, self._topic_policies)
+
     def unresolved(self) -> list[str]:
         """A text for each name that a policy or a set has and nothing defines."""
-        texts = []
-        for name, upstream_set in sorted(self.sets.items()):
-            for index, (upstream, _) in enumerate(upstream_set.members):
-                if upstream not in self.upstreams:
-                    texts.append(f'federation-upstream-set "{name}": [{index}].upstream: no upstream "{upstream}"')
+        texts = [text for _, found in sorted(self.sets.items()) for text in self._missing_members(found)]
         found = [(policy.name, self.unresolved_name(policy)) for policy in self.policies]
         return texts + [f'policy "{name}": {text}' for name, text in found if text]
 

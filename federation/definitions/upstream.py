@@ -35,6 +35,11 @@ IGNORED_KEYS: Final = {
     "ha-policy": "the session at the upstream is its queue; the upstream decides whether it is replicated",
 }
 
+TRUST_USER_ID: Final = "trust-user-id"
+NO_USER_IDS: Final = (
+    "MQTT does not say who has published a message, so messages of a link are those of its local-username"
+)
+
 
 class AckMode(Enum):
     """When a message is acknowledged to the upstream. NO_ACK: never, QoS 0."""
@@ -93,7 +98,6 @@ class Upstream:
     prefetch_count: int = 1000
     ack_mode: AckMode = AckMode.ON_CONFIRM
     reconnect_delay: float = 5.0
-    trust_user_id: bool = False
     max_hops: int = 1
     expires: float | None = None
     message_ttl: float | None = None
@@ -174,13 +178,18 @@ def _read_milliseconds(key: str, value: object) -> float:
     return read_number(key, value, 1, SECONDS_MAX * 1000, "milliseconds") / 1000
 
 
-# Key in JSON -> field of Upstream and the function that reads its value.
+def _refuse_trust(key: str, value: object) -> None:
+    if read_flag(key, value):
+        raise DefinitionError(key, f"true is not possible: {NO_USER_IDS}; leave the key out")
+
+
+# Key in JSON -> field of Upstream ("" for none) and the function that reads its value.
 _READERS: Final[dict[str, tuple[str, Any]]] = {
     "uri": ("uris", _read_uris),
     "prefetch-count": ("prefetch_count", lambda key, value: read_whole(key, value, 1, RECEIVE_MAXIMUM_MAX)),
     "ack-mode": ("ack_mode", lambda key, value: AckMode(read_word(key, value, tuple(m.value for m in AckMode)))),
     "reconnect-delay": ("reconnect_delay", lambda key, value: read_number(key, value, 0.1, DELAY_MAX, "seconds")),
-    "trust-user-id": ("trust_user_id", read_flag),
+    TRUST_USER_ID: ("", _refuse_trust),
     "max-hops": ("max_hops", lambda key, value: read_whole(key, value, 1, HOPS_MAX)),
     "expires": ("expires", _read_milliseconds),
     "message-ttl": ("message_ttl", _read_milliseconds),
@@ -221,7 +230,9 @@ def parse_upstream_keys(prefix: str, value: object) -> tuple[tuple[str, Any], ..
     for key, inner in found.items():
         if key not in IGNORED_KEYS:
             name, read = _READERS[key]
-            fields.append((name, read(f"{prefix}.{key}" if prefix else key, inner)))
+            read_value = read(f"{prefix}.{key}" if prefix else key, inner)
+            if name:
+                fields.append((name, read_value))
     return tuple(sorted(fields, key=lambda pair: pair[0]))
 
 

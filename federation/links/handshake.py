@@ -1,7 +1,8 @@
-"""CONNECT of both connections of a link, and what the upstream grants less than it was asked for."""
+"""CONNECT of both connections of a link, and what an upstream of ours says in CONNACK."""
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Final
 
 from broker.codec import properties as props
@@ -14,10 +15,6 @@ from federation.links.client import EXPIRY_NEVER, Accepted
 
 KEEP_ALIVE_SECONDS: Final = 30  # unless the URI has heartbeat
 NAME_TEXT: Final = NAME.decode()
-LOST_IN_311: Final = (
-    "the upstream has MQTT 3.1.1: user properties, expiry and RETAIN of live messages do not cross the link, and it does "
-    "not say how long it keeps the session"
-)
 
 
 def qos_of(upstream: Upstream) -> int:
@@ -26,8 +23,8 @@ def qos_of(upstream: Upstream) -> int:
 
 
 def expiry_of(upstream: Upstream) -> int:
-    """Session Expiry Interval."""
-    return EXPIRY_NEVER if upstream.expires is None else int(upstream.expires)
+    """Session Expiry Interval in whole seconds, at least 1: with 0 the session would end with each connection."""
+    return EXPIRY_NEVER if upstream.expires is None else ceil(upstream.expires)
 
 
 def upstream_connect(
@@ -89,29 +86,3 @@ def welcome_of(accepted: Accepted) -> LinkWelcome | None:
         if name == NAME_TEXT:
             return parse_welcome(value.encode())
     return None
-
-
-def notes_on(upstream: Upstream, version: int, accepted: Accepted, welcome: LinkWelcome | None) -> tuple[str, ...]:
-    """What the upstream grants less than asked, as sentences."""
-    if version != MQTT_5:
-        return (LOST_IN_311,)
-    notes: list[str] = []
-    asked = expiry_of(upstream)
-    if 0 <= accepted.session_expiry < asked:
-        wanted = "for ever" if asked == EXPIRY_NEVER else f"for {asked} s"
-        notes.append(f"the upstream keeps the session for {accepted.session_expiry} s, not {wanted}")
-    if accepted.maximum_qos < qos_of(upstream):
-        notes.append("the upstream has QoS 0 only: messages are lost with a connection")
-    if not accepted.retain_available:
-        notes.append("the upstream has no retained messages")
-    if not accepted.wildcard_available:
-        notes.append("the upstream takes no filters with wildcards")
-    if welcome is not None and welcome.refused:
-        notes.append(
-            "the account at the upstream has no role `link`: it is served as an ordinary client, without headers"
-        )
-    if upstream.message_ttl is not None and (welcome is None or welcome.refused):
-        notes.append("message-ttl has no effect: this upstream cannot be asked for it")
-    if upstream.trust_user_id:
-        notes.append("trust-user-id has no effect: MQTT does not say who has published a message")
-    return tuple(notes)

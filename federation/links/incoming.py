@@ -8,7 +8,7 @@ from federation.links.duplicates import DuplicateWindow
 
 
 class IncomingGate(LinkGate):
-    """`window` is that of the node, shared by all its links. `dropped` counts by reason."""
+    """`window` is that of the node, shared by all its links. `dropped`: messages that were not published, by reason."""
 
     def __init__(self, max_hops: int, window: DuplicateWindow) -> None:
         self.dropped: dict[str, int] = {}
@@ -17,11 +17,9 @@ class IncomingGate(LinkGate):
 
     def refuses(self, header: LinkHeader) -> str:
         """A message that has passed more links than max-hops allows, or that came on another path before."""
-        reason = ""
         if len(header.path) > self._max_hops:
-            reason = DROP_LINK_HOPS
-        elif not self._window.is_new(header):
-            reason = DROP_LINK_DUPLICATE
-        if reason:
-            self.dropped[reason] = self.dropped.get(reason, 0) + 1
-        return reason
+            return DROP_LINK_HOPS
+        return "" if self._window.is_new(header) else DROP_LINK_DUPLICATE
+
+    def count_refused(self, reason: str, count: int) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + count

@@ -24,7 +24,6 @@ from federation.links.domain import Domain, rule_of
 from federation.links.handshake import (
     NAME_TEXT,
     local_connect,
-    notes_on,
     qos_of,
     upstream_connect,
     welcome_of,
@@ -32,6 +31,7 @@ from federation.links.handshake import (
 from federation.links.incoming import IncomingGate
 from federation.links.interest import LinkInterest
 from federation.links.link_shell import LinkShell
+from federation.links.notes import Note, notes_on
 from federation.links.planned import planned, with_figures
 from federation.links.relay import Relay, RelayOwner
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
@@ -93,7 +93,7 @@ class Link(RelayOwner):
         self._changed_at = now
         self._error = ""
         self._error_at = NEVER
-        self._notes: tuple[str, ...] = ()
+        self._notes: tuple[Note, ...] = ()
         self._totals = Totals()  # of earlier connections
         self._connects = 0
 
@@ -109,7 +109,7 @@ class Link(RelayOwner):
         return self._error
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """What the upstream grants less than asked."""
         return self._notes
 
@@ -179,12 +179,12 @@ class Link(RelayOwner):
         self._move(LinkState.SHUTDOWN, NEVER, now)
 
     def drain(self, deadline: float, now: float) -> None:
-        """Take nothing new from the upstream."""
+        """Take nothing new from the upstream; push what waits for it."""
         if self._relay is None:
             self.stop("this node runs the link no longer", False, now)
             return
         self._move(LinkState.DRAINING, deadline, now)
-        self.set_reading(True)
+        self.set_reading(False)
 
     def is_drained(self) -> bool:
         """After `drain`, at the end of a turn: whether nothing is in flight."""
@@ -355,6 +355,8 @@ class Link(RelayOwner):
         facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops)
         facts.is_explicit = self._other_end is None and self._version == MQTT_5  # nobody else says where they come from
         facts.gate = self.gate
+        if is_out and upstream.message_ttl is not None:
+            facts.message_ttl = upstream.message_ttl
         confirmation = None
         if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
             confirmation = Confirmation(self._broker, accepted.session_present)
@@ -449,7 +451,8 @@ class Link(RelayOwner):
 
     def set_reading(self, is_held: bool) -> None:
         if self.shell is not None:
-            self.shell.set_reading(is_held or self._state is LinkState.DRAINING)
+            is_in = self.plan.upstream.direction is Direction.IN  # the acknowledgements of what is pushed come in
+            self.shell.set_reading(is_held or (is_in and self._state is LinkState.DRAINING))
 
     def local_closed(self, reason: str) -> None:
         now = self._broker.now
@@ -468,8 +471,9 @@ class Link(RelayOwner):
         relay = self._relay
         totals = self._totals.with_open(relay)
         row = planned(self.plan, self._state, self._since, self._changed_at)
+        row = with_figures(row, self.plan, relay, self._broker)
         return replace(
-            with_figures(row, self.plan, relay, self._broker),
+            row,
             upstream_name=self.client_id,
             uri=self.address.redacted() if self.attempt else "",
             local_connection="" if relay is None else relay.connection.client_id,
@@ -480,9 +484,9 @@ class Link(RelayOwner):
             round_trip=-1.0 if client is None else client.round_trip,
             received=totals.received,
             sent=totals.sent,
-            dropped=totals.dropped() | self.gate.dropped,
+            dropped={**row.dropped, **totals.dropped(), **self.gate.dropped},
             reconnects=max(0, self._connects - 1),
             sessions_lost=self._addresses.sessions_lost,
             subscriptions=self.subscriptions.there(),
-            notes=self._notes,
+            notes=tuple(note.text for note in self._notes),
         )

@@ -92,15 +92,22 @@ class Links:
                 self.interest.remove_link(link.interest)
             link.drain(deadline, now)
 
-    def end(self, link_id: str, now: float) -> None:
-        """The link does not run here any more. Its session stays at the upstream."""
+    def end(self, link_id: str, now: float, keeps_queue: bool = False) -> int:
+        """The link does not run here any more. Its session stays at the upstream. `keeps_queue`: no other node runs it, so its
+        messages to push wait here. Returns how many of them are dropped."""
         self.epochs.pop(link_id, None)
         link = self.by_id.pop(link_id, None)
-        if link is not None:
-            link.stop("this node runs the link no longer", False, now)
-            if link.plan.upstream.direction is Direction.OUT:
-                # The node that runs the link has a session of its own there. This one would collect messages.
-                self._domain.broker.close_client(local_client_id(link.plan), True, now)
+        if link is None:
+            return 0
+        link.stop("this node runs the link no longer", False, now)
+        if keeps_queue or link.plan.upstream.direction is Direction.IN:
+            return 0
+        # The node that runs the link has a session of its own there. This one would collect messages.
+        broker = self._domain.broker
+        session = broker.sessions.get(local_client_id(link.plan))
+        count = 0 if session is None else session.queue_length() + session.inflight_length()
+        broker.close_client(local_client_id(link.plan), True, now)
+        return count
 
     def _interest_of(self, plan: LinkPlan) -> LinkInterest:
         upstream = plan.upstream

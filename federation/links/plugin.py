@@ -17,10 +17,10 @@ from federation.definitions.shell.cluster import DefinitionsCluster
 from federation.definitions.shell.service import DefinitionsService
 from federation.links.links import Links
 from federation.links.settings import LinksSettings
+from federation.links.shell.link_log import LinkLog
 from federation.links.shell.node_links import NodeLinks
 from federation.links.shell.owners import TAG
 from federation.links.shell.upstream_socket import UpstreamSocket
-from federation.links.status import LinkState
 from federation.plugin import FederationPlugin
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ class LinksPlugin(Plugin):
 
     def __init__(self, server: Host) -> None:
         super().__init__(server)
-        self._log = get_logger("links")
         self._loop = asyncio.get_running_loop()
         self.settings: LinksSettings = server.settings.plugins.links
         self.links = Links(self.settings.domain.encode(), server.broker, random.Random())
         self.node_links = NodeLinks(server, self.links, self.changed)
+        self._link_log = LinkLog(get_logger("links"), self.links, self.node_links.runs_on)
         self._sockets: dict[str, UpstreamSocket] = {}
         folder = self.settings.dir or server.settings.data_dir
         self.definitions = DefinitionsService(
@@ -44,8 +44,6 @@ class LinksPlugin(Plugin):
         )
         self._cluster: DefinitionsCluster | None = None
         self._turn_end = LinksTurnEnd(self)
-        self._told: dict[str, tuple[LinkState, str]] = {}
-        self._sessions_lost: dict[str, int] = {}  # that were told, by link
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
 
@@ -119,31 +117,8 @@ class LinksPlugin(Plugin):
             self._sockets[link_id].follow()
         self._link_changed()
 
-    def _log_changes(self) -> None:
-        """Log the links whose state is another one."""
-        now = self.server.now()
-        for link_id, link in self.links.by_id.items():
-            details = {"upstream": link.plan.upstream.name, "id": link_id, "uri": link.address.redacted()}
-            lost_before = self._sessions_lost.get(link_id, 0)
-            self._sessions_lost[link_id] = link.sessions_lost
-            if link.sessions_lost > lost_before:
-                self._log.warning("link session lost, with what waited in it", **details)
-            state, error = told = link.state, link.last_error
-            if self._told.get(link_id) == told:
-                continue
-            self._told[link_id] = told
-            if state is LinkState.INVALID:
-                self._log.error("link invalid", **details, error=error)
-            elif state in (LinkState.ERROR, LinkState.BLOCKED):
-                seconds = round(max(0.0, link.next_timeout() - now), 1)
-                self._log.warning(f"link {state.value}", **details, error=error, next_try_seconds=seconds)
-            else:
-                self._log.info(f"link {state.value}", **details)
-                for note in link.notes if state is LinkState.RUNNING else ():
-                    self._log.warning(f"link: {note}", **details)
-
     def _link_changed(self) -> None:
-        self._log_changes()
+        self._link_log.changed(self.server.now())
         self.node_links.follow()
         self._arm_timer()
         self.server.flush_soon()

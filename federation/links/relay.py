@@ -37,7 +37,7 @@ LISTENER_NAME: Final = "link"
 RETAINED_WHERE_NEW: Final = 1  # Retain Handling [MQTT5 3.8.3.1]
 RETAINED_NEVER: Final = 2
 OVERFULL: Final = "the upstream has sent more messages without an acknowledgement than there are packet identifiers"
-PUBACK_WITH_CODE: Final = 3  # Remaining Length of a PUBACK with a reason code and without properties
+PUBACK_SIZE: Final = 4  # bytes of a PUBACK without a reason code
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -59,7 +59,7 @@ class RelayOwner:
 
 class Relay:
     """connection  the local one
-    refused     messages that the broker has acknowledged with a refusal, by reason code
+    refused     messages that the upstream has acknowledged with a refusal, by reason code
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Relay:
         self._owner = owner
         self._confirmation = confirmation
         self._is_closed = False
+        self._is_out = False
         self._sent = 0
         self._rewriter = None if rule is None else Rewriter(rule)
         self.connection = Connection(broker, self, remote, LISTENER_NAME, now)
@@ -93,6 +94,7 @@ class Relay:
     def subscribe(self, filters: list[bytes], qos: int, retain: bool, now: float) -> None:
         """Take the messages of these filters from the broker, and of no others that its session may have from before.
         `retain`: the other side takes retained messages."""
+        self._is_out = True
         session = self._broker.sessions.get(self.connection.client_id)
         known = [] if session is None else list(session.subscriptions)
         packets: list[Packet] = []
@@ -113,6 +115,8 @@ class Relay:
     def pass_in(self, now: float) -> None:
         """Give what came from the upstream to the broker."""
         data = self._client.take_flow()
+        if data and self._is_out:
+            self._count_refused(data)
         if data and self._rewriter is not None:
             data, acks = self._rewriter.rewrite(data)
             self._client.write_flow(acks)
@@ -147,7 +151,10 @@ class Relay:
         return 0 if self._rewriter is None else self._rewriter.dropped
 
     def is_drained(self) -> bool:
-        """Whether the broker has acknowledged everything that the upstream has sent."""
+        """Whether everything is acknowledged that came from the upstream, and that waits for it."""
+        if self._is_out:
+            session = self.connection.session
+            return session is None or (not session.is_waiting() and session.inflight_length() == 0)
         return self.in_flight() == 0 and not self.connection.held
 
     def in_flight(self) -> int:
@@ -158,6 +165,10 @@ class Relay:
     def oldest_at(self) -> float:
         """Since when the oldest message waits for other nodes; NEVER for none."""
         return NEVER if self._confirmation is None else self._confirmation.oldest_at()
+
+    def messages_received(self) -> int:
+        """Number of messages that came from the upstream."""
+        return 0 if self._is_out else self.connection.messages_received + self.surplus()
 
     def messages_sent(self) -> int:
         """Number of messages that the broker gave to the link."""
@@ -195,7 +206,8 @@ class Relay:
                     flow, acks = self._rewriter.rewrite(flow)
                     if acks:
                         self.connection.receive_data(acks, self._broker.now)
-                self._count(flow)
+                if self._is_out:
+                    self._count_sent(flow)
                 if self._confirmation is not None:
                     flow = self._confirmation.pass_on(flow)
                     if self._confirmation.is_overfull():
@@ -207,22 +219,29 @@ class Relay:
                 pos = packet_end(data, pos, size)
         self._owner.has_output()
 
-    def _count(self, flow: bytes) -> None:
-        """Count the PUBLISH packets, and the PUBACKs with a reason code of 0x80 or above."""
+    def _count_sent(self, flow: bytes) -> None:
+        """Count the PUBLISH packets."""
         pos = 0
         size = len(flow)
         while pos < size:
-            if flow[pos] == PUBACK << 4:
-                length = flow[pos + 1]
-                if length >= PUBACK_WITH_CODE and flow[pos + 4] >= 0x80:
-                    code = flow[pos + 4]
-                    self.refused[code] = self.refused.get(code, 0) + 1
-                if length < 128:
-                    pos += 2 + length
-                    continue
-            elif flow[pos] >> 4 == PUBLISH:
+            if flow[pos] >> 4 == PUBLISH:
                 self._sent += 1
             pos = packet_end(flow, pos, size)
+
+    def _count_refused(self, flow: bytes) -> None:
+        """Count the PUBACKs with a reason code of 0x80 or above."""
+        pos = 0
+        size = len(flow)
+        while pos < size:
+            end = packet_end(flow, pos, size)
+            if flow[pos] == PUBACK << 4 and end - pos > PUBACK_SIZE:
+                body = pos + 2
+                while flow[body - 1] >= 128:
+                    body += 1
+                code = flow[body + 2]
+                if code >= 0x80:
+                    self.refused[code] = self.refused.get(code, 0) + 1
+            pos = end
 
     def set_reading(self, publisher: Publisher) -> None:
         """The broker holds or releases the local connection."""

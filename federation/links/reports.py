@@ -59,7 +59,7 @@ def link_metrics(statuses: Sequence[LinkStatus], now: float) -> list[Metric]:
             "lag_seconds",
             Kind.GAUGE,
             "Age of the oldest message in flight on a link.",
-            {labels: status.lag for labels, status in found},
+            {labels: status.lag for labels, status in found if status.lag >= 0},
         ),
         one(
             "in_flight",
@@ -88,13 +88,13 @@ def link_metrics(statuses: Sequence[LinkStatus], now: float) -> list[Metric]:
         one(
             "received_total",
             Kind.COUNTER,
-            "Messages that a link took over.",
+            "Messages that a link got from its upstream.",
             {labels: float(status.received) for labels, status in found},
         ),
         one(
             "sent_total",
             Kind.COUNTER,
-            "Messages that a link gave to the other side.",
+            "Messages that a link pushed to its upstream.",
             {labels: float(status.sent) for labels, status in found},
         ),
         one(

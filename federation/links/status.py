@@ -85,12 +85,14 @@ class LinkStatus:
     last_error        without secrets; "" for none. error_at: NEVER for none
     answered_at       the upstream's last answer; NEVER before the first
     round_trip        seconds from the last question to its answer; -1.0 before the first
-    lag               seconds since the oldest message in flight was received (in) or sent (out); 0.0 for none
-    waiting           messages that wait for the link and are not in flight; -1 where the upstream does not say
-    oldest_waiting    seconds since the oldest of them came; -1.0 where the upstream does not say
+    lag               seconds since the oldest message in flight was stored and waits for other nodes (in), or was sent (out);
+                      0.0 for none in flight, -1.0 where it is not known
+    waiting           messages that wait for the link and are not in flight; -1 where they wait at the upstream
+    oldest_waiting    seconds since the oldest of them came; 0.0 for none, -1.0 where they wait at the upstream
     in_flight         messages that were received (in) or sent (out) and are not acknowledged
-    received          messages that the link took over; sent: messages that it gave to the other side
-    dropped           messages by reason
+    received          messages that came from the upstream; sent: messages that were pushed to it
+    dropped           by reason: of the received ones those that were not published; of those to be pushed those that were not
+                      sent, or were refused there
     reconnects        connections after the first; sessions_lost: sessions that the upstream no longer had
     subscriptions     filters that are subscribed at the upstream
     notes             sentences about what the upstream grants less than asked, or cannot do
@@ -116,7 +118,7 @@ class LinkStatus:
     error_at: float = NEVER
     answered_at: float = NEVER
     round_trip: float = -1.0
-    lag: float = 0.0
+    lag: float = -1.0
     waiting: int = -1
     oldest_waiting: float = -1.0
     in_flight: int = 0

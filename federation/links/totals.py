@@ -7,19 +7,19 @@ from federation.links.relay import Relay
 
 
 class Totals:
-    """received  messages that came from the broker's other end of the link: the upstream
-    sent      messages that were given to the upstream
+    """received  messages that came from the upstream, with those that were dropped
+    sent      messages that were given to the upstream, with those that it refused
     """
 
     def __init__(self) -> None:
         self.received = 0
         self.sent = 0
         self._surplus = 0  # of topics that do not belong to the link
-        self._refused: dict[int, int] = {}  # by the broker, by reason code
+        self._refused: dict[int, int] = {}  # by the upstream, by reason code
 
     def add(self, relay: Relay) -> None:
         """Count what a connection has carried."""
-        self.received += relay.connection.messages_received
+        self.received += relay.messages_received()
         self.sent += relay.messages_sent()
         self._surplus += relay.surplus()
         for code, count in relay.refused.items():
@@ -37,7 +37,7 @@ class Totals:
         return found
 
     def dropped(self) -> dict[str, int]:
-        """Messages that the link took over and that were not published, by reason."""
+        """Messages that did not cross the link, by reason, without those that the broker here refused."""
         found = {reason_name(code).lower().replace(" ", "_"): count for code, count in self._refused.items()}
         if self._surplus:
             found["surplus"] = self._surplus

@@ -81,6 +81,7 @@ class ListClientRequest(_message.Message):
     REMOTE_ADDR_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     CONNECTED_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Largest number of entries of a page. 0 stands for 20; more than 1000 stands for 1000."""
     page: _builtins.int
@@ -95,6 +96,8 @@ class ListClientRequest(_message.Message):
     """Only clients of this protocol level: 3, 4 or 5. 0: all."""
     connected: _builtins.bool
     """true: only clients that are connected; false: only those that are away. Absent: both."""
+    link: _builtins.bool
+    """true: only links; false: only clients that are no links. Absent: both."""
     def __init__(
         self,
         *,
@@ -105,14 +108,20 @@ class ListClientRequest(_message.Message):
         remote_addr: _builtins.str = ...,
         version: _builtins.int = ...,
         connected: _builtins.bool | None = ...,
+        link: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_connected", b"_connected", "connected", b"connected"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_connected", b"_connected", "_link", b"_link", "connected", b"connected", "link", b"link"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected", b"_connected", "client_id", b"client_id", "connected", b"connected", "page", b"page", "page_size", b"page_size", "remote_addr", b"remote_addr", "username", b"username", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_connected", b"_connected", "_link", b"_link", "client_id", b"client_id", "connected", b"connected", "link", b"link", "page", b"page", "page_size", b"page_size", "remote_addr", b"remote_addr", "username", b"username", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__connected: _TypeAlias = _typing.Literal["connected"]  # noqa: Y015
     _WhichOneofArgType__connected: _TypeAlias = _typing.Literal["_connected", b"_connected"]  # noqa: Y015
+    _WhichOneofReturnType__link: _TypeAlias = _typing.Literal["link"]  # noqa: Y015
+    _WhichOneofArgType__link: _TypeAlias = _typing.Literal["_link", b"_link"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__connected) -> _WhichOneofReturnType__connected | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__link) -> _WhichOneofReturnType__link | None: ...
 
 Global___ListClientRequest: _TypeAlias = ListClientRequest  # noqa: Y015
 
@@ -228,6 +237,7 @@ class Client(_message.Message):
     PACKETS_SEND_BYTES_FIELD_NUMBER: _builtins.int
     PACKETS_SEND_NUMS_FIELD_NUMBER: _builtins.int
     MESSAGE_DROPPED_FIELD_NUMBER: _builtins.int
+    LINK_DOMAIN_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     username: _builtins.str
     keep_alive: _builtins.int
@@ -257,6 +267,10 @@ class Client(_message.Message):
     packets_send_nums: _builtins.int
     message_dropped: _builtins.int
     """Number of messages for this client that were dropped, for any reason."""
+    link_domain: _builtins.str
+    """The domain at the other end of a link (plugin `links`), `-` for one without a name or of another kind of broker. Empty for
+    a client that is no link.
+    """
     @_builtins.property
     def connected_at(self) -> _timestamp_pb2.Timestamp:
         """When the last connection was accepted."""
@@ -288,10 +302,11 @@ class Client(_message.Message):
         packets_send_bytes: _builtins.int = ...,
         packets_send_nums: _builtins.int = ...,
         message_dropped: _builtins.int = ...,
+        link_domain: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["connected_at", b"connected_at", "disconnected_at", b"disconnected_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "connected_at", b"connected_at", "disconnected_at", b"disconnected_at", "inflight_len", b"inflight_len", "keep_alive", b"keep_alive", "local_addr", b"local_addr", "max_inflight", b"max_inflight", "max_queue", b"max_queue", "message_dropped", b"message_dropped", "packets_received_bytes", b"packets_received_bytes", "packets_received_nums", b"packets_received_nums", "packets_send_bytes", b"packets_send_bytes", "packets_send_nums", b"packets_send_nums", "queue_len", b"queue_len", "remote_addr", b"remote_addr", "session_expiry", b"session_expiry", "subscriptions_current", b"subscriptions_current", "subscriptions_total", b"subscriptions_total", "username", b"username", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "connected_at", b"connected_at", "disconnected_at", b"disconnected_at", "inflight_len", b"inflight_len", "keep_alive", b"keep_alive", "link_domain", b"link_domain", "local_addr", b"local_addr", "max_inflight", b"max_inflight", "max_queue", b"max_queue", "message_dropped", b"message_dropped", "packets_received_bytes", b"packets_received_bytes", "packets_received_nums", b"packets_received_nums", "packets_send_bytes", b"packets_send_bytes", "packets_send_nums", b"packets_send_nums", "queue_len", b"queue_len", "remote_addr", b"remote_addr", "session_expiry", b"session_expiry", "subscriptions_current", b"subscriptions_current", "subscriptions_total", b"subscriptions_total", "username", b"username", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

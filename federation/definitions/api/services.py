@@ -138,6 +138,7 @@ class Policies(PolicyServiceServicer):
                 )
                 for link in found.links
             ],
+            missing=found.missing,
         )
 
 

@@ -19,6 +19,7 @@ from federation.definitions.imports.rabbitmq_definitions import APPLY_TO, import
 from federation.definitions.upstream_set import ALL
 
 FILE_BYTES_MAX: Final = 64 * 2**20
+STANDARD_INPUT: Final = "-"
 _JSON: Final = re.compile(r'\s*\{\s*["}]')  # an Erlang tuple of such a file begins with an atom
 _OUTPUT_HELP: Final = (
     "Write here instead of to standard output. The file is readable by its owner only: it has passwords."
@@ -26,7 +27,7 @@ _OUTPUT_HELP: Final = (
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--apply-to",
     type=click.Choice(APPLY_TO),
@@ -34,21 +35,21 @@ _OUTPUT_HELP: Final = (
     help="exchanges: no warnings of policies for queues.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=_OUTPUT_HELP)
-def import_rabbitmq(file: Path, apply_to: str, output: Path | None) -> None:
+def import_rabbitmq(file: str, apply_to: str, output: Path | None) -> None:
     """Make definitions of links from RabbitMQ's federation.
 
-    FILE is a definitions file (JSON, rabbitmqctl export_definitions) or an old rabbitmq.config with the section
-    rabbitmq_federation (Erlang terms). Warnings on standard error say what has another meaning here, or none.
+    FILE (- for standard input) is a definitions file (JSON, rabbitmqctl export_definitions) or an old rabbitmq.config with
+    the section rabbitmq_federation (Erlang terms). Warnings on standard error say what has another meaning here, or none.
     """
     text = _read(file)
     _run(file, output, lambda: import_definitions(text, apply_to) if _JSON.match(text) else import_config(text))
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=_OUTPUT_HELP)
-def import_mosquitto(file: Path, output: Path | None) -> None:
-    """Make definitions of links from the bridges (connection …) of a mosquitto.conf.
+def import_mosquitto(file: str, output: Path | None) -> None:
+    """Make definitions of links from the bridges (connection …) of FILE, a mosquitto.conf (- for standard input).
 
     Warnings on standard error say what has another meaning here, or none.
     """
@@ -56,24 +57,31 @@ def import_mosquitto(file: Path, output: Path | None) -> None:
     _run(file, output, lambda: import_bridges(text))
 
 
-def _read(file: Path) -> str:
-    if file.stat().st_size > FILE_BYTES_MAX:
-        raise click.ClickException(f"{file}: more than {FILE_BYTES_MAX} bytes")
+def _read(file: str) -> str:
     try:
-        return file.read_text("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{file}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
+        with click.open_file(file, "rb") as opened:
+            data: bytes = opened.read(FILE_BYTES_MAX + 1)
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from None
+        raise click.ClickException(f"{_shown(file)}: {error.strerror}") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise click.ClickException(f"{_shown(file)}: more than {FILE_BYTES_MAX} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{_shown(file)}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
 
 
-def _run(file: Path, output: Path | None, translate: Callable[[], Imported]) -> None:
+def _shown(file: str) -> str:
+    return "standard input" if file == STANDARD_INPUT else file
+
+
+def _run(file: str, output: Path | None, translate: Callable[[], Imported]) -> None:
     try:
         found = translate()
     except ImportFault as error:
-        raise click.ClickException(f"{file}: {error}") from None
+        raise click.ClickException(f"{_shown(file)}: {error}") from None
     for warning in found.warnings:
-        click.echo(f"{file}: {warning}", err=True)
+        click.echo(f"{_shown(file)}: {warning}", err=True)
     text = json.dumps(found.document(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         if found.has_passwords() and sys.stdout.isatty():

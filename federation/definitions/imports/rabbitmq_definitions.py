@@ -18,7 +18,7 @@ from federation.definitions.imports.imported import Imported, ImportFault
 from federation.definitions.imports.namespaces import DEFAULT_VHOST, mapping_rule, prefix_of, topics_of
 from federation.definitions.imports.regular_expressions import PatternError, filters_of, names_of
 from federation.definitions.policy import Selector
-from federation.definitions.upstream import IGNORED_KEYS, UPSTREAM_KEYS
+from federation.definitions.upstream import IGNORED_KEYS, NO_USER_IDS, TRUST_USER_ID, UPSTREAM_KEYS
 from federation.definitions.upstream_pattern import UpstreamPattern
 from federation.definitions.upstream_set import ALL
 
@@ -123,6 +123,9 @@ class _Definitions:
             elif key == "queue" and inner:
                 text = f"queue {shown(inner)} is left out: name the group of the upstream by hand, queue: $share/GROUP/FILTER"
                 self.imported.warn(place, text)
+            elif key == TRUST_USER_ID:
+                if inner is True:
+                    self.imported.warn(place, f"{key} is left out: {NO_USER_IDS}")
             elif key in UPSTREAM_KEYS and key not in ("uri", "queue") and inner not in (None, ""):
                 found[key] = inner
             elif key not in UPSTREAM_KEYS:

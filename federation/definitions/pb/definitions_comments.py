@@ -18,6 +18,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.definitions.api.ExplainRequest.topic": "A topic name.",
     "gmqtt.definitions.api.ExplainedLink": "A link that carries the topic.",
     "gmqtt.definitions.api.ExplainedLink.uris": "URIs without user name, password and query.",
+    "gmqtt.definitions.api.Explanation.missing": "What the policy that applies names and nothing defines: an upstream, a set, or an upstream of the set.",
     "gmqtt.definitions.api.ListParametersRequest.component": "Only parameters of this component; empty for all.",
     "gmqtt.definitions.api.Parameter": "A parameter. Its component is federation-upstream or federation-upstream-set. Example: {\"value\": {\"uri\": \"mqtts://user:password@broker.example.com:8883\", \"max-hops\": 1}}",
     "gmqtt.definitions.api.Parameter.read_only": "It stands in the configuration file of the node, which cannot be changed by a call.",

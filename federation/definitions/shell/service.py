@@ -162,11 +162,14 @@ class DefinitionsService:
         return True
 
     def _tell_problems(self) -> None:
-        """Log what is new among the definitions without full effect; the change of another node may cause it, too."""
-        found = set(self.definitions.problems())
-        for text in sorted(found - self._problems):
+        """Log what is new among the definitions that do not have the effect that they seem to have; the change of another node
+        may cause it, too."""
+        problems, collisions = set(self.definitions.problems()), set(self.definitions.collisions())
+        for text in sorted(problems - self._problems):
             self._log.warning("a definition has no full effect", reason=text)
-        self._problems = found
+        for text in sorted(collisions - self._problems):
+            self._log.warning("topic mappings collide", reason=text)
+        self._problems = problems | collisions
 
     # --- the file
 

@@ -50,7 +50,7 @@ def link_row(status: LinkStatus, now: float, wall_time: Callable[[float], float]
         error_at=timestamp(status.error_at),
         answered=timestamp(status.answered_at),
         round_trip_seconds=None if status.round_trip < 0 else status.round_trip,
-        lag_seconds=status.lag,
+        lag_seconds=None if status.lag < 0 else status.lag,
         waiting=None if status.waiting < 0 else status.waiting,
         oldest_waiting_seconds=None if status.oldest_waiting < 0 else status.oldest_waiting,
         in_flight=status.in_flight,

@@ -26,7 +26,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%federation/links/pb/link_status.proto\x12\x0fgmqtt.links.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8c\x07\n\x04Link\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x11\n\tdirection\x18\x03 \x01(\t\x12\x10\n\x08upstream\x18\x04 \x01(\t\x12\x15\n\rupstream_name\x18\x05 \x01(\t\x12\x0f\n\x07mapping\x18\x06 \x01(\t\x12-\n\x08policies\x18\x07 \x03(\x0b\x32\x1b.gmqtt.links.api.LinkPolicy\x12\x0e\n\x06status\x18\x08 \x01(\t\x12\x0b\n\x03uri\x18\t \x01(\t\x12\x18\n\x10local_connection\x18\n \x01(\t\x12\x0c\n\x04node\x18\x0b \x01(\t\x12\r\n\x05\x65poch\x18\x0c \x01(\x04\x12)\n\x05since\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x63hanged\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x64\x65\x61\x64line\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tnext_step\x18\x10 \x01(\t\x12\r\n\x05\x65rror\x18\x11 \x01(\t\x12,\n\x08\x65rror_at\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x61nswered\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1f\n\x12round_trip_seconds\x18\x14 \x01(\x01H\x00\x88\x01\x01\x12\x13\n\x0blag_seconds\x18\x15 \x01(\x01\x12\x14\n\x07waiting\x18\x16 \x01(\x04H\x01\x88\x01\x01\x12#\n\x16oldest_waiting_seconds\x18\x17 \x01(\x01H\x02\x88\x01\x01\x12\x11\n\tin_flight\x18\x18 \x01(\x04\x12\x10\n\x08received\x18\x19 \x01(\x04\x12\x0c\n\x04sent\x18\x1a \x01(\x04\x12\x33\n\x07\x64ropped\x18\x1b \x03(\x0b\x32\".gmqtt.links.api.Link.DroppedEntry\x12\x12\n\nreconnects\x18\x1c \x01(\x04\x12\x15\n\rsessions_lost\x18\x1d \x01(\x04\x12\x15\n\rsubscriptions\x18\x1e \x01(\x04\x12\r\n\x05notes\x18\x1f \x03(\t\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\x15\n\x13_round_trip_secondsB\n\n\x08_waitingB\x19\n\x17_oldest_waiting_seconds\"+\n\nLinkPolicy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\"/\n\x10ListLinksRequest\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0c\n\x04here\x18\x02 \x01(\x08\"M\n\x11ListLinksResponse\x12$\n\x05links\x18\x01 \x03(\x0b\x32\x15.gmqtt.links.api.Link\x12\x12\n\nunanswered\x18\x02 \x03(\t\" \n\x12RestartLinkRequest\x12\n\n\x02id\x18\x01 \x01(\t\"#\n\x13RestartLinkResponse\x12\x0c\n\x04node\x18\x01 \x01(\t\"Q\n\x08OwnerRow\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12%\n\x05phase\x18\x02 \x01(\x0e\x32\x16.gmqtt.links.api.Phase\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"h\n\nOwnerTable\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0e\n\x06serial\x18\x03 \x01(\x04\x12\'\n\x04rows\x18\x04 \x03(\x0b\x32\x19.gmqtt.links.api.OwnerRow*b\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0e\n\nPHASE_ABLE\x10\x01\x12\x10\n\x0cPHASE_CLAIMS\x10\x02\x12\x0e\n\nPHASE_RUNS\x10\x03\x12\x10\n\x0cPHASE_DRAINS\x10\x04\x32\x83\x02\n\x0f\x46\x65\x64\x65rationLinks\x12k\n\x04List\x12!.gmqtt.links.api.ListLinksRequest\x1a\".gmqtt.links.api.ListLinksResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/federation-links\x12\x82\x01\n\x07Restart\x12#.gmqtt.links.api.RestartLinkRequest\x1a$.gmqtt.links.api.RestartLinkResponse\",\x82\xd3\xe4\x93\x02&\"!/v1/federation-links/{id}/restart:\x01*2\xfe\x01\n\rLinkOwnership\x12@\n\x04Tell\x12\x1b.gmqtt.links.api.OwnerTable\x1a\x1b.gmqtt.links.api.OwnerTable\x12Q\n\x08ListHere\x12!.gmqtt.links.api.ListLinksRequest\x1a\".gmqtt.links.api.ListLinksResponse\x12X\n\x0bRestartHere\x12#.gmqtt.links.api.RestartLinkRequest\x1a$.gmqtt.links.api.RestartLinkResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%federation/links/pb/link_status.proto\x12\x0fgmqtt.links.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x07\n\x04Link\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x11\n\tdirection\x18\x03 \x01(\t\x12\x10\n\x08upstream\x18\x04 \x01(\t\x12\x15\n\rupstream_name\x18\x05 \x01(\t\x12\x0f\n\x07mapping\x18\x06 \x01(\t\x12-\n\x08policies\x18\x07 \x03(\x0b\x32\x1b.gmqtt.links.api.LinkPolicy\x12\x0e\n\x06status\x18\x08 \x01(\t\x12\x0b\n\x03uri\x18\t \x01(\t\x12\x18\n\x10local_connection\x18\n \x01(\t\x12\x0c\n\x04node\x18\x0b \x01(\t\x12\r\n\x05\x65poch\x18\x0c \x01(\x04\x12)\n\x05since\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x07\x63hanged\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x64\x65\x61\x64line\x18\x0f \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tnext_step\x18\x10 \x01(\t\x12\r\n\x05\x65rror\x18\x11 \x01(\t\x12,\n\x08\x65rror_at\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x61nswered\x18\x13 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1f\n\x12round_trip_seconds\x18\x14 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0blag_seconds\x18\x15 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x07waiting\x18\x16 \x01(\x04H\x02\x88\x01\x01\x12#\n\x16oldest_waiting_seconds\x18\x17 \x01(\x01H\x03\x88\x01\x01\x12\x11\n\tin_flight\x18\x18 \x01(\x04\x12\x10\n\x08received\x18\x19 \x01(\x04\x12\x0c\n\x04sent\x18\x1a \x01(\x04\x12\x33\n\x07\x64ropped\x18\x1b \x03(\x0b\x32\".gmqtt.links.api.Link.DroppedEntry\x12\x12\n\nreconnects\x18\x1c \x01(\x04\x12\x15\n\rsessions_lost\x18\x1d \x01(\x04\x12\x15\n\rsubscriptions\x18\x1e \x01(\x04\x12\r\n\x05notes\x18\x1f \x03(\t\x1a.\n\x0c\x44roppedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\x15\n\x13_round_trip_secondsB\x0e\n\x0c_lag_secondsB\n\n\x08_waitingB\x19\n\x17_oldest_waiting_seconds\"+\n\nLinkPolicy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\"/\n\x10ListLinksRequest\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0c\n\x04here\x18\x02 \x01(\x08\"M\n\x11ListLinksResponse\x12$\n\x05links\x18\x01 \x03(\x0b\x32\x15.gmqtt.links.api.Link\x12\x12\n\nunanswered\x18\x02 \x03(\t\" \n\x12RestartLinkRequest\x12\n\n\x02id\x18\x01 \x01(\t\"#\n\x13RestartLinkResponse\x12\x0c\n\x04node\x18\x01 \x01(\t\"Q\n\x08OwnerRow\x12\x0f\n\x07link_id\x18\x01 \x01(\t\x12%\n\x05phase\x18\x02 \x01(\x0e\x32\x16.gmqtt.links.api.Phase\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"h\n\nOwnerTable\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0e\n\x06serial\x18\x03 \x01(\x04\x12\'\n\x04rows\x18\x04 \x03(\x0b\x32\x19.gmqtt.links.api.OwnerRow*b\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0e\n\nPHASE_ABLE\x10\x01\x12\x10\n\x0cPHASE_CLAIMS\x10\x02\x12\x0e\n\nPHASE_RUNS\x10\x03\x12\x10\n\x0cPHASE_DRAINS\x10\x04\x32\x83\x02\n\x0f\x46\x65\x64\x65rationLinks\x12k\n\x04List\x12!.gmqtt.links.api.ListLinksRequest\x1a\".gmqtt.links.api.ListLinksResponse\"\x1c\x82\xd3\xe4\x93\x02\x16\x12\x14/v1/federation-links\x12\x82\x01\n\x07Restart\x12#.gmqtt.links.api.RestartLinkRequest\x1a$.gmqtt.links.api.RestartLinkResponse\",\x82\xd3\xe4\x93\x02&\"!/v1/federation-links/{id}/restart:\x01*2\xfe\x01\n\rLinkOwnership\x12@\n\x04Tell\x12\x1b.gmqtt.links.api.OwnerTable\x1a\x1b.gmqtt.links.api.OwnerTable\x12Q\n\x08ListHere\x12!.gmqtt.links.api.ListLinksRequest\x1a\".gmqtt.links.api.ListLinksResponse\x12X\n\x0bRestartHere\x12#.gmqtt.links.api.RestartLinkRequest\x1a$.gmqtt.links.api.RestartLinkResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,28 +39,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FEDERATIONLINKS'].methods_by_name['List']._serialized_options = b'\202\323\344\223\002\026\022\024/v1/federation-links'
   _globals['_FEDERATIONLINKS'].methods_by_name['Restart']._loaded_options = None
   _globals['_FEDERATIONLINKS'].methods_by_name['Restart']._serialized_options = b'\202\323\344\223\002&\"!/v1/federation-links/{id}/restart:\001*'
-  _globals['_PHASE']._serialized_start=1465
-  _globals['_PHASE']._serialized_end=1563
+  _globals['_PHASE']._serialized_start=1486
+  _globals['_PHASE']._serialized_end=1584
   _globals['_LINK']._serialized_start=122
-  _globals['_LINK']._serialized_end=1030
-  _globals['_LINK_DROPPEDENTRY']._serialized_start=922
-  _globals['_LINK_DROPPEDENTRY']._serialized_end=968
-  _globals['_LINKPOLICY']._serialized_start=1032
-  _globals['_LINKPOLICY']._serialized_end=1075
-  _globals['_LISTLINKSREQUEST']._serialized_start=1077
-  _globals['_LISTLINKSREQUEST']._serialized_end=1124
-  _globals['_LISTLINKSRESPONSE']._serialized_start=1126
-  _globals['_LISTLINKSRESPONSE']._serialized_end=1203
-  _globals['_RESTARTLINKREQUEST']._serialized_start=1205
-  _globals['_RESTARTLINKREQUEST']._serialized_end=1237
-  _globals['_RESTARTLINKRESPONSE']._serialized_start=1239
-  _globals['_RESTARTLINKRESPONSE']._serialized_end=1274
-  _globals['_OWNERROW']._serialized_start=1276
-  _globals['_OWNERROW']._serialized_end=1357
-  _globals['_OWNERTABLE']._serialized_start=1359
-  _globals['_OWNERTABLE']._serialized_end=1463
-  _globals['_FEDERATIONLINKS']._serialized_start=1566
-  _globals['_FEDERATIONLINKS']._serialized_end=1825
-  _globals['_LINKOWNERSHIP']._serialized_start=1828
-  _globals['_LINKOWNERSHIP']._serialized_end=2082
+  _globals['_LINK']._serialized_end=1051
+  _globals['_LINK_DROPPEDENTRY']._serialized_start=927
+  _globals['_LINK_DROPPEDENTRY']._serialized_end=973
+  _globals['_LINKPOLICY']._serialized_start=1053
+  _globals['_LINKPOLICY']._serialized_end=1096
+  _globals['_LISTLINKSREQUEST']._serialized_start=1098
+  _globals['_LISTLINKSREQUEST']._serialized_end=1145
+  _globals['_LISTLINKSRESPONSE']._serialized_start=1147
+  _globals['_LISTLINKSRESPONSE']._serialized_end=1224
+  _globals['_RESTARTLINKREQUEST']._serialized_start=1226
+  _globals['_RESTARTLINKREQUEST']._serialized_end=1258
+  _globals['_RESTARTLINKRESPONSE']._serialized_start=1260
+  _globals['_RESTARTLINKRESPONSE']._serialized_end=1295
+  _globals['_OWNERROW']._serialized_start=1297
+  _globals['_OWNERROW']._serialized_end=1378
+  _globals['_OWNERTABLE']._serialized_start=1380
+  _globals['_OWNERTABLE']._serialized_end=1484
+  _globals['_FEDERATIONLINKS']._serialized_start=1587
+  _globals['_FEDERATIONLINKS']._serialized_end=1846
+  _globals['_LINKOWNERSHIP']._serialized_start=1849
+  _globals['_LINKOWNERSHIP']._serialized_end=2103
 # @@protoc_insertion_point(module_scope)

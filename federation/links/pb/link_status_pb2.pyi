@@ -125,15 +125,19 @@ class Link(_message.Message):
     round_trip_seconds: _builtins.float
     """Seconds from the last question to its answer; absent before the first."""
     lag_seconds: _builtins.float
-    """Seconds since the oldest message in flight came or was sent; 0 for none."""
+    """Seconds since the oldest message in flight was stored here and waits for other nodes, or was sent; 0 for none in flight,
+    absent where it is not known.
+    """
     waiting: _builtins.int
-    """Messages that wait for the link; absent where the upstream does not say."""
+    """Messages that wait for a link that pushes; absent where they wait at the upstream."""
     oldest_waiting_seconds: _builtins.float
-    """Seconds since the oldest of them came; absent where the upstream does not say."""
+    """Seconds since the oldest of them came; 0 for none, absent where they wait at the upstream."""
     in_flight: _builtins.int
     """Messages that were received or sent and are not acknowledged."""
     received: _builtins.int
+    """Messages that came from the upstream."""
     sent: _builtins.int
+    """Messages that were pushed to the upstream."""
     reconnects: _builtins.int
     """Connections after the first."""
     sessions_lost: _builtins.int
@@ -162,7 +166,7 @@ class Link(_message.Message):
 
     @_builtins.property
     def dropped(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Messages that were dropped, by reason."""
+        """By reason: received messages that were not published here, messages that were not pushed, or were refused there."""
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -191,7 +195,7 @@ class Link(_message.Message):
         error_at: _timestamp_pb2.Timestamp | None = ...,
         answered: _timestamp_pb2.Timestamp | None = ...,
         round_trip_seconds: _builtins.float | None = ...,
-        lag_seconds: _builtins.float = ...,
+        lag_seconds: _builtins.float | None = ...,
         waiting: _builtins.int | None = ...,
         oldest_waiting_seconds: _builtins.float | None = ...,
         in_flight: _builtins.int = ...,
@@ -203,16 +207,20 @@ class Link(_message.Message):
         subscriptions: _builtins.int = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_oldest_waiting_seconds", b"_oldest_waiting_seconds", "_round_trip_seconds", b"_round_trip_seconds", "_waiting", b"_waiting", "answered", b"answered", "changed", b"changed", "deadline", b"deadline", "error_at", b"error_at", "oldest_waiting_seconds", b"oldest_waiting_seconds", "round_trip_seconds", b"round_trip_seconds", "since", b"since", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_seconds", b"_lag_seconds", "_oldest_waiting_seconds", b"_oldest_waiting_seconds", "_round_trip_seconds", b"_round_trip_seconds", "_waiting", b"_waiting", "answered", b"answered", "changed", b"changed", "deadline", b"deadline", "error_at", b"error_at", "lag_seconds", b"lag_seconds", "oldest_waiting_seconds", b"oldest_waiting_seconds", "round_trip_seconds", b"round_trip_seconds", "since", b"since", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_waiting_seconds", b"_oldest_waiting_seconds", "_round_trip_seconds", b"_round_trip_seconds", "_waiting", b"_waiting", "answered", b"answered", "changed", b"changed", "deadline", b"deadline", "direction", b"direction", "dropped", b"dropped", "epoch", b"epoch", "error", b"error", "error_at", b"error_at", "id", b"id", "in_flight", b"in_flight", "lag_seconds", b"lag_seconds", "local_connection", b"local_connection", "mapping", b"mapping", "next_step", b"next_step", "node", b"node", "notes", b"notes", "oldest_waiting_seconds", b"oldest_waiting_seconds", "policies", b"policies", "received", b"received", "reconnects", b"reconnects", "round_trip_seconds", b"round_trip_seconds", "sent", b"sent", "sessions_lost", b"sessions_lost", "since", b"since", "status", b"status", "subscriptions", b"subscriptions", "type", b"type", "upstream", b"upstream", "upstream_name", b"upstream_name", "uri", b"uri", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_seconds", b"_lag_seconds", "_oldest_waiting_seconds", b"_oldest_waiting_seconds", "_round_trip_seconds", b"_round_trip_seconds", "_waiting", b"_waiting", "answered", b"answered", "changed", b"changed", "deadline", b"deadline", "direction", b"direction", "dropped", b"dropped", "epoch", b"epoch", "error", b"error", "error_at", b"error_at", "id", b"id", "in_flight", b"in_flight", "lag_seconds", b"lag_seconds", "local_connection", b"local_connection", "mapping", b"mapping", "next_step", b"next_step", "node", b"node", "notes", b"notes", "oldest_waiting_seconds", b"oldest_waiting_seconds", "policies", b"policies", "received", b"received", "reconnects", b"reconnects", "round_trip_seconds", b"round_trip_seconds", "sent", b"sent", "sessions_lost", b"sessions_lost", "since", b"since", "status", b"status", "subscriptions", b"subscriptions", "type", b"type", "upstream", b"upstream", "upstream_name", b"upstream_name", "uri", b"uri", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lag_seconds: _TypeAlias = _typing.Literal["lag_seconds"]  # noqa: Y015
+    _WhichOneofArgType__lag_seconds: _TypeAlias = _typing.Literal["_lag_seconds", b"_lag_seconds"]  # noqa: Y015
     _WhichOneofReturnType__oldest_waiting_seconds: _TypeAlias = _typing.Literal["oldest_waiting_seconds"]  # noqa: Y015
     _WhichOneofArgType__oldest_waiting_seconds: _TypeAlias = _typing.Literal["_oldest_waiting_seconds", b"_oldest_waiting_seconds"]  # noqa: Y015
     _WhichOneofReturnType__round_trip_seconds: _TypeAlias = _typing.Literal["round_trip_seconds"]  # noqa: Y015
     _WhichOneofArgType__round_trip_seconds: _TypeAlias = _typing.Literal["_round_trip_seconds", b"_round_trip_seconds"]  # noqa: Y015
     _WhichOneofReturnType__waiting: _TypeAlias = _typing.Literal["waiting"]  # noqa: Y015
     _WhichOneofArgType__waiting: _TypeAlias = _typing.Literal["_waiting", b"_waiting"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_seconds) -> _WhichOneofReturnType__lag_seconds | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_waiting_seconds) -> _WhichOneofReturnType__oldest_waiting_seconds | None: ...
     @_typing.overload

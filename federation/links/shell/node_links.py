@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from broker.metrics.metric import Metric
+from broker.server.logging import get_logger
 from federation.definitions.resolution import Resolution
 from federation.links.api.rows import has_state, in_order, link_row
 from federation.links.link import Link
@@ -32,6 +33,7 @@ class NodeLinks:
         self._host = host
         self._links = links
         self._changed = changed
+        self._log = get_logger("links")
         self._events = LinkEvents()
         self._draining: set[str] = set()
         self._owners: Owners | None = None
@@ -87,7 +89,9 @@ class NodeLinks:
 
     def end_link(self, link_id: str) -> None:
         self._draining.discard(link_id)
-        self._links.end(link_id, self._host.now())
+        dropped = self._links.end(link_id, self._host.now(), keeps_queue=self._is_alone())
+        if dropped:
+            self._log.warning("messages that a link was to push are dropped: it moves", id=link_id, count=dropped)
 
     def carried_out(self) -> None:
         self._changed()
@@ -114,6 +118,18 @@ class NodeLinks:
         now = host.now()
         for message in self._events.changes(self.statuses(now)):
             host.broker.router.publish_here(message, now)
+
+    def _is_alone(self) -> bool:
+        """Whether no other node of this cluster may run links."""
+        owners = self._owners
+        if owners is None or not owners.is_federated:
+            return True
+        return not any(TAG in other.tags for other in self._host.members.others())
+
+    def runs_on(self, link_id: str) -> str:
+        """The other node that runs a link, or is about to; "" where none is known."""
+        owner = None if self._owners is None else self._owners.owner(link_id)
+        return "" if owner is None or owner.node == self._host.members.node_name else owner.node
 
     # --- what operators see
 

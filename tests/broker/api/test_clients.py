@@ -8,6 +8,8 @@ import pytest
 
 from api_calls import ErrorCase
 from broker.api.pb.admin_pb2 import Client
+from broker.codec.properties import USER_PROPERTY
+from broker.link_header import NAME
 
 
 async def test_a_client_is_shown_with_all_fields(node: Any, rest: Any) -> None:
@@ -78,6 +80,16 @@ async def test_a_client_id_in_the_path_is_percent_encoded(node: Any, rest: Any, 
     node.world.connect(client_id)
     encoded = "".join(f"%{byte:02X}" for byte in client_id.encode())
     assert (await rest.get(f"/v1/clients/{encoded}"))["client"]["client_id"] == client_id
+
+
+async def test_links_are_shown_with_their_domain(node: Any, rest: Any) -> None:
+    node.world.connect("c1")
+    node.world.connect("l1", properties={USER_PROPERTY: [(NAME.decode(), "1 domain=oslo max-hops=2")]})
+    found = (await rest.get("/v1/clients"))["clients"]
+    assert [client["link_domain"] for client in found] == ["", "oslo"]
+    for query, names in (("true", ["l1"]), ("false", ["c1"])):
+        found = (await rest.get(f"/v1/clients?link={query}"))["clients"]
+        assert [client["client_id"] for client in found] == names
 
 
 async def test_delete_disconnects_and_ends_the_session_only_when_asked(node: Any, rest: Any) -> None:

@@ -172,6 +172,25 @@ def test_demands_of_the_settings(wanted: dict[str, Any], changes: dict[str, Any]
     assert verdict.is_allowed is is_good
 
 
+@pytest.mark.parametrize(
+    ("wanted", "changes", "is_link"),
+    [
+        ({}, {"role": "link"}, True),
+        ({}, {"role": ["link"]}, False),
+        ({}, {"role": "admin"}, False),
+        ({}, {}, False),
+        ({"role_claim": "kind"}, {"kind": "link"}, True),
+        ({"role_claim": "kind"}, {"role": "link"}, False),
+    ],
+)
+def test_a_token_may_say_that_its_clients_may_be_links(
+    wanted: dict[str, Any], changes: dict[str, Any], is_link: bool
+) -> None:
+    login = attempt(jwt.encode(claims(**changes), SECRET, "HS256"))
+    assert check(login, **wanted).is_allowed
+    assert login.is_link is is_link
+
+
 def test_the_leeway_extends_the_token_and_the_connection() -> None:
     login = attempt(jwt.encode(claims(exp=int(wall_time()) - 5), SECRET, "HS256"))
     assert check(login).is_final

@@ -15,6 +15,8 @@ def connect(name: bytes, level: int, flags: int, rest: bytes = b"") -> bytes:
     [
         (connect(b"MQTT", 5, 2), 5),
         (connect(b"MQTT", 6, 2), 5),
+        (connect(b"MQTT", 0x86, 2), 5),
+        (connect(b"MQTT", 0x84, 2), 4),
         (connect(b"MQTT", 4, 2), 4),
         (connect(b"MQIsdp", 3, 2), 4),
         (connect(b"XXXX", 3, 2), 4),
@@ -25,6 +27,20 @@ def connect(name: bytes, level: int, flags: int, rest: bytes = b"") -> bytes:
 )
 def test_the_version_of_a_refusal(data: bytes, version: int) -> None:
     assert peek_protocol_version(data, 0, len(data)) == version
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "version"),
+    [(b"MQIsdp", 0x83, 3), (b"MQTT", 0x84, 4), (b"MQTT", 0x85, 5), (b"MQTT", 0x83, 0), (b"MQIsdp", 0x84, 0)],
+)
+def test_a_bridge_of_mosquitto_has_a_bit_in_its_protocol_level(name: bytes, level: int, version: int) -> None:
+    data = connect(name, level, 2, (b"\x00" if version == 5 else b"") + CLIENT)
+    if not version:
+        with pytest.raises(MqttError, match=f"level {level};"):
+            decode_connect(0x10, data, 0, len(data))
+        return
+    packet = decode_connect(0x10, data, 0, len(data))
+    assert (packet.protocol_version, packet.is_bridge) == (version, True)
 
 
 CLIENT = b"\x00\x01c"
@@ -53,7 +69,7 @@ def test_flags_and_fields(level: int, flags: int, rest: bytes, reason_code: int)
     data = connect(b"MQTT", level, flags, rest)
     if reason_code == 0:
         packet = decode_connect(0x10, data, 0, len(data))
-        assert packet.protocol_version == level
+        assert (packet.protocol_version, packet.is_bridge) == (level, False)
         assert packet.clean_start is (flags & 2 == 2)
         assert (packet.will is not None) is (flags & 4 == 4)
         return

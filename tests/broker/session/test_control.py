@@ -426,3 +426,21 @@ def test_a_subscription_identifier_that_the_settings_do_not_offer_is_refused(mak
     client = world.connect("c")
     client.send(Subscribe(1, [SubscribeFilter(b"a")], {props.SUBSCRIPTION_IDENTIFIER: 1}))
     assert [p.reason_code for p in client.packets] == [0xA1]
+
+
+@pytest.mark.parametrize(("level", "is_bridge"), [(4, False), (0x84, True)])
+def test_a_bridge_of_mosquitto_gets_retain_as_published_and_nothing_back(
+    world: Any, level: int, is_bridge: bool
+) -> None:
+    data = bytearray(encode_packet(Connect("bridge", 4), 4))
+    data[8] = level
+    client = world.open(4)
+    client.send_bytes(bytes(data))
+    assert client.subscribe(b"a", b"$share/g/b", qos=1) == [1, 1]
+    client.take_packets()
+    client.publish(b"a", b"own")
+    assert client.take_payloads() == ([] if is_bridge else [b"own"])
+    world.publish(b"a", b"of another", retain=True)
+    assert [(message.payload, message.retain) for message in client.take_publishes()] == [(b"of another", is_bridge)]
+    client.publish(b"b", b"own")
+    assert client.take_payloads() == [b"own"]  # shared filters have no No Local

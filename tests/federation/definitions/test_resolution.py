@@ -114,6 +114,18 @@ def test_overrides_that_do_not_fit_make_one_link_invalid() -> None:
     assert "tls" in links[0].error
 
 
+def test_an_explanation_names_missing_definitions() -> None:
+    sets = [members("s", {"upstream": "u"}, {"upstream": "gone"})]
+    for definition, missing in (
+        ({"federation-upstream": "u"}, []),
+        ({"federation-upstream": "gone"}, ['definition.federation-upstream: no upstream "gone"']),
+        ({"federation-upstream-set": "t"}, ['definition.federation-upstream-set: no upstream set "t"']),
+        ({"federation-upstream-set": "s"}, ['federation-upstream-set "s": [1].upstream: no upstream "gone"']),
+    ):
+        policies = [policy("p", "a", 1, definition), policy("low", "a", 0, {"federation-upstream": "never"})]
+        assert list(Resolution([upstream("u")], sets, policies).explain(b"a").missing) == missing
+
+
 def test_an_explanation_says_why_each_policy_applies_or_not() -> None:
     policies = [policy("low", "#", -1), policy("z", "a/#", 3), policy("b", "a/+", 3), policy("other", "x")]
     explanation = Resolution([upstream("u")], [], policies).explain(b"a/b")

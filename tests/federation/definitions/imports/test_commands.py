@@ -28,6 +28,15 @@ def test_a_bridge_is_printed_and_warnings_are_apart(tmp_path: Path) -> None:
     assert "secret" not in result.stderr
 
 
+def test_standard_input_is_read_as_a_file() -> None:
+    result = CliRunner().invoke(main, ["import-mosquitto", "-"], input=BRIDGE)
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["policies"][0]["name"] == "cloud"
+    assert result.stderr.startswith("standard input: line 5")
+    result = CliRunner().invoke(main, ["import-rabbitmq", "-"], input="[{rabbit, [}].")
+    assert result.stderr.startswith("Error: standard input: line 1: ")
+
+
 def test_an_output_file_is_for_its_owner_only(tmp_path: Path) -> None:
     file, output = tmp_path / "mosquitto.conf", tmp_path / "definitions.json"
     file.write_text(BRIDGE)

@@ -36,7 +36,6 @@ def test_keys_of_an_upstream_stay() -> None:
         "prefetch_count": 10,
         "reconnect_delay": 2,
         "ack_mode": "on-publish",
-        "trust_user_id": True,
         "max_hops": 3,
         "expires": 3600000,
         "message_ttl": 1000,
@@ -52,9 +51,21 @@ def test_keys_of_an_upstream_stay() -> None:
 
 def test_keys_without_meaning_warn() -> None:
     found = run(
-        [upstream("up", queue_type="quorum", bind_nowait=True, channel_use_mode="single", odd=1, queue="q")], []
+        [
+            upstream(
+                "up",
+                queue_type="quorum",
+                bind_nowait=True,
+                channel_use_mode="single",
+                odd=1,
+                queue="q",
+                trust_user_id=True,
+            ),
+            upstream("down", trust_user_id=False),
+        ],
+        [],
     )
-    assert found.upstreams == {"up": {"uri": "mqtt://u:p@h"}}
+    assert found.upstreams == {"up": {"uri": "mqtt://u:p@h"}, "down": {"uri": "mqtt://u:p@h"}}
     assert [warning.split(" ")[2] for warning in found.warnings[:3]] == [
         "queue-type",
         "bind-nowait",
@@ -62,6 +73,8 @@ def test_keys_without_meaning_warn() -> None:
     ]
     assert 'unknown key "odd" is left out' in found.warnings[3]
     assert "name the group of the upstream by hand" in found.warnings[4]
+    assert "trust-user-id is left out: MQTT does not say who has published" in found.warnings[5]
+    assert len(found.warnings) == 6
 
 
 def test_policies_have_filters_for_their_expressions() -> None:

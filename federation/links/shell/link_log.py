@@ -1,0 +1,77 @@
+"""The lines of the log about links: each change of state or error once, and where a link went that has ended here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from federation.links.link import Link
+from federation.links.links import Links
+from federation.links.notes import Note
+from federation.links.status import LinkState
+
+
+class LinkLog:
+    """`runs_on` names the other node that runs a link, or is about to; "" where none is known."""
+
+    def __init__(self, log: Any, links: Links, runs_on: Callable[[str], str]) -> None:
+        self._log = log
+        self._links = links
+        self._runs_on = runs_on
+        self._told: dict[str, tuple[LinkState, str]] = {}
+        self._details: dict[str, dict[str, str]] = {}
+        self._notes: dict[str, tuple[Note, ...]] = {}
+
+    def changed(self, now: float) -> None:
+        """Links may have changed."""
+        links = self._links
+        for link_id, link in links.by_id.items():
+            if link_id not in links.epochs:
+                self._tell_ending(link_id, link)
+            else:
+                self._tell_state(link_id, link, now)
+        for link_id in [link_id for link_id in self._told if link_id not in links.by_id]:
+            details = self._details.pop(link_id)
+            del self._told[link_id]
+            self._notes.pop(link_id, None)
+            if link_id in links.plans():
+                self._log.info("link has ended here", **details, runs_on=self._runs_on(link_id))
+            else:
+                self._log.info("link removed: no definition needs it any more", **details)
+
+    def _tell_ending(self, link_id: str, link: Link) -> None:
+        """Another node runs the link soon; nothing has failed."""
+        told = (LinkState.DRAINING, "")
+        if self._told.get(link_id) != told:
+            self._told[link_id] = told
+            self._details[link_id] = _details(link)
+            self._log.info("link moves to another node", **_details(link), to=self._runs_on(link_id))
+
+    def _tell_state(self, link_id: str, link: Link, now: float) -> None:
+        state, error = told = link.state, link.last_error
+        if self._told.get(link_id) == told:
+            return
+        self._told[link_id] = told
+        details = self._details[link_id] = _details(link)
+        if state is LinkState.INVALID:
+            self._log.error("link invalid", **details, error=error)
+        elif state in (LinkState.ERROR, LinkState.BLOCKED):
+            seconds = round(max(0.0, link.next_timeout() - now), 1)
+            self._log.warning(f"link {state.value}", **details, error=error, next_try_seconds=seconds)
+        else:
+            self._log.info(f"link {state.value}", **details)
+            if state is LinkState.RUNNING:
+                self._tell_notes(link_id, link.notes, details)
+
+    def _tell_notes(self, link_id: str, notes: tuple[Note, ...], details: dict[str, str]) -> None:
+        """Tell what the upstream grants less, when that is something else than the last time."""
+        before = self._notes.get(link_id, ())
+        self._notes[link_id] = notes
+        for note in notes:
+            if note not in before:
+                tell = self._log.warning if note.is_warning else self._log.info
+                tell("the upstream grants less than asked", **details, note=note.text)
+
+
+def _details(link: Link) -> dict[str, str]:
+    return {"upstream": link.plan.upstream.name, "id": link.plan.link_id, "uri": link.address.redacted()}
