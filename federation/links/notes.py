@@ -33,7 +33,7 @@ def notes_on(upstream: Upstream, version: int, accepted: Accepted, welcome: Link
     is_out = upstream.direction is Direction.OUT
     asked = expiry_of(upstream)
     if 0 <= accepted.session_expiry < asked and not is_out:
-        granted = f"what waits at the upstream while the link is away waits for at most {span(accepted.session_expiry)}"
+        granted = f"for a link that is away, messages wait at the upstream for at most {span(accepted.session_expiry)}"
         if asked == EXPIRY_NEVER:
             notes.append(Note(f"{granted}; without `expires` the link has asked for ever", False))
         else:

@@ -43,7 +43,7 @@ def federation_status(connection: dict[str, str], only_down: bool, as_json: bool
                         raise
                     click.echo(f"gmqttctl: {error}", err=True)
                 else:
-                    _show(found, as_json, watch)
+                    _show(found, as_json, watch, only_down)
                 if not watch:
                     return
                 time.sleep(WATCH_SECONDS)
@@ -62,21 +62,21 @@ def restart_federation_link(connection: dict[str, str], link_id: str) -> None:
     click.echo(f"link {printable(link_id)} is restarted{node}")
 
 
-def _show(found: pb.ListLinksResponse, as_json: bool, watch: bool) -> None:
+def _show(found: pb.ListLinksResponse, as_json: bool, watch: bool, only_down: bool) -> None:
     if as_json:
         click.echo(json.dumps(as_values(found), indent=None if watch else 2, ensure_ascii=False))
         return
     if watch and sys.stdout.isatty():
         click.clear()
-    for line in status_lines(found, time.time()):
+    for line in status_lines(found, time.time(), only_down):
         click.echo(line)
 
 
-def status_lines(found: pb.ListLinksResponse, unix_time: float) -> list[str]:
-    """The answer of a node for people."""
+def status_lines(found: pb.ListLinksResponse, unix_time: float, only_down: bool = False) -> list[str]:
+    """The answer of a node for people. `only_down`: it was asked for such links."""
     lines = [f"no answer from node {printable(name)}: its links are missing here" for name in found.unanswered]
     if not found.links:
-        return [*lines, "no links"]
+        return [*lines, "no link is down" if only_down else "no links"]
     links = sorted(found.links, key=lambda link: not has_state(link, DOWN))
     rows: list[Sequence[str]] = [HEAD]
     rows += [_row(link, unix_time) for link in links]
@@ -84,8 +84,9 @@ def status_lines(found: pb.ListLinksResponse, unix_time: float) -> list[str]:
     for link in links:
         # What works and has nothing to say is one line of the table.
         told = [text for text in (link.error if has_state(link, DOWN) else "", *link.notes) if text]
-        if told or has_state(link, DOWN):
+        if has_state(link, DOWN):
             told.append(f"it {link.next_step}")
+        if told:
             lines.append(f"{link.id} {printable(link.upstream)} {link.status}: {printable('; '.join(told))}")
     return lines
 

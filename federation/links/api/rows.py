@@ -49,10 +49,10 @@ def link_row(status: LinkStatus, now: float, wall_time: Callable[[float], float]
         error=status.last_error,
         error_at=timestamp(status.error_at),
         answered=timestamp(status.answered_at),
-        round_trip_seconds=None if status.round_trip < 0 else status.round_trip,
-        lag_seconds=None if status.lag < 0 else status.lag,
+        round_trip_seconds=_seconds(status.round_trip),
+        lag_seconds=_seconds(status.lag),
         waiting=None if status.waiting < 0 else status.waiting,
-        oldest_waiting_seconds=None if status.oldest_waiting < 0 else status.oldest_waiting,
+        oldest_waiting_seconds=_seconds(status.oldest_waiting),
         in_flight=status.in_flight,
         received=status.received,
         sent=status.sent,
@@ -62,6 +62,11 @@ def link_row(status: LinkStatus, now: float, wall_time: Callable[[float], float]
         subscriptions=status.subscriptions,
         notes=status.notes,
     )
+
+
+def _seconds(found: float) -> float | None:
+    """None for a negative one, which is not known."""
+    return None if found < 0 else round(found, 6)
 
 
 def has_state(row: Link, wanted: str) -> bool:

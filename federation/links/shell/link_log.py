@@ -1,14 +1,16 @@
-"""The lines of the log about links: each change of state or error once, and where a link went that has ended here."""
+"""The lines of the log about links: each change of state or error once, and where a link went that runs here no longer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from federation.links.link import Link
 from federation.links.links import Links
 from federation.links.notes import Note
 from federation.links.status import LinkState
+
+FAILED: Final = (LinkState.ERROR, LinkState.BLOCKED)
 
 
 class LinkLog:
@@ -34,28 +36,32 @@ class LinkLog:
             details = self._details.pop(link_id)
             del self._told[link_id]
             self._notes.pop(link_id, None)
-            if link_id in links.plans():
-                self._log.info("link has ended here", **details, runs_on=self._runs_on(link_id))
-            else:
+            if link_id not in links.plans():
                 self._log.info("link removed: no definition needs it any more", **details)
+            elif node := self._runs_on(link_id):
+                self._log.info("link has moved to another node", **details, to=node)
+            else:
+                self._log.info("link has stopped", **details)
 
     def _tell_ending(self, link_id: str, link: Link) -> None:
-        """Another node runs the link soon; nothing has failed."""
+        """The node stops, or another one runs the link soon; nothing has failed."""
         told = (LinkState.DRAINING, "")
         if self._told.get(link_id) != told:
             self._told[link_id] = told
             self._details[link_id] = _details(link)
-            self._log.info("link moves to another node", **_details(link), to=self._runs_on(link_id))
+            if node := self._runs_on(link_id):
+                self._log.info("link moves to another node", **_details(link), to=node)
 
     def _tell_state(self, link_id: str, link: Link, now: float) -> None:
         state, error = told = link.state, link.last_error
-        if self._told.get(link_id) == told:
-            return
+        before = self._told.get(link_id)
+        if before == told or (before is not None and before[0] in FAILED and state is LinkState.STARTING):
+            return  # another try of a link that has failed is told by what becomes of it
         self._told[link_id] = told
         details = self._details[link_id] = _details(link)
         if state is LinkState.INVALID:
             self._log.error("link invalid", **details, error=error)
-        elif state in (LinkState.ERROR, LinkState.BLOCKED):
+        elif state in FAILED:
             seconds = round(max(0.0, link.next_timeout() - now), 1)
             self._log.warning(f"link {state.value}", **details, error=error, next_try_seconds=seconds)
         else:

@@ -219,7 +219,7 @@ def test_a_taken_session_blocks_the_link() -> None:
 @pytest.mark.parametrize(
     ("properties", "note"),
     [
-        ({props.SESSION_EXPIRY_INTERVAL: 30}, "waits for at most 30 s"),
+        ({props.SESSION_EXPIRY_INTERVAL: 30}, "wait at the upstream for at most 30 s"),
         ({props.MAXIMUM_QOS: 0}, "QoS 0 only"),
         ({props.RETAIN_AVAILABLE: 0}, "no retained messages"),
         (

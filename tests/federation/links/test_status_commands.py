@@ -57,7 +57,7 @@ async def test_only_links_that_are_down_are_shown() -> None:
     (link,) = json.loads(result.output)["links"]
     assert (link["id"], link["status"], link["received"]) == ("0000000b", "error", "12")
     result = await run(Nodes({"a": [HERE]}), "federation_status", "--only-down")
-    assert result.output == "no links\n"
+    assert result.output == "no link is down\n"
 
 
 async def test_a_link_is_restarted_by_its_id() -> None:

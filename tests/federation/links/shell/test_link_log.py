@@ -32,7 +32,8 @@ class Story:
     def __init__(self, **upstream: Any) -> None:
         self.world = World(upstream)
         self.log = Log()
-        self.link_log = LinkLog(self.log, self.world.links, lambda link_id: "b")
+        self.other = "b"
+        self.link_log = LinkLog(self.log, self.world.links, lambda link_id: self.other)
 
     def told(self) -> list[tuple[str, str]]:
         self.link_log.changed(self.world.now)
@@ -50,6 +51,13 @@ def test_each_change_is_told_once_and_a_smaller_grant_when_it_is_another_one() -
     world.run(properties=week)
     assert story.told() == [("info", "link running"), ("info", "the upstream grants less than asked")]
     world.lose()
+    assert story.told() == [("warning", "link error")]
+    world.until_next_try()
+    assert story.told() == []
+    world.lose()
+    assert story.told() == []  # the same error again
+    world.until_next_try()
+    world.lose("refused")
     assert story.told() == [("warning", "link error")]
     world.until_next_try()
     world.run(properties=week)
@@ -79,7 +87,21 @@ def test_a_link_that_moves_says_where_it_runs() -> None:
     world.links.end(link_id, world.now)
     story.link_log.changed(world.now)
     ((level, event, details),) = story.log.lines
-    assert (level, event, details["runs_on"]) == ("info", "link has ended here", "b")
+    assert (level, event, details["to"]) == ("info", "link has moved to another node", "b")
+
+
+def test_a_link_of_a_node_that_stops_moves_nowhere() -> None:
+    story = Story()
+    story.other = ""
+    world = story.world
+    world.want()
+    world.run()
+    story.told()
+    link_id = world.link.plan.link_id
+    world.links.drain(link_id, world.now + 5.0, world.now)
+    assert story.told() == []
+    world.links.end(link_id, world.now)
+    assert story.told() == [("info", "link has stopped")]
 
 
 def test_a_link_without_a_definition_is_removed() -> None:
