@@ -21,6 +21,7 @@ from federation.links.shell.link_log import LinkLog
 from federation.links.shell.node_links import NodeLinks
 from federation.links.shell.owners import TAG
 from federation.links.shell.upstream_socket import UpstreamSocket
+from federation.links.status import LinkState
 from federation.plugin import FederationPlugin
 
 if TYPE_CHECKING:

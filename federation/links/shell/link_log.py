@@ -23,6 +23,7 @@ class LinkLog:
         self._told: dict[str, tuple[LinkState, str]] = {}
         self._details: dict[str, dict[str, str]] = {}
         self._notes: dict[str, tuple[Note, ...]] = {}
+        self._sessions_lost: dict[str, int] = {}
 
     def changed(self, now: float) -> None:
         """Links may have changed."""
@@ -31,11 +32,13 @@ class LinkLog:
             if link_id not in links.epochs:
                 self._tell_ending(link_id, link)
             else:
+                self._tell_lost_sessions(link_id, link)
                 self._tell_state(link_id, link, now)
         for link_id in [link_id for link_id in self._told if link_id not in links.by_id]:
             details = self._details.pop(link_id)
             del self._told[link_id]
             self._notes.pop(link_id, None)
+            self._sessions_lost.pop(link_id, None)
             if link_id not in links.plans():
                 self._log.info("link removed: no definition needs it any more", **details)
             elif node := self._runs_on(link_id):
@@ -51,6 +54,11 @@ class LinkLog:
             self._details[link_id] = _details(link)
             if node := self._runs_on(link_id):
                 self._log.info("link moves to another node", **_details(link), to=node)
+
+    def _tell_lost_sessions(self, link_id: str, link: Link) -> None:
+        if link.sessions_lost > self._sessions_lost.get(link_id, 0):
+            self._log.warning("link session lost, with what waited in it", **_details(link))
+        self._sessions_lost[link_id] = link.sessions_lost
 
     def _tell_state(self, link_id: str, link: Link, now: float) -> None:
         state, error = told = link.state, link.last_error

@@ -60,14 +60,26 @@ def test_each_change_is_told_once_and_a_smaller_grant_when_it_is_another_one() -
     world.lose("refused")
     assert story.told() == [("warning", "link error")]
     world.until_next_try()
-    world.run(properties=week)
+    world.run(session_present=True, properties=week)
     assert story.told() == [("info", "link running")]
     world.lose()
     story.told()
     world.until_next_try()
     story.told()
-    world.run(properties=week | {props.MAXIMUM_QOS: 0})
+    world.run(session_present=True, properties=week | {props.MAXIMUM_QOS: 0})
     assert story.told() == [("info", "link running"), ("warning", "the upstream grants less than asked")]
+
+
+def test_a_lost_session_is_told() -> None:
+    story = Story()
+    world = story.world
+    world.want()
+    world.run()
+    world.lose()
+    story.told()
+    world.until_next_try()
+    world.run(session_present=False)
+    assert story.told() == [("warning", "link session lost, with what waited in it"), ("info", "link running")]
 
 
 def test_a_link_that_moves_says_where_it_runs() -> None:
