@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from brokers import LOOPBACK, ROOT, BenchFailed, Cluster, Ports, Server
+from cluster import LOOPBACK, ROOT, BenchFailed, Cluster, Ports, Server
 
 from pipeline.client import NodeClient
 from pipeline.options import Connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from brokers import ROOT, BenchFailed
+from cluster import ROOT, BenchFailed
 
 
 def git(*arguments: str) -> str:

@@ -7,20 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-# Participants. "this" is this checkout, and so are three others: "no log" without the row's event log, "3.1.1" with clients of
-# MQTT 3.1.1 instead of 5, "few" with FEW subscriptions instead of MANY. "other" is the commit of --against, "gmqtt" the Go
-# broker.
+# Participants. "this" is this checkout, and so are four others: "no log" without the row's event log, "3.1.1" with clients of
+# MQTT 3.1.1 instead of 5, "few" with FEW subscriptions instead of MANY, "no link" without the row's link. "other" is the commit
+# of --against, "gmqtt" the Go broker.
 THIS: Final = "this"
 NO_LOG: Final = "no log"
 V311: Final = "3.1.1"
 FEW: Final = "few"
-OURS: Final = (THIS, NO_LOG, V311, FEW)
+NO_LINK: Final = "no link"
+OURS: Final = (THIS, NO_LOG, V311, FEW, NO_LINK)
 OTHER: Final = "other"
 MOSQUITTO: Final = "mosquitto"
 NATS: Final = "nats"
 GMQTT: Final = "gmqtt"
-PEERS: Final = (MOSQUITTO, NATS, GMQTT)
+RABBITMQ: Final = "rabbitmq"
+PEERS: Final = (MOSQUITTO, NATS, GMQTT, RABBITMQ)
 OTHER_RATIO_MAX: Final = 1.1
+# Links of a row between two clusters of one node each.
+PAIR: Final = "pair"  # the second one has a link to the first one
+AWAY: Final = "away"  # the same, and the first one is not there
+MANY: Final = "many"  # the second one has many links to the first one; the generator starts and stops it
 SECURED_RATIO_MAX: Final = 1.15  # to a commit without accounts, rules and metrics
 
 
@@ -52,7 +58,7 @@ class Row:
     log           `sync` of this checkout's event log; "" for none
     has_store     this checkout keeps sessions and their messages in SQLite
     secured       participants with accounts and topic rules, this checkout with metrics too; {login} is then that of an account
-    is_linked     the two nodes are clusters of their own, and the second one has a link to the first one
+    links         PAIR, AWAY or MANY; "" for none
     joins_late    the second node joins the first one during the slice
     rounds_max    most rounds, for rows whose slices take long
     """
@@ -70,7 +76,7 @@ class Row:
     transport: str = ""
     has_store: bool = False
     secured: tuple[str, ...] = ()
-    is_linked: bool = False
+    links: str = ""
 
 
 LOAD: Final = "mqtt_load.py --pub {first} --sub {last} --settle {settle} --messages {count} {login} {pids}"
@@ -86,6 +92,11 @@ LAYERED: Final = (
     "--messages {count} {login} {pids}"
 )
 LATENCY: Final = f"{LOAD} --latency --clients 1"
+LOCAL_LATENCY: Final = (
+    "--pub {last} --sub {last} --settle {settle} --messages {count} --latency --clients 1 --rate 1000 {pids}"
+)
+UPSTREAMS: Final = 10
+POLICIES: Final = 100
 WITH_NATS: Final = (OTHER, MOSQUITTO, NATS, GMQTT)
 WITH_MOSQUITTO: Final = (OTHER, MOSQUITTO)
 SECURED: Final = (THIS,)
@@ -167,15 +178,23 @@ ROWS: Final = (
     Row("two nodes, 10 pairs, QoS 0", LOAD, 50_000, cpu(mosquitto=0.4, nats=2.0), WITH_NATS, nodes=2),
     Row("two nodes, 10 pairs, QoS 1", f"{LOAD} --qos 1", 20_000, cpu(mosquitto=0.5), nodes=2),
     Row("two nodes, 500 pairs, one at a time, QoS 0", ONE_AT_A_TIME, 5_000, cpu(), nodes=2),
-    Row("links, 10 pairs, QoS 0", LOAD, 50_000, cpu(mosquitto=0.25), (OTHER, MOSQUITTO), nodes=2, is_linked=True),
+    Row(
+        "links, 10 pairs, QoS 0",
+        LOAD,
+        50_000,
+        cpu(mosquitto=0.25, rabbitmq=0.03),
+        (OTHER, MOSQUITTO, RABBITMQ),
+        nodes=2,
+        links=PAIR,
+    ),
     Row(
         "links, 10 pairs, QoS 1",
         f"{LOAD} --qos 1",
         20_000,
-        cpu(mosquitto=0.35),
-        (OTHER, MOSQUITTO),
+        cpu(mosquitto=0.35, rabbitmq=0.03),
+        (OTHER, MOSQUITTO, RABBITMQ),
         nodes=2,
-        is_linked=True,
+        links=PAIR,
     ),
     Row(
         "links, 10 pairs, QoS 1, durable subscribers, both nodes with SQLite",
@@ -185,7 +204,53 @@ ROWS: Final = (
         (),
         nodes=2,
         has_store=True,
-        is_linked=True,
+        links=PAIR,
+    ),
+    Row(
+        "links, 10 upstreams and 100 policies",
+        "mqtt_links.py --upstream {first} {later}",
+        UPSTREAMS,
+        (
+            Figure("start_s", "s from the start until all policies work", limit=20.0),
+            Figure("idle_percent", "% CPU while nothing is sent", limit=2.0),
+            Figure("stop_s", "s to stop", limit=10.0),
+        ),
+        (),
+        starts_anew=True,
+        rounds_max=3,
+        links=MANY,
+    ),
+    Row(
+        "links, interest of 100,000 subscriptions",
+        "mqtt_interest.py --upstream {first} --downstream {last} --subscriptions {count}",
+        100_000,
+        (
+            Figure("all_s", "s until the upstream has all", limit=5.0),
+            Figure("change_ms.max", "ms until it has one more, longest", limit=100.0),
+            Figure("change_ms.p50", "ms until it has one more, median"),
+        ),
+        (),
+        nodes=2,
+        starts_anew=True,
+        rounds_max=3,
+        links=PAIR,
+    ),
+    Row(
+        "links, local latency at 1,000/s beside a busy link",
+        f"mqtt_beside.py {{busy}} -- {LOCAL_LATENCY}",
+        1_500,
+        one_way(**{NO_LINK: 1.2}),
+        (NO_LINK,),
+        nodes=2,
+        links=PAIR,
+    ),
+    Row(
+        "links, local latency at 1,000/s, upstream away",
+        f"mqtt_load.py {LOCAL_LATENCY}",
+        1_500,
+        one_way(**{NO_LINK: 1.2}),
+        (NO_LINK,),
+        links=AWAY,
     ),
     Row("latency at 2,000/s", f"{LATENCY} --rate 2000", 3_000, one_way(mosquitto=1.5)),
     Row("two nodes, latency at 1,000/s", f"{LATENCY} --rate 1000", 1_500, one_way(mosquitto=1.15), nodes=2),

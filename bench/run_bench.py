@@ -27,10 +27,12 @@ from types import FrameType
 from typing import Any, Final
 
 from accounts import LOGIN_ARGUMENTS
-from brokers import PEER_SETTINGS, ROOT, BenchFailed, Cluster, Ports, find_program, make_cluster
+from brokers import PEER_SETTINGS, make_cluster
+from cluster import ROOT, BenchFailed, Cluster, Ports, find_program
+from linked_brokers import RABBITMQ_FOLDER
 from report import lines_of, replace_table, report, write
 from revision import build_revision, git
-from rows import FEW, GMQTT, MOSQUITTO, NATS, OTHER, OURS, PEERS, ROWS, THIS, V311, Row
+from rows import FEW, GMQTT, MOSQUITTO, NATS, NO_LINK, OTHER, OURS, PEERS, RABBITMQ, ROWS, THIS, V311, Row
 from slices import Slice, Slices
 
 BENCH: Final = ROOT / "bench"
@@ -45,6 +47,7 @@ QUICK_ROUNDS: Final = 3
 SLICE_SECONDS: Final = 1.2
 QUICK_SLICE_SECONDS: Final = 0.6
 SETTLE_SECONDS: Final = {1: "0.1", 2: "0.5"}  # by nodes: a subscription reaches the other node
+RABBITMQ_SETTLE_SECONDS: Final = "3"
 VERSION: Final = {MOSQUITTO: "-h", NATS: "--version"}  # gmqttd: version
 GMQTT_VARIABLE: Final = "GMQTT_BINARY"
 
@@ -58,6 +61,7 @@ def progress(text: str) -> None:
 
 def run_generator(row: Row, name: str, cluster: Cluster, count: int) -> dict[str, Any]:
     """The generator's result at a participant. Raises BenchFailed with its output when it has none."""
+    option = "--pid-tree" if name == RABBITMQ else "--pid"
     places = {
         "first": cluster.first,
         "last": cluster.last,
@@ -67,12 +71,14 @@ def run_generator(row: Row, name: str, cluster: Cluster, count: int) -> dict[str
         "layered": cluster.layered,
         "transport": row.transport,
         "cacert": cluster.cacert,
-        "settle": SETTLE_SECONDS[row.nodes],
+        "later": cluster.later,
+        "busy": "" if name == NO_LINK else f"--upstream {cluster.first} --downstream {cluster.last}",
+        "settle": RABBITMQ_SETTLE_SECONDS if name == RABBITMQ else SETTLE_SECONDS[row.nodes],
         "count": count,
         "login": LOGIN_ARGUMENTS if name in row.secured else "",
         "version": "" if name == V311 else "--mqtt5",
         "subscriptions": FEW_SUBSCRIPTIONS if name == FEW else MANY_SUBSCRIPTIONS,
-        "pids": " ".join(f"--pid {number}={pid}" for number, pid in enumerate(cluster.pids)),
+        "pids": " ".join(f"{option} {number}={pid}" for number, pid in enumerate(cluster.pids)),
     }
     program, *arguments = shlex.split(row.command.format(**places))
     command = [sys.executable, str(BENCH / program), *arguments]
@@ -141,19 +147,7 @@ class Bench:
     def cluster(self, row: Row, name: str) -> Cluster:
         self.started += 1
         folder = self.folder / f"{self.started:03d}-{name}"
-        return make_cluster(
-            name,
-            self.commands[name],
-            folder,
-            self.ports,
-            row.nodes,
-            row.joins_late,
-            row.log,
-            row.transport,
-            row.has_store,
-            row.secured,
-            row.is_linked,
-        )
+        return make_cluster(name, self.commands[name], folder, self.ports, row)
 
     def count_for(self, row: Row, name: str, cluster: Cluster) -> int:
         """Messages for a slice of --seconds, from the rate of a first slice."""
@@ -185,7 +179,12 @@ def find_commands(arguments: argparse.Namespace, other: Path | None) -> tuple[di
     if other is not None:
         commands[OTHER] = other
     wanted = () if other is not None else PEERS
-    programs = {MOSQUITTO: "mosquitto", NATS: "nats-server", GMQTT: os.environ.get(GMQTT_VARIABLE, "")}
+    programs = {
+        MOSQUITTO: "mosquitto",
+        NATS: "nats-server",
+        RABBITMQ: str(RABBITMQ_FOLDER / "rabbitmq-server"),
+        GMQTT: os.environ.get(GMQTT_VARIABLE, ""),
+    }
     for peer in wanted if arguments.peers is None else arguments.peers:
         found = find_program(programs[peer]) if programs[peer] else None
         if found is not None:
@@ -193,7 +192,7 @@ def find_commands(arguments: argparse.Namespace, other: Path | None) -> tuple[di
         elif peer == GMQTT:
             missing[peer] = f"{GMQTT_VARIABLE} names no Go broker (docs/operations.md)"
         else:
-            missing[peer] = f"no {programs[peer]}: sudo apt-get install {programs[peer]}"
+            missing[peer] = f"no {programs[peer]}: sudo apt-get install {Path(programs[peer]).name}"
     return commands, missing
 
 
@@ -219,7 +218,8 @@ def describe(commands: Mapping[str, Path], subject: Mapping[str, str]) -> dict[s
     }
     for name, command in commands.items():
         if name == THIS or name not in (GMQTT, *OURS):  # the Go broker has no command for its version
-            facts[f"{name}, version"] = first_line([str(command), VERSION.get(name, "version")])
+            program = command.with_name("rabbitmqctl") if name == RABBITMQ else command
+            facts[f"{name}, version"] = first_line([str(program), VERSION.get(name, "version")])
     return {**facts, "settings": PEER_SETTINGS}
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from brokers import LOOPBACK, ROOT, BenchFailed, Ports
+from cluster import LOOPBACK, ROOT, BenchFailed, Ports
 from memory import anonymous_bytes, peaks
 from pipeline_nodes import (
     QOS_0,

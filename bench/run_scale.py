@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from brokers import ROOT, BenchFailed, Ports
+from cluster import ROOT, BenchFailed, Ports
 from memory import peaks, tree_bytes
 from pipeline_nodes import SETTINGS, DataSet, Extent, LoggingNodes
 from pipeline_rows import WrongRows

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from brokers import BenchFailed
+from cluster import BenchFailed
 
 
 @dataclass(frozen=True)

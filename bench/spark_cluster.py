@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 import pyspark
-from brokers import LOOPBACK, BenchFailed, Ports
+from cluster import LOOPBACK, BenchFailed, Ports
 
 from pipeline.session import prepare_environment
 

@@ -18,7 +18,7 @@ OPTIONS: Final = [
     ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2000),  # longest time to connect; a refusal is followed by the next try as above
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from brokers import BenchFailed
+from cluster import BenchFailed
 from revision import build_revision
 
 pytestmark = pytest.mark.uncompiled

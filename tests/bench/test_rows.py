@@ -14,7 +14,8 @@ from typing import Final
 
 import pytest
 import run_bench
-from brokers import ROOT, Cluster, Ports, make_cluster
+from brokers import make_cluster
+from cluster import ROOT, Cluster, Ports
 from rows import ROWS, THIS, Row
 from run_bench import run_generator, value_of
 
@@ -25,7 +26,7 @@ STALL_COUNT: Final = 100
 GMQTTD: Final = Path(sys.executable).with_name("gmqttd")
 STALLS: Final = [row for row in ROWS if "mqtt_stall" in row.command]
 LOADS: Final = [row for row in ROWS if row not in STALLS]
-Kind = tuple[int, str, bool, bool]
+Kind = tuple[int, str, bool, str]
 
 
 def names(rows: list[Row]) -> list[str]:
@@ -33,29 +34,20 @@ def names(rows: list[Row]) -> list[str]:
 
 
 def kind_of(row: Row) -> Kind:
-    return row.nodes, row.transport, THIS in row.secured, row.is_linked
+    return row.nodes, row.transport, THIS in row.secured, row.links
 
 
 @pytest.fixture(scope="module")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Kind, Cluster]]:
-    """By the number of nodes, the transport of the second listener, and whether there are accounts and a link."""
+    """By the number of nodes, the transport of the second listener, whether there are accounts, and the links."""
     folder = tmp_path_factory.mktemp("bench")
     ports = Ports()
     with ExitStack() as stack:
-        made = {}
-        for number, kind in enumerate(sorted({kind_of(row) for row in LOADS})):
-            nodes, transport, is_secured, is_linked = kind
-            secured = (THIS,) if is_secured else ()
-            made[kind] = make_cluster(
-                THIS,
-                GMQTTD,
-                folder / str(number),
-                ports,
-                nodes,
-                transport=transport,
-                secured=secured,
-                is_linked=is_linked,
-            )
+        made: dict[Kind, Cluster] = {}
+        for row in LOADS:
+            if (kind := kind_of(row)) not in made:
+                plain = replace(row, log="", has_store=False)
+                made[kind] = make_cluster(THIS, GMQTTD, folder / str(len(made)), ports, plain)
         yield {kind: stack.enter_context(cluster) for kind, cluster in made.items()}
 
 
@@ -74,9 +66,7 @@ def test_load(row: Row, clusters: dict[Kind, Cluster], monkeypatch: pytest.Monke
 @pytest.mark.parametrize("row", STALLS, ids=names(STALLS))
 def test_stall(row: Row, tmp_path: Path) -> None:
     small = replace(row, command=f"{row.command} --quiet 0.2 --seconds 1")
-    with make_cluster(
-        THIS, GMQTTD, tmp_path / "nodes", Ports(), row.nodes, row.joins_late, secured=row.secured
-    ) as cluster:
+    with make_cluster(THIS, GMQTTD, tmp_path / "nodes", Ports(), row) as cluster:
         result = run_generator(small, THIS, cluster, STALL_COUNT)
     assert result["lost"] == 0
     assert result["pings"] > 0

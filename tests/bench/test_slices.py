@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from brokers import BenchFailed
+from cluster import BenchFailed
 from rows import OTHER, THIS
 from slices import Slice, Slices
 

@@ -17,12 +17,15 @@ from job_run import QUERIES, compare
 from link_run import LinkReport, LinkRun
 from link_schedule import draw_incidents
 from lossy_network import NAMESPACES_MISSING, LossyNetwork, namespaces_missing
+from linked_domains import CASES
 from node_process import Node
 from other_schedules import clock_steps_back, node_away
 from schedule import Plan
 from store_run import StoreReport, run_store
+from topology_run import TopologyReport, run_topologies
 
 JOB_MESSAGES: Final = 60_000
+NOTHING_LOST: Final = "nothing was lost or doubled"
 
 
 def say(text: str) -> None:
@@ -31,7 +34,7 @@ def say(text: str) -> None:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="scripts/chaos", description="Shows that a pipeline, a node with a store or a link loses nothing."
+        prog="scripts/chaos", description="Shows that a pipeline, a node with a store or links lose nothing."
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
     jobs = kinds.add_parser("jobs", help="kill -9 of the drivers of rollup, payload and alerts")
@@ -69,10 +72,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     links.add_argument("--delay", type=float, default=0.0, help="seconds that each of the others takes (0)")
     links.add_argument("--dir", type=Path, help="a new folder for logs and stores, which is kept")
+    topologies = kinds.add_parser("topologies", help="messages of domains that links connect in all shapes")
+    topologies.add_argument("--messages", type=int, default=10_000, help="of each domain (10,000)")
+    topologies.add_argument("topologies", nargs="*", metavar="TOPOLOGY", help=f"of {', '.join(CASES)} (all)")
+    topologies.add_argument("--dir", type=Path, help="a new folder for logs, which is kept")
     found = parser.parse_args(arguments)
+    if found.kind == "topologies" and not set(found.topologies) <= set(CASES):
+        parser.error(f"{' '.join(found.topologies)}: topologies are {', '.join(CASES)}")
     if found.kind == "jobs" and not set(found.jobs) <= set(QUERIES):
         parser.error(f"{' '.join(found.jobs)}: jobs are {', '.join(QUERIES)}")
-    if found.kind not in ("jobs", "store", "links") and found.nodes < 2:
+    if found.kind not in ("jobs", "store", "links", "topologies") and found.nodes < 2:
         parser.error(f"--nodes {found.nodes}: at least 2, one is killed while another works")
     if found.kind == "links" and (found.loss or found.delay) and namespaces_missing():
         parser.error(f"--loss and --delay: {NAMESPACES_MISSING}")
@@ -81,7 +90,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return found
 
 
-async def run(options: argparse.Namespace, directory: Path) -> Report | StoreReport | LinkReport:
+async def run(options: argparse.Namespace, directory: Path) -> Report | StoreReport | LinkReport | TopologyReport:
+    if options.kind == "topologies":
+        return await run_topologies(directory, options.topologies or list(CASES), options.messages, say)
     if options.kind == "store":
         return await run_store(directory, options.kills, options.seed, options.redis, say)
     if options.kind == "links":
@@ -114,8 +125,8 @@ async def run_links(options: argparse.Namespace, directory: Path) -> LinkReport:
     return report
 
 
-async def run_jobs(options: argparse.Namespace, directory: Path) -> bool:
-    """Whether each job did what it does undisturbed."""
+async def run_jobs(options: argparse.Namespace, directory: Path) -> str:
+    """What was shown; "" when a job did not do what it does undisturbed."""
     reports = [
         await compare(job, directory, options.seed, options.messages, options.kills, say)
         for job in options.jobs or QUERIES
@@ -123,15 +134,18 @@ async def run_jobs(options: argparse.Namespace, directory: Path) -> bool:
     say("")
     for report in reports:
         say(report.line())
-    return not any(report.faults for report in reports)
+    return "" if any(report.faults for report in reports) else NOTHING_LOST
 
 
-async def run_schedule(options: argparse.Namespace, directory: Path) -> bool:
+async def run_schedule(options: argparse.Namespace, directory: Path) -> str:
+    """What was shown; "" when it was not as promised."""
     report = await run(options, directory)
     say("")
     for line in report.lines():
         say(line)
-    return report.is_clean
+    if not report.is_clean:
+        return ""
+    return report.claim if isinstance(report, LinkReport | TopologyReport) else NOTHING_LOST
 
 
 def main() -> int:
@@ -141,7 +155,7 @@ def main() -> int:
     say(f"logs and everything else: {directory}")
     run_kind = run_jobs if options.kind == "jobs" else run_schedule
     try:
-        is_clean = asyncio.run(run_kind(options, directory.resolve()))
+        claim = asyncio.run(run_kind(options, directory.resolve()))
     except AssertionError as fault:
         say(f"FAULT: {fault}")
         say(f"kept for a look: {directory}")
@@ -149,12 +163,12 @@ def main() -> int:
     except KeyboardInterrupt:
         say("interrupted")
         return 130
-    if is_clean and options.dir is None:
+    if claim and options.dir is None:
         shutil.rmtree(directory)
-    elif not is_clean:
+    elif not claim:
         say(f"kept for a look: {directory}")
-    say("OK: nothing was lost or doubled" if is_clean else "NOT OK")
-    return 0 if is_clean else 1
+    say(f"OK: {claim}" if claim else "NOT OK")
+    return 0 if claim else 1
 
 
 if __name__ == "__main__":

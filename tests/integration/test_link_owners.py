@@ -6,59 +6,11 @@ import asyncio
 import json
 import signal
 import sys
-from typing import Any
 
+from link_cluster import all_run, cluster_config, links_of
 from mqtt_client import Clients, MqttClient, reached
-from node_process import FAILED_SECONDS, Node, Nodes
+from node_process import FAILED_SECONDS, Nodes
 from waiting import DEADLINE, eventually
-
-Row = dict[str, Any]
-
-
-def cluster_config(upstream: Node, count: int = 1) -> dict[str, Any]:
-    """Upstreams that are one broker, and a policy for each: `s0/#`, `s1/#` and so on."""
-    uri = f"mqtt://user:secret@127.0.0.1:{upstream.port}"
-    return {
-        "plugin_order": ["admin", "federation", "links"],
-        "plugins": {
-            "links": {
-                "domain": "berlin",
-                "upstreams": {
-                    f"up{number}": {"uri": uri, "reconnect-delay": 0.3, "interest": "all"} for number in range(count)
-                },
-                "policies": {
-                    f"p{number}": {"pattern": f"s{number}/#", "definition": {"federation-upstream": f"up{number}"}}
-                    for number in range(count)
-                },
-            }
-        },
-    }
-
-
-async def links_of(node: Node, query: str = "") -> list[Row]:
-    status, answer = await node.rest("GET", f"/v1/federation-links{query}")
-    assert status == 200, answer
-    assert answer["unanswered"] == []
-    rows: list[Row] = answer["links"]
-    return rows
-
-
-async def all_run(node: Node, count: int, names: list[str], spread: bool = False) -> dict[str, Row]:
-    """Wait until each link runs once, on one of the named nodes; with `spread` each node has one. The rows by id."""
-    found: list[Row] = []
-
-    async def is_so() -> bool:
-        status, answer = await node.rest("GET", "/v1/federation-links")
-        found[:] = answer["links"] if status == 200 else []
-        return (
-            len(found) == count
-            and all(row["status"] == "running" and row["node"] in names for row in found)
-            and not answer["unanswered"]
-            and (not spread or {row["node"] for row in found} == set(names))
-        )
-
-    await eventually(is_so, f"{count} links run on {names}: {found}", FAILED_SECONDS)
-    return {row["id"]: row for row in found}
 
 
 async def write(writer: MqttClient, count: int) -> None:
@@ -75,7 +27,7 @@ async def one_of(reader: MqttClient) -> set[int]:
 
 async def test_one_node_runs_a_link_and_another_takes_it_over_after_a_kill(nodes: Nodes, clients: Clients) -> None:
     upstream = await nodes.start({"mqtt": {"session_expiry": "1h", "max_queued_messages": 10_000}}, name="upstream")
-    cluster = await nodes.federation(3, cluster_config(upstream))
+    cluster = await nodes.federation(3, cluster_config(upstream.port))
     names = [node.name for node in cluster]
     (row,) = (await all_run(cluster[0], 1, names)).values()
     (owner,) = [node for node in cluster if node.name == row["node"]]
@@ -106,7 +58,7 @@ async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_
 ) -> None:
     upstream = await nodes.start({"mqtt": {"session_expiry": "1h", "max_queued_messages": 10_000}}, name="upstream")
     count = 12
-    config = cluster_config(upstream, count)
+    config = cluster_config(upstream.port, count)
     first, second = await nodes.federation(2, config)
     before = await all_run(first, count, [first.name, second.name])
     reader = await clients.connect(first.port, "reader")
@@ -168,7 +120,7 @@ async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_
 
 async def test_each_node_tells_the_links_of_all_and_restarts_them(nodes: Nodes, clients: Clients) -> None:
     upstream = await nodes.start({"mqtt": {"session_expiry": "1h"}}, name="upstream")
-    cluster = await nodes.federation(2, cluster_config(upstream, 4))
+    cluster = await nodes.federation(2, cluster_config(upstream.port, 4))
     names = [node.name for node in cluster]
     rows = await all_run(cluster[0], 4, names, spread=True)  # the node that starts first has all links for a moment
     by_node = {node.name: node for node in cluster}
@@ -206,7 +158,11 @@ async def test_each_node_tells_the_links_of_all_and_restarts_them(nodes: Nodes, 
 async def test_the_status_of_links_is_watched_until_the_program_is_interrupted(nodes: Nodes) -> None:
     upstream = await nodes.start(name="upstream")
     grpc = f"127.0.0.1:{nodes.free_port()}"
-    config = {**cluster_config(upstream), "plugin_order": ["links"], "api": {"grpc": [{"address": f"tcp://{grpc}"}]}}
+    config = {
+        **cluster_config(upstream.port),
+        "plugin_order": ["links"],
+        "api": {"grpc": [{"address": f"tcp://{grpc}"}]},
+    }
     await nodes.start(config)
     watching = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pipeline.cli", "federation_status", "--watch", "--json", "--servers", grpc),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from brokers import Ports
+from cluster import Ports
 from pipeline_nodes import QOS_0, QOS_1, LoggingNodes
 from pipeline_rows import FILES, NODES, Place, WrongRows, aggregate, publish_by_sink, write_files
 from run_pipeline import MEMORY, SPARK_ROWS, Bench, SparkRow, reader

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from brokers import Ports
+from cluster import Ports
 from spark_cluster import LOG as CLUSTER_LOG
 from spark_cluster import SPARK_SUBMIT, spark_cluster
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from pathlib import Path
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from broker.codec.packets import (
@@ -30,6 +31,7 @@ from broker.codec.packets import (
     Will,
 )
 from broker.codec.reader import PacketReader
+from broker.codec.reason_codes import UNSPECIFIED_ERROR
 from broker.codec.writer import encode_packet
 from waiting import DEADLINE, STOP_SECONDS
 
@@ -172,6 +174,26 @@ class MqttClient:
             await self.answer(PubRec)
             self.send(PubRel(packet_id))
             await self.answer(PubComp)
+
+    async def publish_all(self, messages: Iterable[tuple[str, bytes, int]]) -> None:
+        """Publish (topic, payload, QoS) in one write. Returns when all of QoS 1 and 2 are acknowledged; they are not more than
+        the Receive Maximum of the server."""
+        waiting = 0
+        packets: list[Packet] = []
+        for topic, payload, qos in messages:
+            packet_id = self._next_packet_id() if qos else 0
+            packets.append(Publish(topic.encode(), payload, qos, False, False, packet_id))
+            waiting += qos > 0
+        self.send(*packets)
+        async with asyncio.timeout(DEADLINE):
+            while waiting:
+                answer = await self.answers.get()
+                if isinstance(answer, PubRec):
+                    self.send(PubRel(answer.packet_id))
+                else:
+                    assert isinstance(answer, PubAck | PubComp), answer
+                    assert answer.reason_code < UNSPECIFIED_ERROR, answer
+                    waiting -= 1
 
     async def ping(self) -> None:
         self.send(PingReq())

@@ -1,0 +1,182 @@
+"""A network between nodes that can be split: what a node tells the others as its addresses are relays in this process.
+
+While a split lasts, nothing passes between its sides, and nothing ends: datagrams are lost, streams stand still and go on when
+it heals. Clients and upstreams are not behind the relays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import psutil
+
+from node_process import Node, free_port
+
+
+@asynccontextmanager
+async def split_network(nodes: Sequence[Node]) -> AsyncIterator[SplitNetwork]:
+    """The network of nodes that are not started yet: each joins through the relays of the others. The nodes end before it."""
+    async with AsyncExitStack() as stack:
+        network = SplitNetwork(nodes)
+        stack.push_async_callback(network.close)
+        await network.open()
+        yield network
+
+
+class SplitNetwork:
+    """`split`, then `heal`."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._by_gossip_port = {_port_of(_federation(node)["gossip_addr"]): node for node in nodes}
+        self._one_side: frozenset[Node] = frozenset()
+        self._healed = asyncio.Event()
+        self._healed.set()
+        self._streams: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._datagrams: list[asyncio.BaseTransport] = []
+
+    def split(self, *one_side: Node) -> None:
+        """From now on these nodes reach only each other, and so do the others."""
+        self._one_side = frozenset(one_side)
+        self._healed.clear()
+
+    def heal(self) -> None:
+        self._one_side = frozenset()
+        self._healed.set()
+
+    def _is_cut(self, one: Node, other: Node) -> bool:
+        return (one in self._one_side) != (other in self._one_side)
+
+    # --- relays
+
+    async def open(self) -> None:
+        for node in self._nodes:
+            federation = _federation(node)
+            for key in ("fed_addr", "gossip_addr"):
+                federation[f"advertise_{key}"] = f"127.0.0.1:{await self._relay(node, _port_of(federation[key]))}"
+        for node in self._nodes:
+            others = [_federation(other)["advertise_gossip_addr"] for other in self._nodes if other is not node]
+            _federation(node)["retry_join"] = others
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for transport in self._datagrams:
+            transport.close()
+        for task in self._streams:
+            task.cancel()
+        await asyncio.gather(*self._streams, return_exceptions=True)
+
+    async def _relay(self, target: Node, port: int) -> int:
+        """Relay streams and datagrams to a port of a node. Returns the port of the relay."""
+        loop = asyncio.get_running_loop()
+        relay_port = free_port()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = loop.create_task(self._relay_stream(target, port, reader, writer))
+            self._streams.add(task)
+            task.add_done_callback(self._streams.discard)
+
+        self._servers.append(await asyncio.start_server(connected, "127.0.0.1", relay_port))
+        transport, _ = await loop.create_datagram_endpoint(
+            lambda: Datagrams(self, target, port), local_addr=("127.0.0.1", relay_port)
+        )
+        self._datagrams.append(transport)
+        return relay_port
+
+    async def _relay_stream(
+        self, target: Node, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            source = self._node_with(writer.get_extra_info("peername")[1])
+            if source is None:
+                return  # it has closed the connection already
+            await self._passes(source, target)
+            there, to_there = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                ways = [
+                    asyncio.create_task(self._pump(source, target, reader, to_there)),
+                    asyncio.create_task(self._pump(source, target, there, writer)),
+                ]
+                try:
+                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for way in ways:
+                        way.cancel()
+                    await asyncio.gather(*ways, return_exceptions=True)
+            except asyncio.CancelledError:
+                for transport in (to_there.transport, writer.transport):
+                    transport.abort()
+                raise
+            finally:
+                to_there.close()
+        except OSError:
+            pass  # the node is not there: its side of the connection ends, too
+        finally:
+            writer.close()
+
+    async def _pump(
+        self, source: Node, target: Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Pass bytes on until one end closes."""
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self._passes(source, target)
+                writer.write(data)
+                await writer.drain()
+            await self._passes(source, target)
+
+    async def _passes(self, one: Node, other: Node) -> None:
+        """Return when the two reach each other."""
+        while self._is_cut(one, other):
+            await self._healed.wait()
+
+    def _node_with(self, port: int) -> Node | None:
+        """The node that a connection comes from, by the port of its end."""
+        for node in self._nodes:
+            with contextlib.suppress(psutil.Error):
+                if node.process is not None and any(
+                    found.laddr and found.laddr.port == port
+                    for found in psutil.Process(node.pid).net_connections("tcp")
+                ):
+                    return node
+        return None
+
+    def datagram(self, port: int, target: Node) -> bool:
+        """Whether a datagram from this port reaches the target."""
+        source = self._by_gossip_port.get(port)
+        return source is not None and not self._is_cut(source, target)
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    """Passes datagrams on to a node."""
+
+    def __init__(self, network: SplitNetwork, target: Node, port: int) -> None:
+        self._network = network
+        self._target = target
+        self._port = port
+        self._transport: Any = None  # that of uvloop is no asyncio.DatagramTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
+        if self._network.datagram(address[1], self._target):
+            self._transport.sendto(data, ("127.0.0.1", self._port))
+
+    def error_received(self, error: Exception) -> None:
+        """The node does not listen now: the datagram is lost."""
+
+
+def _federation(node: Node) -> dict[str, Any]:
+    found: dict[str, Any] = node.config["plugins"]["federation"]
+    return found
+
+
+def _port_of(address: object) -> int:
+    return int(str(address).rpartition(":")[2])
