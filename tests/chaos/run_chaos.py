@@ -16,8 +16,8 @@ from clock_node import ClockNode
 from job_run import QUERIES, compare
 from link_run import LinkReport, LinkRun
 from link_schedule import draw_incidents
-from lossy_network import NAMESPACES_MISSING, LossyNetwork, namespaces_missing
 from linked_domains import CASES
+from lossy_network import NAMESPACES_MISSING, LossyNetwork, namespaces_missing
 from node_process import Node
 from other_schedules import clock_steps_back, node_away
 from schedule import Plan

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from link_cluster import Row, all_run, cluster_config, links_of
-from mosquitto_broker import PROGRAM, MosquittoBroker
 from mqtt_client import Clients, MqttClient, Watch, reached
 from node_process import FAILED_SECONDS, Node, Nodes
 from split_network import split_network
@@ -130,13 +128,3 @@ async def test_the_newer_owner_runs_a_link_in_a_split_and_the_other_one_is_block
 ) -> None:
     upstream = await nodes.start(QUEUES, name="upstream")
     await suffer_a_split(nodes, clients, upstream.port)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(PROGRAM is None, reason="mosquitto (Debian package) is missing")
-async def test_a_session_at_mosquitto_decides_in_a_split(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    upstream = await MosquittoBroker(tmp_path, "max_queued_messages 0\n").start()
-    try:
-        await suffer_a_split(nodes, clients, upstream.port)
-    finally:
-        await upstream.stop()

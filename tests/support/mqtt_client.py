@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from pathlib import Path
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from broker.codec.packets import (
