@@ -75,11 +75,11 @@ async def test_each_qos_and_retained_messages_cross_both_ways(
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_bridge_of_both_directions_gets_nothing_back_and_connects_at_once(
-    nodes: Nodes, clients: Clients, tmp_path: Path, mosquittos: list[MosquittoBroker], version: int
+    nodes: Nodes, clients: Clients, start_mosquitto: StartMosquitto, version: int
 ) -> None:
     upstream = await nodes.start()
-    mosquittos.append(await MosquittoBroker(tmp_path, bridge(upstream, "both/# both 1", version=version)).start())
-    here = await clients.connect(mosquittos[0].port, "here")
+    mosquitto = await start_mosquitto(bridge(upstream, "both/# both 1", version=version))
+    here = await clients.connect(mosquitto.port, "here")
     there = await clients.connect(upstream.port, "there")
     await here.subscribe("both/#", qos=1)
     await there.subscribe("both/#", qos=1)
@@ -92,7 +92,7 @@ async def test_a_bridge_of_both_directions_gets_nothing_back_and_connects_at_onc
     assert [(await client.message()).payload for client in (here, there)] == [b"of the node"] * 2
     await here.publish("both/a", b"last", qos=1)
     assert [(await client.message()).payload for client in (here, there)] == [b"last"] * 2
-    assert "unacceptable protocol version" not in mosquittos[0].log()
+    assert "unacceptable protocol version" not in mosquitto.log()
 
 
 async def carried(
