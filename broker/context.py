@@ -15,6 +15,8 @@ from broker.hooks import Forwarder, Peer
 from broker.link_header import NO_DOMAIN, origin_node
 from broker.message import NEVER
 from broker.publisher import Publisher
+from broker.routing.deletions import Deletions
+from broker.routing.duplicates import DuplicateWindow
 from broker.routing.retained import RetainedStore
 from broker.routing.shared import SharedGroup
 from broker.slices import SLICE_STEPS, Slices, Work
@@ -31,6 +33,9 @@ class Context(HookPoints):
     sys_retained     retained messages below $SYS, which are about this node and stay on it
     domain           name of the domain among those that links join; NO_DOMAIN without one
     node_name        name of the node in the headers of messages
+    duplicates       which numbered messages of other domains came already
+    deletions        when retained messages were deleted, where domains are linked
+    wall_offset      how much Unix time is ahead of `now`, in seconds
     has_seen_links   there was a subscription of a link session
     acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
@@ -52,6 +57,9 @@ class Context(HookPoints):
         self.node_name = ""
         self._origin_node = b""
         self._sequence = 0
+        self.duplicates = DuplicateWindow()
+        self.deletions = Deletions()
+        self.wall_offset = 0.0
         self.has_seen_links = False
         self.acks_awaited = 0
         self.take_limits(settings)

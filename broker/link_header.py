@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import mypyc_attr
-
 VERSION: Final = 1
 NAME: Final = b"gmqttd-link"
 PROPERTY_HEAD: Final = b"\x26\x00\x0bgmqttd-link"  # User Property: id, length of the name, name
@@ -31,6 +29,7 @@ WANTS_MAX: Final = 32  # headers of one SUBSCRIBE: paths on which its filters ar
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_BYTES: Final = _LETTERS + b"._@:~%+-"
 _PATH: Final = b" path="
+_TIME: Final = b" time="
 _QUOTED_MAX: Final = 128
 
 
@@ -152,6 +151,7 @@ def parse_header(value: bytes) -> LinkHeader:
     node = fields.get(b"node", b"")
     if len(node) > NODE_BYTES_MAX or node.strip(_NAME_BYTES):
         raise LinkHeaderError(f"node {_shown(node)} of a header is no name of a node")
+    _number(fields, b"time", 0, 1, SEQUENCE_MAX)
     if (b"seq" in fields) != (node != b""):
         raise LinkHeaderError(f"header {_shown(value)} has only one of node and seq")
     return LinkHeader(_path(path), node, _number(fields, b"seq", 0, 0, SEQUENCE_MAX))
@@ -190,9 +190,34 @@ def is_sequenced(link: bytes) -> bool:
     return b" node=" in link
 
 
+def may_come_again(link: bytes) -> bool:
+    """Whether the message came over a link and has a number: copies of it may come on other ways, also to other nodes."""
+    return is_sequenced(link) and not link.endswith(b"=")
+
+
 def numbered(link: bytes, node: bytes, sequence: int) -> bytes:
     """The header of a message that is given a number."""
-    return (b"%d node=%s seq=%d" % (VERSION, node, sequence)) + _PATH + path_text(link)
+    return _with_field(link, b" node=%s seq=%d" % (node, sequence))
+
+
+def time_of(link: bytes) -> int:
+    """When the message was published, in milliseconds since 1970 by the clock of the node where it was; 0 where nobody says."""
+    at = link.find(_TIME)
+    return 0 if at < 0 else int(link[at + len(_TIME) :].partition(b" ")[0])
+
+
+def timed(link: bytes, milliseconds: int) -> bytes:
+    """The header with the time of the message's publication."""
+    field = b"%s%d" % (_TIME, milliseconds)
+    at = link.find(_TIME)
+    return _with_field(link, field) if at < 0 else link[:at] + field + link[link.index(b" ", at + 1) :]
+
+
+def _with_field(link: bytes, field: bytes) -> bytes:
+    if not link:
+        return b"%d" % VERSION + field + _PATH
+    end = link.index(b" ")
+    return link[:end] + field + link[end:]
 
 
 def extended(link: bytes, domain: bytes) -> bytes:
@@ -250,7 +275,7 @@ def received(headers: list[bytes], sender: bytes) -> tuple[bytes, LinkHeader]:
     if sender != NO_DOMAIN:
         raise LinkHeaderError(f"path of a message ends with {_shown(last)}, must end with the sender, {_shown(sender)}")
     header = LinkHeader((*header.path, NO_DOMAIN), header.node, header.sequence)
-    return encode_header(header.path, header.node, header.sequence), header
+    return extended(canonical(headers[0]), NO_DOMAIN), header
 
 
 def forwarded(headers: list[bytes]) -> bytes:
@@ -268,16 +293,18 @@ def forwarded(headers: list[bytes]) -> bytes:
 # --- the two ends of a link ---
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class LinkGate:
-    """Decides about messages with headers that come in over a link of this node, and counts what is not published."""
+    """Of a link of this node: how many links a message may have passed when it comes in, and which messages were not published
+    here, by reason."""
 
-    def refuses(self, header: LinkHeader) -> str:
-        """Why the message is dropped, "" for one that is published. Asked once for each message that comes."""
-        return ""
+    __slots__ = ("dropped", "max_hops")
+
+    def __init__(self, max_hops: int) -> None:
+        self.max_hops = max_hops
+        self.dropped: dict[str, int] = {}
 
     def count_refused(self, reason: str, count: int) -> None:
-        """So many messages of the link were not published here. Called also for those that `refuses` has refused."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
 
 
 class LinkFacts:

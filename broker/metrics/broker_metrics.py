@@ -170,6 +170,16 @@ def _own_metrics(broker: Broker) -> list[Metric]:
             [("path", found.link_path_skipped), ("hops", found.link_hops_skipped)],
         ),
         counter(
+            "gmqtt_link_pages_evicted_total",
+            "Pages of numbers of messages from other domains that made room: copies of these count as new.",
+            broker.duplicates.evicted,
+        ),
+        counter(
+            "gmqtt_retained_deletions_forgotten_total",
+            "Deletions of retained messages that made room: an older message that waits for a link may bring one back.",
+            broker.deletions.forgotten,
+        ),
+        counter(
             "gmqtt_publishers_slowed_total",
             "Pauses in the reading of a client above its max_message_rate or max_byte_rate.",
             found.publishers_slowed,

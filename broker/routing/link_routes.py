@@ -1,13 +1,30 @@
-"""Messages on their way to link sessions: which of them a domain gets, and which headers they had on another node."""
+"""Messages and links: which of them a domain gets, which headers they get and had on another node, which copies are new."""
 
 from __future__ import annotations
 
 from broker.codec.packets import Publish
 from broker.codec.runs import Run
+from broker.context import Context
 from broker.counters import Counters
-from broker.link_header import NAME, LinkFacts, forwarded, path_text, split_properties
-from broker.message import Message
+from broker.hooks import Peer
+from broker.link_header import (
+    NAME,
+    NO_DOMAIN,
+    LinkFacts,
+    forwarded,
+    hops,
+    is_sequenced,
+    may_come_again,
+    numbered,
+    parse_header,
+    path_text,
+    split_properties,
+    time_of,
+    timed,
+)
+from broker.message import NEVER, Message
 from broker.publisher import Publisher
+from broker.routing.duplicates import NEW
 from broker.routing.route import Route
 
 
@@ -18,20 +35,37 @@ def is_relayed(wants: tuple[bytes, ...]) -> bool:
 
 
 def deliver_to_links(
-    route: Route, message: Message, publisher: Publisher | None, now: float, counters: Counters
+    route: Route, message: Message, publisher: Publisher | None, now: float, counters: Counters, hops_before: int = NEW
 ) -> None:
-    """Deliver to the link sessions on this node."""
+    """Deliver to the link sessions on this node. `hops_before`: links that a copy before has passed, NEW for none. Domains of
+    ours look at each copy by themselves; a broker of another kind gets this one only where that one went too far."""
     link = message.link
     for receiver in route.links:
         session = receiver.session
         facts = session.link
         if receiver.no_local and session.client_id == message.client_id:
             continue
-        if facts is not None and link and is_skipped(facts, link, 1, counters):
-            continue
+        if facts is not None and link:
+            if hops_before and facts.domain == NO_DOMAIN and hops_before < facts.max_hops:
+                continue
+            if is_skipped(facts, link, 1, counters):
+                continue
         qos = min(receiver.qos, message.qos)
         retain = message.retain and receiver.retain_as_published
         session.deliver(message, qos, retain, receiver.identifiers, publisher, now)
+
+
+def deliver_shorter(
+    context: Context, route: Route, message: Message, hops_before: int, publisher: Publisher | None, now: float
+) -> None:
+    """Deliver a copy that has passed fewer links than `hops_before` to links. Where the message is held as retained, links that
+    subscribe later get this copy."""
+    held = context.retained.get(message.topic) if message.retain else None
+    if held is not None and is_sequenced(held.link):
+        header, other = parse_header(message.link), parse_header(held.link)
+        if (header.node, header.sequence, header.path[:1]) == (other.node, other.sequence, other.path[:1]):
+            context.retained.put(message.copy())
+    deliver_to_links(route, message, publisher, now, context.counters, hops_before)
 
 
 def deliver_run_to_links(route: Route, run: Run, publisher: Publisher | None, now: float, counters: Counters) -> None:
@@ -62,6 +96,57 @@ def is_skipped(facts: LinkFacts, link: bytes, count: int, counters: Counters) ->
     return False
 
 
+def complete_header(context: Context, route: Route, message: Message, now: float) -> None:
+    """Give a message that is published on this node what its header needs. One that is out of date is not retained."""
+    if route.has_links:
+        give_number(context, route, message)
+    if message.retain:
+        message.retain = stays_retained(context, route, message, now)
+
+
+def give_number(context: Context, route: Route, message: Message) -> None:
+    """Give a message its number, where copies of it may come to one domain."""
+    if (route.is_numbered or message.qos == 2) and not is_sequenced(message.link):
+        node, sequence = context.next_number()
+        message.link = numbered(message.link, node, sequence)
+
+
+def stays_retained(context: Context, route: Route, message: Message, now: float) -> bool:
+    """Note when a retained message was published, where domains are linked. False for one that has waited for a link while a
+    newer one came or the topic's was deleted. A time that is still to come is now: a clock that is fast makes nothing newer
+    for ever."""
+    if context.domain == NO_DOMAIN and not route.has_links:
+        return True
+    at = time_of(message.link)
+    milliseconds = int((now + context.wall_offset) * 1000)
+    if at == 0 or at > milliseconds:
+        at = milliseconds
+        message.link = timed(message.link, at)
+    elif hops(message.link):
+        held = context.retained.get(message.topic)
+        if held is None or held.expires_at <= now:
+            newest = context.deletions.time_of(message.topic)
+        else:
+            newest = time_of(held.link)
+        if at < newest:
+            return False
+    if not message.payload:
+        context.deletions.note(message.topic, at)
+    return True
+
+
+def is_bare_for(peer: Peer, route: Route, message: Message) -> bool:
+    """Whether another node gets the message without its header: none of its links wants it, nor can a copy come there."""
+    return (
+        peer not in route.link_peers and not message.retain and not (peer.names_groups and may_come_again(message.link))
+    )
+
+
+def judge_event(context: Context, link: bytes) -> int:
+    """As `DuplicateWindow.judge`, for a message that another node of this domain has published."""
+    return context.duplicates.judge(parse_header(link), False, False) if link and may_come_again(link) else NEW
+
+
 def strip_headers(message: Message, counters: Counters) -> None:
     """Take headers out of a message of the API, which is no link."""
     if message.properties and NAME in message.properties:
@@ -69,9 +154,14 @@ def strip_headers(message: Message, counters: Counters) -> None:
         counters.link_headers_stripped += len(found)
 
 
-def take_header_of_node(publish: Publish) -> bytes:
-    """Take the header out of the properties of a message of another node."""
-    if not publish.properties or NAME not in publish.properties:
-        return b""
-    publish.properties, headers = split_properties(publish.properties)
-    return forwarded(headers)
+def message_of_node(publish: Publish, now: float) -> Message:
+    """The message of a PUBLISH of another node. Its header is the last of the properties."""
+    link = b""
+    if publish.properties and NAME in publish.properties:
+        publish.properties, headers = split_properties(publish.properties)
+        link = forwarded(headers)
+    expiry = publish.message_expiry_interval
+    expires_at = now + expiry if expiry >= 0 else NEVER
+    return Message(
+        publish.topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, "", link
+    )

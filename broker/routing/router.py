@@ -18,15 +18,27 @@ from broker.counters import (
     DROP_FROM_PEER_EXPIRED,
     DROP_FROM_PEER_INVALID,
     DROP_GROUP_GONE,
+    DROP_LINK_DUPLICATE,
     DROP_LOG_FULL,
     DROP_RETAINED_FULL,
 )
 from broker.errors import MalformedPacket, MqttError
 from broker.hooks import NO_GROUPS, Peer
-from broker.link_header import is_sequenced, numbered
-from broker.message import NEVER, Message
+from broker.message import Message
 from broker.publisher import Publisher
-from broker.routing.link_routes import deliver_run_to_links, deliver_to_links, is_relayed, take_header_of_node
+from broker.routing.duplicates import NEW, SEEN
+from broker.routing.link_routes import (
+    complete_header,
+    deliver_run_to_links,
+    deliver_shorter,
+    deliver_to_links,
+    give_number,
+    is_bare_for,
+    is_relayed,
+    judge_event,
+    message_of_node,
+    stays_retained,
+)
 from broker.routing.names import check_topic_name
 from broker.routing.route import GroupRoute, Receiver, Route
 from broker.routing.shared import GroupMember, SharedGroup
@@ -186,8 +198,8 @@ class Router:
     def route(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> bool:
         """Route one message of the route's topic that was published on this node. True when a session or another node gets
         it."""
-        if route.has_links:
-            self._number(route, message)
+        if route.has_links or message.retain:
+            complete_header(self.context, route, message, now)
         tap = self.context.tap
         if tap is not None:
             tap.published(message, publisher, now)
@@ -201,6 +213,18 @@ class Router:
         if not matched:
             self.context.counters.without_receivers += 1
         return matched
+
+    def route_copy(
+        self, route: Route, message: Message, hops_before: int, publisher: Publisher | None, now: float
+    ) -> bool:
+        """As `route`, for a message with a header. A further copy goes on to links only: it may reach domains which that with
+        `hops_before` links, the best one before (0: none), could not."""
+        if hops_before == NEW:
+            return self.route(route, message, publisher, now)
+        deliver_shorter(self.context, route, message, hops_before, publisher, now)
+        for peer in route.link_peers:
+            self._forward(peer, message, NO_GROUPS, publisher, now)
+        return True
 
     def publish_here(self, message: Message, now: float) -> None:
         """Publish a message below $SYS, about this node and on this node only: no tap sees it, and no other node gets it."""
@@ -226,21 +250,13 @@ class Router:
             self.context.slices.steps += len(route.links)
             deliver_to_links(route, message, publisher, now, self.context.counters)
 
-    def _number(self, route: Route, message: Message) -> None:
-        """Give a message its number, where copies of it may come to one domain."""
-        if (route.is_numbered or message.qos == 2) and not is_sequenced(message.link):
-            node, sequence = self.context.next_number()
-            message.link = numbered(message.link, node, sequence)
-
     def _deliver_beyond(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> bool:
         """Deliver to shared groups and other nodes. Each group gets one copy in the whole federation."""
         peers = self.context.forwarder.peers() if message.retain else route.peers
         if not route.groups:
             for peer in peers:
-                if message.link and not message.retain and peer not in route.link_peers:
-                    self._forward(peer, message.bare(), NO_GROUPS, publisher, now)
-                else:
-                    self._forward(peer, message, NO_GROUPS, publisher, now)
+                sent = message.bare() if message.link and is_bare_for(peer, route, message) else message
+                self._forward(peer, sent, NO_GROUPS, publisher, now)
             return len(peers) > 0
         chosen: dict[str, list[tuple[bytes, bytes]]] = {}
         targets: list[Peer] = list(peers)
@@ -345,7 +361,7 @@ class Router:
             return
         if route.has_links and route.is_numbered:
             for message in run.messages():
-                self._number(route, message)
+                give_number(context, route, message)
         if not route.whole_runs:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
@@ -382,9 +398,15 @@ class Router:
         context = self.context
         context.now = now
         context.counters.messages_from_peers += 1
-        if message.retain:
-            self.store_retained(message, now)
-        self._deliver(route, message, publisher, now)
+        hops_before = judge_event(context, message.link)
+        if hops_before == NEW:
+            if message.retain and stays_retained(context, route, message, now):
+                self.store_retained(message, now)
+            self._deliver(route, message, publisher, now)
+        elif hops_before == SEEN:
+            context.counters.drop_of_topic(DROP_LINK_DUPLICATE, 1, message.qos, message.topic)
+        else:
+            deliver_shorter(context, route, message, hops_before, publisher, now)
         if groups is None:
             for group in route.groups:
                 self._deliver_group(group, message, publisher, now)
@@ -439,22 +461,10 @@ class Router:
                     self._deliver_run_here(route, run, publisher, now)
                 else:
                     publish = decode_publish(first, data, body, end, version)
-                    expiry = publish.message_expiry_interval
-                    link = take_header_of_node(publish)
-                    if expiry == 0:
+                    if publish.message_expiry_interval == 0:
                         counters.drop_of_topic(DROP_FROM_PEER_EXPIRED, 1, publish.qos, publish.topic)
                     else:
-                        message = Message(
-                            publish.topic,
-                            publish.payload,
-                            publish.qos,
-                            publish.retain,
-                            publish.properties,
-                            now + expiry if expiry >= 0 else NEVER,
-                            "",
-                            link,
-                        )
-                        self.publish_remote(message, NO_GROUPS, publisher, now)
+                        self.publish_remote(message_of_node(publish, now), NO_GROUPS, publisher, now)
             except MqttError:
                 # A refused packet (a topic with more levels than this node allows) does not affect the others.
                 counters.drop(DROP_FROM_PEER_INVALID, 1, 0)

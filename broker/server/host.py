@@ -96,7 +96,7 @@ class Host:
         self._client_log: ClientLog | None = None
         self.stop_reason = ""
         self._started = False
-        self._wall_offset = time.time() - self.loop.time()
+        self.broker.wall_offset = time.time() - self.loop.time()
         self._stopping = False
         self._stopped = asyncio.Event()
         self._all_closed = asyncio.Event()
@@ -119,7 +119,7 @@ class Host:
 
     def wall_time(self, monotonic: float) -> float:
         """Unix seconds of a monotonic instant."""
-        return monotonic + self._wall_offset
+        return monotonic + self.broker.wall_offset
 
     def path_of(self, file: str) -> str:
         """The path of a file that a plugin's settings name."""

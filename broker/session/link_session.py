@@ -13,7 +13,7 @@ from broker.codec import properties as props
 from broker.codec.packets import Connect, Properties, Publish, Subscribe
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from broker.config.settings_mqtt import MqttSettings
-from broker.counters import DROP_LINK_HEADER, DROP_LINK_PATH
+from broker.counters import DROP_LINK_DUPLICATE, DROP_LINK_HEADER, DROP_LINK_HOPS, DROP_LINK_PATH
 from broker.errors import MqttError, ProtocolViolation
 from broker.link_header import (
     FENCED,
@@ -30,6 +30,7 @@ from broker.link_header import (
     received,
     split_properties,
 )
+from broker.routing.duplicates import NEW, SEEN
 from broker.session.output import Output
 from broker.session.session import Session
 
@@ -105,24 +106,26 @@ def begin_link(
     return has_role
 
 
-def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[bytes, str]:
-    """Take the header out of the properties of a PUBLISH. Returns (Message.link, why the message is dropped or "")."""
+def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[bytes, str, int]:
+    """Take the header out of the properties of a PUBLISH. Returns (Message.link, why the message is dropped or "", how many
+    links the best copy before has passed, NEW for the first copy)."""
     publish.properties, headers = split_properties(publish.properties)
     facts = connection.link
     if facts is None:
         broker.counters.link_headers_stripped += len(headers)
-        return b"", ""
+        return b"", "", NEW
     if not headers:
-        return facts.header, ""
+        return facts.header, "", NEW
     try:
         link, header = received(headers, facts.domain)
     except LinkHeaderError:
-        return b"", DROP_LINK_HEADER
+        return b"", DROP_LINK_HEADER, NEW
     if broker.domain != NO_DOMAIN and broker.domain in header.path:
-        return b"", DROP_LINK_PATH
-    if facts.gate is not None and (reason := facts.gate.refuses(header)):
-        return b"", reason
-    return link, ""
+        return b"", DROP_LINK_PATH, NEW
+    if facts.gate is not None and len(header.path) > facts.gate.max_hops:
+        return b"", DROP_LINK_HOPS, NEW
+    hops_before = broker.duplicates.judge(header, True, publish.dup)
+    return link, DROP_LINK_DUPLICATE if hops_before == SEEN else "", hops_before
 
 
 def count_refused(connection: Output, reason: str, count: int) -> None:

@@ -19,6 +19,7 @@ from broker.counters import DROP_REFUSED_BY_PLUGIN
 from broker.errors import MqttError, ProtocolViolation
 from broker.link_header import NAME
 from broker.message import NEVER, Message
+from broker.routing.duplicates import NEW
 from broker.routing.route import Route
 from broker.session.link_session import take_header
 from broker.session.output import Output
@@ -49,8 +50,9 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
             )
     broker.counters.count_received(qos)
     link = b"" if connection.link is None else connection.link.header
+    hops_before = NEW
     if publish.properties and NAME in publish.properties:
-        link, reason = take_header(broker, connection, publish)
+        link, reason, hops_before = take_header(broker, connection, publish)
         if reason:
             refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, reason)
             return
@@ -69,9 +71,10 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
         link,
     )
     if broker.publishing is None:
-        reason_code = SUCCESS if broker.router.route(route, message, connection, now) else NO_MATCHING_SUBSCRIBERS
+        matched = broker.router.route_copy(route, message, hops_before, connection, now)
+        reason_code = SUCCESS if matched else NO_MATCHING_SUBSCRIBERS
     else:
-        reason_code = route_wrapped(broker, connection, session, route, message, now)
+        reason_code = route_wrapped(broker, connection, session, route, message, now, hops_before)
         if reason_code >= 0x80:
             refuse_publish(broker, connection, qos, publish.packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
             return
@@ -107,7 +110,13 @@ def is_refused(
 
 
 def route_wrapped(
-    broker: Broker, connection: Output, session: Session, route: Route, message: Message, now: float
+    broker: Broker,
+    connection: Output,
+    session: Session,
+    route: Route,
+    message: Message,
+    now: float,
+    hops_before: int = NEW,
 ) -> int:
     """Route a message as the wrappers of plugins change it. Returns the reason code of its acknowledgement."""
     chain = broker.publishing
@@ -125,7 +134,8 @@ def route_wrapped(
             broker.counters.plugin_faults += 1
             broker.faults.plugin_failed("publish: the topic name of the new message", error)
             return IMPLEMENTATION_SPECIFIC_ERROR
-    return SUCCESS if broker.router.route(route, changed, connection, now) else NO_MATCHING_SUBSCRIBERS
+    matched = broker.router.route_copy(route, changed, hops_before, connection, now)
+    return SUCCESS if matched else NO_MATCHING_SUBSCRIBERS
 
 
 def route_run_wrapped(broker: Broker, connection: Output, session: Session, route: Route, run: Run, now: float) -> None:

@@ -189,8 +189,9 @@ class Definitions:
             texts = [text] if (text := self.resolution().unresolved_name(parsed)) else []
             if text := doubt(parsed):
                 texts.append(f"pattern: {text}")
+            texts += self.resolution().echo_warnings(policy=parsed)
         else:
-            texts = ignored_keys(value) if component == UPSTREAM else []
+            texts = ignored_keys(value) + self.resolution().echo_warnings(name) if component == UPSTREAM else []
         return texts
 
     def _collisions_of(self, keys: Collection[Key]) -> list[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final
 
 from federation.definitions.collisions import Collision, collisions
+from federation.definitions.echoes import Way, echo_of
 from federation.definitions.error import DefinitionError
 from federation.definitions.policy import ApplyTo, Policy, Selector
-from federation.definitions.upstream import Upstream
+from federation.definitions.upstream import Direction, Upstream
 from federation.definitions.upstream_pattern import UpstreamPattern
 from federation.definitions.upstream_set import ALL, UpstreamSet
 
@@ -29,6 +30,7 @@ class LinkPlan:
     upstream  with the overrides of the set applied
     policies  those whose topics or groups this link serves, the one that applies first in front
     error     why the link cannot run (state `invalid`); "" when it can
+    echo      which topics that it pushes come back over another link; "" for none
     """
 
     link_id: str
@@ -36,6 +38,7 @@ class LinkPlan:
     upstream: Upstream
     policies: tuple[Policy, ...]
     error: str = ""
+    echo: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +171,27 @@ class Resolution:
         for policy in self.policies:
             for upstream, overrides in self._members(policy):
                 policies.setdefault((upstream.name, policy.apply_to.value, overrides), []).append(policy)
-        plans = [self._link(*key, tuple(found)) for key, found in policies.items()]
+        plans = self._with_echoes([self._link(*key, tuple(found)) for key, found in policies.items()])
         return tuple(sorted(plans, key=lambda plan: (plan.upstream.name, plan.kind, plan.link_id)))
+
+    def _with_echoes(self, plans: list[LinkPlan]) -> list[LinkPlan]:
+        """The plans, those with the direction `out` with their `echo`."""
+        topics = [plan for plan in plans if plan.kind == ApplyTo.TOPICS.value and not plan.error]
+        if not any(plan.upstream.direction is Direction.OUT for plan in topics):
+            return plans
+        ways = {id(plan): Way(plan.upstream, plan.policies, self._topic_policies) for plan in topics}
+        return [
+            replace(plan, echo=echo_of(ways[id(plan)], ways.values())) if id(plan) in ways else plan for plan in plans
+        ]
+
+    def echo_warnings(self, upstream: str | None = None, policy: Policy | None = None) -> list[str]:
+        """What the links of an upstream, or of a policy, push and get back."""
+        return [
+            f"direction: {plan.echo} again. A broker without MQTT 5 tells such messages from no others: the link does "
+            "not run there. Prefixes in `exchange` keep the directions apart"
+            for plan in self._links
+            if plan.echo and (plan.upstream.name == upstream or policy in plan.policies)
+        ]
 
     def _link(self, name: str, kind: str, overrides: Overrides, policies: tuple[Policy, ...]) -> LinkPlan:
         upstream, error = self.upstreams[name], ""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from broker.broker import Broker
 from broker.errors import MqttError
-from federation.links.duplicates import DuplicateWindow
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.rewriting import TopicRule
 
@@ -17,13 +16,11 @@ class Domain:
     """This domain, as all links of a node know it.
 
     interest  what the cluster wants
-    window    the messages with numbers that came over links of this node
     """
 
     name: bytes
     broker: Broker
     interest: ClusterInterest
-    window: DuplicateWindow
     rng: random.Random
 
 

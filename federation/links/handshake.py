@@ -9,7 +9,7 @@ from broker.codec import properties as props
 from broker.codec.packets import MQTT_5, Connect, Properties
 from broker.link_header import NAME, LinkWelcome, encode_connect, parse_welcome
 from federation.definitions.resolution import LinkPlan
-from federation.definitions.upstream import AckMode, Direction, InterestMode, Upstream
+from federation.definitions.upstream import AckMode, Direction, Upstream
 from federation.definitions.uri import LinkUri
 from federation.links.client import EXPIRY_NEVER, Accepted
 
@@ -27,16 +27,17 @@ def expiry_of(upstream: Upstream) -> int:
     return EXPIRY_NEVER if upstream.expires is None else ceil(upstream.expires)
 
 
+def header_of(upstream: Upstream, domain: bytes, relays: bool, epoch: int) -> bytes:
+    """What CONNECT says to an upstream of ours: what this domain is, whether messages may go on to others, and which epoch the
+    node has as the owner of the link."""
+    message_ttl = -1.0 if upstream.message_ttl is None else upstream.message_ttl
+    return encode_connect(domain, upstream.max_hops, relays, message_ttl, epoch)
+
+
 def upstream_connect(
-    upstream: Upstream, uri: LinkUri, client_id: str, version: int, packet_bytes_max: int, domain: bytes, epoch: int
+    upstream: Upstream, uri: LinkUri, client_id: str, version: int, packet_bytes_max: int, header: bytes
 ) -> Connect:
-    """CONNECT to the upstream. The session is resumed, whoever of this domain had it. The header says to an upstream of ours
-    what this domain is, and which epoch the node has as the owner of the link."""
-    # What keeps everything may keep it for domains behind this one: then its messages have numbers.
-    relays = upstream.interest is InterestMode.ALL
-    header = encode_connect(
-        domain, upstream.max_hops, relays, -1.0 if upstream.message_ttl is None else upstream.message_ttl, epoch
-    )
+    """CONNECT to the upstream. The session is resumed, whoever of this domain had it."""
     properties: Properties = {}
     if version == MQTT_5:
         properties = {

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker.codec.packets import MQTT_5, MQTT_311
-from broker.link_header import NO_DOMAIN, LinkFacts, LinkHeaderError
+from broker.link_header import NO_DOMAIN, LinkFacts, LinkGate, LinkHeaderError
 from broker.message import NEVER
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction, ResourceCleanupMode
@@ -23,12 +23,12 @@ from federation.links.confirmation import Confirmation
 from federation.links.domain import Domain, rule_of
 from federation.links.handshake import (
     NAME_TEXT,
+    header_of,
     local_connect,
     qos_of,
     upstream_connect,
     welcome_of,
 )
-from federation.links.incoming import IncomingGate
 from federation.links.interest import LinkInterest
 from federation.links.link_shell import LinkShell
 from federation.links.notes import Note, notes_on
@@ -47,7 +47,8 @@ IDLE_SECONDS: Final = 5.0  # without interest, until the session ends: clients t
 class Link(RelayOwner):
     """plan              what the definitions say
     interest          what this domain wants of the upstream
-    gate              decides which messages with headers come in
+    gate              which messages with headers come in
+    relays            what comes in may go on to domains that do not say so: messages need numbers
     epoch             of this node as the owner of the link
     attempt           number of the connection that the shell should have while `wants_connection`
     shell             None while there is none
@@ -57,14 +58,15 @@ class Link(RelayOwner):
         self,
         plan: LinkPlan,
         interest: LinkInterest,
-        gate: IncomingGate,
+        relays: bool,
         domain: Domain,
         now: float,
     ) -> None:
         upstream = plan.upstream
         self.plan = plan
         self.interest = interest
-        self.gate = gate
+        self.gate = LinkGate(plan.upstream.max_hops)
+        self.relays = relays
         self.epoch = 0
         self.attempt = 0
         self.wants_connection = False
@@ -205,12 +207,11 @@ class Link(RelayOwner):
         """The network connection of this attempt is open."""
         if attempt != self.attempt or not self.wants_connection:
             return
-        bytes_max = self._broker.max_packet_size
-        connect = upstream_connect(
-            self.plan.upstream, self.address, self.client_id, self._version, bytes_max, self._domain.name, self.epoch
-        )
-        qos = min(qos_of(self.plan.upstream), self._broker.maximum_qos)
-        client = Client(connect, self.subscriptions, qos, self._broker.settings.retain_available, bytes_max)
+        upstream = self.plan.upstream
+        header = header_of(upstream, self._domain.name, self.relays, self.epoch)
+        connect = upstream_connect(upstream, self.address, self.client_id, self._version, self.packet_bytes_max, header)
+        qos = min(qos_of(upstream), self._broker.maximum_qos)
+        client = Client(connect, self.subscriptions, qos, self._broker.settings.retain_available, self.packet_bytes_max)
         self._client = client
         # connection_timeout is for all of the attempt: what the network has left of it is for CONNACK.
         left = CONNACK_SECONDS_MAX if self.address.connection_timeout is None else max(0.0, self._deadline - now)
@@ -320,6 +321,12 @@ class Link(RelayOwner):
             self.has_output()
             self._fail(End.FAULT, f"the header in CONNACK cannot be read: {error.text}", now)
             return
+        if self.plan.echo and self._version != MQTT_5:
+            client.close(False)
+            self.has_output()
+            self._fail(End.FAULT, f"{self.plan.echo}, and a broker without MQTT 5 does not say so", now)
+            self._other_version()  # it may get MQTT 5
+            return
         self._notes = notes_on(self.plan.upstream, self._version, accepted, welcome)
         self._meet(None if welcome is None or welcome.refused else welcome.domain)
         self.subscriptions.begin(accepted.session_present and was_ours)
@@ -332,7 +339,8 @@ class Link(RelayOwner):
             self._is_known = True
             self._other_end = domain
             self.interest.set_upstream(Upstream(self._domain.name, self.plan.upstream.max_hops, domain))
-            self._domain.interest.tell(self.interest)
+            if self.plan.upstream.direction is Direction.IN:
+                self._domain.interest.tell(self.interest)
             self._take_interest()
             self.subscriptions.change({found: self._headers(found) for found in self.subscriptions.wanted}, ())
 
@@ -352,7 +360,7 @@ class Link(RelayOwner):
         upstream = self.plan.upstream
         is_out = upstream.direction is Direction.OUT
         connect = local_connect(self.plan, self._version, accepted)
-        facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops)
+        facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops, is_out and self._other_end is not None)
         facts.is_explicit = self._other_end is None and self._version == MQTT_5  # nobody else says where they come from
         facts.gate = self.gate
         if is_out and upstream.message_ttl is not None:

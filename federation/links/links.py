@@ -11,9 +11,7 @@ from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
 from federation.links.domain import Domain
-from federation.links.duplicates import DuplicateWindow
 from federation.links.handshake import local_client_id
-from federation.links.incoming import IncomingGate
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.link import Link
 from federation.links.mapping import TopicMapping
@@ -38,7 +36,8 @@ class Links:
         self.epochs: dict[str, int] = {}
         self._plans: dict[str, LinkPlan] = {}
         self.interest = ClusterInterest()
-        self._domain = Domain(domain, broker, self.interest, DuplicateWindow(), rng)
+        self._pushes = False  # a link takes to other domains what the others bring
+        self._domain = Domain(domain, broker, self.interest, rng)
         self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # of all policies, and whether they are the link's
 
     def resolve(self, resolution: Resolution, now: float) -> None:
@@ -48,9 +47,11 @@ class Links:
         patterns = {
             link_id: [(policy.filter, policy in plan.policies) for policy in ranked] for link_id, plan in plans.items()
         }
+        self._pushes = any(plan.upstream.direction is Direction.OUT for plan in plans.values())
         for link_id, link in list(self.by_id.items()):
             plan = plans.get(link_id)
-            if plan is None or plan != link.plan or patterns[link_id] != self._patterns[link_id]:
+            is_same = plan is not None and plan == link.plan and self._relays(plan) == link.relays
+            if not is_same or patterns[link_id] != self._patterns[link_id]:
                 del self.by_id[link_id]
                 if _asks(link.plan) and link_id in self.epochs:
                     self.interest.remove_link(link.interest)
@@ -75,8 +76,7 @@ class Links:
                 link.restart(now)
         elif plan is not None:
             interest = self._interest_of(plan)
-            gate = IncomingGate(plan.upstream.max_hops, self._domain.window)
-            link = self.by_id[link_id] = Link(plan, interest, gate, self._domain, now)
+            link = self.by_id[link_id] = Link(plan, interest, self._relays(plan), self._domain, now)
             link.epoch = epoch
             if _asks(plan):
                 self.interest.add_link(interest)
@@ -108,6 +108,10 @@ class Links:
         count = 0 if session is None else session.queue_length() + session.inflight_length()
         broker.close_client(local_client_id(link.plan), True, now)
         return count
+
+    def _relays(self, plan: LinkPlan) -> bool:
+        """Whether what the link brings may go on to domains that do not say so. What keeps everything may keep it for them."""
+        return self._pushes or plan.upstream.interest is InterestMode.ALL
 
     def _interest_of(self, plan: LinkPlan) -> LinkInterest:
         upstream = plan.upstream

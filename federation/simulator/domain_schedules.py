@@ -45,8 +45,18 @@ def diamond() -> list[Edge]:
     return [Edge("b", "a", 2), Edge("c", "a", 2), Edge("d", "b", 2), Edge("d", "c", 2)]
 
 
+def diamond_of_pushes() -> list[Edge]:
+    return [Edge(edge.downstream, edge.upstream, edge.max_hops, is_push=True) for edge in diamond()]
+
+
+def pulled_and_pushed() -> list[Edge]:
+    """A diamond whose second half pushes what the first one pulls."""
+    return [Edge(edge.downstream, edge.upstream, edge.max_hops, edge.downstream == "d") for edge in diamond()]
+
+
 TOPOLOGIES: Final[dict[str, Callable[[], list[Edge]]]] = {
-    topology.__name__: topology for topology in (pair, chain, complete_graph, fan_out, tree, ring, diamond)
+    topology.__name__: topology
+    for topology in (pair, chain, complete_graph, fan_out, tree, ring, diamond, diamond_of_pushes, pulled_and_pushed)
 }
 PLAIN: Final = {"fan_out": frozenset("a")}
 
@@ -103,11 +113,14 @@ def domains_with_faults(seed: int) -> None:
 
 
 def hops_end(seed: int) -> None:
-    """Links allow few hops, each another number: messages reach the domains that these allow, and no other. Every domain has
-    one upstream, so that there is one way between two domains: of several ones the first copy of a message uses up the hops."""
+    """Links allow few hops, each another number, and some push: messages reach the domains that these allow, and no other. Of
+    several ways between two domains the shorter ones may allow more, and often the copy that comes first took a longer one."""
     rng = Random(f"hops {seed}")
     count = rng.randrange(3, 12)
-    edges = [Edge(edge.downstream, edge.upstream, rng.randrange(1, 4)) for edge in graph(rng, count, count)]
+    edges = [
+        Edge(edge.downstream, edge.upstream, rng.randrange(1, 4), rng.random() < 0.2)
+        for edge in graph(rng, count, 2 * count)
+    ]
     domains = Domains(seed, edges)
     domains.run(5.0, 40.0)
     domains.check_messages()
@@ -120,18 +133,21 @@ def fifty_domains(seed: int) -> None:
     domains.check_messages()
 
 
-CLUSTERS: Final = (pair, complete_graph, lambda: [Edge("b", "a", 2), Edge("c", "b", 2)])
+CLUSTERS: Final = (pair, complete_graph, diamond, lambda: [Edge("b", "a", 2), Edge("c", "b", 2)])
 
 
 def clusters(seed: int) -> Domains:
-    """Two or three domains of one to three nodes."""
+    """Two to four domains of one to three nodes."""
     rng = Random(f"clusters {seed}")
     edges = rng.choice(CLUSTERS)()
-    return Domains(seed, edges, {name: rng.randrange(1, 4) for name in "abc"})
+    domains = Domains(seed, edges, {name: rng.randrange(1, 4) for name in "abcd"})
+    domains.begin_reading(domains.names)
+    return domains
 
 
 def linked_clusters(seed: int) -> None:
-    """Nothing fails: one node of each cluster runs a link, and every message reaches a reader of each domain once."""
+    """Nothing fails: one node of each cluster runs a link, two ends of a diamond maybe on two nodes, and every message reaches
+    two readers of each domain once."""
     domains = clusters(seed)
     domains.run(5.0, 40.0)
     domains.check_messages()

@@ -32,11 +32,22 @@ TOPICS: Final = "t/#"
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A link: `downstream` takes the messages of `upstream`; a message has made at most `max_hops` hops behind it."""
+    """A link: `downstream` takes the messages of `upstream`, or `upstream` pushes them; a message has made at most `max_hops`
+    hops behind it."""
 
     downstream: str
     upstream: str
     max_hops: int = 1
+    is_push: bool = False
+
+    @property
+    def owner(self) -> str:
+        """The domain that runs the link."""
+        return self.upstream if self.is_push else self.downstream
+
+    @property
+    def other(self) -> str:
+        return self.downstream if self.is_push else self.upstream
 
 
 def reach(edges: list[Edge], origin: str) -> set[str]:
@@ -92,15 +103,16 @@ class Domains:
     def _resolution(self, domain: str) -> Resolution:
         upstreams = [
             parse_upstream(
-                edge.upstream,
+                f"to-{edge.other}" if edge.is_push else edge.other,
                 {
-                    "uri": [f"mqtt://{host.ip}:{MQTT_PORT}" for host in self.hosts[edge.upstream]],
+                    "uri": [f"mqtt://{host.ip}:{MQTT_PORT}" for host in self.hosts[edge.other]],
                     "max-hops": edge.max_hops,
                     "reconnect-delay": 0.5,
+                    "direction": "out" if edge.is_push else "in",
                 },
             )
             for edge in self.edges
-            if edge.downstream == domain
+            if edge.owner == domain
         ]
         policy = {"pattern": TOPICS, "definition": {"federation-upstream-set": "all"}}
         return Resolution(upstreams, [], [parse_policy("p", policy)])
@@ -164,7 +176,7 @@ class Domains:
 
     def _not_running(self) -> str:
         for name in self.names:
-            wanted = sum(edge.downstream == name for edge in self.edges)
+            wanted = sum(edge.owner == name for edge in self.edges)
             states = [link.state for host in self.hosts[name] for link in self.node(host).links.by_id.values()]
             if states.count(LinkState.RUNNING) != wanted:
                 return f"{name} has {[state.value for state in states]}"

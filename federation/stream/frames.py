@@ -17,8 +17,8 @@ from broker.codec.wire import decode_varint
 from broker.codec.writer import encode_publish
 from broker.errors import MqttError
 from broker.link_header import property_of
-from broker.message import NEVER, Message
-from broker.routing.link_routes import take_header_of_node
+from broker.message import Message
+from broker.routing.link_routes import message_of_node
 
 HEADER_SIZE: Final = 6
 
@@ -245,11 +245,4 @@ def decode_packet(data: bytes, pos: int, end: int, version: int, now: float) -> 
         raise FrameError(error.text) from None
     if publish.topic_alias:
         raise FrameError("PUBLISH packet with a topic alias: aliases are of one client's connection")
-    expires_at = NEVER
-    if publish.message_expiry_interval >= 0:
-        expires_at = now + publish.message_expiry_interval
-    link = take_header_of_node(publish)
-    message = Message(
-        publish.topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, "", link
-    )
-    return message, start + size
+    return message_of_node(publish, now), start + size

@@ -26,6 +26,8 @@ from broker.link_header import (
     extended,
     hops,
     is_sequenced,
+    may_come_again,
+    numbered,
     origin_node,
     parse_connect,
     parse_header,
@@ -33,6 +35,8 @@ from broker.link_header import (
     parse_welcome,
     property_of,
     split_properties,
+    time_of,
+    timed,
 )
 
 DOMAINS = st.from_regex(rb"\A[A-Za-z0-9][A-Za-z0-9._@:~%+-]{0,20}\Z")
@@ -50,6 +54,21 @@ def test_a_header_is_read_as_it_was_written(path: tuple[bytes, ...], node: bytes
     assert canonical(link) == link
     assert hops(link) == len(path)
     assert is_sequenced(link) == (node != b"")
+
+
+@given(PATHS, NODES.filter(bool), st.integers(1, SEQUENCE_MAX), st.integers(1, SEQUENCE_MAX))
+def test_numbers_and_times_are_added_to_a_header(path: tuple[bytes, ...], node: bytes, first: int, second: int) -> None:
+    for link in (encode_header(path), b"1 new=field path=" + b",".join(path)):
+        found = numbered(timed(link, first), node, 7)
+        assert canonical(found) == found
+        header = parse_header(found)
+        assert (header.path, header.node, header.sequence) == (path, node, 7)
+        assert (time_of(found), time_of(link)) == (first, 0)
+        assert timed(found, second) == found.replace(b"time=%d " % first, b"time=%d " % second)
+        assert may_come_again(found) == (path != ())
+        assert not may_come_again(link)
+    assert timed(b"", first) == b"1 time=%d path=" % first
+    assert numbered(b"", node, 7) == encode_header((), node, 7)
 
 
 @given(PATHS.filter(lambda path: len(path) < PATH_MAX), NODES, DOMAINS)
@@ -109,6 +128,8 @@ def test_a_header_of_any_bytes_is_read_or_refused(value: bytes) -> None:
         (b"1 node=n seq=9223372036854775808 path=a", "may be 0 to 9223372036854775807"),
         (b"1 node=n seq=1_0 path=a", "may be 0 to"),
         (b"1 node=n,m seq=1 path=a", "no name of a node"),
+        (b"1 time=x path=a", "may be 1 to"),
+        (b"1 time=0 path=a", "may be 1 to"),
     ],
 )
 def test_faulty_headers_of_messages_are_refused(value: bytes, part: str) -> None:

@@ -128,13 +128,14 @@ class LinkedDomains:
         if domain in self._plain:
             return
         upstreams = {
-            edge.upstream: {
-                "uri": [f"mqtt://127.0.0.1:{other.port}" for other in self.domains[edge.upstream]],
+            edge.other: {
+                "uri": [f"mqtt://127.0.0.1:{other.port}" for other in self.domains[edge.other]],
+                "direction": "out" if edge.is_push else "in",
                 "max-hops": edge.max_hops,
                 "reconnect-delay": 0.2,
             }
             for edge in self._edges
-            if edge.downstream == domain
+            if edge.owner == domain
         }
         policies = {"all": {"pattern": "t/#", "definition": {"federation-upstream-set": "all"}}}
         node.config["plugin_order"].append("links")
@@ -161,7 +162,7 @@ class LinkedDomains:
         await self.until_known()
 
     async def _links_run(self, domain: str) -> bool:
-        wanted = sum(edge.downstream == domain for edge in self._edges)
+        wanted = sum(edge.owner == domain for edge in self._edges)
         if not wanted:
             return True
         cluster = self.domains[domain]

@@ -13,7 +13,7 @@ from broker.counters import Counters
 from broker.hooks import Forwarder, Peer, RemoteRoute
 from broker.link_header import LinkFacts, encode_want, parse_header, property_of
 from broker.message import Message
-from broker.routing.link_routes import is_relayed, is_skipped, strip_headers, take_header_of_node
+from broker.routing.link_routes import is_relayed, is_skipped, message_of_node, strip_headers
 from broker_world import START
 
 OTHERS = encode_publish_properties(user_properties=[("a", "b")])
@@ -91,15 +91,15 @@ def test_messages_that_a_domain_does_not_get_are_counted_by_reason() -> None:
 )
 def test_the_header_of_another_node_is_taken_out_of_the_properties(properties: bytes, link: bytes, left: bytes) -> None:
     publish = Publish(b"t", b"x", properties=properties)
-    assert take_header_of_node(publish) == link
-    assert publish.properties == left
+    message = message_of_node(publish, 0.0)
+    assert (message.link, message.properties) == (link, left)
 
 
 @pytest.mark.parametrize("value", [b"", b"nonsense", b"1 path=a,a", b"1 node=n path=a"])
 def test_a_header_that_an_older_node_lets_through_is_ignored(value: bytes) -> None:
     publish = Publish(b"t", b"x", properties=OTHERS + property_of(value))
-    assert take_header_of_node(publish) == b""
-    assert publish.properties == OTHERS
+    message = message_of_node(publish, 0.0)
+    assert (message.link, message.properties) == (b"", OTHERS)
 
 
 def test_headers_of_the_api_are_counted() -> None:
@@ -123,7 +123,31 @@ def test_nodes_with_link_sessions_get_headers_and_others_do_not(world: Any, qos:
 def test_all_nodes_get_the_headers_of_retained_messages(world: Any) -> None:
     nodes = join(world)
     linked(world).publish(b"t", qos=1, retain=True)
-    assert nodes.plain.messages == nodes.linked.messages == [(b"x", b"1 path=paris", 0)]
+    assert nodes.plain.messages == nodes.linked.messages == [(b"x", b"1 time=1000000 path=paris", 0)]
+
+
+@pytest.mark.parametrize("names_groups", [True, False])
+def test_all_nodes_of_our_kind_learn_the_number_of_a_message_of_which_copies_may_come(
+    world: Any, names_groups: bool
+) -> None:
+    nodes = join(world)
+    nodes.plain.names_groups = names_groups
+    header = b"1 node=n~1 seq=4 path=oslo,paris"
+    client = linked(world)
+    client.publish(b"t", qos=1, properties=property_of(header))
+    assert nodes.linked.messages == [(b"x", header, 0)]
+    assert nodes.plain.messages == [(b"x", header if names_groups else b"", 0)]
+    client.publish(b"t", qos=1, properties=property_of(b"1 path=oslo,paris"))
+    assert nodes.plain.messages[1:] == [(b"x", b"", 0)]
+
+
+def test_a_shorter_copy_goes_to_nodes_with_link_sessions_only(world: Any) -> None:
+    nodes = join(world)
+    client = linked(world)
+    for path in (b"oslo,rome,paris", b"oslo,paris"):
+        client.publish(b"t", qos=1, properties=property_of(b"1 node=n~1 seq=4 path=" + path))
+    assert [link.rpartition(b"=")[2] for _, link, _ in nodes.plain.messages] == [b"oslo,rome,paris"]
+    assert [link.rpartition(b"=")[2] for _, link, _ in nodes.linked.messages] == [b"oslo,rome,paris", b"oslo,paris"]
 
 
 def test_runs_without_headers_stay_runs_for_nodes_with_link_sessions(world: Any) -> None:

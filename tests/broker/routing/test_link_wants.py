@@ -147,7 +147,7 @@ def test_other_wants_of_a_subscription_are_told(world: World) -> None:
 def test_a_link_of_this_node_asks_for_nothing(world: World) -> None:
     link = world.session("link:north:1", b"north", 3)
     assert link.link is not None
-    link.link.gate = LinkGate()
+    link.link.gate = LinkGate(1)
     world.subscribe(link)
     assert world.observed.take() == [("added", "", "", "a/#", "0")]
     world.subscribe(world.session("c"))

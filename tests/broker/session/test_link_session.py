@@ -114,7 +114,7 @@ def test_headers_of_ordinary_clients_are_stripped_and_counted(value: str, qos: i
     assert [publish.properties for publish in reader.take_publishes()] == [CLEAN]
     sent = link.take_publishes()
     assert [publish.payload for publish in sent] == [b"x"]
-    if qos < 2:
+    if qos < 2 and not retain:
         assert sent[0].properties == CLEAN
     else:
         assert parse_header(headers(sent[0])[0].encode()).path == (b"berlin",)
@@ -194,6 +194,8 @@ def test_path_and_hops_decide_which_domains_get_a_message(
     receiver.subscribe(b"#")
     properties = b"" if header is None else with_header(header)
     publisher.publish(b"t", qos=qos, retain=retain, properties=properties)
+    if expected and retain:
+        expected = [text.replace("1 ", "1 time=1000000 ", 1) for text in expected]  # that of its publication here
     sent = receiver.take_publishes()
     assert [headers(publish) for publish in sent] == ([] if expected is None else [expected])
     late = linked(world, domain, max_hops)

@@ -131,6 +131,17 @@ def test_a_name_that_may_become_defined_warns() -> None:
     assert definitions.problems() == []
 
 
+def test_a_cycle_of_two_links_warns() -> None:
+    definitions = Definitions("n")
+    definitions.put(UPSTREAM, "in", upstream(), NOW)
+    policy = {"pattern": "a/#", "definition": {"federation-upstream-set": "all"}}
+    assert definitions.put(POLICY, "p", policy, NOW) == []
+    (warning,) = definitions.put(UPSTREAM, "out", upstream(direction="out"), NOW)
+    assert warning.startswith('direction: a/# comes back over the upstream "in" again')
+    assert definitions.put(POLICY, "p", {**policy, "priority": 1}, NOW) == [warning]
+    assert definitions.put(UPSTREAM, "out", upstream(direction="out", exchange="from/us/# -> {#}"), NOW) == []
+
+
 def test_an_upstream_of_a_set_is_not_deleted() -> None:
     definitions = Definitions("n")
     definitions.put(UPSTREAM, "u", upstream(), NOW)

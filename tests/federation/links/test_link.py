@@ -18,9 +18,12 @@ from broker.codec.packets import (
 )
 from broker.codec.reader import PacketReader
 from broker.link_header import NAME, LinkWelcome, encode_welcome
+from federation.definitions.policy import parse_policy
+from federation.definitions.resolution import Resolution
+from federation.definitions.upstream import parse_upstream
 from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
-from link_world import World
+from link_world import Shell, World
 
 
 def test_a_link_connects_with_the_first_interest_and_is_idle_without() -> None:
@@ -192,6 +195,39 @@ def test_connection_timeout_bounds_the_wait_for_connack() -> None:
     world.advance(0.1)
     assert world.state() is LinkState.ERROR
     assert world.link.last_error == "no CONNACK for 1.5 s"
+
+
+def test_a_link_that_pushes_asks_an_upstream_of_ours_for_nothing() -> None:
+    world = World({"direction": "out"})
+    welcome = encode_welcome(LinkWelcome(b"paris", 1, "", 1000, 1000)).decode()
+    world.want()
+    assert world.run(properties={props.USER_PROPERTY: [(NAME.decode(), welcome)]}) == []
+    assert world.state() is LinkState.RUNNING
+
+
+def test_a_link_pushes_no_echoes_to_a_broker_without_version_5() -> None:
+    world = World({"direction": "out"})
+    again = parse_upstream("again", {"uri": "mqtt://north.example.com"})
+    out = world.link.plan.upstream
+    policy = parse_policy("p", {"pattern": "s/#", "definition": {"federation-upstream-set": "all"}})
+    world.links.resolve(Resolution([out, again], [], [policy]), world.now)
+    world.shell.out = b""
+    for link_id, plan in world.links.plans().items():
+        world.links.run(link_id, 1, world.now)
+        if plan.upstream == out:
+            world.link = world.links.by_id[link_id]
+            world.shell = Shell(world.link)
+    world.link.connected(world.link.attempt, world.now)
+    world.receive(ConnAck(False, 0x84), version=4)
+    world.shell.out = b""
+    world.version = 4
+    world.connect()
+    assert world.state() is LinkState.ERROR
+    assert world.link.last_error.startswith('s/# comes back over the upstream "again"')
+    world.until_next_try()
+    world.version = 5
+    world.run()
+    assert world.state() is LinkState.RUNNING
 
 
 def test_a_link_without_answers_fails() -> None:
