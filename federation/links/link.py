@@ -246,6 +246,11 @@ class Link(RelayOwner):
         client.connection_lost(reason)
         self._handle_news(client, now)
 
+    def set_writable(self, attempt: int, is_writable: bool, now: float) -> None:
+        """The network has room for more, or has not."""
+        if attempt == self.attempt and self._relay is not None:
+            self._relay.set_writable(is_writable, now)
+
     def release(self) -> None:
         """Other nodes may have acknowledged events by now, for which acknowledgements to the upstream wait."""
         if self._relay is not None:

@@ -133,6 +133,14 @@ class Relay:
         self.connection.receive_data(data, now)
         confirmation.end()
 
+    def set_writable(self, is_writable: bool, now: float) -> None:
+        """The upstream takes more, or does not. Then messages for it wait in their queue, and it is not read when it is given
+        too many acknowledgements."""
+        if is_writable:
+            self._broker.connection_writable(self.connection, now)
+        else:
+            self.connection.writable = False
+
     def release(self) -> None:
         """Other nodes may have acknowledged events by now."""
         confirmation = self._confirmation

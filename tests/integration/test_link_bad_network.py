@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.codec.packets import Publish
 from link_status_watch import RUNNING
 from link_status_watch import Watch as StatusWatch
 from lossy_network import ADDRESSES, NAMESPACES_MISSING, LossyNetwork, namespaces_missing, node_in
@@ -24,6 +26,7 @@ LASTING = {"session_expiry": "1h", "max_queued_messages": 100_000}
 LOSS = 0.05
 DELAY = 0.2  # seconds in each direction
 RATE = 100.0  # messages a second
+MIB = 2**20
 COUNT = 200  # messages before something happens
 
 
@@ -108,6 +111,37 @@ async def test_nothing_is_lost_where_packets_are_lost_and_late(network: LossyNet
     assert network.passed > network.lost
 
 
+async def test_a_push_to_an_upstream_that_reads_nothing_is_bounded(nodes: Nodes, clients: Clients) -> None:
+    """What it does not take waits in the link's queue here, within the bounds of any other queue."""
+    upstream = await nodes.start(name="upstream")
+    config: dict[str, Any] = {
+        "plugin_order": ["links"],
+        "plugins": {"links": links(f"mqtt://127.0.0.1:{upstream.port}")},
+    }
+    config["plugins"]["links"]["upstreams"]["up"]["direction"] = "out"
+    node = await nodes.start({**config, "mqtt": {"link_max_queued_bytes": "4MiB"}}, name="downstream")
+    await node.logged("link running")
+    there = await clients.connect(upstream.port, "there")
+    await there.subscribe("t/#", qos=1)
+    here = await clients.connect(node.port, "here")
+    await here.subscribe("here")
+    writer = await clients.connect(node.port, "writer")
+    await writer.publish("t/a", b"before", qos=1)
+    assert (await there.message()).payload == b"before"
+    before = node.resident_bytes()
+    await stand_still(upstream.pid)
+    for _ in range(100):
+        writer.send(*(Publish(b"t/a", bytes(10_000)) for _ in range(100)))
+        await writer.ping()
+        await writer.publish("here", b"goes on")
+        assert (await here.message()).payload == b"goes on"
+    assert node.resident_bytes() - before < 40 * MIB
+    os.kill(upstream.pid, signal.SIGCONT)
+    await writer.publish("t/a", b"after", qos=1)
+    while (await there.message()).payload != b"after":
+        pass
+
+
 async def test_an_upstream_that_stands_still_and_goes_on(nodes: Nodes, clients: Clients) -> None:
     upstream = await nodes.start({"mqtt": LASTING}, "upstream")
     http, grpc = nodes.free_port(), nodes.free_port()
@@ -129,8 +163,7 @@ async def test_an_upstream_that_stands_still_and_goes_on(nodes: Nodes, clients: 
             await eventually(lambda: is_running(watch), "the link runs")
             publisher.start()
             await has(subscriber, publisher, COUNT)
-            assert upstream.process is not None
-            await stand_still(upstream.process.pid)
+            await stand_still(upstream.pid)
             watch.gone("")
             await node.logged("no answer to PINGREQ for 1 s")
             await node.logged("no CONNACK for 0.")
@@ -138,7 +171,7 @@ async def test_an_upstream_that_stands_still_and_goes_on(nodes: Nodes, clients: 
             await local.publish("here", b"goes on", qos=1)
             assert (await local.message()).payload == b"goes on"
             watch.returns("")
-            upstream.process.send_signal(signal.SIGCONT)
+            os.kill(upstream.pid, signal.SIGCONT)
             await eventually(lambda: is_running(watch), "the link runs again")
             await has(subscriber, publisher, 2 * COUNT)
             assert await finished(subscriber, publisher) == []

@@ -15,7 +15,7 @@ from federation.links.link_shell import LinkShell
 from federation.links.shell.client_context import TlsFault, client_context
 from federation.links.shell.websocket_client import WebSocketClient, WebSocketFault
 
-WRITE_BYTES_HIGH: Final = 1_048_576  # unsent: the link is not read meanwhile, so it writes no more acknowledgements
+WRITE_BYTES_HIGH: Final = 1_048_576  # unsent: the broker gives the link no more messages meanwhile
 LINGER_SECONDS_MAX: Final = 2.0  # from the last byte to the upstream's end of the connection
 
 
@@ -101,7 +101,6 @@ class UpstreamSocket(LinkShell):
         self._task_attempt = -1
         self._protocol: UpstreamProtocol | None = None
         self._is_held = False
-        self._is_full = False
         self._is_paused = False
 
     # --- what the link asks ---
@@ -118,7 +117,7 @@ class UpstreamSocket(LinkShell):
             self._task = None
         if link.wants_connection and self._protocol is None and self._task is None:
             self._task_attempt = link.attempt
-            self._is_held = self._is_full = self._is_paused = False
+            self._is_held = self._is_paused = False
             self._task = self._loop.create_task(self._connect(link.attempt, link.address))
 
     def has_output(self) -> None:
@@ -140,12 +139,11 @@ class UpstreamSocket(LinkShell):
         protocol = self._protocol
         if protocol is None or protocol.transport is None or protocol.transport.is_closing():
             return
-        wanted = self._is_held or self._is_full
-        if wanted and not self._is_paused:
+        if self._is_held and not self._is_paused:
             protocol.transport.pause_reading()
-        elif not wanted and self._is_paused:
+        elif not self._is_held and self._is_paused:
             protocol.transport.resume_reading()
-        self._is_paused = wanted
+        self._is_paused = self._is_held
 
     async def stop(self) -> None:
         """Close the socket at once."""
@@ -216,8 +214,8 @@ class UpstreamSocket(LinkShell):
 
     def writing_paused(self, protocol: UpstreamProtocol, is_full: bool) -> None:
         if protocol is self._protocol:
-            self._is_full = is_full
-            self._pause_or_resume()
+            self.link.set_writable(protocol.attempt, not is_full, self._turns.now())
+            self._turns.flush_soon()
 
     def lost(self, protocol: UpstreamProtocol, reason: str, says_why: bool = False) -> None:
         """The connection ended, or is given up here. `says_why`: the other end has told the reason."""
