@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, Final
 from federation.links.ownership import weight
 from link_schedule import Incident, Trouble
 from link_status_watch import RUNNING, Watch
+from local_traffic import LocalTraffic
 from lossy_network import ADDRESSES, LossyNetwork, node_in
 from node_process import FAILED_SECONDS, Node, Nodes, gossip_address, status_becomes
 from session_clients import SessionPublisher, SessionSubscriber
@@ -34,13 +36,17 @@ MQTT: Final = {"session_expiry": "2h", "max_queued_messages": 1_000_000}
 
 @dataclass
 class LinkReport:
-    """faults  what is not as promised"""
+    """quiet_ms, bad_ms  median of what local messages took while all worked, and while something went wrong
+    faults            what is not as promised
+    """
 
     incidents: int
     sent: int = 0
     subscribers: int = 0
     duplicates: int = 0
     samples: int = 0
+    quiet_ms: float = 0.0
+    bad_ms: float = 0.0
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -52,7 +58,8 @@ class LinkReport:
         return (
             f"each of the {self.sent:,} messages that the upstream acknowledged reached each of {self.subscribers} subscribers "
             f"in order; {self.duplicates:,} came once more, each after one of {self.incidents} incidents, as QoS 1 allows; the "
-            f"status of the link was asked {self.samples:,} times and was true each time"
+            f"status of the link was asked {self.samples:,} times and was true each time; local messages took {self.quiet_ms:.2f} ms "
+            f"while all worked and {self.bad_ms:.2f} ms while something went wrong (median)"
         )
 
     def lines(self) -> list[str]:
@@ -101,7 +108,8 @@ class LinkRun:
             for number in range(PUBLISHERS)
         ]
         clients = [*self._subscribers, *self._publishers]
-        watching = asyncio.create_task(self._watch.run())
+        self._local = LocalTraffic(home.entry)
+        beside = [asyncio.create_task(self._watch.run()), asyncio.create_task(self._local.run())]
         try:
             for subscriber in self._subscribers:
                 subscriber.start()
@@ -113,19 +121,26 @@ class LinkRun:
             for number, incident in enumerate(incidents, 1):
                 await self._quiet(incident.quiet_seconds, report)
                 self.say(f"{number} of {report.incidents}: {incident.trouble} for {incident.down_seconds:.1f} s")
+                begin = time.monotonic()
                 await self._suffer(incident)
                 await self._settled(self._cluster)
+                self._local.troubles.append((begin, time.monotonic()))
             self.say(f"{report.incidents} of {report.incidents}: kill of the link's node for good")
+            begin = time.monotonic()
             await self._kill(self._cluster[0])
             await self._settled(self._cluster[1:])
+            self._local.troubles.append((begin, time.monotonic()))
             await self._end(report)
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
             for client in clients:
                 await client.stop()
-        if not watching.cancelled():
-            raise AssertionError(f"the status cannot be watched: {watching.exception()!r}")
+        for task in beside:
+            if not task.cancelled():
+                raise AssertionError(f"status and local messages cannot be watched: {task.exception()!r}")
+        report.quiet_ms, report.bad_ms = self._local.medians()
         report.samples = len(self._watch.samples)
         report.faults += [str(fault) for fault in self._watch.untrue()]
         report.faults += [fault for client in self._publishers for fault in client.faults]
@@ -176,12 +191,13 @@ class LinkRun:
             self._watch.returns("")
             await self._upstream.start()
             return
-        if trouble is Trouble.UPSTREAM_STILL:
-            await stand_still(self._upstream.pid)
-            self._watch.gone("", self._late_seconds)
+        if trouble in (Trouble.UPSTREAM_STILL, Trouble.NODE_STILL):
+            node, name = (self._upstream, "") if trouble is Trouble.UPSTREAM_STILL else (first, first.name)
+            await stand_still(node.pid)
+            self._watch.gone(name, self._late_seconds)
             await asyncio.sleep(incident.down_seconds)
-            self._watch.returns("")
-            os.kill(self._upstream.pid, signal.SIGCONT)
+            self._watch.returns(name)
+            os.kill(node.pid, signal.SIGCONT)
             return
         if trouble is Trouble.NODE_LEAVE:
             await self._leave_and_join(first, incident.down_seconds)

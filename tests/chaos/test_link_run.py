@@ -12,6 +12,7 @@ import pytest
 from link_run import LinkRun
 from link_schedule import OF_NODES, Incident, Trouble, draw_incidents
 from link_status_watch import Absence, Sample, untrue
+from local_traffic import LocalTraffic
 
 
 @pytest.mark.slow
@@ -32,6 +33,12 @@ def test_each_trouble_happens(seed: int, kills: int) -> None:
     assert sum(counts[trouble] for trouble in OF_NODES) == kills
     assert max(counts[trouble] for trouble in OF_NODES) - min(counts[trouble] for trouble in OF_NODES) <= 1
     assert [counts[trouble] for trouble in set(Trouble) - set(OF_NODES)] == [1, 1, 1]
+
+
+def test_local_messages_are_told_apart_by_when_they_were_published() -> None:
+    traffic = LocalTraffic(0, [(1.0, 0.001), (2.0, 0.003), (3.0, 0.002), (4.0, 0.005), (5.0, 0.006)], [(2.0, 4.5)])
+    assert traffic.medians() == (3.5, 3.0)
+    assert LocalTraffic(0).medians() == (0.0, 0.0)
 
 
 def row(
