@@ -85,6 +85,12 @@ def links_plugin(kind: str, mqtt: int) -> dict[str, Any]:
 # --- RabbitMQ
 
 
+def rabbitmq_version() -> str:
+    """From the name of its folder: rabbitmqctl would start Erlang's epmd and leave it behind."""
+    found = sorted(RABBITMQ_FOLDER.parent.glob("lib/rabbitmq_server-*"))
+    return found[-1].name if found else "?"
+
+
 def rabbitmq_cluster(folder: Path, ports: Ports, command: Path) -> Cluster:
     """Two single nodes. The exchange amq.topic, which has the messages of MQTT, is federated at the second one."""
     epmd = find_program("epmd")

@@ -29,7 +29,7 @@ from typing import Any, Final
 from accounts import LOGIN_ARGUMENTS
 from brokers import PEER_SETTINGS, make_cluster
 from cluster import ROOT, BenchFailed, Cluster, Ports, find_program
-from linked_brokers import RABBITMQ_FOLDER
+from linked_brokers import RABBITMQ_FOLDER, rabbitmq_version
 from report import lines_of, replace_table, report, write
 from revision import build_revision, git
 from rows import FEW, GMQTT, MOSQUITTO, NATS, NO_LINK, OTHER, OURS, PEERS, RABBITMQ, ROWS, THIS, V311, Row
@@ -218,8 +218,8 @@ def describe(commands: Mapping[str, Path], subject: Mapping[str, str]) -> dict[s
     }
     for name, command in commands.items():
         if name == THIS or name not in (GMQTT, *OURS):  # the Go broker has no command for its version
-            program = command.with_name("rabbitmqctl") if name == RABBITMQ else command
-            facts[f"{name}, version"] = first_line([str(program), VERSION.get(name, "version")])
+            command_line = [str(command), VERSION.get(name, "version")]
+            facts[f"{name}, version"] = rabbitmq_version() if name == RABBITMQ else first_line(command_line)
     return {**facts, "settings": PEER_SETTINGS}
 
 
