@@ -27,6 +27,11 @@ def gossip_metrics(serf: Serf) -> list[Metric]:
         ),
         counter("gmqtt_gossip_packets_received_total", "Packets of gossip that came in.", found.packets_received),
         counter("gmqtt_gossip_packets_sent_total", "Packets of gossip that were sent.", found.packets_sent),
+        counter(
+            "gmqtt_gossip_send_errors_total",
+            "Packets of gossip that could not be sent, or were reported as undeliverable.",
+            found.send_errors,
+        ),
         counter("gmqtt_gossip_probes_sent_total", "Probes of other members.", found.probes_sent),
         counter("gmqtt_gossip_probes_failed_total", "Probes without an answer in time.", found.probes_failed),
         counter("gmqtt_gossip_suspicions_total", "Members that were suspected.", found.suspicions),

@@ -35,13 +35,17 @@ class DropReason(StrEnum):
 
 
 class Counters:
-    """Totals since the start of the process. `dropped` maps each DropReason to a number; `drops` is their sum."""
+    """Totals since the start of the process. `dropped` maps each DropReason to a number; `drops` is their sum.
+
+    send_errors  datagrams that the kernel refused to send, or reported as undeliverable
+    """
 
     def __init__(self) -> None:
         self.dropped: dict[DropReason, int] = dict.fromkeys(DropReason, 0)
         self.drops = 0
         self.packets_received = 0
         self.packets_sent = 0
+        self.send_errors = 0
         self.probes_sent = 0
         self.probes_failed = 0
         self.push_pulls = 0

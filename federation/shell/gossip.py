@@ -58,16 +58,10 @@ class GossipShell:
         self._drops_log = CounterLog(
             self._warn, "gossip dropped", self._drops, self._loop.time(), self._take_last_sender
         )
-        self._send_errors = 0
 
     @property
     def stopped(self) -> bool:
         return self._link.stopped
-
-    @property
-    def send_errors(self) -> int:
-        """Datagrams that the kernel refused to send, or reported as undeliverable."""
-        return self._send_errors + self._datagrams.errors
 
     # --- start and stop
 
@@ -158,7 +152,7 @@ class GossipShell:
                     try:
                         self._transport.sendto(data, (f"::ffff:{address[0]}", address[1]) if mapped else address)
                     except (OSError, ValueError):
-                        self._send_errors += 1
+                        self.serf.counters.send_errors += 1
             for request in self.serf.take_stream_requests():
                 self._start_task(OpenedStream(self._link, request).run())
         finally:

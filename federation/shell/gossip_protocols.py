@@ -62,7 +62,6 @@ class GossipLink:
 class Datagrams(asyncio.DatagramProtocol):
     def __init__(self, link: GossipLink) -> None:
         self._link = link
-        self.errors = 0
 
     def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:
         link = self._link
@@ -74,7 +73,7 @@ class Datagrams(asyncio.DatagramProtocol):
         link.changed()
 
     def error_received(self, exc: Exception) -> None:
-        self.errors += 1
+        self._link.serf.counters.send_errors += 1
 
 
 class AcceptedStream(asyncio.Protocol):

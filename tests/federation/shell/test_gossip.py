@@ -347,6 +347,6 @@ async def test_a_node_bound_to_all_of_ipv6_talks_with_ipv4_members() -> None:
         await shell.join([a.address])
         await a.until(lambda: a.statuses().get("b") == "ALIVE")
         await eventually(lambda: serf.counters.probes_sent > 3, "four probes")
-        assert shell.send_errors == 0
+        assert serf.counters.send_errors == 0
         assert a.statuses()["b"] == "ALIVE"
         await shell.stop()
