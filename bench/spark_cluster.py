@@ -18,7 +18,6 @@ from cluster import LOOPBACK, BenchFailed, Ports
 from pipeline.session import prepare_environment
 
 SPARK_CLASS: Final = Path(pyspark.__file__).parent / "bin" / "spark-class"
-SPARK_SUBMIT: Final = SPARK_CLASS.with_name("spark-submit")
 PACKAGE: Final = "org.apache.spark.deploy"
 REGISTERED: Final = "Successfully registered with master"
 ENDS_SECONDS: Final = 30

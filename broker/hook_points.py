@@ -121,14 +121,8 @@ class HookPoints:
 
     def add_delivery_observer(self, observer: DeliveryObserver) -> None:
         """Tell the observer of every message that is sent to a client, or dropped for one."""
-        self._set_delivery_observers([*self._delivery_observers, observer])
-
-    def remove_delivery_observer(self, observer: DeliveryObserver) -> None:
-        self._set_delivery_observers([other for other in self._delivery_observers if other is not observer])
-
-    def _set_delivery_observers(self, observers: list[DeliveryObserver]) -> None:
-        self._delivery_observers = observers
-        self.deliveries = DeliveryObservers(observers, self.counters, self.faults) if observers else None
+        self._delivery_observers = [*self._delivery_observers, observer]
+        self.deliveries = DeliveryObservers(self._delivery_observers, self.counters, self.faults)
 
     # --- wrappers: each stands inside of those that are there already ---
 

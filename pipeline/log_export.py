@@ -25,7 +25,6 @@ from pipeline.planning import Range, ranges
 
 JSON_LINES: Final = "jsonl"
 PARQUET: Final = "parquet"
-FORMATS: Final = (JSON_LINES, PARQUET)
 PLAN_FILE: Final = "plan.json"
 PLAN_VERSION: Final = 1
 PART_BYTES: Final = 64 << 20  # of blocks; a part is what an export that is stopped does again

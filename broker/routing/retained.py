@@ -106,10 +106,6 @@ class RetainedStore:
         """All messages, also expired ones, ordered by the first message of their topics."""
         return list(self._messages.values())
 
-    def next_expiry(self) -> float:
-        """When to call `expire`; NEVER when no message expires. No message expires earlier."""
-        return self._deadlines[0][0] if self._deadlines else NEVER
-
     def expire(self, now: float, limit: int = EXPIRE_MAX) -> int:
         """Delete expired messages; examine at most `limit` deadlines. Returns the number of deleted messages."""
         deleted = 0

@@ -211,16 +211,8 @@ class Connection(Output):
                 self.output_held = True
                 broker.hold(self)
 
-    def waiting_bytes(self) -> int:
-        """Number of bytes of input that are not handled yet."""
-        return self._pending_size
-
-    def waiting_chunks(self) -> int:
-        """Number of chunks of these bytes."""
-        return 0 if self._pending is None else len(self._pending)
-
     def waiting_input(self) -> bytes:
-        """These bytes. They begin with a packet."""
+        """The input that is not handled yet. It begins with a packet."""
         return b"" if self._pending is None else b"".join(self._pending)[self._pending_from :]
 
     def resume_receiving(self, now: float) -> None:

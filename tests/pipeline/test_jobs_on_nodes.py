@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from cluster import Ports
 from spark_cluster import LOG as CLUSTER_LOG
-from spark_cluster import SPARK_SUBMIT, spark_cluster
+from spark_cluster import SPARK_CLASS, spark_cluster
 
 from broker.codec.packets import Publish
 from event_log_node import SECOND, TIME, event_log_nodes
@@ -185,7 +185,14 @@ async def submit(master: str, *arguments: str, folder: Path) -> str:
     settings = (*executor, "--conf", "spark.executor.memory=512m", "--conf", "spark.driver.host=127.0.0.1")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        SPARK_SUBMIT, "--master", master, *settings, *arguments, cwd=folder, stdout=pipe, stderr=pipe
+        SPARK_CLASS.with_name("spark-submit"),
+        "--master",
+        master,
+        *settings,
+        *arguments,
+        cwd=folder,
+        stdout=pipe,
+        stderr=pipe,
     )
     output, errors = await asyncio.wait_for(process.communicate(), SUBMITTED_SECONDS)
     assert process.returncode == 0, errors.decode()[-4000:]
