@@ -289,6 +289,11 @@ def sessions(args: argparse.Namespace) -> Callable[[], int]:
         result = json.loads(subprocess.run(load, capture_output=True, check=False).stdout)
         done.set()
         looks.join()
+        connected = int(rest(f"http://{args.http}/v1/clients?connected=true&page_size=1")["total_count"])
+        if connected < args.count:
+            raise SystemExit(f"{connected} clients are connected at the end, {args.count} were")
+        for client in clients:
+            client.close()
         return int(result["lost"])
 
     return act
