@@ -58,8 +58,8 @@ class LinkReport:
         return (
             f"each of the {self.sent:,} messages that the upstream acknowledged reached each of {self.subscribers} subscribers "
             f"in order; {self.duplicates:,} came once more, each after one of {self.incidents} incidents, as QoS 1 allows; the "
-            f"status of the link was asked {self.samples:,} times and was true each time; local messages took {self.quiet_ms:.2f} ms "
-            f"while all worked and {self.bad_ms:.2f} ms while something went wrong (median)"
+            f"status of the link was asked {self.samples:,} times and was true each time; local messages took "
+            f"{self.quiet_ms:.2f} ms while all worked and {self.bad_ms:.2f} ms while something went wrong (median)"
         )
 
     def lines(self) -> list[str]:

@@ -192,7 +192,7 @@ def test_an_older_deletion_does_not_delete_a_newer_value() -> None:
         assert retained(ways.world) == (b"here" if time < 1_000_000 else b"")
 
 
-def test_an_older_message_does_not_bring_back_what_was_deleted() -> None:
+def test_an_older_message_does_not_bring_back_deleted_values() -> None:
     ways = Ways()
     ways.world.publish(b"t", b"here", qos=1, retain=True)
     ways.world.publish(b"t", b"", qos=1, retain=True)
