@@ -27,6 +27,7 @@ HOT_MODULES = (
     "broker/errors.py",
     "broker/listener_facts.py",
     "broker/token_bucket.py",
+    "broker/job_header.py",
     "broker/link_header.py",
     "broker/message.py",
     "broker/counters.py",

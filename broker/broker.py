@@ -29,18 +29,18 @@ from broker.publisher import Publisher
 from broker.routing.link_routes import strip_headers
 from broker.routing.link_wants import note_added, note_changed, note_link, note_removed
 from broker.routing.names import SYS_PREFIX, has_wildcard
-from broker.routing.retained import RetainedWalk
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.answers import write_reason
-from broker.session.backlog import Portion
+from broker.session.backlog import new_portion
 from broker.session.commits import Commits
 from broker.session.draining import drain, give_back, join_groups
 from broker.session.durable import attach_records, end_records, note_change, note_subscription, note_unsubscribed
 from broker.session.handover import take_left_behind
+from broker.session.lending import Lending
 from broker.session.output import CLOSED, CONNECTING, Output
-from broker.session.session import NO_IDENTIFIERS, Session
+from broker.session.session import Session
 from broker.session.subscribable import judge_filter, subscriptions_max
 from broker.session.will import PendingWill, judged_will
 from broker.slices import Work
@@ -55,6 +55,7 @@ class Broker(Context):
     """The broker of one node.
 
     sessions         by client id
+    lending          jobs of shared groups for other domains; a plugin sets it
     connecting       connections whose CONNECT is not decided yet, at most max_connections
     """
 
@@ -62,6 +63,7 @@ class Broker(Context):
         super().__init__(settings, rng, now)
         self.router = Router(self)
         self.commits = Commits()
+        self.lending: Lending | None = None
         self.sessions: dict[str, Session] = {}
         self.connecting: dict[Output, None] = {}
         self.shutting_down = False
@@ -403,7 +405,9 @@ class Broker(Context):
         if self.observer is not None:
             self.observer.subscribed(session.client_id, full, qos)
         if not share_name and (request.retain_handling == 0 or (request.retain_handling == 1 and known is None)):
-            self._add_retained(session, request, topic_filter, wildcard, qos, identifier)
+            store = self.sys_retained if topic_filter.startswith(SYS_PREFIX) else self.retained
+            if len(store) and (wildcard or store.get(topic_filter) is not None):
+                session.add_retained(new_portion(store, request, topic_filter, qos, identifier, session.client_id))
         return qos
 
     def insert_subscription(self, session: Session, full: bytes, subscription: Subscription) -> None:
@@ -421,24 +425,6 @@ class Broker(Context):
     def drain_groups(self, groups: dict[SharedGroup, None] | None) -> None:
         for group in list(groups or ()):
             drain(self.router, group, self.now)
-
-    def _add_retained(
-        self,
-        session: Session,
-        request: SubscribeFilter,
-        topic_filter: bytes,
-        wildcard: bool,
-        qos: int,
-        identifier: int,
-    ) -> None:
-        """Queue the search of retained messages for a subscription [MQTT-3.3.1-9..11]."""
-        store = self.sys_retained if topic_filter.startswith(SYS_PREFIX) else self.retained
-        if len(store) == 0 or (not wildcard and store.get(topic_filter) is None):
-            return
-        identifiers = (identifier,) if identifier else NO_IDENTIFIERS
-        without = session.client_id if request.no_local else ""  # [MQTT-3.8.3-3]
-        walk = RetainedWalk(store, topic_filter)
-        session.add_retained(Portion(request.topic_filter, walk, qos, identifiers, without))
 
     def unsubscribe_one(self, session: Session, full: bytes) -> int:
         """Remove one filter of an UNSUBSCRIBE. Returns its reason code [MQTT5 3.11.3]."""

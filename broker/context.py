@@ -37,6 +37,7 @@ class Context(HookPoints):
     deletions        when retained messages were deleted, where domains are linked
     wall_offset      how much Unix time is ahead of `now`, in seconds
     has_seen_links   there was a subscription of a link session
+    changed_groups   shared groups with a queue: what waits there has changed, or the room of a member
     acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     """
@@ -61,6 +62,7 @@ class Context(HookPoints):
         self.deletions = Deletions()
         self.wall_offset = 0.0
         self.has_seen_links = False
+        self.changed_groups: dict[SharedGroup, None] = {}
         self.acks_awaited = 0
         self.take_limits(settings)
 

@@ -319,9 +319,22 @@ class LinkFacts:
     is_explicit  messages without a header get one on the way there: the other end does not know where they come from
     header       of its messages that have none
     gate         of a link of this node, None for link sessions of other domains
+    jobs         of a queue link of this node: the queues here by their names in headers of the upstream (broker/job_header.py);
+                 None for all other links
     """
 
-    __slots__ = ("domain", "epoch", "gate", "header", "is_explicit", "max_hops", "message_ttl", "relays", "version")
+    __slots__ = (
+        "domain",
+        "epoch",
+        "gate",
+        "header",
+        "is_explicit",
+        "jobs",
+        "max_hops",
+        "message_ttl",
+        "relays",
+        "version",
+    )
 
     def __init__(
         self,
@@ -342,6 +355,7 @@ class LinkFacts:
         self.epoch = epoch
         self.header = encode_header((domain,))
         self.gate: LinkGate | None = None
+        self.jobs: dict[bytes, bytes] | None = None
 
     def refuses(self, link: bytes) -> bool:
         """Whether a message with this header does not go to the domain."""
@@ -385,28 +399,39 @@ class LinkWelcome:
     refused         why the client is served as one that is no link; "" for a link
     queue_messages  bound of the link's queue at the upstream, -1 where it does not say
     queue_bytes     likewise
+    lends           queue links may borrow jobs of its shared groups
     """
 
-    __slots__ = ("domain", "queue_bytes", "queue_messages", "refused", "version")
+    __slots__ = ("domain", "lends", "queue_bytes", "queue_messages", "refused", "version")
 
-    def __init__(self, domain: bytes, version: int, refused: str, queue_messages: int, queue_bytes: int) -> None:
+    def __init__(
+        self,
+        domain: bytes,
+        version: int,
+        refused: str,
+        queue_messages: int,
+        queue_bytes: int,
+        lends: bool = False,
+    ) -> None:
         self.domain = domain
         self.version = version
         self.refused = refused
         self.queue_messages = queue_messages
         self.queue_bytes = queue_bytes
+        self.lends = lends
 
 
 def encode_welcome(welcome: LinkWelcome) -> bytes:
     """The header of CONNACK. A reason is one word."""
     if welcome.refused:
         return b"%d refused=%s" % (welcome.version, welcome.refused.encode())
-    return b"%d domain=%s queue-messages=%d queue-bytes=%d" % (
+    text = b"%d domain=%s queue-messages=%d queue-bytes=%d" % (
         welcome.version,
         welcome.domain,
         welcome.queue_messages,
         welcome.queue_bytes,
     )
+    return text + b" lends=1" if welcome.lends else text
 
 
 def parse_welcome(value: bytes) -> LinkWelcome:
@@ -418,6 +443,7 @@ def parse_welcome(value: bytes) -> LinkWelcome:
         fields.get(b"refused", b"").decode("ascii", "replace"),
         _number(fields, b"queue-messages", -1, 0, SEQUENCE_MAX),
         _number(fields, b"queue-bytes", -1, 0, SEQUENCE_MAX),
+        _number(fields, b"lends", 0, 0, 1) == 1,
     )
 
 

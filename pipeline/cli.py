@@ -31,6 +31,7 @@ COMMANDS: Final = {
         "Make definitions of links from RabbitMQ's federation.",
     ),
     "list_parameters": ("federation.definitions.commands:list_parameters", "List upstreams and upstream sets."),
+    "list_queues": ("federation.links.queue_commands:list_queues", "List the queues of shared groups."),
     "list_policies": ("federation.definitions.commands:list_policies", "List the policies of links."),
     "log": ("pipeline.log_commands:log", "Look at event logs, follow and export them."),
     "mapping": ("federation.links.mapping_command:mapping", "Try the topic mapping of a link."),

@@ -332,7 +332,10 @@ class Router:
         qos = min(subscription.qos, message.qos)
         identifiers = (subscription.identifier,) if subscription.identifier else ()
         retain = message.retain and subscription.retain_as_published
-        subscription.session.deliver(message, qos, retain, identifiers, publisher, now)
+        session = subscription.session
+        session.deliver(message, qos, retain, identifiers, publisher, now)
+        if session.queued_groups is not None:
+            self.context.changed_groups.update(session.queued_groups)
 
     def _forward(
         self,

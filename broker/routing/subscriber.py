@@ -23,7 +23,8 @@ class Subscriber(Timed):
     judged_number  the messages that wait were judged by the rules of this number (Authorization.number), -1 never
     link       the domain at the other end of a link session, None for ordinary clients
     is_group_queue  what waits for a shared group (broker/session/group_queues.py), and no client's session
-    queued_groups  the shared groups with a queue that the session is a member of, None for none
+    queued_groups  the shared groups with a queue that the session is a member of, borrows from, or keeps the jobs of; None for
+                   none
     group_limits   of such a queue: messages, bytes, and seconds that a message waits, 0 for no limit
     ended      the session has ended and gets no more messages
     """
@@ -75,13 +76,13 @@ class Subscriber(Timed):
         return before.relays != link.relays
 
     def add_queued_group(self, group: SharedGroup) -> None:
-        """The session is a member of a group that has a queue."""
+        """The group has a queue, and the session is a member of it, borrows from it, or is the queue."""
         if self.queued_groups is None:
             self.queued_groups = {}
         self.queued_groups[group] = None
 
     def remove_queued_group(self, group: SharedGroup) -> None:
-        """The session is no member of the group any more, or the group has no queue."""
+        """The reverse of `add_queued_group`; harmless for another group."""
         if self.queued_groups is not None:
             self.queued_groups.pop(group, None)
             if not self.queued_groups:

@@ -98,6 +98,7 @@ def add_subscription(tree: Trie, subscription: Subscription) -> bool:
         group = entry.groups[share_name] = SharedGroup(share_name, topic_filter)
     if subscription.session.is_group_queue:
         group.queue = subscription
+        subscription.session.add_queued_group(group)
         for member in group.members():
             assert isinstance(member, Subscription)
             member.session.add_queued_group(group)
@@ -120,6 +121,7 @@ def remove_subscription(tree: Trie, subscription: Subscription) -> bool:
         group = entry.groups[subscription.share_name]
         if group.queue is subscription:
             group.queue = None
+            subscription.session.remove_queued_group(group)
             for member in group.members():
                 assert isinstance(member, Subscription)
                 member.session.remove_queued_group(group)

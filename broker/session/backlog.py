@@ -11,8 +11,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from broker.authorization import Authorization
+from broker.codec.packets import SubscribeFilter
 from broker.message import Message
-from broker.routing.retained import RetainedWalk
+from broker.routing.retained import RetainedStore, RetainedWalk
 from broker.routing.subscriber import Subscriber
 from broker.slices import Work
 
@@ -31,6 +32,15 @@ class Portion:
     qos: int
     identifiers: tuple[int, ...]
     without: str
+
+
+def new_portion(
+    store: RetainedStore, request: SubscribeFilter, topic_filter: bytes, qos: int, identifier: int, client_id: str
+) -> Portion:
+    """What a subscription brings [MQTT-3.3.1-9..11]. `topic_filter`: the one of the request."""
+    identifiers = (identifier,) if identifier else ()
+    without = client_id if request.no_local else ""  # [MQTT-3.8.3-3]
+    return Portion(request.topic_filter, RetainedWalk(store, topic_filter), qos, identifiers, without)
 
 
 class RetainedBacklog:

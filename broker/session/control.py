@@ -28,17 +28,20 @@ from broker.codec.reason_codes import (
     RETAIN_NOT_SUPPORTED,
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
     SUCCESS,
+    TOPIC_FILTER_INVALID,
     TOPIC_NAME_INVALID,
 )
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError, ProtocolViolation
+from broker.job_header import NO_LIMIT, QUEUE_BYTES_MAX
 from broker.routing.names import SHARE_PREFIX
 from broker.session.aliases import SentAliases
 from broker.session.answers import check_answer
 from broker.session.authentication import ConnectAnswer, handle_auth
-from broker.session.link_session import claimed_link, session_expiry_max, wants_of
+from broker.session.link_session import claimed_link, limit_of, session_expiry_max, wants_of
 from broker.session.output import ANSWERING, Output
 from broker.session.session import EXPIRY_NEVER, Session
+from broker.session.subscribable import judge_filter
 from broker.slices import Work
 from broker.wrappers import UnsubscribeRequest
 
@@ -163,7 +166,11 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
     if connection.is_bridge:
         ask_as_bridge(packet)
     check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
-    work = Subscribing(broker, session, packet.filters, identifier, wants_of(session, packet))
+    limit = NO_LIMIT if broker.lending is None else limit_of(session, packet)
+    if limit != NO_LIMIT:
+        work: Subscribing = Borrowing(broker, session, packet.filters, limit)
+    else:
+        work = Subscribing(broker, session, packet.filters, identifier, wants_of(session, packet))
     _answer(broker, connection, packet.packet_id, work, now)
 
 
@@ -211,10 +218,29 @@ class Subscribing(FilterWork):
         return self.broker.subscribe_one(self.session, self._requests[index], self._identifier, self._wants)
 
 
+class Borrowing(Subscribing):
+    """Says for each shared group of a SUBSCRIBE of a queue link how many jobs it takes."""
+
+    def __init__(self, broker: Broker, session: Session, requests: list[SubscribeFilter], limit: int) -> None:
+        super().__init__(broker, session, requests, 0, ())
+        self._limit = limit
+
+    def handle(self, index: int) -> int:
+        full = self._requests[index].topic_filter
+        code, share_name, _ = judge_filter(self.broker, self.session, full)
+        lending = self.broker.lending
+        if code or not share_name or lending is None or len(full) > QUEUE_BYTES_MAX:
+            return code or TOPIC_FILTER_INVALID
+        return lending.borrow(self.session, full, self._limit)
+
+
 class ClientUnsubscribing(Unsubscribing):
     """Removes the filters of one UNSUBSCRIBE, where plugins wrap them."""
 
     def handle(self, index: int) -> int:
+        lending = self.broker.lending
+        if lending is not None and lending.end(self.session, self.full_filters[index]):
+            return SUCCESS
         chain = self.broker.unsubscribing
         if chain is not None:
             request = UnsubscribeRequest(self.session.identity(), self.full_filters[index])

@@ -6,12 +6,14 @@ from typing import cast
 
 from broker.counters import DROP_EXPIRED, DROP_GROUP_GONE
 from broker.errors import MqttError
+from broker.hooks import RemoteGroup
 from broker.message import Message
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import Subscription
 from broker.session.durable import begin_records
 from broker.session.handover import take_left_behind
+from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.store.journal import Journal
 
@@ -27,30 +29,100 @@ def join_groups(router: Router, session: Session, journal: Journal | None, now: 
 
 
 def drain(router: Router, group: SharedGroup, now: float) -> None:
+    """Something has changed for the members of the group on this node: give them what waits."""
+    if group.queue is not None:
+        router.context.changed_groups[group] = None
+        hand_out(router, group, now)
+
+
+def hand_out(router: Router, group: SharedGroup, now: float) -> None:
     """Give members of the group on this node what waits, oldest first, until none of them has room."""
-    if group.queue is None:
-        return
-    session = cast(Session, cast(Subscription, group.queue).session)
-    queue = session.queue
-    if queue is None:
-        return
+    session = queue_session(group)
     while True:
+        outgoing = None if session is None else first_waiting(session, now)
+        if session is None or outgoing is None or outgoing.message is None:
+            return
+        if not _hand_on(router, group, outgoing.message, now):
+            return
+        take_first(session, outgoing)
+
+
+def queue_session(group: SharedGroup) -> Session | None:
+    """The queue of a group, None for one without."""
+    return None if group.queue is None else cast(Session, cast(Subscription, group.queue).session)
+
+
+def first_waiting(session: Session, now: float) -> Outgoing | None:
+    """The oldest message of a group's queue. Expired ones before it are dropped."""
+    queue = session.queue
+    while queue is not None:
         outgoing = queue.first()
+        if outgoing is None or outgoing.expires_at > now:
+            return outgoing
+        session.messages_dropped += 1
+        session.context.counters.drop_for_client(DROP_EXPIRED, 1, outgoing.qos, session.client_id)
+        take_first(session, outgoing)
+    return None
+
+
+def take_first(session: Session, outgoing: Outgoing) -> None:
+    """Take the oldest message out of a group's queue."""
+    if outgoing.record and session.records is not None:
+        session.records.remove(outgoing)
+    if session.queue is not None:
+        session.queue.remove_first()
+
+
+def move_away(router: Router, group: SharedGroup, now: float) -> bool:
+    """Send what waits to other nodes of the cluster that have members, while there is none here. False when some of it waits
+    for such a node to be reachable."""
+    session = queue_session(group)
+    while session is not None and len(group) == 0:
+        outgoing = first_waiting(session, now)
         if outgoing is None or outgoing.message is None:
-            return
-        if outgoing.expires_at <= now:
-            router.context.counters.drop_for_client(DROP_EXPIRED, 1, outgoing.qos, session.client_id)
-        elif not _hand_on(router, group, outgoing.message, now):
-            return
-        if outgoing.record and session.records is not None:
-            session.records.remove(outgoing)
-        queue.remove_first()
+            return True
+        message = outgoing.message
+        try:
+            route = router.lookup(message.topic)
+        except MqttError:
+            return True
+        remote: RemoteGroup | None = None
+        for found in route.groups:
+            if found.local is group:
+                remote = found.remote
+        if remote is None:
+            return True
+        for peer in remote.peers:
+            if peer.names_groups and peer.reachable and not peer.congested:
+                break
+        else:
+            return False
+        take_first(session, outgoing)
+        counters = router.context.counters
+        counters.handed_over += 1
+        counters.messages_to_peers += 1
+        peer.forward(message, ((group.share_name, group.topic_filter),), now)
+    return True
+
+
+def room(group: SharedGroup) -> int:
+    """How many messages the members of the group on this node can be sent now."""
+    found = 0
+    for member in group.members():
+        session = cast(Session, cast(Subscription, member).session)
+        if session.is_available():
+            found += session.inflight_max - session.inflight_length()
+    return found
 
 
 def give_back(router: Router, session: Session, now: float) -> None:
     """The connection of a session ended: jobs of groups with a queue that it has not acknowledged go to others, or back to the
-    queue [MQTT5 4.8.2]. QoS 2 messages that were sent stay with the session."""
+    queue [MQTT5 4.8.2]. QoS 2 messages that were sent stay with the session, and so do all jobs of a link's session until it
+    ends: the other domain may have them."""
     if session.queued_groups is None:
+        return
+    router.context.changed_groups.update(session.queued_groups)
+    if session.link is not None:
         return
     for group, message in take_left_behind(router.tree, session, now, True):
         if not router.hand_over(group, message, now):

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
+from broker.errors import MqttError
+from broker.job_header import queue_of, unquoted
 from broker.message import Message
+from broker.routing.names import parse_filter
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import FilterEntry
 from broker.routing.trie import Trie
@@ -13,7 +16,8 @@ from broker.session.outgoing import AWAIT_PUBACK, Outgoing
 from broker.session.session import Session
 from broker.slices import SLICE_STEPS
 
-# Bounds for one session. The messages beyond them end with it and are counted (`session_ended`).
+# Bounds for one session. The messages beyond them end with it and are counted (`session_ended`). Messages of groups with a
+# queue are bounded by the in-flight window alone: none of them is to be lost.
 HANDED_OVER_MAX: Final = 256
 HANDOVER_STEPS_MAX: Final = 10 * SLICE_STEPS  # levels of filters that are looked at: about 10 ms
 
@@ -25,9 +29,10 @@ def take_left_behind(
     subscribed.
 
     These are QoS 1 messages without PUBACK, and QoS 1 and 2 messages that were not sent yet. A QoS 2 message that was sent is
-    not sent to another member of the group [MQTT-4.8.2-5]. `queued_only`: only those of groups that have a queue."""
+    not sent to another member of the group [MQTT-4.8.2-5]. `queued_only`: only those of groups that have a queue. The session
+    of a queue link is no member: its jobs have the name of their group in their header."""
     handover = Handover(tree, session, now, queued_only)
-    if not handover.groups:
+    if not handover.groups and session.link is None:
         return []
     if session.inflight is not None:
         for outgoing in session.inflight.messages():
@@ -37,7 +42,7 @@ def take_left_behind(
     for outgoing in session.queued():
         if outgoing.qos and outgoing.expires_at > now and handover.take(outgoing):
             taken.add(outgoing.number)
-    if session.queue is not None:
+    if session.queue is not None and taken:
         session.queue.remove(taken)
     session.context.counters.handed_over += len(handover.taken)
     return handover.taken
@@ -66,18 +71,35 @@ class Handover:
     def take(self, outgoing: Outgoing) -> bool:
         """Whether another member of its group gets the message."""
         message = outgoing.message
-        if message is None or message.expires_at <= self._now or len(self.taken) >= HANDED_OVER_MAX:
+        if message is None or message.expires_at <= self._now:
             return False
+        if self._session.link is not None:
+            lent = self._group_of_job(message)
+            if lent is not None:
+                self.taken.append((lent, message))
+            return lent is not None
         topic = message.topic
         if topic not in self._by_topic:
             if self._steps >= HANDOVER_STEPS_MAX:
                 return False
             self._by_topic[topic] = self._group_of(topic)
         group = self._by_topic[topic]
-        if group is None:
+        if group is None or (group.queue is None and len(self.taken) >= HANDED_OVER_MAX):
             return False
         self.taken.append((group, message))
         return True
+
+    def _group_of_job(self, message: Message) -> SharedGroup | None:
+        """The group from which a link has borrowed the message."""
+        name = queue_of(message.link)
+        if not name:
+            return None
+        try:
+            share_name, topic_filter = parse_filter(unquoted(name))
+        except MqttError:
+            return None
+        entry = cast("FilterEntry | None", self._tree.get(topic_filter))
+        return None if entry is None or entry.groups is None else entry.groups.get(share_name)
 
     def _group_of(self, topic: bytes) -> SharedGroup | None:
         """The one group for which the session can have got a message of this topic. None when it can have got it by an

@@ -44,6 +44,10 @@ class Inflight:
         """The message that was sent first, None for none."""
         return next(iter(self._by_id.values()), None)
 
+    def find(self, packet_id: int) -> Outgoing | None:
+        """The message with the packet identifier, None for none."""
+        return self._by_id.get(packet_id)
+
     def is_resending(self) -> bool:
         """Whether messages are still to be sent again after a reconnect. New messages wait behind them."""
         return bool(self._resend)

@@ -15,6 +15,7 @@ from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from broker.config.settings_mqtt import MqttSettings
 from broker.counters import DROP_LINK_DUPLICATE, DROP_LINK_HEADER, DROP_LINK_HOPS, DROP_LINK_PATH
 from broker.errors import MqttError, ProtocolViolation
+from broker.job_header import NO_LIMIT, parse_limit, queue_of
 from broker.link_header import (
     FENCED,
     NAME,
@@ -97,7 +98,12 @@ def begin_link(
         connection.link = facts
         connection.aliases = None  # a run has no topic alias yet, and would be sent one by one
         welcome = LinkWelcome(
-            broker.domain, facts.version, "", settings.link_max_queued_messages, settings.link_max_queued_bytes
+            broker.domain,
+            facts.version,
+            "",
+            settings.link_max_queued_messages,
+            settings.link_max_queued_bytes,
+            broker.lending is not None,
         )
     else:
         broker.counters.links_refused += 1
@@ -120,6 +126,8 @@ def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[b
         link, header = received(headers, facts.domain)
     except LinkHeaderError:
         return b"", DROP_LINK_HEADER, NEW
+    if facts.jobs is None and queue_of(link):
+        return b"", DROP_LINK_HEADER, NEW
     if broker.domain != NO_DOMAIN and broker.domain in header.path:
         return b"", DROP_LINK_PATH, NEW
     if facts.gate is not None and len(header.path) > facts.gate.max_hops:
@@ -133,6 +141,19 @@ def count_refused(connection: Output, reason: str, count: int) -> None:
     facts = connection.link
     if facts is not None and facts.gate is not None:
         facts.gate.count_refused(reason, count)
+
+
+def limit_of(session: Session, packet: Subscribe) -> int:
+    """How many jobs a SUBSCRIBE of a queue link asks for; NO_LIMIT for any other one. Raises ProtocolViolation."""
+    if session.link is not None:
+        for header in headers_of(packet.properties):
+            try:
+                limit = parse_limit(header)
+            except LinkHeaderError as error:
+                raise ProtocolViolation(f"user property {NAME_TEXT} of SUBSCRIBE: {error.text}") from None
+            if limit != NO_LIMIT:
+                return limit
+    return NO_LIMIT
 
 
 def wants_of(session: Session, packet: Subscribe) -> tuple[bytes, ...]:

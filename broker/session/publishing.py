@@ -15,13 +15,14 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_REFUSED_BY_PLUGIN
+from broker.counters import DROP_GROUP_GONE, DROP_LINK_DUPLICATE, DROP_REFUSED_BY_PLUGIN
 from broker.errors import MqttError, ProtocolViolation
+from broker.job_header import queue_of
 from broker.link_header import NAME
 from broker.message import NEVER, Message
 from broker.routing.duplicates import NEW
 from broker.routing.route import Route
-from broker.session.link_session import take_header
+from broker.session.link_session import count_refused, take_header
 from broker.session.output import Output
 from broker.session.refused import may_publish, refuse_by_tap, refuse_publish, refuse_run
 from broker.session.session import Session
@@ -53,6 +54,11 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
     hops_before = NEW
     if publish.properties and NAME in publish.properties:
         link, reason, hops_before = take_header(broker, connection, publish)
+        if reason == DROP_LINK_DUPLICATE and connection.link is not None and connection.link.jobs is not None:
+            # Refused jobs go back to the upstream's queue. This one is here.
+            count_refused(connection, reason, 1)
+            broker.commits.acknowledge(connection, encode_ack(PUBACK, publish.packet_id, SUCCESS, version))
+            return
         if reason:
             refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, reason)
             return
@@ -70,7 +76,12 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
         connection.client_id,
         link,
     )
-    if broker.publishing is None:
+    if connection.link is not None and connection.link.jobs is not None:
+        if not take_job(broker, connection.link.jobs, message, now):
+            refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_GROUP_GONE)
+            return
+        reason_code = SUCCESS
+    elif broker.publishing is None:
         matched = broker.router.route_copy(route, message, hops_before, connection, now)
         reason_code = SUCCESS if matched else NO_MATCHING_SUBSCRIBERS
     else:
@@ -87,6 +98,14 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
             # A message that is refused above does not count as received: it is refused again after a reconnect.
             session.note_received(publish.packet_id)
             broker.commits.acknowledge(connection, encode_ack(PUBREC, publish.packet_id, reason_code, version))
+
+
+def take_job(broker: Broker, jobs: dict[bytes, bytes], message: Message, now: float) -> bool:
+    """Give a job of another domain to its group on this node, and to no other subscriber. False when there is no such group."""
+    lending = broker.lending
+    full = jobs.get(queue_of(message.link))
+    group = None if lending is None or full is None else lending.group_of(full)
+    return group is not None and broker.router.hand_over(group, message, now)
 
 
 def is_refused(

@@ -76,16 +76,22 @@ def list_parameters(connection: dict[str, str], as_json: bool) -> None:
 @click.command()
 @connection_options
 @click.option("--priority", type=int, default=0, show_default=True, help="The highest one that matches applies.")
-@click.option("--apply-to", type=click.Choice(["topics"]), help="What the pattern is for.  [default: topics]")
+@click.option(
+    "--apply-to",
+    type=click.Choice(["topics", "queues"]),
+    help="What the pattern is for.  [default: queues for $share/GROUP/FILTER, topics for all others]",
+)
 @click.argument("name")
 @click.argument("pattern")
 @click.argument("definition", metavar="JSON")
 def set_policy(
     connection: dict[str, str], priority: int, apply_to: str | None, name: str, pattern: str, definition: str
 ) -> None:
-    """Create or replace a policy. PATTERN is a topic filter.
+    """Create or replace a policy. PATTERN is a topic filter, or $share/GROUP/FILTER of shared groups that get a queue.
 
+    \b
     gmqttctl set_policy sensors 'sensors/#' '{"federation-upstream-set": "all"}' --priority 10
+    gmqttctl set_policy jobs '$share/+/jobs/#' '{"federation-upstream-set": "all", "max-length": 10000}'
     """
     request = pb.Policy(name=name, pattern=pattern, apply_to=apply_to or "", priority=priority)
     value = _read_json("JSON", definition)
@@ -136,13 +142,14 @@ def policy() -> None:
 @click.argument("topic")
 @json_option
 def explain(connection: dict[str, str], topic: str, as_json: bool) -> None:
-    """Show which policy applies to a topic, why, which links carry it, and what the policy names and nothing defines."""
+    """Show which policy applies to a topic, or to a shared group $share/GROUP/FILTER, why, which links carry it, and what the
+    policy names and nothing defines."""
     found = _call(connection, PolicyServiceStub, "Explain", pb.ExplainRequest(topic=topic))
     if as_json:
         _print_json(as_values(found))
         return
     if not found.policies:
-        click.echo("no policy matches: the topic is not federated")
+        click.echo("no policy matches: it is not federated")
         return
     rows = [("applies" if match.applies else "-", match.name, match.pattern, match.reason) for match in found.policies]
     _print_table(("", "policy", "pattern", "why"), rows)

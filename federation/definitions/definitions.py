@@ -26,7 +26,7 @@ from federation.definitions.entry import (
     canonical,
 )
 from federation.definitions.error import DefinitionError, check_name
-from federation.definitions.policy import Policy, doubt, parse_policy, refuse_queues
+from federation.definitions.policy import Policy, doubt, parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
@@ -124,8 +124,6 @@ class Definitions:
         text = _canonical(value)
         if isinstance(parsed, UpstreamSet):
             self._check_members(parsed)
-        if isinstance(parsed, Policy):
-            refuse_queues(parsed)
         old = self._entries.get((component, name))
         if (old is None or old.value is None) and self._live >= ENTRIES_MAX:
             raise DefinitionError("name", f"there are {self._live} definitions already, at most {ENTRIES_MAX}")
@@ -190,6 +188,7 @@ class Definitions:
             if text := doubt(parsed):
                 texts.append(f"pattern: {text}")
             texts += self.resolution().echo_warnings(policy=parsed)
+            texts += self.resolution().copied(parsed)
         else:
             texts = ignored_keys(value) + self.resolution().echo_warnings(name) if component == UPSTREAM else []
         return texts

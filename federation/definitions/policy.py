@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -19,8 +20,16 @@ from federation.definitions.error import (
     shown,
 )
 from federation.definitions.upstream_pattern import UpstreamPattern
+from federation.links.filters import covers
 
 PRIORITY_MAX: Final = 2**31 - 1
+MILLISECONDS: Final = 1_000
+_QUEUE_NUMBERS: Final = {
+    "max-length": 1_000_000_000,
+    "max-length-bytes": 2**40,
+    "message-ttl": 10 * 365 * 86_400 * MILLISECONDS,
+}
+_QUEUE_KEYS: Final = (*_QUEUE_NUMBERS, "overflow")
 
 
 class ApplyTo(Enum):
@@ -39,11 +48,27 @@ class Selector(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyDefinition:
-    """`value`: name of an upstream or a set, or the expression that names of upstreams match."""
+class QueueLimits:
+    """Of the queue of a shared group; None where the policy leaves one to the settings.
 
-    selector: Selector
+    max_length        messages
+    max_length_bytes  their bytes
+    message_ttl       seconds that a message waits
+    """
+
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    message_ttl: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDefinition:
+    """`value`: name of an upstream or a set, or the expression that names of upstreams match. A policy for queues may have no
+    selector: its groups have queues, and are not federated."""
+
+    selector: Selector | None
     value: str
+    limits: QueueLimits = QueueLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +97,14 @@ class Policy:
         """Whether this policy for topics has a topic in its pattern."""
         return self.apply_to is ApplyTo.TOPICS and filter_matches(self.filter, topic)
 
+    def matches_group(self, share_name: bytes, topic_filter: bytes) -> bool:
+        """Whether this policy for queues has a shared group in its pattern: its name, and a filter that covers its filter."""
+        return (
+            self.apply_to is ApplyTo.QUEUES
+            and self.group in (b"+", share_name)
+            and (self.filter == topic_filter or covers(self.filter, topic_filter))
+        )
+
 
 _KEYS: Final = dict.fromkeys(("pattern", "apply-to", "priority", "definition"))
 
@@ -94,13 +127,7 @@ def parse_policy(name: object, value: object) -> Policy:
         apply_to = ApplyTo(read_word("apply-to", found["apply-to"], tuple(item.value for item in ApplyTo)))
     _check_pattern(pattern, apply_to)
     priority = read_whole("priority", found.get("priority", 0), -PRIORITY_MAX, PRIORITY_MAX)
-    return Policy(checked, pattern, apply_to, priority, _read_definition(found["definition"]))
-
-
-def refuse_queues(policy: Policy) -> None:
-    """Raise DefinitionError for a policy that would have no effect."""
-    if policy.apply_to is ApplyTo.QUEUES:
-        raise DefinitionError("apply-to", "policies for queues are not supported yet; use topics")
+    return Policy(checked, pattern, apply_to, priority, _read_definition(found["definition"], apply_to))
 
 
 def doubt(policy: Policy) -> str:
@@ -115,20 +142,42 @@ def apply_to_of(pattern: str) -> ApplyTo:
     return ApplyTo.QUEUES if pattern.startswith(SHARE_PREFIX.decode()) else ApplyTo.TOPICS
 
 
-def _read_definition(value: object) -> PolicyDefinition:
-    known = {item.value: None for item in Selector}
-    found = read_mapping("definition", value, known)
-    if len(found) != 1:
-        what = "none" if not found else " and ".join(found)
-        raise DefinitionError("definition", f"exactly one of {', '.join(known)} belongs here, not {what}")
-    selector = Selector(next(iter(found)))
+def _read_definition(value: object, apply_to: ApplyTo) -> PolicyDefinition:
+    selectors = {item.value: None for item in Selector}
+    is_queue = apply_to is ApplyTo.QUEUES
+    found = read_mapping("definition", value, selectors | dict.fromkeys(_QUEUE_KEYS) if is_queue else selectors)
+    limits = _read_limits(found)
+    named = [key for key in found if key in selectors]
+    if is_queue and not named:
+        return PolicyDefinition(None, "", limits)
+    if len(named) != 1:
+        what = "none" if not named else " and ".join(named)
+        raise DefinitionError("definition", f"exactly one of {', '.join(selectors)} belongs here, not {what}")
+    selector = Selector(named[0])
     key = f"definition.{selector.value}"
     if selector is Selector.UPSTREAM_PATTERN:
         text = read_text(key, found[selector.value])
         UpstreamPattern(text, key)
     else:
         text = check_name(key, found[selector.value])
-    return PolicyDefinition(selector, text)
+    return PolicyDefinition(selector, text, limits)
+
+
+def _read_limits(found: Mapping[str, object]) -> QueueLimits:
+    if found.get("overflow") == "reject-publish":
+        text = "reject-publish is not possible: one publish goes to many receivers, and has one answer; use drop-head"
+        raise DefinitionError("definition.overflow", text)
+    if "overflow" in found:
+        read_word("definition.overflow", found["overflow"], ("drop-head",))
+    numbers = {
+        key: read_whole(f"definition.{key}", found[key], 1, most)
+        for key, most in _QUEUE_NUMBERS.items()
+        if key in found
+    }
+    ttl = numbers.get("message-ttl")
+    return QueueLimits(
+        numbers.get("max-length"), numbers.get("max-length-bytes"), None if ttl is None else ttl / MILLISECONDS
+    )
 
 
 _EXPRESSION: Final = re.compile(r"^\^|\$$|\.[*+?]|\\")

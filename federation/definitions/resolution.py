@@ -8,6 +8,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final
 
+from broker.routing.names import SHARE_PREFIX, parse_filter
 from federation.definitions.collisions import Collision, collisions
 from federation.definitions.echoes import Way, echo_of
 from federation.definitions.error import DefinitionError
@@ -15,8 +16,11 @@ from federation.definitions.policy import ApplyTo, Policy, Selector
 from federation.definitions.upstream import Direction, Upstream
 from federation.definitions.upstream_pattern import UpstreamPattern
 from federation.definitions.upstream_set import ALL, UpstreamSet
+from federation.links.filters import intersection
 
 LINK_ID_LENGTH: Final = 8
+QUEUE_EXPIRES_MAX: Final = 600.0
+"""Seconds after which jobs that a link has not acknowledged go back to the queue of the upstream, while the link is away."""
 
 Overrides = tuple[tuple[str, Any], ...]
 
@@ -27,7 +31,8 @@ class LinkPlan:
 
     link_id   8 hexadecimal digits, the same on every node and after changes of the upstream's keys
     kind      "topics" or "queues"
-    upstream  with the overrides of the set applied
+    upstream  with the overrides of the set applied; for queues the session ends after QUEUE_EXPIRES_MAX, and has another
+              client identifier than the one for topics
     policies  those whose topics or groups this link serves, the one that applies first in front
     error     why the link cannot run (state `invalid`); "" when it can
     echo      which topics that it pushes come back over another link; "" for none
@@ -69,6 +74,7 @@ class Resolution:
         self.sets = {upstream_set.name: upstream_set for upstream_set in sets}
         self.policies = tuple(sorted(policies, key=lambda policy: policy.rank))
         self._topic_policies = [policy for policy in self.policies if policy.apply_to is ApplyTo.TOPICS]
+        self._queue_policies = [policy for policy in self.policies if policy.apply_to is ApplyTo.QUEUES]
         self._links = self._plan()
 
     def policy_of(self, topic: bytes) -> Policy | None:
@@ -78,13 +84,25 @@ class Resolution:
                 return policy
         return None
 
+    def queue_policy_of(self, share_name: bytes, topic_filter: bytes) -> Policy | None:
+        """The one policy that applies to a shared group, as `policy_of`."""
+        for policy in self._queue_policies:
+            if policy.matches_group(share_name, topic_filter):
+                return policy
+        return None
+
     def links(self) -> list[LinkPlan]:
         """The links that must run, sorted by upstream, kind and id."""
         return list(self._links)
 
     def explain(self, topic: bytes) -> Explanation:
-        """Which policies match a topic, which one applies and why, and the links that carry the topic."""
-        found = [policy for policy in self._topic_policies if policy.matches(topic)]
+        """Which policies match a topic, or a shared group as `$share/GROUP/FILTER`, which one applies and why, and the links
+        that carry the topic or borrow for the group."""
+        if topic.startswith(SHARE_PREFIX):
+            share_name, topic_filter = parse_filter(topic)
+            found = [policy for policy in self._queue_policies if policy.matches_group(share_name, topic_filter)]
+        else:
+            found = [policy for policy in self._topic_policies if policy.matches(topic)]
         if not found:
             return Explanation(topic, (), ())
         best = found[0]
@@ -132,11 +150,12 @@ class Resolution:
         return texts + [f'policy "{name}": {text}' for name, text in found if text]
 
     def unresolved_name(self, policy: Policy) -> str:
-        """Why a policy has no upstream now; "" when it has one."""
-        if self._members(policy):
-            return ""
+        """Why a policy has no upstream now; "" when it has one, or needs none."""
         definition = policy.definition
-        match definition.selector:
+        selector = definition.selector
+        if selector is None or self._members(policy):
+            return ""
+        match selector:
             case Selector.UPSTREAM:
                 what = f'no upstream "{definition.value}"'
             case Selector.UPSTREAM_SET if definition.value == ALL:
@@ -147,12 +166,27 @@ class Resolution:
                 what = f'no upstream set "{definition.value}"'
             case _:
                 what = "no upstream has a name that matches"
-        return f"definition.{definition.selector.value}: {what}"
+        return f"definition.{selector.value}: {what}"
+
+    def copied(self, policy: Policy) -> list[str]:
+        """A warning for each policy for topics that brings copies to the groups of a federated policy for queues, or the
+        reverse. `policy`: one of the two."""
+        others = self._topic_policies if policy.apply_to is ApplyTo.QUEUES else self._queue_policies
+        return [
+            f"pattern: it shares topics with the policy {other.name}: a message that comes over a link for topics is a job "
+            "of its own for groups here, beside the one that moves between the domains"
+            for other in others
+            if policy.definition.selector is not None
+            and other.definition.selector is not None
+            and intersection(policy.filter, other.filter) is not None
+        ]
 
     def _members(self, policy: Policy) -> list[tuple[Upstream, Overrides]]:
         """The upstreams of a policy that exist, with the overrides of its set."""
         value = policy.definition.value
         match policy.definition.selector:
+            case None:
+                return []
             case Selector.UPSTREAM:
                 found = self.upstreams.get(value)
                 return [(found, ())] if found else []
@@ -199,6 +233,12 @@ class Resolution:
             upstream = upstream.with_overrides(overrides)
         except DefinitionError as fault:
             error = f"the overrides of the set do not fit the upstream: {fault}"
+        if kind == ApplyTo.QUEUES.value:
+            expires = QUEUE_EXPIRES_MAX if upstream.expires is None else min(upstream.expires, QUEUE_EXPIRES_MAX)
+            tag = f"{upstream.consumer_tag}-{kind}" if upstream.consumer_tag else ""
+            upstream = replace(upstream, expires=expires, consumer_tag=tag)
+            if upstream.direction is Direction.OUT:
+                error = error or "an upstream with direction out is pushed to, and jobs of queues are pulled"
         return LinkPlan(link_id(name, kind, overrides), kind, upstream, policies, error)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
+from broker.errors import MqttError
+from broker.routing.names import check_topic_filter, parse_filter
 from federation.definitions.error import (
     DefinitionError,
     check_name,
@@ -16,6 +18,7 @@ from federation.definitions.error import (
     read_text,
     read_whole,
     read_word,
+    shown,
 )
 from federation.definitions.uri import LinkUri, parse_uri
 from federation.links.mapping import RULES_MAX, MappingError, TopicMapping
@@ -257,3 +260,13 @@ def _check_whole_upstream(upstream: Upstream) -> None:
             raise DefinitionError(key, "auth_mechanism external needs certfile and keyfile")
     if upstream.direction is Direction.OUT and upstream.queue:
         raise DefinitionError("queue", "an upstream with direction out has no queue; queues are pulled only")
+    if upstream.queue and not _is_group(upstream.queue.encode()):
+        raise DefinitionError("queue", f"{shown(upstream.queue)} is not $share/GROUP/FILTER, the group at the upstream")
+
+
+def _is_group(full: bytes) -> bool:
+    try:
+        check_topic_filter(full)
+        return parse_filter(full)[0] != b""
+    except MqttError:
+        return False

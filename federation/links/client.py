@@ -269,6 +269,12 @@ class Client:
         if not self.is_closed:
             self._end(End.LOST, reason)
 
+    def fail(self, error: MqttError) -> None:
+        """The upstream does what it may not do."""
+        if self.version == MQTT_5 and self.accepted is not None:
+            self._out.append(encode_packet(Disconnect(error.reason_code), self.version))
+        self._end(End.FAULT, f"the upstream breaks the protocol: {error.text}")
+
     def _end(self, end: End, reason: str) -> None:
         self.is_closed = True
         self._pending.clear()
@@ -293,9 +299,7 @@ class Client:
         try:
             pos = self._receive(data, now)
         except MqttError as error:
-            if self.version == MQTT_5 and self.accepted is not None:
-                self._out.append(encode_packet(Disconnect(error.reason_code), self.version))
-            self._end(End.FAULT, f"the upstream breaks the protocol: {error.text}")
+            self.fail(error)
             return
         if pos < len(data) and not self.is_closed:
             rest = data[pos:] if pos else data

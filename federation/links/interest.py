@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from broker.broker import Broker
@@ -134,9 +135,15 @@ class LinkInterest:
 
 
 class ClusterInterest(InterestObserver):
-    """Wants by filter. A shared group counts as interest in its filter: it gets one copy in the whole domain."""
+    """Wants by filter. A shared group counts as interest in its filter: it gets one copy in the whole domain.
 
-    def __init__(self) -> None:
+    `group_appeared` is told the share name and the filter of a group when it has its first member on a node, whose name is ""
+    for this one."""
+
+    def __init__(
+        self, group_appeared: Callable[[str, bytes, bytes], None] = lambda _node, _name, _filter: None
+    ) -> None:
+        self._group_appeared = group_appeared
         self._tallies: dict[bytes, Tally] = {}
         self._of_links: dict[tuple[str, bytes, bytes], Wants] = {}  # (node, share name, filter) that links want
         self._changed: OrderedDict[bytes, None] = OrderedDict()
@@ -159,6 +166,8 @@ class ClusterInterest(InterestObserver):
         if link_wants:
             wants = self._of_links[(node, share_name, topic_filter)] = parse_wants(link_wants)
         self.add(topic_filter, wants)
+        if share_name:
+            self._group_appeared(node, share_name, topic_filter)
 
     def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
         self.remove(topic_filter, self._of_links.pop((node, share_name, topic_filter), CLIENTS))

@@ -10,34 +10,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from broker.codec.packets import MQTT_5, MQTT_311
-from broker.link_header import NO_DOMAIN, LinkFacts, LinkGate, LinkHeaderError
+from broker.codec.packets import MQTT_5, MQTT_311, Connect
+from broker.link_header import NO_DOMAIN, LinkFacts, LinkGate, LinkHeaderError, LinkWelcome
 from broker.message import NEVER
 from federation.definitions.resolution import LinkPlan
-from federation.definitions.upstream import AckMode, Direction, ResourceCleanupMode
+from federation.definitions.upstream import Direction, ResourceCleanupMode
 from federation.definitions.uri import LinkUri
 from federation.links.addresses import Addresses
 from federation.links.backoff import Backoff
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
-from federation.links.confirmation import Confirmation
-from federation.links.domain import Domain, rule_of
-from federation.links.handshake import (
-    NAME_TEXT,
-    header_of,
-    local_connect,
-    qos_of,
-    upstream_connect,
-    welcome_of,
-)
-from federation.links.interest import LinkInterest
+from federation.links.domain import Domain
+from federation.links.handshake import header_of, local_connect, upstream_connect, welcome_of
 from federation.links.link_shell import LinkShell
 from federation.links.notes import Note, notes_on
 from federation.links.planned import planned, with_figures
 from federation.links.relay import Relay, RelayOwner
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
-from federation.links.subscriptions import NO_HEADERS, Headers, Subscriptions
+from federation.links.subscriptions import Subscriptions
 from federation.links.totals import Totals
-from federation.links.wants import Upstream
 
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
 BLOCKED_SECONDS: Final = 30.0
@@ -45,8 +35,9 @@ IDLE_SECONDS: Final = 5.0  # without interest, until the session ends: clients t
 
 
 class Link(RelayOwner):
-    """plan              what the definitions say
-    interest          what this domain wants of the upstream
+    """What links for topics (topic_link.py) and for queues (queue_link.py) have in common.
+
+    plan              what the definitions say
     gate              which messages with headers come in
     relays            what comes in may go on to domains that do not say so: messages need numbers
     epoch             of this node as the owner of the link
@@ -57,14 +48,12 @@ class Link(RelayOwner):
     def __init__(
         self,
         plan: LinkPlan,
-        interest: LinkInterest,
         relays: bool,
         domain: Domain,
         now: float,
     ) -> None:
         upstream = plan.upstream
         self.plan = plan
-        self.interest = interest
         self.gate = LinkGate(plan.upstream.max_hops)
         self.relays = relays
         self.epoch = 0
@@ -72,12 +61,9 @@ class Link(RelayOwner):
         self.wants_connection = False
         self.shell: LinkShell | None = None
         self.subscriptions = Subscriptions()
-        self.client_id = (
-            upstream.consumer_tag or f"federation-link-{domain.name.decode()}-{upstream.name}-{plan.link_id}"
-        )
         self._domain = domain
+        self.client_id = self._chosen_client_id()
         self._other_end: bytes | None = None  # domain of an upstream of ours
-        self._is_known = False
         self._is_careful = False  # the broker has ended a connection: maybe for a message that it does not take
         self._broker = domain.broker
         self._addresses = Addresses(upstream.uris, self.client_id)
@@ -133,10 +119,7 @@ class Link(RelayOwner):
     def start(self, now: float) -> None:
         """Run from now on: at once where something is wanted."""
         if fault := self._fault():
-            self._is_stopped = True
-            self._error = fault
-            self._error_at = now
-            self._move(LinkState.INVALID, NEVER, now)
+            self._give_up(fault, now)
             return
         self._is_stopped = False
         if self._is_wanted():
@@ -166,7 +149,7 @@ class Link(RelayOwner):
     def restart(self, now: float) -> None:
         """Connect anew, without a delay."""
         self._backoff.reset()
-        if self._is_stopped:
+        if self._is_stopped and self._state is not LinkState.INVALID:
             return
         self._drop("restarted", False, now)
         self.start(now)
@@ -194,12 +177,41 @@ class Link(RelayOwner):
 
     def _fault(self) -> str:
         """Why the link cannot run; "" when it can."""
-        if self.plan.kind != "topics":
-            return "policies for queues have no effect yet"
         return self.plan.error
 
+    def _give_up(self, fault: str, now: float) -> None:
+        """The link cannot run as it is defined."""
+        self._is_stopped = True
+        self._error = fault
+        self._error_at = now
+        self._move(LinkState.INVALID, NEVER, now)
+
+    # --- what the kind of a link decides
+
+    def _chosen_client_id(self) -> str:
+        """Client identifier at the upstream."""
+        upstream = self.plan.upstream
+        domain = self._domain.name.decode()
+        return upstream.consumer_tag or f"federation-link-{domain}-{upstream.name}-{self.plan.link_id}"
+
     def _is_wanted(self) -> bool:
-        return bool(self.subscriptions.wanted) or self.plan.upstream.direction is Direction.OUT
+        """Whether the link needs a session at the upstream."""
+        raise AssertionError("a subclass implements this")
+
+    def _take_interest(self) -> bool:
+        """True when the filters have changed."""
+        raise AssertionError("a subclass implements this")
+
+    def _made_client(self, connect: Connect) -> Client:
+        raise AssertionError("a subclass implements this")
+
+    def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
+        """The upstream has accepted the link, and has its earlier session or not. False where the link ends the connection."""
+        raise AssertionError("a subclass implements this")
+
+    def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
+        """The local connection. The link adds to `facts` what is known of its kind."""
+        raise AssertionError("a subclass implements this")
 
     # --- what the shell tells ---
 
@@ -210,9 +222,7 @@ class Link(RelayOwner):
         upstream = self.plan.upstream
         header = header_of(upstream, self._domain.name, self.relays, self.epoch)
         connect = upstream_connect(upstream, self.address, self.client_id, self._version, self.packet_bytes_max, header)
-        qos = min(qos_of(upstream), self._broker.maximum_qos)
-        client = Client(connect, self.subscriptions, qos, self._broker.settings.retain_available, self.packet_bytes_max)
-        self._client = client
+        client = self._client = self._made_client(connect)
         # connection_timeout is for all of the attempt: what the network has left of it is for CONNACK.
         left = CONNACK_SECONDS_MAX if self.address.connection_timeout is None else max(0.0, self._deadline - now)
         client.begin(now, left)
@@ -333,52 +343,18 @@ class Link(RelayOwner):
             self._other_version()  # it may get MQTT 5
             return
         self._notes = notes_on(self.plan.upstream, self._version, accepted, welcome)
-        self._meet(None if welcome is None or welcome.refused else welcome.domain)
-        self.subscriptions.begin(accepted.session_present and was_ours)
-        self._open_relay(client, accepted, now)
-        client.send_subscriptions(now)
-
-    def _meet(self, domain: bytes | None) -> None:
-        """Which domain the upstream is decides what it is told of interest. None: a broker of another kind."""
-        if not self._is_known or domain != self._other_end:
-            self._is_known = True
-            self._other_end = domain
-            self.interest.set_upstream(Upstream(self._domain.name, self.plan.upstream.max_hops, domain))
-            if self.plan.upstream.direction is Direction.IN:
-                self._domain.interest.tell(self.interest)
-            self._take_interest()
-            self.subscriptions.change({found: self._headers(found) for found in self.subscriptions.wanted}, ())
-
-    def _take_interest(self) -> bool:
-        """True when the filters have changed."""
-        subscribe, unsubscribe = self.interest.take_changes()
-        self.subscriptions.change({found: self._headers(found) for found in subscribe}, unsubscribe)
-        return bool(subscribe or unsubscribe)
-
-    def _headers(self, topic_filter: bytes) -> Headers:
-        """What the SUBSCRIBE of a filter tells an upstream of ours about who wants it."""
-        if self._other_end is None:
-            return NO_HEADERS
-        return tuple((NAME_TEXT, want.header().decode()) for want in self.interest.wants_of(topic_filter))
+        if self._begin_session(welcome, accepted.session_present and was_ours, now):
+            self._open_relay(client, accepted, now)
+            client.send_subscriptions(now)
 
     def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
-        upstream = self.plan.upstream
-        is_out = upstream.direction is Direction.OUT
         connect = local_connect(self.plan, self._version, accepted)
-        facts = LinkFacts(self._other_end or NO_DOMAIN, upstream.max_hops, is_out and self._other_end is not None)
-        facts.is_explicit = self._other_end is None and self._version == MQTT_5  # nobody else says where they come from
+        is_out = self.plan.upstream.direction is Direction.OUT
+        facts = LinkFacts(
+            self._other_end or NO_DOMAIN, self.plan.upstream.max_hops, is_out and self._other_end is not None
+        )
         facts.gate = self.gate
-        if is_out and upstream.message_ttl is not None:
-            facts.message_ttl = upstream.message_ttl
-        confirmation = None
-        if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
-            confirmation = Confirmation(self._broker, accepted.session_present)
-        rule = rule_of(self.interest, is_out, self._broker if self._is_careful else None)
-        remote = self.address.redacted()
-        relay = self._relay = Relay(self._broker, client, self, connect, remote, rule, facts, confirmation, now)
-        if is_out:
-            qos = min(qos_of(upstream), accepted.maximum_qos)
-            relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)
+        relay = self._relay = self._made_relay(client, accepted, connect, facts, now)
         relay.pass_in(now)
 
     def _prove(self, now: float) -> None:

@@ -6,7 +6,6 @@ import random
 from collections.abc import Mapping
 
 from broker.broker import Broker
-from broker.message import NEVER
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
@@ -15,27 +14,34 @@ from federation.links.handshake import local_client_id
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.link import Link
 from federation.links.mapping import TopicMapping
+from federation.links.queue_link import QueueLink
+from federation.links.queues import QUEUE_DEFAULTS, QueueDefaults, Queues
 from federation.links.scope import Scope
 from federation.links.status import LinkState, LinkStatus
+from federation.links.topic_link import TopicLink
 from federation.links.wants import Upstream
 
 
 def _asks(plan: LinkPlan) -> bool:
-    """Whether the link subscribes at its upstream."""
-    return plan.kind == ApplyTo.TOPICS.value and plan.upstream.direction is Direction.IN
+    """Whether a link for topics subscribes at its upstream."""
+    return plan.upstream.direction is Direction.IN
 
 
 class Links:
     """by_id     the links that run here, by their id
     epochs    the links that this node should run, with its epoch as their owner
+    queues    those of shared groups on this node
     interest  what clients of the cluster want; the owner tells it of changes, and calls `pass_on` after them
     """
 
-    def __init__(self, domain: bytes, broker: Broker, rng: random.Random) -> None:
+    def __init__(
+        self, domain: bytes, broker: Broker, rng: random.Random, queue_defaults: QueueDefaults = QUEUE_DEFAULTS
+    ) -> None:
         self.by_id: dict[str, Link] = {}
         self.epochs: dict[str, int] = {}
+        self.queues = Queues(broker, queue_defaults)
         self._plans: dict[str, LinkPlan] = {}
-        self.interest = ClusterInterest()
+        self.interest = ClusterInterest(self.queues.group_appeared)
         self._pushes = False  # a link takes to other domains what the others bring
         self._domain = Domain(domain, broker, self.interest, rng)
         self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # of all policies, and whether they are the link's
@@ -53,17 +59,35 @@ class Links:
             is_same = plan is not None and plan == link.plan and self._relays(plan) == link.relays
             if not is_same or patterns[link_id] != self._patterns[link_id]:
                 del self.by_id[link_id]
-                if _asks(link.plan) and link_id in self.epochs:
+                if isinstance(link, TopicLink) and _asks(link.plan) and link_id in self.epochs:
                     self.interest.remove_link(link.interest)
                 link.stop("the definitions have changed", plan is None, now)
         self._patterns = patterns
         self._plans = plans
         for link_id, epoch in self.epochs.items():
             self.run(link_id, epoch, now)
+        self.queues.resolve(resolution, now)
+        self._run_queue_links(now)
+
+    def _run_queue_links(self, now: float) -> None:
+        """Each node runs the links for its own queues."""
+        found: dict[str, QueueLink] = {}
+        for link_id, plan in self._plans.items():
+            if plan.kind == ApplyTo.QUEUES.value:
+                link = self.by_id.get(link_id)
+                if not isinstance(link, QueueLink):
+                    link = self.by_id[link_id] = QueueLink(plan, self._domain, self.queues.changed, now)
+                    link.start(now)
+                found[link_id] = link
+        self.queues.set_links(found, now)
+
+    def turn_ended(self, now: float) -> bool:
+        """Move jobs of shared groups. True when there may be output, or another deadline."""
+        return self.queues.turn_ended(now)
 
     def plans(self) -> Mapping[str, LinkPlan]:
-        """The links of the definitions, by id, wherever they run."""
-        return self._plans
+        """The links of the definitions that run on one node of the cluster, by id."""
+        return {link_id: plan for link_id, plan in self._plans.items() if plan.kind == ApplyTo.TOPICS.value}
 
     def run(self, link_id: str, epoch: int, now: float) -> None:
         """This node runs the link from now on. One that is blocked tries again at once."""
@@ -76,7 +100,7 @@ class Links:
                 link.restart(now)
         elif plan is not None:
             interest = self._interest_of(plan)
-            link = self.by_id[link_id] = Link(plan, interest, self._relays(plan), self._domain, now)
+            link = self.by_id[link_id] = TopicLink(plan, interest, self._relays(plan), self._domain, now)
             link.epoch = epoch
             if _asks(plan):
                 self.interest.add_link(interest)
@@ -88,7 +112,7 @@ class Links:
         self.epochs.pop(link_id, None)
         link = self.by_id.get(link_id)
         if link is not None:
-            if _asks(link.plan):
+            if isinstance(link, TopicLink) and _asks(link.plan):
                 self.interest.remove_link(link.interest)
             link.drain(deadline, now)
 
@@ -111,7 +135,8 @@ class Links:
 
     def _relays(self, plan: LinkPlan) -> bool:
         """Whether what the link brings may go on to domains that do not say so. What keeps everything may keep it for them."""
-        return self._pushes or plan.upstream.interest is InterestMode.ALL
+        is_for_topics = plan.kind == ApplyTo.TOPICS.value
+        return is_for_topics and (self._pushes or plan.upstream.interest is InterestMode.ALL)
 
     def _interest_of(self, plan: LinkPlan) -> LinkInterest:
         upstream = plan.upstream
@@ -140,7 +165,7 @@ class Links:
             link.stop("the node stops", False, now)
 
     def next_timeout(self) -> float:
-        at = NEVER
+        at = self.queues.next_timeout()
         for link in self.by_id.values():
             at = min(at, link.next_timeout())
         return at

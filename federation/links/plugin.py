@@ -16,6 +16,7 @@ from federation.definitions.resolution import Resolution
 from federation.definitions.shell.cluster import DefinitionsCluster
 from federation.definitions.shell.service import DefinitionsService
 from federation.links.links import Links
+from federation.links.queues import QueueDefaults
 from federation.links.settings import LinksSettings
 from federation.links.shell.link_log import LinkLog
 from federation.links.shell.node_links import NodeLinks
@@ -35,7 +36,7 @@ class LinksPlugin(Plugin):
         super().__init__(server)
         self._loop = asyncio.get_running_loop()
         self.settings: LinksSettings = server.settings.plugins.links
-        self.links = Links(self.settings.domain.encode(), server.broker, random.Random())
+        self.links = Links(self.settings.domain.encode(), server.broker, random.Random(), defaults_of(self.settings))
         self.node_links = NodeLinks(server, self.links, self.changed)
         self._link_log = LinkLog(get_logger("links"), self.links, self.node_links.runs_on)
         self._sockets: dict[str, UpstreamSocket] = {}
@@ -124,6 +125,11 @@ class LinksPlugin(Plugin):
         self._arm_timer()
         self.server.flush_soon()
 
+    def queues_moved(self) -> None:
+        """Jobs, offers or limits are to be written."""
+        self._arm_timer()
+        self.server.flush_soon()
+
     def _arm_timer(self) -> None:
         at = self.links.next_timeout()
         timer = self._timer
@@ -148,6 +154,10 @@ def declared(settings: LinksSettings) -> dict[Key, object]:
     return {(component, name): body for component, section in sections for name, body in section}
 
 
+def defaults_of(settings: LinksSettings) -> QueueDefaults:
+    return QueueDefaults(settings.max_queues, settings.queue_max_length, settings.queue_max_length_bytes)
+
+
 class LinksTurnEnd(TurnEnd):
     """Tells the upstreams what the turn has changed in the interest of the cluster, and acknowledges to them what other nodes
     have acknowledged."""
@@ -160,5 +170,7 @@ class LinksTurnEnd(TurnEnd):
         if plugin.server.broker.acks_awaited:
             plugin.links.release()
         plugin.node_links.turn_ended()
+        if plugin.links.turn_ended(now):
+            plugin.queues_moved()
         if plugin.links.interest.has_changes() and plugin.links.pass_on(now):
             plugin.server.flush_soon()

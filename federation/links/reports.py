@@ -145,7 +145,9 @@ class LinkEvents:
 
 
 def _told_of(status: LinkStatus) -> tuple[object, ...]:
-    return status.state, status.epoch, status.last_error
+    # A queue link pauses and goes on with each job that a consumer takes.
+    state = LinkState.RUNNING if status.state is LinkState.PAUSED else status.state
+    return state, status.epoch, status.last_error
 
 
 def _event(event: str, status: LinkStatus, before: str) -> Message:

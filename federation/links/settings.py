@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from broker.config.setting import Entries, EntryFault, Setting, Source, Text
+from broker.config.setting import Entries, EntryFault, Setting, Size, Source, Text, Whole
 from broker.link_header import LinkHeaderError, check_domain
 from federation.definitions.error import DefinitionError
-from federation.definitions.policy import doubt, parse_policy, refuse_queues
+from federation.definitions.policy import doubt, parse_policy
 from federation.definitions.upstream import ignored_keys, parse_upstream
 from federation.definitions.upstream_set import parse_upstream_set
 
@@ -33,7 +33,6 @@ def _check_set(name: str, body: Any) -> list[tuple[str, str]]:
 def _check_policy(name: str, body: Any) -> list[tuple[str, str]]:
     try:
         policy = parse_policy(name, body)
-        refuse_queues(policy)
     except DefinitionError as error:
         raise EntryFault(error.key, error.text) from None
     return [("pattern", text)] if (text := doubt(policy)) else []
@@ -90,6 +89,32 @@ class LinksSettings:
             source=Source.EXTENSION,
         ),
     ] = ()
+
+    max_queues: Annotated[
+        int,
+        Setting(
+            "Most shared groups that have a queue on a node, by policies for queues. A group beyond them gets none, unless an "
+            "empty queue without members that no policy names gives way.",
+            Whole(1, 100_000, 1_000),
+            source=Source.EXTENSION,
+        ),
+    ] = 1_000
+    queue_max_length: Annotated[
+        int,
+        Setting(
+            "Most messages in the queue of a shared group whose policy has no `max-length`. The oldest are dropped.",
+            Whole(1, 1_000_000_000, 100_000),
+            source=Source.EXTENSION,
+        ),
+    ] = 100_000
+    queue_max_length_bytes: Annotated[
+        int,
+        Setting(
+            "Most bytes of messages in such a queue, without `max-length-bytes` in its policy.",
+            Size(1024, 2**40, "64MiB"),
+            source=Source.EXTENSION,
+        ),
+    ] = 67_108_864
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule as (key, text)."""

@@ -6,7 +6,17 @@ from collections import deque
 from typing import Final
 
 from broker.broker import Broker
-from broker.codec.packets import Connect, PubAck, Publish, Subscribe, SubscribeFilter, Unsubscribe
+from broker.codec.packets import (
+    Connect,
+    Disconnect,
+    Properties,
+    PubAck,
+    Publish,
+    Subscribe,
+    SubscribeFilter,
+    Unsubscribe,
+)
+from broker.codec.properties import RECEIVE_MAXIMUM
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.session.connection import Connection
@@ -18,7 +28,7 @@ class Client:
     """`received` are the (topic, payload) that came. A client that does not `take` leaves its output in the broker, as
     one whose connection is full."""
 
-    def __init__(self, broker: Broker, client_id: str, now: float) -> None:
+    def __init__(self, broker: Broker, client_id: str, now: float, receive_maximum: int = 0) -> None:
         self.received: list[tuple[bytes, bytes]] = []
         self.takes = True
         self._broker = broker
@@ -26,7 +36,9 @@ class Client:
         self._connection = Connection(broker, self, "simulated", "simulated", now)
         self._packets = PacketReader(PROTOCOL_VERSION)
         self._unread: deque[bytes] = deque()  # what the broker does not read while it holds this client
-        self._send(Connect(client_id=client_id, protocol_version=PROTOCOL_VERSION, keep_alive=0), now)
+        properties: Properties = {RECEIVE_MAXIMUM: receive_maximum} if receive_maximum else {}
+        connect = Connect(client_id=client_id, protocol_version=PROTOCOL_VERSION, keep_alive=0, properties=properties)
+        self._send(connect, now)
 
     def subscribe(self, topic_filter: str, now: float) -> None:
         self._send(Subscribe(self._packet_id(), [SubscribeFilter(topic_filter.encode(), 1)], {}), now)
@@ -52,14 +64,21 @@ class Client:
             if isinstance(packet, Publish):
                 self.received.append((packet.topic, packet.payload))
                 if packet.qos:
-                    self._send(PubAck(packet.packet_id), now)
+                    self._handle(packet, now)
         return bool(data)
+
+    def _handle(self, packet: Publish, now: float) -> None:
+        """A message with QoS 1 came."""
+        self._send(PubAck(packet.packet_id), now)
 
     def _packet_id(self) -> int:
         self._next_packet_id = self._next_packet_id % 65_535 + 1
         return self._next_packet_id
 
-    def _send(self, packet: Connect | Subscribe | Unsubscribe | Publish | PubAck, now: float) -> None:
+    def disconnect(self, now: float) -> None:
+        self._send(Disconnect(), now)
+
+    def _send(self, packet: Disconnect | Connect | Subscribe | Unsubscribe | Publish | PubAck, now: float) -> None:
         data = encode_packet(packet, PROTOCOL_VERSION)
         if self._connection.held or self._unread:
             self._unread.append(data)

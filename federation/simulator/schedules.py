@@ -12,6 +12,7 @@ from federation.serf.events import MemberStatus
 from federation.simulator.definition_schedules import definitions_converge
 from federation.simulator.domain_schedules import DOMAIN_SCHEDULES
 from federation.simulator.federation import RETURN_LIMIT, Federation
+from federation.simulator.queue_schedules import QUEUE_SCHEDULES
 from federation.simulator.serf_process import GOSSIP_PORT
 from federation.simulator.traffic import TRAFFIC_SCHEDULES
 
@@ -274,5 +275,6 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         *TRAFFIC_SCHEDULES,
         definitions_converge,
         *DOMAIN_SCHEDULES,
+        *QUEUE_SCHEDULES,
     )
 }

@@ -16,7 +16,7 @@ from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.server import ApiServer
 from broker.api.tokens import Role
 from broker.errors import MqttError
-from broker.routing.names import check_topic_name
+from broker.routing.names import SHARE_PREFIX, check_topic_filter, check_topic_name
 from federation.definitions.definitions import WORDS, Definitions
 from federation.definitions.entry import PARAMETERS, POLICY
 from federation.definitions.error import DefinitionError
@@ -114,7 +114,10 @@ class Policies(PolicyServiceServicer):
     async def Explain(self, request: pb.ExplainRequest, context: object) -> pb.Explanation:
         topic = request.topic.encode()
         try:
-            check_topic_name(topic)
+            if topic.startswith(SHARE_PREFIX):
+                check_topic_filter(topic)
+            else:
+                check_topic_name(topic)
         except MqttError as error:
             raise invalid_argument(f"topic: {error.text}") from None
         found = self._service.resolution().explain(topic)

@@ -143,7 +143,7 @@ Global___Written: _TypeAlias = Written  # noqa: Y015
 
 @_typing.final
 class Policy(_message.Message):
-    """A policy: which topics are federated with which upstreams.
+    """A policy: which topics are federated with which upstreams, or which shared groups have a queue and are federated.
     Example: {"pattern": "sensors/#", "apply-to": "topics", "definition": {"federation-upstream-set": "all"}}
     """
 
@@ -157,16 +157,17 @@ class Policy(_message.Message):
     READ_ONLY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     pattern: _builtins.str
-    """A topic filter. Example: "sensors/#" """
+    """A topic filter, or $share/GROUP/FILTER for queues, where GROUP may be +. Example: "sensors/#" """
     apply_to: _builtins.str
-    """topics, also when it is empty."""
+    """topics or queues. Empty: queues for a pattern with $share/, topics for all others."""
     priority: _builtins.int
-    """Of several policies that match a topic the one with the highest priority applies alone."""
+    """Of several policies that match a topic or a group the one with the highest priority applies alone."""
     read_only: _builtins.bool
     """It stands in the configuration file of the node, which cannot be changed by a call."""
     @_builtins.property
     def definition(self) -> _struct_pb2.Struct:
-        """Exactly one of federation-upstream, federation-upstream-set and federation-upstream-pattern.
+        """Exactly one of federation-upstream, federation-upstream-set and federation-upstream-pattern. For queues at most one of
+        them, and max-length, max-length-bytes, message-ttl (milliseconds) and overflow (drop-head).
         Example: {"federation-upstream-set": "all"}
         """
 
@@ -233,7 +234,7 @@ class ExplainRequest(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
-    """A topic name."""
+    """A topic name, or a shared group as $share/GROUP/FILTER."""
     def __init__(
         self,
         *,
@@ -249,7 +250,7 @@ Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
 
 @_typing.final
 class PolicyMatch(_message.Message):
-    """A policy that has the topic in its pattern."""
+    """A policy that has the topic or the group in its pattern."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -284,7 +285,7 @@ Global___PolicyMatch: _TypeAlias = PolicyMatch  # noqa: Y015
 
 @_typing.final
 class ExplainedLink(_message.Message):
-    """A link that carries the topic."""
+    """A link that carries the topic, or borrows jobs for the group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -304,7 +304,7 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Which policy applies to a topic, why, and which links carry it.
+        """Which policy applies to a topic or a shared group, why, and which links carry it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

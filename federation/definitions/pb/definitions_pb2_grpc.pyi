@@ -113,7 +113,7 @@ class PolicyServiceStub:
     Clear: _grpc.UnaryUnaryMultiCallable[_definitions_pb2.PolicyKey, _empty_pb2.Empty]
     """Delete a policy. NOT_FOUND when there is none."""
     Explain: _grpc.UnaryUnaryMultiCallable[_definitions_pb2.ExplainRequest, _definitions_pb2.Explanation]
-    """Which policy applies to a topic, why, and which links carry it."""
+    """Which policy applies to a topic or a shared group, why, and which links carry it."""
 
 @_typing.type_check_only
 class PolicyServiceAsyncStub(PolicyServiceStub):
@@ -129,7 +129,7 @@ class PolicyServiceAsyncStub(PolicyServiceStub):
     Clear: _aio.UnaryUnaryMultiCallable[_definitions_pb2.PolicyKey, _empty_pb2.Empty]  # type: ignore[assignment]
     """Delete a policy. NOT_FOUND when there is none."""
     Explain: _aio.UnaryUnaryMultiCallable[_definitions_pb2.ExplainRequest, _definitions_pb2.Explanation]  # type: ignore[assignment]
-    """Which policy applies to a topic, why, and which links carry it."""
+    """Which policy applies to a topic or a shared group, why, and which links carry it."""
 
 class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
     """Policies."""
@@ -172,7 +172,7 @@ class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _definitions_pb2.ExplainRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_definitions_pb2.Explanation, _abc.Awaitable[_definitions_pb2.Explanation]]:
-        """Which policy applies to a topic, why, and which links carry it."""
+        """Which policy applies to a topic or a shared group, why, and which links carry it."""
 
 def add_PolicyServiceServicer_to_server(servicer: PolicyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -342,6 +342,105 @@ class RestartLinkResponse(_message.Message):
 Global___RestartLinkResponse: _TypeAlias = RestartLinkResponse  # noqa: Y015
 
 @_typing.final
+class GroupQueue(_message.Message):
+    """The queue of a shared group on one node, by a policy for queues."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    OLDEST_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_LENGTH_FIELD_NUMBER: _builtins.int
+    MAX_LENGTH_BYTES_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    BORROWERS_FIELD_NUMBER: _builtins.int
+    UPSTREAMS_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The group, as clients subscribe to it. Example: "$share/workers/jobs/#" """
+    policy: _builtins.str
+    """The policy that applies; empty for a queue whose policy is gone, which is removed when it is empty."""
+    node: _builtins.str
+    messages: _builtins.int
+    """Messages that wait, and their bytes with an overhead for each."""
+    bytes: _builtins.int
+    oldest_seconds: _builtins.float
+    """Seconds since the oldest of them came; absent for an empty queue."""
+    max_length: _builtins.int
+    max_length_bytes: _builtins.int
+    members: _builtins.int
+    """Clients on the node that are members of the group."""
+    borrowers: _builtins.int
+    """Links of other domains that borrow jobs from the queue."""
+    upstreams: _builtins.int
+    """Links of this node that borrow jobs for the group."""
+    dropped: _builtins.int
+    """Messages that were dropped because the queue was full or they had expired, since the process began."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        policy: _builtins.str = ...,
+        node: _builtins.str = ...,
+        messages: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        oldest_seconds: _builtins.float | None = ...,
+        max_length: _builtins.int = ...,
+        max_length_bytes: _builtins.int = ...,
+        members: _builtins.int = ...,
+        borrowers: _builtins.int = ...,
+        upstreams: _builtins.int = ...,
+        dropped: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds", "oldest_seconds", b"oldest_seconds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds", "borrowers", b"borrowers", "bytes", b"bytes", "dropped", b"dropped", "group", b"group", "max_length", b"max_length", "max_length_bytes", b"max_length_bytes", "members", b"members", "messages", b"messages", "node", b"node", "oldest_seconds", b"oldest_seconds", "policy", b"policy", "upstreams", b"upstreams"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__oldest_seconds: _TypeAlias = _typing.Literal["oldest_seconds"]  # noqa: Y015
+    _WhichOneofArgType__oldest_seconds: _TypeAlias = _typing.Literal["_oldest_seconds", b"_oldest_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__oldest_seconds) -> _WhichOneofReturnType__oldest_seconds | None: ...
+
+Global___GroupQueue: _TypeAlias = GroupQueue  # noqa: Y015
+
+@_typing.final
+class ListGroupQueuesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupQueuesRequest: _TypeAlias = ListGroupQueuesRequest  # noqa: Y015
+
+@_typing.final
+class ListGroupQueuesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupQueue]: ...
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[Global___GroupQueue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupQueuesResponse: _TypeAlias = ListGroupQueuesResponse  # noqa: Y015
+
+@_typing.final
 class OwnerRow(_message.Message):
     """What a node does with one link."""
 

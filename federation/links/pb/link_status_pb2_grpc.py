@@ -146,6 +146,82 @@ class FederationLinks:
             _registered_method=True)
 
 
+class GroupQueuesStub:
+    """The queues of shared groups.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.List = channel.unary_unary(
+                '/gmqtt.links.api.GroupQueues/List',
+                request_serializer=federation_dot_links_dot_pb_dot_link__status__pb2.ListGroupQueuesRequest.SerializeToString,
+                response_deserializer=federation_dot_links_dot_pb_dot_link__status__pb2.ListGroupQueuesResponse.FromString,
+                _registered_method=True)
+
+
+class GroupQueuesServicer:
+    """The queues of shared groups.
+    """
+
+    def List(self, request, context):
+        """The queues of the node that is asked, sorted by group. Each node has queues of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_GroupQueuesServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=federation_dot_links_dot_pb_dot_link__status__pb2.ListGroupQueuesRequest.FromString,
+                    response_serializer=federation_dot_links_dot_pb_dot_link__status__pb2.ListGroupQueuesResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'gmqtt.links.api.GroupQueues', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('gmqtt.links.api.GroupQueues', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class GroupQueues:
+    """The queues of shared groups.
+    """
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.links.api.GroupQueues/List',
+            federation_dot_links_dot_pb_dot_link__status__pb2.ListGroupQueuesRequest.SerializeToString,
+            federation_dot_links_dot_pb_dot_link__status__pb2.ListGroupQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class LinkOwnershipStub:
     """Between nodes, on fed_addr.
     """

@@ -78,6 +78,37 @@ class FederationLinksServicer(metaclass=_abc_1.ABCMeta):
 
 def add_FederationLinksServicer_to_server(servicer: FederationLinksServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class GroupQueuesStub:
+    """The queues of shared groups."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> GroupQueuesAsyncStub: ...
+    List: _grpc.UnaryUnaryMultiCallable[_link_status_pb2.ListGroupQueuesRequest, _link_status_pb2.ListGroupQueuesResponse]
+    """The queues of the node that is asked, sorted by group. Each node has queues of its own."""
+
+@_typing.type_check_only
+class GroupQueuesAsyncStub(GroupQueuesStub):
+    """The queues of shared groups."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    List: _aio.UnaryUnaryMultiCallable[_link_status_pb2.ListGroupQueuesRequest, _link_status_pb2.ListGroupQueuesResponse]  # type: ignore[assignment]
+    """The queues of the node that is asked, sorted by group. Each node has queues of its own."""
+
+class GroupQueuesServicer(metaclass=_abc_1.ABCMeta):
+    """The queues of shared groups."""
+
+    @_abc_1.abstractmethod
+    def List(
+        self,
+        request: _link_status_pb2.ListGroupQueuesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_link_status_pb2.ListGroupQueuesResponse, _abc.Awaitable[_link_status_pb2.ListGroupQueuesResponse]]:
+        """The queues of the node that is asked, sorted by group. Each node has queues of its own."""
+
+def add_GroupQueuesServicer_to_server(servicer: GroupQueuesServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class LinkOwnershipStub:
     """Between nodes, on fed_addr."""
 

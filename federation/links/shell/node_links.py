@@ -14,6 +14,7 @@ from federation.links.link import Link
 from federation.links.links import Links
 from federation.links.pb.link_status_pb2 import DESCRIPTOR, ListLinksRequest, ListLinksResponse
 from federation.links.planned import planned
+from federation.links.queue_reports import queue_metrics
 from federation.links.reports import LinkEvents, link_metrics
 from federation.links.shell.owners import TAG, VERSION, Owners
 from federation.links.status import LinkState, LinkStatus
@@ -48,10 +49,13 @@ class NodeLinks:
         if federation is not None:
             federation.extensions.append(owners)
         if host.api is not None:
+            from federation.links.api.queues import GroupQueuesService
             from federation.links.api.service import LinksService
 
             service = LinksService(host.members.node_name, owners, self)
             host.api.register(DESCRIPTOR.services_by_name["FederationLinks"], service)
+            queues = GroupQueuesService(host.members.node_name, self._links.queues, host.now)
+            host.api.register(DESCRIPTOR.services_by_name["GroupQueues"], queues)
 
     def tags(self) -> dict[str, str]:
         return {TAG: VERSION}
@@ -150,7 +154,7 @@ class NodeLinks:
 
     def metrics(self) -> list[Metric]:
         now = self._host.now()
-        return link_metrics(self.statuses(now), now)
+        return link_metrics(self.statuses(now), now) + queue_metrics(self._links.queues, now)
 
     def list_here(self, request: ListLinksRequest) -> ListLinksResponse:
         now = self._host.now()

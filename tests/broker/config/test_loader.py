@@ -487,8 +487,8 @@ def test_a_set_of_the_file_names_upstreams_of_the_file() -> None:
     ]
 
 
-def test_policies_for_queues_are_refused() -> None:
-    (found,) = faults(ENTRIES.replace("pattern: sensors/#", "pattern: $share/g/a"))
-    assert found.startswith(
-        "x.yml:11: plugins.links.policies.sensors.apply-to: policies for queues are not supported yet"
-    )
+def test_policies_for_queues_have_keys_of_their_own() -> None:
+    shared = ENTRIES.replace("pattern: sensors/#", "pattern: $share/g/a")
+    assert read(shared.replace("definition: {", "definition: {max-length: 10, ")).settings is not None
+    (found,) = faults(ENTRIES.replace("definition: {", "definition: {max-length: 10, "))
+    assert found.startswith("x.yml:11: plugins.links.policies.sensors.definition.max-length: unknown key")

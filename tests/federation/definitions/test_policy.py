@@ -7,13 +7,17 @@ from typing import Any
 import pytest
 
 from federation.definitions.error import DefinitionError
-from federation.definitions.policy import ApplyTo, Policy, PolicyDefinition, Selector, parse_policy
+from federation.definitions.policy import ApplyTo, Policy, PolicyDefinition, QueueLimits, Selector, parse_policy
 
 ALL = {"federation-upstream-set": "all"}
 
 
 def body(**changes: Any) -> dict[str, Any]:
     return {"pattern": "a/#", "definition": ALL} | {key.replace("_", "-"): value for key, value in changes.items()}
+
+
+def queue(**definition: Any) -> dict[str, Any]:
+    return body(pattern="$share/g/a", definition=definition)
 
 
 def test_a_policy_has_the_defaults_of_its_pattern() -> None:
@@ -71,6 +75,13 @@ def test_a_definition_selects_upstreams_in_one_way(definition: dict[str, str], s
         (body(definition={}), "definition", "not none"),
         (body(definition=ALL | {"federation-upstream": "a"}), "definition", "exactly one"),
         (body(definition={"max-length": 1}), "definition.max-length", "unknown key"),
+        (body(pattern="$share/g/a", definition=ALL | {"federation-upstream": "a"}), "definition", "exactly one"),
+        (queue(**{"max-length": 0}), "definition.max-length", "whole number of 1.."),
+        (queue(**{"max-length-bytes": "1MB"}), "definition.max-length-bytes", "whole number"),
+        (queue(**{"message-ttl": 0.5}), "definition.message-ttl", "whole number"),
+        (queue(overflow="reject-publish"), "definition.overflow", "use drop-head"),
+        (queue(overflow="reject-publish-dlx"), "definition.overflow", "drop-head"),
+        (queue(expires=1), "definition.expires", "unknown key"),
         (body(definition={"federation-upstream": 1}), "definition.federation-upstream", "text"),
         (body(definition={"federation-upstream-pattern": "("}), "definition.federation-upstream-pattern", "expression"),
     ],
@@ -80,6 +91,29 @@ def test_a_bad_policy_is_refused_with_its_key(value: object, key: str, part: str
         parse_policy("p", value)
     assert caught.value.key == key
     assert part in caught.value.text
+
+
+def test_a_policy_for_queues_has_limits_and_may_have_upstreams() -> None:
+    policy = parse_policy("p", queue(**{"max-length": 10.0, "message-ttl": 1500, "overflow": "drop-head"}))
+    assert policy.definition == PolicyDefinition(None, "", QueueLimits(10, None, 1.5))
+    policy = parse_policy("p", queue(**ALL, **{"max-length-bytes": 2**20}))
+    assert policy.definition == PolicyDefinition(Selector.UPSTREAM_SET, "all", QueueLimits(None, 2**20, None))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group", "topic_filter", "expected"),
+    [
+        ("$share/g/a/#", b"g", b"a/#", True),
+        ("$share/g/a/#", b"g", b"a/b", True),
+        ("$share/g/a/#", b"h", b"a/b", False),
+        ("$share/+/a/#", b"h", b"a/b", True),
+        ("$share/+/a/b", b"h", b"a/#", False),
+        ("$share/+/#", b"h", b"$SYS/a", False),
+        ("a/#", b"g", b"a/b", False),
+    ],
+)
+def test_groups_that_a_policy_is_for(pattern: str, group: bytes, topic_filter: bytes, expected: bool) -> None:
+    assert parse_policy("p", body(pattern=pattern)).matches_group(group, topic_filter) is expected
 
 
 def test_a_policy_does_not_match_topics_of_the_broker() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.definitions.policy import Policy, parse_policy
-from federation.definitions.resolution import Resolution
+from federation.definitions.resolution import QUEUE_EXPIRES_MAX, Resolution
 from federation.definitions.upstream import Upstream, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
 
@@ -66,6 +66,37 @@ def test_each_upstream_has_one_link_of_each_kind() -> None:
     ]
     assert len({link.link_id for link in links}) == 4
     assert all(len(bytes.fromhex(link.link_id)) == 4 for link in links)
+
+
+def test_a_link_for_queues_has_a_session_of_its_own() -> None:
+    policies = [policy("p", "a"), policy("q", "$share/g/b")]
+    keys: dict[str, Any] = {"expires": 3_600_000, "consumer-tag": "t"}
+    queues, topics = Resolution([upstream("u", **keys)], [], policies).links()
+    assert (queues.upstream.expires, queues.upstream.consumer_tag) == (QUEUE_EXPIRES_MAX, "t-queues")
+    assert (topics.upstream.expires, topics.upstream.consumer_tag) == (3_600.0, "t")
+    queues, _ = Resolution([upstream("u", expires=1_000)], [], policies).links()
+    assert (queues.upstream.expires, queues.upstream.consumer_tag) == (1.0, "")
+
+
+def test_the_policy_of_a_group_is_explained() -> None:
+    policies = [policy("wide", "$share/+/#"), policy("own", "$share/g/jobs/#", 5), policy("topics", "#", 9)]
+    resolution = Resolution([upstream("u")], [], policies)
+    found = resolution.explain(b"$share/g/jobs/#")
+    assert [(match.policy.name, match.applies) for match in found.matches] == [("own", True), ("wide", False)]
+    assert [link.kind for link in found.links] == ["queues"]
+    assert resolution.queue_policy_of(b"h", b"jobs/#") is policies[0]
+    assert Resolution([], [], policies[1:]).queue_policy_of(b"h", b"jobs/#") is None
+
+
+def test_policies_that_bring_copies_of_jobs_are_warned_about() -> None:
+    queue, topics = policy("q", "$share/g/jobs/#"), policy("t", "jobs/+")
+    resolution = Resolution([upstream("u")], [], [queue, topics, policy("other", "sensors/#")])
+    (text,) = resolution.copied(queue)
+    assert text.startswith("pattern: it shares topics with the policy t")
+    assert len(resolution.copied(topics)) == 1
+    plain = parse_policy("plain", {"pattern": "$share/g/jobs/#", "definition": {}})
+    assert Resolution([], [], [plain, topics]).copied(topics) == []
+    assert Resolution([], [], [plain]).unresolved() == []
 
 
 def test_a_link_keeps_its_id_when_keys_of_its_upstream_change() -> None:

@@ -1,0 +1,246 @@
+"""Jobs that wait in the queue of a shared group go to other domains whose consumers have room.
+
+A queue link of another domain is no member of the group. It is offered the jobs for which no member here has room, says how
+many of them it takes, and gets no more. A job is the other domain's when it is acknowledged. Until then it is in the session of
+the link, which outlives a connection; it goes back to the queue when the session ends, or the other domain refuses it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from broker.codec.reason_codes import QUOTA_EXCEEDED, SUCCESS
+from broker.context import Context
+from broker.counters import DROP_GROUP_GONE
+from broker.errors import MqttError
+from broker.job_header import NO_QUEUE, encode_job, encode_offer, queue_of, quoted, unquoted, visits_of
+from broker.message import NEVER, Message
+from broker.routing.names import full_filter, parse_filter
+from broker.routing.router import Router
+from broker.routing.shared import SharedGroup
+from broker.routing.subscription import FilterEntry
+from broker.session.draining import first_waiting, hand_out, queue_session, take_first
+from broker.session.output import Output
+from broker.session.session import NO_IDENTIFIERS, Session
+
+OFFER_TOPIC: Final = b"$gmqttd/offer"
+LENDERS_MAX: Final = 65_536  # groups of all queue links together; a SUBSCRIBE beyond them is refused
+REST_SECONDS: Final = 30.0  # without jobs for a domain that has refused one
+VISITS_MAX: Final = 1_000  # links that a job passes; it stays where it is then
+HEADER_BYTES: Final = 4_096  # more than the header and the fixed parts of a PUBLISH with a job have
+UNTOLD: Final = -2
+
+
+class Lender:
+    """What one queue link borrows of one group, during one connection.
+
+    limit        jobs that the link takes since the connection began
+    sent         jobs that it got
+    told         the offer that it knows; NO_QUEUE, or UNTOLD before the first
+    rests_until  it has refused a job, and gets none before
+    group        whose queue it borrows from, None while there is none
+    """
+
+    __slots__ = ("connection", "group", "limit", "rests_until", "sent", "session", "told")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.connection: Output | None = session.connection
+        self.limit = 0
+        self.sent = 0
+        self.told = UNTOLD
+        self.rests_until = 0.0
+        self.group: SharedGroup | None = None
+
+    def is_over(self) -> bool:
+        """Whether the connection has ended."""
+        return self.connection is None or self.session.connection is not self.connection
+
+    def follow(self, group: SharedGroup | None) -> None:
+        """The link borrows from this group from now on: it is looked at when the link has room again."""
+        if self.group is not None and self.group is not group:
+            self.session.remove_queued_group(self.group)
+        self.group = group
+        if group is not None:
+            self.session.add_queued_group(group)
+
+    def takes(self, message: Message, now: float) -> bool:
+        """Whether the job may be sent to the link now."""
+        if self.sent >= self.limit or now < self.rests_until or not self.session.is_available():
+            return False
+        size = len(message.topic) + len(message.payload) + len(message.properties) + HEADER_BYTES
+        if self.connection is None or not self.connection.takes(size):
+            return False
+        authorization = self.session.context.authorization
+        return authorization is None or authorization.may_read(self.session.identity(), message.topic)
+
+
+class Lending:
+    """Of one node. `lend` follows each change of a group, at the end of a turn.
+
+    lent      jobs that went to other domains
+    returned  jobs of these that came back
+    again_at  when a domain that has refused a job gets others; `lend` is to be called for all `names` then
+    """
+
+    def __init__(self, context: Context, router: Router) -> None:
+        self.lent = 0
+        self.returned = 0
+        self.again_at = NEVER
+        self._context = context
+        self._router = router
+        self._lenders: dict[bytes, dict[Session, Lender]] = {}  # by `$share/GROUP/FILTER`
+        self._changed: dict[bytes, None] = {}
+
+    def take_changed(self) -> list[bytes]:
+        """The groups for which `lend` is to be called, as `$share/GROUP/FILTER`."""
+        context = self._context
+        if context.changed_groups:
+            for group in context.changed_groups:
+                self._changed[full_filter(group.share_name, group.topic_filter)] = None
+            context.changed_groups = {}
+        found = list(self._changed)
+        self._changed = {}
+        return found
+
+    def has_changed(self) -> bool:
+        """Whether `take_changed` has any."""
+        return len(self._context.changed_groups) > 0 or len(self._changed) > 0
+
+    def names(self) -> list[bytes]:
+        """The groups from which links borrow."""
+        return list(self._lenders)
+
+    def borrowers(self, full: bytes) -> int:
+        """Number of links that borrow from a group."""
+        return sum([not lender.is_over() for lender in self._lenders.get(full, {}).values()])
+
+    def group_of(self, full: bytes) -> SharedGroup | None:
+        """The group on this node, None when it has neither members nor a queue."""
+        try:
+            share_name, topic_filter = parse_filter(full)
+        except MqttError:
+            return None
+        entry = cast("FilterEntry | None", self._router.tree.get(topic_filter))
+        return None if entry is None or entry.groups is None else entry.groups.get(share_name)
+
+    # --- what links say
+
+    def borrow(self, session: Session, full: bytes, limit: int) -> int:
+        """The link takes so many jobs of the group since its connection began. Returns the reason code for SUBACK."""
+        lenders = self._lenders.get(full)
+        lender = None if lenders is None else lenders.get(session)
+        if lender is None or lender.is_over():
+            if lender is None and sum([len(others) for others in self._lenders.values()]) >= LENDERS_MAX:
+                return QUOTA_EXCEEDED
+            if lenders is None:
+                lenders = self._lenders[full] = {}
+            elif lender is not None:
+                lender.follow(None)
+            lender = lenders[session] = Lender(session)
+        lender.limit = limit
+        self._changed[full] = None
+        return SUCCESS + 1  # jobs have QoS 1
+
+    def end(self, session: Session, full: bytes) -> bool:
+        """The link borrows from the group no more. False when it did not."""
+        lenders = self._lenders.get(full)
+        lender = None if lenders is None else lenders.pop(session, None)
+        if lender is None:
+            return False
+        lender.follow(None)
+        if not lenders:
+            del self._lenders[full]
+        return True
+
+    def refuse(self, session: Session, packet_id: int, now: float) -> None:
+        """The other domain does not take a job: it goes back to its queue."""
+        outgoing = None if session.inflight is None else session.inflight.find(packet_id)
+        if outgoing is None or outgoing.message is None or session.inflight is None:
+            return
+        message = outgoing.message
+        name = queue_of(message.link)
+        if not name:
+            return
+        session.inflight.discard(packet_id)
+        full = unquoted(name)
+        lenders = self._lenders.get(full)
+        if lenders is not None and session in lenders:
+            lenders[session].rests_until = now + REST_SECONDS
+            self.again_at = min(self.again_at, now + REST_SECONDS)
+        self._changed[full] = None
+        self.returned += 1
+        self._context.counters.handed_over += 1
+        group = self.group_of(full)
+        if group is None or not self._router.hand_over(group, message, now):
+            self._context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
+
+    # --- what they get
+
+    def lend(self, full: bytes, now: float) -> None:
+        """Give links the jobs that they take and no member here has room for, oldest first; then offer the rest."""
+        lenders = self._lenders.get(full)
+        if lenders is None:
+            return
+        group = self.group_of(full)
+        queue = None if group is None else queue_session(group)
+        if queue is None:
+            group = None
+        for session, lender in list(lenders.items()):
+            lender.follow(None if lender.is_over() else group)
+            if lender.is_over():
+                del lenders[session]
+        if not lenders:
+            del self._lenders[full]
+            return
+        name = quoted(full)
+        spare = NO_QUEUE
+        if group is not None and queue is not None:
+            hand_out(self._router, group, now)
+            self._send_jobs(queue, name, lenders, now)
+            spare = queue.queue_length()
+        for lender in lenders.values():
+            self._offer(lender, name, spare, now)
+
+    def _send_jobs(self, queue: Session, name: bytes, lenders: dict[Session, Lender], now: float) -> None:
+        while True:
+            outgoing = first_waiting(queue, now)
+            if outgoing is None or outgoing.message is None:
+                return
+            message = outgoing.message
+            visits = visits_of(message.link) + 1
+            lender = _next_lender(lenders, message, now)
+            if lender is None or visits > VISITS_MAX:
+                return
+            take_first(queue, outgoing)
+            node, sequence = self._context.next_number()
+            job = message.copy()
+            job.qos = 1
+            job.retain = False
+            job.link = encode_job(name, visits, node, sequence)
+            lender.sent += 1
+            lender.told = max(0, lender.told - 1)
+            self.lent += 1
+            self._context.counters.handed_over += 1
+            lender.session.deliver(job, 1, False, NO_IDENTIFIERS, None, now)
+
+    def _offer(self, lender: Lender, name: bytes, spare: int, now: float) -> None:
+        """Tell the link how many jobs there are for it, where it knows another number."""
+        session = lender.session
+        count = min(spare, session.inflight_max)
+        if now < lender.rests_until:
+            count = min(count, 0)
+        if count != lender.told and session.is_available():
+            lender.told = count
+            offer = Message(OFFER_TOPIC, b"", 0, False, b"", NEVER, "", encode_offer(name, count))
+            session.deliver(offer, 0, False, NO_IDENTIFIERS, None, now)
+
+
+def _next_lender(lenders: dict[Session, Lender], message: Message, now: float) -> Lender | None:
+    """The next one that takes the job, round robin."""
+    for session, lender in lenders.items():
+        if lender.takes(message, now):
+            del lenders[session]
+            lenders[session] = lender
+            return lender
+    return None

@@ -1,0 +1,164 @@
+"""A link of the kind `queues`: it borrows jobs of shared groups from an upstream of this kind (docs/federated-queues.md).
+
+Every node of a cluster runs its queue links itself, each with a session of its own: a queue and its consumers are of a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from broker.codec.packets import MQTT_5, Connect
+from broker.job_header import encode_limit, quoted
+from broker.link_header import LinkFacts, LinkWelcome
+from federation.definitions.resolution import LinkPlan
+from federation.errors import QueueLinkFault
+from federation.links.client import Accepted, Client, End
+from federation.links.domain import Domain
+from federation.links.handshake import NAME_TEXT
+from federation.links.link import Link
+from federation.links.queue_client import QueueClient, QueueClientOwner
+from federation.links.queue_credit import Borrower
+from federation.links.relay import Relay
+from federation.links.status import LinkState, LinkStatus
+from federation.links.subscriptions import Headers
+
+OTHER_KIND: Final = "the upstream is a broker of another kind, and federated queues need one of this kind"
+NOT_LENDING: Final = "the upstream has no plugin `links`, or an older version: it lends no jobs"
+NO_ROLE: Final = "the account at the upstream has no role `link`, which federated queues need"
+
+
+class QueueLink(Link, QueueClientOwner):
+    """borrowers  what the link borrows, by the group here as `$share/GROUP/FILTER`
+
+    `on_change` is called with a group when what is offered or asked for may be something else now.
+    """
+
+    def __init__(self, plan: LinkPlan, domain: Domain, on_change: Callable[[bytes], None], now: float) -> None:
+        super().__init__(plan, False, domain, now)
+        self.borrowers: dict[bytes, Borrower] = {}
+        self._on_change = on_change
+        self._names: dict[bytes, bytes] = {}  # groups here, by the names of the queues at the upstream
+        self._there: dict[bytes, bytes] = {}  # `$share/GROUP/FILTER` at the upstream, by the group here
+        self._open: set[bytes] = set()  # groups with consumers here that have room, and without jobs of their own
+        self._has_changed = False
+
+    # --- what the owner says
+
+    def set_groups(self, groups: Iterable[bytes], now: float) -> None:
+        """The link borrows for these groups from now on. With the key `queue` of the upstream it is the first one only."""
+        queue = self.plan.upstream.queue.encode()
+        wanted = sorted(groups)[: 1 if queue else None]
+        gone = [full for full in self.borrowers if full not in wanted]
+        for full in gone:
+            del self.borrowers[full]
+            self._open.discard(full)
+        unsubscribe = [self._there.pop(full) for full in gone]
+        added = [full for full in wanted if full not in self.borrowers]
+        for full in added:
+            self.borrowers[full] = Borrower(self.plan.upstream.prefetch_count)
+            self._there[full] = queue or full
+        self._names.clear()
+        self._names.update({quoted(there): full for full, there in self._there.items()})
+        self.subscriptions.change({self._there[full]: _headers(0) for full in added}, unsubscribe)
+        if added or gone:
+            self._has_changed = True
+            self.send_interest(now)
+
+    def ask(self, full: bytes, now: float) -> None:
+        """The limit of a group is another one."""
+        self.subscriptions.change({self._there[full]: _headers(self.borrowers[full].limit)}, ())
+        if self._client is not None:
+            self._client.send_subscriptions(now)
+            self.has_output()
+
+    def set_open(self, full: bytes, is_open: bool) -> None:
+        """Whether the group takes jobs of other domains now."""
+        if is_open:
+            self._open.add(full)
+        else:
+            self._open.discard(full)
+
+    # --- what the client tells
+
+    def offered(self, name: bytes, count: int) -> None:
+        full = self._names.get(name)
+        if full is not None:
+            self.borrowers[full].offer(count)
+            self._on_change(full)
+
+    def job_came(self, name: bytes) -> None:
+        full = self._names.get(name)
+        if full is None:
+            return  # of a group that was given up: it is refused, and goes back
+        try:
+            self.borrowers[full].receive()
+        except QueueLinkFault as fault:
+            raise QueueLinkFault(f"{full.decode()}: {fault}") from None
+        self._on_change(full)
+
+    # --- Link
+
+    def _chosen_client_id(self) -> str:
+        node = self._domain.broker.node_name
+        return super()._chosen_client_id() + (f"-{node}" if node else "")
+
+    def _is_wanted(self) -> bool:
+        return bool(self.borrowers)
+
+    def _take_interest(self) -> bool:
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
+
+    def _made_client(self, connect: Connect) -> Client:
+        return QueueClient(connect, self.subscriptions, self._broker.max_packet_size, self)
+
+    def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
+        if welcome is not None and welcome.lends and self._version == MQTT_5:
+            self._other_end = welcome.domain
+            # Limits are of a connection. What was not acknowledged on an earlier one comes again, beside them.
+            self._reset()
+            self.subscriptions.begin(False)
+            return True
+        client = self._client
+        if client is not None:
+            client.close(True)
+            self.has_output()
+        if welcome is None:
+            self._end_connection(OTHER_KIND, now)
+            self._give_up(OTHER_KIND, now)
+        else:
+            self._fail(End.REFUSED, NO_ROLE if welcome.refused else NOT_LENDING, now)
+        return False
+
+    def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
+        facts.jobs = self._names
+        return Relay(self._broker, client, self, connect, self.address.redacted(), None, facts, None, now)
+
+    def _end_connection(self, reason: str, now: float) -> None:
+        super()._end_connection(reason, now)
+        self._reset()
+
+    def _reset(self) -> None:
+        """Nothing is offered or asked for."""
+        for full, borrower in self.borrowers.items():
+            borrower.begin()
+            self._on_change(full)
+        self.subscriptions.change({there: _headers(0) for there in self._there.values()}, ())
+
+    def _drop(self, reason: str, ends_session: bool, now: float) -> None:
+        # Jobs whose acknowledgement has not left are here already: the session keeps them from being done there, too.
+        super()._drop(reason, ends_session and (self._relay is None or self._relay.in_flight() == 0), now)
+
+    def status(self, now: float) -> LinkStatus:
+        row = super().status(now)
+        if row.state is LinkState.RUNNING and not self._open:
+            row = replace(row, state=LinkState.PAUSED)
+        missing = [full.decode() for full, borrower in self.borrowers.items() if borrower.is_missing]
+        notes = [f"the upstream has no queue for {name}: it needs a policy for it" for name in missing]
+        return replace(row, notes=(*row.notes, *notes))
+
+
+def _headers(limit: int) -> Headers:
+    return ((NAME_TEXT, encode_limit(limit).decode()),)

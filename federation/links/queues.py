@@ -1,0 +1,262 @@
+"""The queues of shared groups on one node: which groups have one, by the policies for queues, and what they lend and borrow.
+
+A policy that names its group gives it a queue at once; one whose pattern has several groups does so when the first client of
+this node subscribes. A queue whose policy is gone lends and borrows no more, and is removed when it is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.broker import Broker
+from broker.job_header import QUEUE_BYTES_MAX
+from broker.message import NEVER
+from broker.routing.names import full_filter, parse_filter
+from broker.session.draining import move_away, queue_session, room
+from broker.session.group_queues import GroupQueues
+from broker.session.lending import Lending
+from federation.definitions.policy import ApplyTo, Policy
+from federation.definitions.resolution import Resolution
+from federation.links.queue_credit import Demand
+from federation.links.queue_link import QueueLink
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDefaults:
+    """What policies do not say.
+
+    queues_max        queues of a node; a group beyond them gets none, unless an empty queue without members gives way
+    max_length        messages of one queue
+    max_length_bytes  their bytes
+    """
+
+    queues_max: int = 1_000
+    max_length: int = 100_000
+    max_length_bytes: int = 67_108_864
+
+
+QUEUE_DEFAULTS: Final = QueueDefaults()
+NO_TTL: Final = 0.0
+MOVE_SECONDS: Final = 1.0  # until jobs try again to move to a node of the cluster that did not take them
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One queue, as operators see it.
+
+    group           `$share/GROUP/FILTER`
+    policy          name of the one that applies, "" for a queue without one, which is removed when it is empty
+    oldest          seconds since the oldest message came, -1.0 for an empty queue
+    borrowers       links of other domains that borrow from it
+    upstreams       links of this node that borrow for it
+    dropped         messages that a full queue has dropped, or that expired in it
+    """
+
+    group: bytes
+    policy: str
+    messages: int
+    bytes: int
+    oldest: float
+    max_length: int
+    max_length_bytes: int
+    members: int
+    borrowers: int
+    upstreams: int
+    dropped: int
+
+
+class Queues:
+    """`turn_ended` follows every turn in which something may have changed.
+
+    refused  groups that got no queue, because there are too many or the name is too long
+    """
+
+    def __init__(self, broker: Broker, defaults: QueueDefaults) -> None:
+        self.refused = 0
+        self.lending = broker.lending = Lending(broker, broker.router)
+        self._broker = broker
+        self._defaults = defaults
+        self._queues = GroupQueues(broker)
+        self._resolution = Resolution([], [], [])
+        self._has_policies = False
+        self._move_at = NEVER
+        self._policies: dict[bytes, Policy] = {}  # of the groups that have a queue, as `$share/GROUP/FILTER`
+        self._leaving: set[bytes] = set()  # queues without a policy, which wait to be empty
+        self._demands: dict[bytes, Demand] = {}
+        self._links: dict[str, QueueLink] = {}
+        self._changed: dict[bytes, None] = {}
+        self._appeared: dict[tuple[bytes, bytes], None] = {}
+
+    # --- what the definitions say
+
+    def resolve(self, resolution: Resolution, now: float) -> None:
+        """The definitions are these from now on. `set_links` follows."""
+        self._resolution = resolution
+        found = [(policy.group, policy.filter) for policy in resolution.policies if _names_its_group(policy)]
+        found += self._queues.declared()
+        self._has_policies = any(policy.apply_to is ApplyTo.QUEUES for policy in resolution.policies)
+        if self._has_policies:
+            found += [(name, topic_filter) for name, topic_filter in self._broker.local_interest() if name]
+        self._follow(dict.fromkeys(found), now)
+
+    def group_appeared(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
+        """The first client of a node has subscribed to a shared group; "" is this node."""
+        if not self._has_policies:
+            return
+        if node:
+            self._changed[full_filter(share_name, topic_filter)] = None
+        else:
+            self._appeared[(share_name, topic_filter)] = None
+
+    def set_links(self, links: dict[str, QueueLink], now: float) -> None:
+        """These links for queues run on this node."""
+        self._links = links
+        self._share_groups(now)
+
+    def _follow(self, groups: Iterable[tuple[bytes, bytes]], now: float) -> None:
+        """Give each group the queue that its policy says, if there is one."""
+        for share_name, topic_filter in groups:
+            full = full_filter(share_name, topic_filter)
+            policy = self._resolution.queue_policy_of(share_name, topic_filter)
+            group = self.lending.group_of(full)
+            has_queue = group is not None and group.queue is not None
+            self._changed[full] = None
+            self._policies.pop(full, None)
+            self._leaving.discard(full)
+            if policy is None:
+                if has_queue:
+                    self._leaving.add(full)
+            elif has_queue or self._has_place(full, now):
+                self._policies[full] = policy
+                self._declare(share_name, topic_filter, policy, now)
+
+    def _declare(self, share_name: bytes, topic_filter: bytes, policy: Policy, now: float) -> None:
+        limits = policy.definition.limits
+        defaults = self._defaults
+        self._queues.declare(
+            share_name,
+            topic_filter,
+            limits.max_length or defaults.max_length,
+            limits.max_length_bytes or defaults.max_length_bytes,
+            limits.message_ttl or NO_TTL,
+            now,
+        )
+
+    def _has_place(self, full: bytes, now: float) -> bool:
+        """Whether there may be one more queue. An empty one without members that no policy names gives way."""
+        if len(full) > QUEUE_BYTES_MAX:
+            self.refused += 1
+            return False
+        if len(self._policies) + len(self._leaving) < self._defaults.queues_max:
+            return True
+        for other, policy in self._policies.items():
+            group = self.lending.group_of(other)
+            queue = None if group is None else queue_session(group)
+            if group is not None and queue is not None and len(group) == 0 and queue.queue_length() == 0:
+                named = full_filter(policy.group, policy.filter)
+                if other != named:
+                    del self._policies[other]
+                    self._queues.remove(*parse_filter(other), now)
+                    return True
+        self.refused += 1
+        return False
+
+    def _share_groups(self, now: float) -> None:
+        """Tell each link for which groups it borrows."""
+        self._demands = {}
+        for link_id, link in self._links.items():
+            link.set_groups([full for full, policy in self._policies.items() if policy in link.plan.policies], now)
+            for full, borrower in link.borrowers.items():
+                self._demands.setdefault(full, Demand()).borrowers[link_id] = borrower
+                self._changed[full] = None
+
+    # --- what operators see
+
+    def rows(self, now: float) -> list[QueueRow]:
+        """All queues of the node, sorted by group."""
+        found: list[QueueRow] = []
+        for full in sorted([*self._policies, *self._leaving]):
+            group = self.lending.group_of(full)
+            queue = None if group is None else queue_session(group)
+            if group is None or queue is None:
+                continue
+            policy = self._policies.get(full)
+            oldest = None if queue.queue is None else queue.queue.first()
+            found.append(
+                QueueRow(
+                    full,
+                    "" if policy is None else policy.name,
+                    queue.queue_length(),
+                    0 if queue.queue is None else queue.queue.bytes,
+                    -1.0 if oldest is None else max(0.0, now - oldest.sent_at),
+                    queue.queue_max,
+                    queue.queue_bytes_max,
+                    len(group),
+                    self.lending.borrowers(full),
+                    len(self._demands[full].borrowers) if full in self._demands else 0,
+                    queue.messages_dropped,
+                )
+            )
+        return found
+
+    # --- time and turns
+
+    def changed(self, full: bytes) -> None:
+        """What a link is offered or asks for may be something else."""
+        self._changed[full] = None
+
+    def next_timeout(self) -> float:
+        return min(self.lending.again_at, self._move_at)
+
+    def turn_ended(self, now: float) -> bool:
+        """Give, offer and ask for jobs. True when there was anything to look at."""
+        lending = self.lending
+        if self._appeared:
+            appeared, self._appeared = self._appeared, {}
+            self._follow(appeared, now)
+            self._share_groups(now)
+        if now >= lending.again_at:
+            lending.again_at = NEVER
+            self._changed.update(dict.fromkeys(lending.names()))
+        if now >= self._move_at:
+            self._move_at = NEVER
+            self._changed.update(dict.fromkeys(self._policies))
+        if not self._changed and not lending.has_changed():
+            return False
+        changed, self._changed = self._changed, {}
+        changed.update(dict.fromkeys(lending.take_changed()))
+        for full in changed:
+            group = lending.group_of(full)
+            if group is not None and not move_away(self._broker.router, group, now):
+                self._move_at = min(self._move_at, now + MOVE_SECONDS)
+            lending.lend(full, now)
+            self._plan(full, now)
+            if full in self._leaving:
+                self._remove_empty(full, now)
+        return True
+
+    def _plan(self, full: bytes, now: float) -> None:
+        demand = self._demands.get(full)
+        if demand is None:
+            return
+        group = self.lending.group_of(full)
+        queue = None if group is None else queue_session(group)
+        waiting = 0 if queue is None else queue.queue_length()
+        places = 0 if group is None or queue is None else room(group)
+        for link_id in demand.borrowers:
+            self._links[link_id].set_open(full, places > 0 and waiting == 0)
+        for link_id in demand.plan(waiting, places):
+            self._links[link_id].ask(full, now)
+
+    def _remove_empty(self, full: bytes, now: float) -> None:
+        group = self.lending.group_of(full)
+        queue = None if group is None else queue_session(group)
+        if queue is None or queue.queue_length() == 0:
+            self._leaving.discard(full)
+            self._queues.remove(*parse_filter(full), now)
+
+
+def _names_its_group(policy: Policy) -> bool:
+    return policy.apply_to is ApplyTo.QUEUES and policy.group != b"+"

@@ -1,0 +1,84 @@
+"""A link of the kind `topics`: it subscribes at the upstream to what this domain wants, or pushes topics to it."""
+
+from __future__ import annotations
+
+from broker.codec.packets import MQTT_5, Connect
+from broker.link_header import LinkFacts, LinkWelcome
+from federation.definitions.resolution import LinkPlan
+from federation.definitions.upstream import AckMode, Direction
+from federation.links.client import Accepted, Client
+from federation.links.confirmation import Confirmation
+from federation.links.domain import Domain, rule_of
+from federation.links.handshake import NAME_TEXT, qos_of
+from federation.links.interest import LinkInterest
+from federation.links.link import Link
+from federation.links.relay import Relay
+from federation.links.subscriptions import NO_HEADERS, Headers
+from federation.links.wants import Upstream
+
+
+class TopicLink(Link):
+    """interest  what this domain wants of the upstream"""
+
+    def __init__(
+        self,
+        plan: LinkPlan,
+        interest: LinkInterest,
+        relays: bool,
+        domain: Domain,
+        now: float,
+    ) -> None:
+        super().__init__(plan, relays, domain, now)
+        self.interest = interest
+        self._is_known = False  # which domain the upstream is
+
+    def _is_wanted(self) -> bool:
+        return bool(self.subscriptions.wanted) or self.plan.upstream.direction is Direction.OUT
+
+    def _take_interest(self) -> bool:
+        subscribe, unsubscribe = self.interest.take_changes()
+        self.subscriptions.change({found: self._headers(found) for found in subscribe}, unsubscribe)
+        return bool(subscribe or unsubscribe)
+
+    def _headers(self, topic_filter: bytes) -> Headers:
+        """What the SUBSCRIBE of a filter tells an upstream of ours about who wants it."""
+        if self._other_end is None:
+            return NO_HEADERS
+        return tuple((NAME_TEXT, want.header().decode()) for want in self.interest.wants_of(topic_filter))
+
+    def _made_client(self, connect: Connect) -> Client:
+        qos = min(qos_of(self.plan.upstream), self._broker.maximum_qos)
+        return Client(connect, self.subscriptions, qos, self._broker.settings.retain_available, self.packet_bytes_max)
+
+    def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
+        self._meet(None if welcome is None or welcome.refused else welcome.domain)
+        self.subscriptions.begin(is_present)
+        return True
+
+    def _meet(self, domain: bytes | None) -> None:
+        """Which domain the upstream is decides what it is told of interest. None: a broker of another kind."""
+        if not self._is_known or domain != self._other_end:
+            self._is_known = True
+            self._other_end = domain
+            self.interest.set_upstream(Upstream(self._domain.name, self.plan.upstream.max_hops, domain))
+            if self.plan.upstream.direction is Direction.IN:
+                self._domain.interest.tell(self.interest)
+            self._take_interest()
+            self.subscriptions.change({found: self._headers(found) for found in self.subscriptions.wanted}, ())
+
+    def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
+        upstream = self.plan.upstream
+        is_out = upstream.direction is Direction.OUT
+        facts.is_explicit = self._other_end is None and self._version == MQTT_5  # nobody else says where they come from
+        if is_out and upstream.message_ttl is not None:
+            facts.message_ttl = upstream.message_ttl
+        confirmation = None
+        if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
+            confirmation = Confirmation(self._broker, accepted.session_present)
+        rule = rule_of(self.interest, is_out, self._broker if self._is_careful else None)
+        remote = self.address.redacted()
+        relay = Relay(self._broker, client, self, connect, remote, rule, facts, confirmation, now)
+        if is_out:
+            qos = min(qos_of(upstream), accepted.maximum_qos)
+            relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)
+        return relay

@@ -1,0 +1,218 @@
+"""Domains with a federated queue whose consumers come and go, and the oracle of that: every job is done once, nearly always
+where it was published while a consumer was free there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Final
+
+from broker.broker import Broker
+from broker.codec.packets import PubAck, Publish
+from federation.definitions.policy import parse_policy
+from federation.definitions.resolution import Resolution
+from federation.definitions.upstream import parse_upstream
+from federation.links.status import LinkState
+from federation.simulator.client import Client
+from federation.simulator.domain_node import DomainNode
+from federation.simulator.domains import Edge
+from federation.simulator.federation import ROUGH, address
+from federation.simulator.link_streams import MQTT_PORT
+from federation.simulator.node_process import NodeOptions
+from federation.simulator.world import Host, World
+
+GROUP: Final = "$share/workers/jobs/#"
+START_SECONDS_MAX: Final = 60.0
+DONE_SECONDS_MAX: Final = 180.0
+"""From the last fault until every job is done: half-open connections are noticed, and links wait before they try."""
+AT_HOME_MIN: Final = 0.95
+
+
+class Worker(Client):
+    """Works on `jobs`, at most as many as its Receive Maximum, until `finish`."""
+
+    def __init__(self, broker: Broker, client_id: str, now: float, window: int = 1) -> None:
+        self.jobs: deque[Publish] = deque()
+        self.window = window
+        self.is_leaving = False
+        super().__init__(broker, client_id, now, window)
+
+    def is_free(self) -> bool:
+        return not self.is_leaving and len(self.jobs) < self.window
+
+    def finish(self, now: float) -> bytes:
+        """The oldest job is done."""
+        job = self.jobs.popleft()
+        self._send(PubAck(job.packet_id), now)
+        return job.payload
+
+    def _handle(self, packet: Publish, now: float) -> None:
+        self.jobs.append(packet)
+
+
+class QueueDomains:
+    """Every domain has one node. Jobs are `NAME NUMBER`, with the domain's name."""
+
+    def __init__(self, seed: int, edges: Sequence[Edge]) -> None:
+        self.world = World(seed, ROUGH if seed % 2 else None)
+        self.rng = self.world.schedule_rng
+        self.edges = edges
+        self.names = sorted({name for edge in edges for name in (edge.downstream, edge.upstream)})
+        self.hosts: dict[str, Host] = {}
+        self.workers: dict[str, list[Worker]] = {name: [] for name in self.names}
+        self.done: list[tuple[bytes, str]] = []
+        self.published: dict[bytes, bool] = {}  # whether a consumer was free there
+        self._workers_made = 0
+        for number, name in enumerate(self.names, 1):
+            self.hosts[name] = self._add(name, number)
+        for host in self.hosts.values():
+            host.start()
+        self._publishers = {name: self.node(name).add_client("publisher", self.world.now) for name in self.names}
+        self.world.run_until(lambda: not self._not_running(), START_SECONDS_MAX, "all links run after the start")
+
+    def _add(self, name: str, number: int) -> Host:
+        options = NodeOptions(name, [])
+        return self.world.add_host(
+            f"h{number}",
+            address(number)[0],
+            lambda host: DomainNode(host, options, name, self._resolution(name), True),
+        )
+
+    def _resolution(self, domain: str) -> Resolution:
+        upstreams = [
+            parse_upstream(
+                edge.upstream,
+                {
+                    "uri": f"mqtt://{address(self.names.index(edge.upstream) + 1)[0]}:{MQTT_PORT}",
+                    "reconnect-delay": 0.5,
+                },
+            )
+            for edge in self.edges
+            if edge.downstream == domain
+        ]
+        definition = {"federation-upstream-set": "all"} if upstreams else {}
+        return Resolution(upstreams, [], [parse_policy("p", {"pattern": GROUP, "definition": definition})])
+
+    def node(self, name: str) -> DomainNode:
+        process = self.hosts[name].process
+        assert isinstance(process, DomainNode)
+        return process
+
+    def _not_running(self) -> list[str]:
+        return [
+            f"{name}: {link.state.value}"
+            for name in self.names
+            for link in self.node(name).links.by_id.values()
+            if link.state is not LinkState.RUNNING
+        ]
+
+    # --- jobs and consumers
+
+    def publish(self, name: str) -> None:
+        payload = b"%s %d" % (name.encode(), len(self.published))
+        self.published[payload] = any(worker.is_free() for worker in self.workers[name])
+        self._publishers[name].publish("jobs/a", payload, self.world.now)
+        self.hosts[name].settle()
+
+    def come(self, name: str, window: int = 1) -> None:
+        self._workers_made += 1
+        now = self.world.now
+        worker = Worker(self.node(name).broker, f"worker {self._workers_made}", now, window)
+        self.node(name).clients.append(worker)
+        self.workers[name].append(worker)
+        worker.subscribe(GROUP, now)
+        self.hosts[name].settle()
+
+    def leave(self, name: str, worker: Worker) -> None:
+        """The consumer takes no more jobs, finishes what it has, and disconnects."""
+        worker.is_leaving = True
+        worker.unsubscribe(GROUP, self.world.now)
+        self.hosts[name].settle()
+        self._end(name, worker)
+
+    def _end(self, name: str, worker: Worker) -> None:
+        if worker.is_leaving and not worker.jobs:
+            worker.disconnect(self.world.now)
+            self.workers[name].remove(worker)
+            self.node(name).clients.remove(worker)
+            self.hosts[name].settle()
+
+    def work(self) -> None:
+        """Some of the jobs that consumers have are done."""
+        for name in self.names:
+            if self.hosts[name].is_still:
+                continue
+            for worker in list(self.workers[name]):
+                if worker.jobs and self.rng.random() < 0.4:
+                    self.done.append((worker.finish(self.world.now), name))
+                    self.hosts[name].settle()
+                    self._end(name, worker)
+
+    def run(self, seconds: float, rate: float, changes: float = 0.0) -> None:
+        """Time passes; `rate` jobs are published, and `changes` consumers come or go, in a second."""
+        end = self.world.now + seconds
+        while self.world.now < end:
+            step = 0.02 + self.rng.random() * 0.08
+            self.world.run(step)
+            self.work()
+            name = self.rng.choice(self.names)
+            if self.hosts[name].is_still:
+                continue
+            if self.rng.random() < step * rate:
+                self.publish(name)
+            if self.rng.random() < step * changes:
+                staying = [worker for worker in self.workers[name] if not worker.is_leaving]
+                if staying and self.rng.random() < 0.5:
+                    self.leave(name, self.rng.choice(staying))
+                else:
+                    self.come(name, self.rng.choice((1, 1, 3)))
+
+    # --- the oracle
+
+    def check(self, last: str) -> None:
+        """In the end only the domain `last` has consumers. Every job is done there or was done before, each once."""
+        for name in self.names:
+            for worker in list(self.workers[name]):
+                if not worker.is_leaving:
+                    self.leave(name, worker)
+        self.come(last, 5)
+        start = self.world.now
+        while len(self.done) < len(self.published):
+            self.world.check(self.world.now - start < DONE_SECONDS_MAX, f"{self._missing()}")
+            self.world.run(0.05)
+            self.work()
+        self.world.run(5.0)
+        found = self.difference()
+        self.world.check(not found, found)
+
+    def _missing(self) -> str:
+        done = {payload for payload, _ in self.done}
+        missing = [payload for payload in self.published if payload not in done]
+        return f"{len(missing)} jobs are not done: {missing[:5]}; links: {self._not_running()}"
+
+    def difference(self) -> str:
+        """ "" where every job was done once, and those that a consumer was free for nearly always at home."""
+        counts = Counter(payload for payload, _ in self.done)
+        wrong = [payload for payload in self.published if counts[payload] != 1]
+        if wrong:
+            return f"{wrong[0]!r} was done {counts[wrong[0]]} times, as {len(wrong)} jobs"
+        places = dict(self.done)
+        at_home = [places[job] == job.split()[0].decode() for job, was_free in self.published.items() if was_free]
+        if sum(at_home) < AT_HOME_MIN * len(at_home):
+            return f"{sum(at_home)} of {len(at_home)} jobs were done at home"
+        left = [name for name in self.names if self._waiting(name)]
+        return f"jobs wait in {left}" if left else ""
+
+    def moved(self) -> int:
+        """Number of jobs that were done in another domain."""
+        return sum(job.split()[0].decode() != place for job, place in self.done)
+
+    def _waiting(self, name: str) -> int:
+        """Jobs in the queue and in the sessions of links."""
+        sessions = self.node(name).broker.sessions.values()
+        return sum(
+            session.queue_length() + session.inflight_length()
+            for session in sessions
+            if session.is_group_queue or session.link is not None
+        )

@@ -1,0 +1,72 @@
+"""Named schedules of federated queues: consumers of several domains come and go, with faults of the network and without."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from random import Random
+from typing import Final
+
+from federation.simulator.domains import Edge
+from federation.simulator.queue_domains import QueueDomains
+
+COMPLETE: Final = tuple(Edge(downstream, upstream) for downstream, upstream in permutations("abc", 2))
+ONE_WAY: Final = (Edge("b", "a"), Edge("c", "a"))
+
+
+def queue_of_peers(seed: int) -> None:
+    """Three domains that are all upstreams of each other. Nothing fails."""
+    domains = QueueDomains(seed, COMPLETE)
+    for name in domains.names:
+        domains.come(name)
+    domains.run(60.0, 10.0, 0.5)
+    domains.check(domains.rng.choice(domains.names))
+    domains.world.check(domains.moved() > 0, "jobs move to where consumers are")
+
+
+def queue_of_one_upstream(seed: int) -> None:
+    """Jobs go from one domain to two others; what is published in those stays there."""
+    domains = QueueDomains(seed, ONE_WAY)
+    for name in domains.names:
+        domains.come(name)
+    domains.run(30.0, 5.0)
+    for name in domains.names:  # jobs of `b` and `c` are done before their consumers leave
+        while any(not worker.is_free() for worker in domains.workers[name]):
+            domains.run(0.1, 0.0)
+    for worker in list(domains.workers["a"]):
+        domains.leave("a", worker)
+    for _ in range(20):
+        domains.publish("a")
+    domains.run(30.0, 0.0)
+    found = domains.difference()
+    domains.world.check(not found, found)
+    domains.world.check(domains.moved() >= 20, f"{domains.moved()} jobs moved")
+
+
+def queue_with_faults(seed: int) -> None:
+    """Streams break, nodes stand still, domains are cut off, while consumers come and go: nothing is lost or done twice."""
+    domains = QueueDomains(seed, COMPLETE)
+    world = domains.world
+    rng = Random(f"faults {seed}")
+    hosts = list(domains.hosts.values())
+    for name in domains.names:
+        domains.come(name)
+    for _ in range(6):
+        domains.run(rng.random() * 8.0, 10.0, 0.5)
+        match rng.randrange(4):
+            case 0:
+                host, other = rng.sample(hosts, 2)
+                world.break_streams(host, other, rng.choice(([host, other], [host], [other], [])))
+            case 1:
+                host = rng.choice(hosts)
+                if not host.is_still:
+                    host.stand_still(rng.choice((0.5, 5.0, 40.0)) * (0.5 + rng.random()))
+            case 2:
+                world.partition(rng.sample(hosts, rng.randrange(1, len(hosts))))
+            case _:
+                world.heal()
+    world.heal()
+    domains.run(100.0, 2.0, 0.5)
+    domains.check(rng.choice(domains.names))
+
+
+QUEUE_SCHEDULES: Final = (queue_of_peers, queue_of_one_upstream, queue_with_faults)

@@ -1,0 +1,244 @@
+"""Jobs for other domains: who gets how many, what is offered, and what comes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.codec.packets import PubAck, Publish, SubscribeFilter
+from broker.codec.properties import RECEIVE_MAXIMUM
+from broker.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, visits_of
+from broker.message import Message
+from broker.session.group_queues import GroupQueues
+from broker.session.lending import OFFER_TOPIC, REST_SECONDS, VISITS_MAX, Lending
+from broker_world import Client
+from link_clients import NAME, headers, link_options, named_world
+
+JOBS = b"$share/workers/jobs/#"
+IMPLEMENTATION_SPECIFIC_ERROR = 0x83
+
+
+class Lent:
+    """A broker of the domain berlin that lends the jobs of one group."""
+
+    def __init__(self) -> None:
+        self.world = named_world()
+        self.queues = GroupQueues(self.world.broker)
+        self.lending = self.world.broker.lending = Lending(self.world.broker, self.world.broker.router)
+        self.session = self.queues.declare(b"workers", b"jobs/#", 100, 10**6, 0.0, self.world.now)
+
+    def turn(self) -> None:
+        while self.lending.has_changed():
+            for full in self.lending.take_changed():
+                self.lending.lend(full, self.world.now)
+            self.world.flush()
+        self.world.check()
+
+    def link(self, domain: str = "paris", clean_start: bool = True, **options: Any) -> Client:
+        found = link_options(domain)
+        found["properties"] |= options.pop("properties", {})
+        return self.world.connect(
+            f"link-{domain}", auto=False, expiry=1_000, clean_start=clean_start, **found, **options
+        )
+
+    def borrow(self, link: Client, limit: int) -> list[int]:
+        codes = link.subscribe(JOBS, pairs=[(NAME, encode_limit(limit).decode())])
+        self.turn()
+        return codes
+
+    def publish(self, *payloads: bytes, qos: int = 1) -> None:
+        for payload in payloads:
+            self.world.publish(b"jobs/a", payload, qos=qos)
+        self.turn()
+
+    def waiting(self) -> list[bytes]:
+        return [outgoing.message.payload for outgoing in self.session.queued() if outgoing.message is not None]
+
+
+@pytest.fixture
+def lent() -> Lent:
+    return Lent()
+
+
+def published(link: Client) -> list[Publish]:
+    return [packet for packet in link.packets if isinstance(packet, Publish)]
+
+
+def jobs(link: Client) -> list[Publish]:
+    return [packet for packet in published(link) if packet.qos]
+
+
+def offers(link: Client) -> list[int]:
+    return [offer_of(headers(packet)[0].encode()) for packet in published(link) if packet.topic == OFFER_TOPIC]
+
+
+def test_jobs_are_offered_and_go_to_the_link_that_takes_them(lent: Lent) -> None:
+    link = lent.link()
+    assert lent.borrow(link, 0) == [1]
+    lent.publish(b"1", b"2", b"3")
+    assert (jobs(link), offers(link)) == ([], [0, 3])
+    lent.borrow(link, 2)
+    assert [job.payload for job in jobs(link)] == [b"1", b"2"]
+    assert lent.waiting() == [b"3"]
+    assert offers(link)[-1] == 3, "the link counts the jobs that came"
+    header = headers(jobs(link)[0])[0].encode()
+    assert (queue_of(header), visits_of(header)) == (quoted(JOBS), 1)
+    assert header.endswith(b" path=berlin")
+    assert lent.lending.lent == 2
+
+
+def test_members_here_come_first(lent: Lent) -> None:
+    link = lent.link()
+    lent.borrow(link, 5)
+    worker = lent.world.connect("w", auto=False, properties={RECEIVE_MAXIMUM: 1})
+    worker.subscribe(JOBS)
+    lent.turn()
+    lent.publish(b"1", b"2")
+    assert [job.payload for job in jobs(worker)] == [b"1"]
+    assert [job.payload for job in jobs(link)] == [b"2"]
+    lent.borrow(link, 1)
+    lent.publish(b"3")
+    worker.send(PubAck(jobs(worker)[0].packet_id))
+    lent.turn()
+    assert [job.payload for job in jobs(worker)] == [b"1", b"3"]
+    assert len(jobs(link)) == 1
+
+
+def test_a_lower_limit_ends_the_credit(lent: Lent) -> None:
+    link = lent.link()
+    lent.borrow(link, 2)
+    lent.borrow(link, 0)
+    lent.publish(b"1")
+    assert jobs(link) == []
+    assert lent.waiting() == [b"1"]
+
+
+def test_two_links_get_jobs_in_turn(lent: Lent) -> None:
+    paris, oslo = lent.link("paris"), lent.link("oslo")
+    lent.borrow(paris, 10)
+    lent.borrow(oslo, 10)
+    lent.publish(*[b"%d" % number for number in range(4)])
+    assert (len(jobs(paris)), len(jobs(oslo))) == (2, 2)
+    assert lent.lending.borrowers(JOBS) == 2
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_jobs_travel_with_qos_1(lent: Lent, qos: int) -> None:
+    link = lent.link()
+    lent.borrow(link, 1)
+    lent.publish(b"1", qos=qos)
+    assert [job.qos for job in jobs(link)] == [1]
+
+
+def test_unacknowledged_jobs_come_again_to_the_session_and_stay_with_it(lent: Lent) -> None:
+    link = lent.link()
+    lent.borrow(link, 5)
+    lent.publish(b"1", b"2")
+    link.send(PubAck(jobs(link)[0].packet_id))
+    link.cut()
+    lent.turn()
+    assert lent.waiting() == []
+    lent.publish(b"3")
+    again = lent.link(clean_start=False)
+    assert [(job.payload, job.dup) for job in jobs(again)] == [(b"2", True)]
+    assert headers(jobs(again)[0]) == headers(jobs(link)[1]), "the same number"
+    lent.borrow(again, 1)
+    assert [job.payload for job in jobs(again)] == [b"2", b"3"], "limits are of a connection"
+
+
+def test_jobs_go_back_when_the_session_ends(lent: Lent) -> None:
+    link = lent.link(properties={RECEIVE_MAXIMUM: 400})
+    lent.borrow(link, 400)
+    lent.publish(*[b"%d" % number for number in range(90)])
+    link.cut()
+    lent.world.advance(1_001)
+    lent.turn()
+    assert len(lent.waiting()) == 90
+    other = lent.link("oslo")
+    lent.borrow(other, 1)
+    assert [visits_of(headers(job)[0].encode()) for job in jobs(other)] == [2]
+
+
+def test_a_refused_job_goes_back_and_the_link_rests(lent: Lent) -> None:
+    link = lent.link()
+    lent.borrow(link, 5)
+    lent.publish(b"1")
+    link.send(PubAck(jobs(link)[0].packet_id, IMPLEMENTATION_SPECIFIC_ERROR))
+    lent.turn()
+    assert lent.waiting() == [b"1"]
+    assert (lent.lending.returned, len(jobs(link)), offers(link)[-1]) == (1, 1, 0)
+    assert lent.lending.again_at == lent.world.now + REST_SECONDS
+    lent.world.advance(REST_SECONDS)
+    lent.borrow(link, 6)
+    assert len(jobs(link)) == 2
+
+
+def test_a_link_learns_that_there_is_no_queue_and_that_there_is_one(lent: Lent) -> None:
+    link = lent.link()
+    lent.queues.remove(b"workers", b"jobs/#", lent.world.now)
+    lent.borrow(link, 0)
+    assert offers(link) == [NO_QUEUE]
+    lent.session = lent.queues.declare(b"workers", b"jobs/#", 100, 10**6, 0.0, lent.world.now)
+    lent.publish(b"1")
+    assert offers(link)[-1] == 1
+
+
+def test_a_link_that_borrows_no_more_gets_nothing(lent: Lent) -> None:
+    link = lent.link()
+    lent.borrow(link, 5)
+    assert link.unsubscribe(JOBS) == [0]
+    lent.publish(b"1")
+    assert jobs(link) == []
+    assert lent.lending.borrowers(JOBS) == 0
+    assert lent.lending.names() == []
+
+
+def test_a_window_that_is_full_takes_nothing(lent: Lent) -> None:
+    link = lent.link(properties={RECEIVE_MAXIMUM: 2})
+    lent.borrow(link, 5)
+    lent.publish(b"1", b"2", b"3")
+    assert len(jobs(link)) == 2
+    link.send(PubAck(jobs(link)[0].packet_id))
+    lent.turn()
+    assert len(jobs(link)) == 3
+
+
+def test_a_job_above_the_maximum_packet_size_stays(lent: Lent) -> None:
+    link = lent.link(properties={39: 5_000})  # Maximum Packet Size
+    lent.borrow(link, 5)
+    lent.publish(b"x" * 4_000)
+    assert jobs(link) == []
+    assert len(lent.waiting()) == 1
+
+
+def test_a_job_that_came_far_stays(lent: Lent) -> None:
+    link = lent.link()
+    lent.borrow(link, 5)
+    message = Message(b"jobs/a", b"far", 1, False, link=b"1 queue=q visits=%d path=oslo" % VISITS_MAX)
+    lent.world.broker.publish(message, lent.world.now)
+    lent.turn()
+    assert jobs(link) == []
+    assert lent.waiting() == [b"far"]
+
+
+@pytest.mark.parametrize("topic_filter", [b"jobs/#", b"$share/" + b"g" * 1_100 + b"/jobs"])
+def test_only_groups_with_a_short_name_are_lent(lent: Lent, topic_filter: bytes) -> None:
+    link = lent.link()
+    codes = link.subscribe(SubscribeFilter(topic_filter, 1), pairs=[(NAME, encode_limit(1).decode())])
+    assert codes == [0x8F]
+
+
+def test_ordinary_clients_cannot_borrow(lent: Lent) -> None:
+    client = lent.world.connect("c", auto=False)
+    client.subscribe(JOBS, pairs=[(NAME, encode_limit(5).decode())])
+    lent.publish(b"1")
+    assert [job.payload for job in jobs(client)] == [b"1"], "it is a member"
+    assert lent.lending.names() == []
+
+
+def test_a_limit_that_is_no_number_ends_the_connection(lent: Lent) -> None:
+    link = lent.link()
+    with pytest.raises(AssertionError, match="no SUBACK"):
+        link.subscribe(JOBS, pairs=[(NAME, "1 limit=many")])
+    assert link.closed

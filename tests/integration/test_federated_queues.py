@@ -1,0 +1,205 @@
+"""Federated queues over three domains with real processes: consumers come and go, every job is done once, and nearly all of
+them where they were published while a consumer was free there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from itertools import permutations
+from typing import Any, Final
+
+import pytest
+
+from broker.codec.packets import PubAck
+from broker.codec.properties import RECEIVE_MAXIMUM
+from mqtt_client import Clients, MqttClient
+from node_process import Node, Nodes, free_port
+from waiting import eventually
+
+GROUP: Final = "$share/workers/jobs/#"
+NAMES: Final = ("east", "north", "west")
+JOBS: Final = 300  # of each domain
+AT_HOME_MIN: Final = 0.95
+
+
+def domain_config(name: str, ports: dict[str, int], upstreams: list[str]) -> dict[str, Any]:
+    grpc, http = free_port(), free_port()
+    return {
+        "api": {
+            "grpc": [{"address": f"tcp://127.0.0.1:{grpc}"}],
+            "http": [{"address": f"tcp://127.0.0.1:{http}", "map": f"tcp://127.0.0.1:{grpc}"}],
+        },
+        "plugin_order": ["admin", "links"],
+        "plugins": {
+            "links": {
+                "domain": name,
+                "upstreams": {
+                    other: {"uri": f"mqtt://127.0.0.1:{ports[other]}", "reconnect-delay": 0.2} for other in upstreams
+                },
+            }
+        },
+    }
+
+
+async def started(nodes: Nodes, edges: list[tuple[str, str]]) -> dict[str, Node]:
+    """A node for each domain, linked by (downstream, upstream). The policies are written by the API."""
+    names = sorted({name for edge in edges for name in edge})
+    made = {name: nodes.make(name=name) for name in names}
+    ports = {name: node.port for name, node in made.items()}
+    for name, node in made.items():
+        upstreams = [upstream for downstream, upstream in edges if downstream == name]
+        node.config.update(domain_config(name, ports, upstreams))
+        node.spawn()
+    for name, node in made.items():
+        await eventually(node.serves, f"{node.name} serves clients")
+        has_upstreams = any(downstream == name for downstream, _ in edges)
+        definition = {"federation-upstream-set": "all"} if has_upstreams else {"max-length": 1_000}
+        body = {"pattern": GROUP, "apply-to": "queues", "definition": definition}
+        status, answer = await node.rest("PUT", "/v1/policies/jobs", body)
+        assert status == 200, answer
+    return made
+
+
+async def link_states(node: Node) -> list[str]:
+    status, answer = await node.rest("GET", "/v1/federation-links")
+    assert status == 200, answer
+    return [link["status"] for link in answer["links"] if link["type"] == "queues"]
+
+
+async def are_up(made: dict[str, Node]) -> bool:
+    states = [state for node in made.values() for state in await link_states(node)]
+    return all(state in ("running", "paused") for state in states)
+
+
+async def queue(node: Node) -> dict[str, Any]:
+    status, answer = await node.rest("GET", "/v1/group-queues")
+    assert status == 200, answer
+    (found,) = answer["queues"]
+    return dict(found)
+
+
+class Worker:
+    """One job at a time, each with a time of its own. It leaves only without a job."""
+
+    def __init__(self, place: str, client: MqttClient, done: list[tuple[bytes, str]], rng: random.Random) -> None:
+        self.place = place
+        self.is_busy = False
+        self._client = client
+        self._done = done
+        self._rng = rng
+        self._task = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            job = await self._client.messages.get()
+            self.is_busy = True
+            await asyncio.sleep(self._rng.uniform(0.001, 0.02))  # the work
+            self._done.append((job.payload, self.place))
+            self._client.send(PubAck(job.packet_id))
+            self.is_busy = False
+
+    async def leave(self) -> None:
+        """Take no more jobs, finish the one that came, and disconnect."""
+        await self._client.unsubscribe(GROUP)
+        await eventually(lambda: not self.is_busy and self._client.messages.empty(), "the last job is done")
+        self._task.cancel()
+        await self._client.close()
+
+
+class Workers:
+    def __init__(self, made: dict[str, Node], clients: Clients, rng: random.Random) -> None:
+        self.done: list[tuple[bytes, str]] = []
+        self.working: list[Worker] = []
+        self._made = made
+        self._clients = clients
+        self._rng = rng
+
+    async def come(self, place: str, count: int = 1) -> None:
+        for _ in range(count):
+            client = await self._clients.connect(self._made[place].port, properties={RECEIVE_MAXIMUM: 1})
+            client.acknowledges = False
+            await client.subscribe(GROUP, qos=1)
+            self.working.append(Worker(place, client, self.done, self._rng))
+
+    async def leave(self, worker: Worker) -> None:
+        self.working.remove(worker)
+        await worker.leave()
+
+    def is_free(self, place: str) -> bool:
+        return any(worker.place == place and not worker.is_busy for worker in self.working)
+
+    def counts(self) -> Counter[bytes]:
+        return Counter(payload for payload, _ in self.done)
+
+
+async def test_a_job_moves_to_the_domain_with_a_consumer(nodes: Nodes, clients: Clients) -> None:
+    made = await started(nodes, [("east", "west")])
+    writer = await clients.connect(made["west"].port)
+    await writer.publish("jobs/a", b"1", qos=1)
+    await writer.publish("jobs/a", b"2", qos=1)
+    assert (await queue(made["west"]))["messages"] == "2"
+    await eventually(lambda: are_up(made), "the link runs")
+    assert await link_states(made["east"]) == ["paused"]
+    workers = Workers(made, clients, random.Random(1))
+    await workers.come("east")
+    await eventually(lambda: len(workers.done) == 2, "the jobs are done")
+    assert workers.done == [(b"1", "east"), (b"2", "east")]
+    assert (await queue(made["west"]))["borrowers"] == "1"
+    await eventually(lambda: has_messages(made["west"], "0"), "no job waits")
+    status, found = await made["west"].rest("GET", "/v1/policy-of-topic?topic=%24share%2Fworkers%2Fjobs%2F%23")
+    assert (status, [policy["name"] for policy in found["policies"]]) == (200, ["jobs"])
+
+
+async def has_messages(node: Node, count: str) -> bool:
+    return bool((await queue(node))["messages"] == count)
+
+
+async def test_a_link_without_its_upstream_loses_nothing(nodes: Nodes, clients: Clients) -> None:
+    """The connection of the link breaks again and again while jobs move."""
+    made = await started(nodes, [("east", "west")])
+    await eventually(lambda: are_up(made), "the link runs")
+    (link,) = (await made["east"].rest("GET", "/v1/federation-links"))[1]["links"]
+    writer = await clients.connect(made["west"].port)
+    workers = Workers(made, clients, random.Random(2))
+    await workers.come("east", 3)
+    for number in range(JOBS):
+        await writer.publish("jobs/a", b"%d" % number, qos=1)
+        if number % 50 == 25:
+            status, answer = await made["east"].rest("POST", f"/v1/federation-links/{link['id']}/restart", {})
+            assert status == 200, answer
+    await eventually(lambda: len(workers.done) >= JOBS, "the jobs are done")
+    assert workers.counts() == {b"%d" % number: 1 for number in range(JOBS)}
+
+
+@pytest.mark.slow
+async def test_every_job_is_done_once_and_at_home_while_consumers_are_free(nodes: Nodes, clients: Clients) -> None:
+    made = await started(nodes, list(permutations(NAMES, 2)))
+    await eventually(lambda: are_up(made), "the links run")
+    rng = random.Random(3)
+    workers = Workers(made, clients, rng)
+    for name in NAMES:
+        await workers.come(name, 2)
+    writers = {name: await clients.connect(node.port) for name, node in made.items()}
+    was_free: dict[bytes, bool] = {}
+    for number in range(JOBS):
+        await asyncio.sleep(rng.uniform(0.0, 0.02))  # the consumers of a domain are sometimes busy, and sometimes free
+        for name in NAMES:
+            payload = f"{name} {number}".encode()
+            was_free[payload] = workers.is_free(name)
+            await writers[name].publish("jobs/a", payload, qos=1)
+        if number % 10 == 5:
+            if rng.random() < 0.5 and workers.working:
+                await workers.leave(rng.choice(workers.working))
+            else:
+                await workers.come(rng.choice(NAMES))
+    for worker in list(workers.working):
+        await workers.leave(worker)
+    await workers.come("north", 2)
+    await eventually(lambda: len(workers.done) >= len(was_free), "every job is done")
+    assert workers.counts() == dict.fromkeys(was_free, 1), "none twice"
+    places = dict(workers.done)
+    at_home = [places[job] == job.split()[0].decode() for job, free in was_free.items() if free]
+    assert len(at_home) > JOBS
+    assert sum(at_home) >= AT_HOME_MIN * len(at_home)
+    assert any(places[job] != job.split()[0].decode() for job in was_free), "jobs move to where consumers are"
