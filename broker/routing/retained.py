@@ -51,6 +51,17 @@ class RetainedStore:
     def __len__(self) -> int:
         return len(self._messages)
 
+    def keep(self, message: Message, now: float) -> bool:
+        """Store a published message, if need be in the place of those that have expired. False when it is refused."""
+        has_room = not message.payload or self.has_room(message)
+        if not has_room:
+            self.expire(now)
+            has_room = self.has_room(message)
+        kept = message.copy()  # without the encodings that the router caches in the message
+        kept.retain = True
+        self.put(kept)
+        return has_room
+
     def put(self, message: Message) -> bool:
         """Store a message; an empty payload deletes the topic's message [MQTT-3.3.1-6]. Returns False when nothing
         changes: there was no message to delete, or a limit refuses the first message of a topic."""

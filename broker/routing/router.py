@@ -492,11 +492,5 @@ class Router:
 
     def store_retained(self, message: Message, now: float) -> None:
         """Store as the topic's retained message; an empty payload deletes it [MQTT-3.3.1-6]."""
-        retained = self.context.retained
-        if message.payload and not retained.has_room(message):
-            retained.expire(now)
-            if not retained.has_room(message):
-                self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.qos, message.topic)
-        kept = message.copy()  # without the encodings that the router caches in the message
-        kept.retain = True
-        retained.put(kept)
+        if not self.context.retained.keep(message, now):
+            self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.qos, message.topic)

@@ -126,11 +126,20 @@ class QueueLink(Link, QueueClientOwner):
             client.close(True)
             self.has_output()
         if welcome is None:
-            self._end_connection(OTHER_KIND, now)
-            self._give_up(OTHER_KIND, now)
+            self._fail(End.VERSION, OTHER_KIND, now)
         else:
             self._fail(End.REFUSED, NO_ROLE if welcome.refused else NOT_LENDING, now)
         return False
+
+    def _other_version(self) -> None:
+        """Jobs need MQTT 5."""
+
+    def _fail(self, end: End, reason: str, now: float) -> None:
+        if end is End.VERSION:
+            self._end_connection(reason, now)
+            self._give_up(OTHER_KIND, now)
+        else:
+            super()._fail(end, reason, now)
 
     def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
         facts.jobs = self._names

@@ -170,13 +170,14 @@ class QueueDomains:
 
     # --- the oracle
 
-    def check(self, last: str) -> None:
-        """In the end only the domain `last` has consumers. Every job is done there or was done before, each once."""
+    def check(self, *last: str) -> None:
+        """In the end only the domains `last` have consumers. Every job is done there or was done before, each once."""
         for name in self.names:
             for worker in list(self.workers[name]):
                 if not worker.is_leaving:
                     self.leave(name, worker)
-        self.come(last, 5)
+        for name in last:
+            self.come(name, 5)
         start = self.world.now
         while len(self.done) < len(self.published):
             self.world.check(self.world.now - start < DONE_SECONDS_MAX, f"{self._missing()}")

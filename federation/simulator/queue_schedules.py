@@ -69,4 +69,20 @@ def queue_with_faults(seed: int) -> None:
     domains.check(rng.choice(domains.names))
 
 
-QUEUE_SCHEDULES: Final = (queue_of_peers, queue_of_one_upstream, queue_with_faults)
+def queue_links_break(seed: int) -> None:
+    """All jobs move, and the connections that they move on break again and again: none is lost or done twice."""
+    domains = QueueDomains(seed, ONE_WAY)
+    upstream, *others = domains.hosts.values()
+    for name in ("b", "c", "c"):
+        domains.come(name, 10)
+    for _ in range(30):
+        for _ in range(20):
+            domains.publish("a")
+        domains.run(domains.rng.random() * 0.1, 0.0)
+        other = domains.rng.choice(others)
+        domains.world.break_streams(upstream, other, domains.rng.choice(([upstream, other], [upstream], [other])))
+        domains.run(domains.rng.random() * 3.0, 0.0)
+    domains.check("b", "c")
+
+
+QUEUE_SCHEDULES: Final = (queue_of_peers, queue_of_one_upstream, queue_with_faults, queue_links_break)

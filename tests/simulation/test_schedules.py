@@ -28,6 +28,7 @@ ONCE_BROKEN = {
     "split_and_heal": (1, 307),
     "hops_end": (6, 9),
     "linked_clusters": (4, 8),
+    "queue_links_break": (1, 37),
 }
 
 

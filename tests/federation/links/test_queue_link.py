@@ -298,6 +298,25 @@ def test_upstreams_that_lend_nothing(welcome: LinkWelcome | None, state: LinkSta
     assert upstream.link.state is LinkState.STARTING
 
 
+def test_an_upstream_without_mqtt_5_is_no_upstream_of_queues() -> None:
+    upstream = Upstream()
+    upstream.link.connected(upstream.link.attempt, upstream.now)
+    upstream.receive(ConnAck(False, 0x84))
+    assert (upstream.link.state, upstream.link.last_error) == (LinkState.INVALID, OTHER_KIND)
+
+
+def test_a_connection_that_breaks_before_the_answer_is_tried_again_with_mqtt_5() -> None:
+    upstream = Upstream()
+    for _ in range(3):
+        upstream.link.connected(upstream.link.attempt, upstream.now)
+        (connect,) = upstream.sent()
+        assert isinstance(connect, Connect)
+        assert connect.protocol_version == 5
+        upstream.link.connection_lost(upstream.link.attempt, "reset", upstream.now)
+        upstream.now = upstream.link.next_timeout()
+        upstream.links.handle_timeout(upstream.now)
+
+
 def test_an_upstream_without_the_queue_is_named() -> None:
     upstream = Upstream()
     upstream.run()
