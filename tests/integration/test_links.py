@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
-from broker.codec.packets import Publish
+from broker.codec.packets import Properties, Publish
+from broker.codec.properties import SESSION_EXPIRY_INTERVAL
 from mosquitto_broker import StartMosquitto
 from mqtt_client import Clients, MqttClient
 from node_process import Node, Nodes
@@ -166,6 +168,27 @@ async def test_pushing(nodes: Nodes, clients: Clients) -> None:
     while payload in (b"qos 1", b"qos 2"):  # their PUBACK may not have left before the kill
         payload = (await again.message()).payload
     assert payload == b"while it was away"
+
+
+async def test_messages_to_push_outlive_a_restart_of_a_node_that_is_alone(
+    nodes: Nodes, clients: Clients, tmp_path: Path
+) -> None:
+    upstream = await nodes.start({"data_dir": str(tmp_path / "upstream")}, name="upstream")
+    config = link_config(upstream.port, {"direction": "out"}) | {"data_dir": str(tmp_path / "data")}
+    node = await nodes.start(config, name="downstream")
+    await running(node)
+    lasts: Properties = {SESSION_EXPIRY_INTERVAL: 3600}
+    reader = await clients.connect(upstream.port, "reader", properties=lasts)
+    await reader.subscribe("sensors/#", qos=1)
+    await upstream.kill()
+    await node.logged("link error")
+    writer = await clients.connect(node.port, "writer")
+    await writer.publish("sensors/a", b"kept", qos=1)
+    await node.stop()
+    await node.start()
+    await upstream.start()
+    reader = await clients.connect(upstream.port, "reader", clean_start=False, properties=lasts)
+    assert (await reader.message()).payload == b"kept"
 
 
 async def test_a_wrong_password_is_an_error_of_that_link_only(nodes: Nodes, clients: Clients) -> None:
