@@ -27,6 +27,7 @@ LEAVE_SECONDS_MAX: Final = 3.5  # of the 5 s that a whole stop may take
 CLOSE_SECONDS_MAX: Final = 1.0  # for clients to read their last bytes and close
 PLUGIN_STOP_SECONDS_MAX: Final = 1.0
 STORE_SECONDS_MAX: Final = 1.0
+NOT_READ_AGAIN: Final = "a file was not read again, what it had before stays"
 LOSERS_TOLD: Final = 3  # number of clients, and of topics, with most losses in a line of the log
 
 
@@ -180,7 +181,7 @@ class Server(Host):
         try:
             await self._read_tokens()
         except StartError as error:
-            self.log.error(str(error))
+            self.log.error(NOT_READ_AGAIN, reason=str(error))
         need_restart = self.listeners.take_limits(settings.listeners) + [
             key
             for key in changed_keys(self.settings, settings)
@@ -194,7 +195,7 @@ class Server(Host):
             try:
                 await plugin.reload()
             except StartError as error:
-                self.log.error(str(error))
+                self.log.error(NOT_READ_AGAIN, reason=str(error))
             except Exception as error:
                 self.log.error("fault in a plugin's reload", plugin=type(plugin).__name__, exc_info=error)
         self.flush_soon()

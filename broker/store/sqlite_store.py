@@ -119,7 +119,9 @@ class SqliteStore(Store):
     def _fault(self, error: sqlite3.Error) -> StoreFault:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith("SQLITE_BUSY"):
-            return StoreFault(f"{self.path}: another process uses it; give each node a data_dir of its own")
+            return StoreFault(
+                f"{self.path}: another process uses it: stop that one, or give each node a data_dir of its own"
+            )
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return self._damaged(str(error))
         return StoreFault(f"{self.path}: {error}")

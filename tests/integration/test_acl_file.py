@@ -73,6 +73,7 @@ async def test_new_rules_hold_for_connected_clients_after_a_reload(
     os.kill(node.pid, signal.SIGHUP)
     await eventually(lambda: "line 3: " in node.log(), "the fault is logged")
     assert "is not `user`, `topic` or `pattern`" in node.log()
+    assert "a file was not read again, what it had before stays" in node.log()
     assert [await code_of(writer, topic) for topic in ("a", "b")] == [0, 0x87], "the former rules stay"
     (tmp_path / "acl").write_text("topic readwrite b\n")
     os.kill(node.pid, signal.SIGHUP)
