@@ -151,7 +151,7 @@ class Broker(Context):
             raise MqttError(SERVER_UNAVAILABLE, "server is shutting down")
         session = self.sessions.get(client_id)
         if session is not None and session.connection is not None:
-            self.counters.sessions_taken_over += 1
+            self.counters.connections_taken_over += 1
             self.close_connection(session.connection, SESSION_TAKEN_OVER, "taken over by a new connection", now)
             session = self.sessions.get(client_id)
         elif session is not None and session.deadline() <= now:
@@ -214,7 +214,6 @@ class Broker(Context):
             reason_code = SERVER_UNAVAILABLE  # CONNACK waits for the store, and has no code for a session that moves on
         write_reason(connection, reason_code, text)
         connection.close(text)
-        self.counters.connections_closed += 1
         observer = self.observer
         self.connecting.pop(connection, None)
         if session is None:

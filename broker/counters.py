@@ -137,7 +137,7 @@ class Counters:
         self.messages_from_peers = 0
         self.messages_to_peers = 0
         self.connections_opened = 0
-        self.connections_closed = 0
+        self.connections_taken_over = 0  # by another one with the same client id
         self.connections_refused = 0
         self.handshakes_failed = 0
         self.protocol_errors = 0
@@ -148,7 +148,6 @@ class Counters:
         self.sessions_created = 0
         self.sessions_resumed = 0
         self.sessions_expired = 0
-        self.sessions_taken_over = 0
         self.sessions_replaced = 0  # ended because their client asked for a new session
         self.sessions_terminated = 0
         self.qos1_received = 0
@@ -161,7 +160,6 @@ class Counters:
         self.wills_published = 0
         self.publishers_held = 0
         self.publishers_slowed = 0
-        self.routes_forgotten = 0
         self.publishes_refused = 0
         self.subscriptions_total = 0
         self.subscriptions = 0  # now

@@ -23,7 +23,6 @@ from pipeline.log_text import record_fields
 from pipeline.options import ReadOptions
 from pipeline.planning import Range, ranges
 
-JSON_LINES: Final = "jsonl"
 PARQUET: Final = "parquet"
 PLAN_FILE: Final = "plan.json"
 PLAN_VERSION: Final = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import grpc
 
@@ -13,8 +13,6 @@ from pipeline.errors import NodeError, PipelineError
 from pipeline.options import Connection
 
 ANSWER_SECONDS: Final = 30.0
-
-Stub = TypeVar("Stub")
 
 
 class Refused(PipelineError):

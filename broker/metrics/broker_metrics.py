@@ -131,6 +131,11 @@ def _own_metrics(broker: Broker) -> list[Metric]:
         ),
         counter("gmqtt_connections_opened_total", "Network connections that were opened.", found.connections_opened),
         counter(
+            "gmqtt_connections_taken_over_total",
+            "Connections that ended because another client connected with the same client id.",
+            found.connections_taken_over,
+        ),
+        counter(
             "gmqtt_connections_refused_total",
             "Connections that ended before their CONNECT.",
             found.connections_refused,

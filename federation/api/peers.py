@@ -137,6 +137,18 @@ def peer_metrics(node: Node, now: float) -> list[Metric]:
             [(name, totals.events_received) for name, totals in found],
         ),
         counters(
+            "gmqtt_federation_full_states_sent_total",
+            "Full states that were sent to a node, because it began anew or could not resume.",
+            "node",
+            [(name, totals.full_states_sent) for name, totals in found],
+        ),
+        counters(
+            "gmqtt_federation_retained_mended_total",
+            "Retained messages that an outbox had dropped, and whose present value was sent later.",
+            "node",
+            [(name, totals.retained_mended) for name, totals in found],
+        ),
+        counters(
             "gmqtt_federation_streams_lost_total",
             "Event streams to a node that were lost.",
             "node",

@@ -48,7 +48,6 @@ class Counters:
         self.send_errors = 0
         self.probes_sent = 0
         self.probes_failed = 0
-        self.push_pulls = 0
         self.refutations = 0
         self.suspicions = 0
 

@@ -154,7 +154,6 @@ class Exchanges:
         if refused:
             self._counters.drop(DropReason.BAD_VERSION)
             return refused
-        self._counters.push_pulls += 1
         self._membership.merge(remote.nodes, now)
         if remote.user_state:
             try:

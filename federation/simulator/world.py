@@ -141,7 +141,6 @@ class World:
         self.log_lines: list[str] = []
         self.facts_pool = FactsPool()
         self.packets_sent = 0
-        self.packets_lost = 0
         self._by_ip: dict[str, Host] = {}
         self._groups: dict[str, int] = {}
         self._cuts: set[tuple[str, str]] = set()
@@ -251,7 +250,6 @@ class World:
         copies = 1
         if self.faults.loss and self._rng.random() < self.faults.loss:
             copies = 0
-            self.packets_lost += 1
         elif self.faults.duplication and self._rng.random() < self.faults.duplication:
             copies = 2
         for _ in range(copies):
@@ -260,7 +258,6 @@ class World:
     def _deliver_packet(self, data: bytes, source: Address, destination: Address) -> None:
         host = self._by_ip.get(destination[0])
         if host is None or host.process is None or not self.reaches(source[0], destination[0]):
-            self.packets_lost += 1
             return
         if host.is_still:
             self.at(host.still_until, lambda: self._deliver_packet(data, source, destination))

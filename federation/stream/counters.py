@@ -39,10 +39,8 @@ class StreamCounters:
 
     def __init__(self) -> None:
         self.messages_queued = 0
-        self.batches_sent = 0
         self.events_sent = 0
         self.bytes_sent = 0
-        self.batches_received = 0
         self.events_received = 0
         self.bytes_received = 0
         self.dropped: dict[Reason, int] = dict.fromkeys((*DropReason, *SkipReason), 0)
@@ -52,8 +50,6 @@ class StreamCounters:
         self.events_acked = 0
         self.events_resent = 0
         self.full_states_sent = 0
-        self.full_states_received = 0
-        self.streams_replaced = 0
 
     def drop(self, reason: Reason, count: int) -> None:
         self.dropped[reason] += count

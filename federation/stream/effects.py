@@ -38,7 +38,6 @@ class EventEffects:
         """A full state follows."""
         self._fresh = None
         self._sessions += 1
-        self.counters.full_states_received += 1
 
     def change_interest(self, wanted: bool, share_name: bytes, topic_filter: bytes, link_wants: bytes = b"") -> None:
         fresh = self._fresh

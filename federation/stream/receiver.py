@@ -152,7 +152,6 @@ class PeerReceiver(EventEffects):
         older = self.stream
         self.stream = stream
         if older is not None:
-            self.counters.streams_replaced += 1
             older.end("replaced by a newer stream of this node")
 
     def close_stream(self, stream: OpenStream) -> None:
@@ -235,7 +234,6 @@ class PeerReceiver(EventEffects):
         """`done` events of the batch are passed, the frames of the others are data[pos:end]."""
         counters = self.counters
         if done == 0:
-            counters.batches_received += 1
             counters.bytes_received += end - pos
             if first_id < self.next_event_id:
                 counters.drop(SkipReason.DUPLICATE, min(self.next_event_id - first_id, count))

@@ -391,7 +391,6 @@ class PeerSender(Peer):
             self._timed_at = now
             self._timed_id = blocks[-1].first_id + blocks[-1].events - 1
         counters = self.counters
-        counters.batches_sent += len(blocks)
         for block in blocks:
             counters.events_sent += block.events
         return blocks
