@@ -17,10 +17,13 @@ from broker.codec.packets import (
     Unsubscribe,
 )
 from broker.codec.reader import PacketReader
+from broker.hooks import Forwarder, Peer
 from broker.link_header import NAME, LinkWelcome, encode_welcome
+from broker.message import Message
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
+from federation.links.confirmation import HELD_MESSAGES_MAX
 from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
 from link_world import Shell, World
@@ -380,3 +383,57 @@ def test_a_blocked_link_connects_at_once_when_its_rival_is_gone() -> None:
     connect = world.connect()[0]
     assert isinstance(connect, Connect)
     assert " epoch=8" in dict(props.get_user_properties(connect.properties))[NAME.decode()]
+
+
+class StillNode(Peer):
+    """Another node that gets every message and acknowledges none."""
+
+    def __init__(self) -> None:
+        super().__init__("still", True)
+        self.queued = 0
+
+    def position(self) -> int:
+        self.queued += 1
+        return self.queued
+
+    def mark(self) -> int:
+        return self.queued
+
+    def is_done(self, mark: int) -> bool:
+        return False
+
+
+class StillNodes(Forwarder):
+    def __init__(self) -> None:
+        self._nodes: list[Peer] = [StillNode()]
+
+    def peers(self) -> list[Peer]:
+        return self._nodes
+
+
+def test_an_upstream_that_sends_more_than_it_has_packet_identifiers_is_given_up() -> None:
+    world = World()
+    world.broker.forwarder = StillNodes()
+    world.want()
+    world.run()
+    packets = [Publish(b"s/a", b"", 1, packet_id=number) for number in range(1, 1001)]
+    for _ in range(HELD_MESSAGES_MAX // 1000):
+        world.receive(*packets)
+    assert world.state() is LinkState.RUNNING
+    assert world.link.status(world.now).in_flight == HELD_MESSAGES_MAX // 1000 * 1000
+    world.receive(*packets)
+    assert world.state() is LinkState.ERROR
+    assert "more messages without an acknowledgement than there are packet identifiers" in world.link.last_error
+    assert world.broker.acks_awaited == 0
+
+
+def test_messages_for_an_upstream_that_reads_nothing_wait_in_their_queue() -> None:
+    world = World({"direction": "out"}, link_max_queued_messages=10)
+    world.run()
+    world.sent()
+    world.link.set_writable(world.link.attempt, False, world.now)
+    for number in range(20):
+        world.broker.router.publish_here(Message(b"s/a", b"%d" % number, 0, False), world.now)
+    assert world.sent() == []
+    world.link.set_writable(world.link.attempt, True, world.now)
+    assert len(world.sent()) == 10
