@@ -122,7 +122,7 @@ def start(config_file: str, allow_missing: bool) -> None:
         log.warning(str(warning))
     from broker.server.run import run_node
 
-    sys.exit(run_node(settings, config_file, allow_missing))
+    run_node(settings, config_file, allow_missing)
 
 
 @main.command()

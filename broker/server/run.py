@@ -6,8 +6,9 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import threading
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 import uvloop
@@ -27,32 +28,35 @@ STOP_TIMEOUT: Final = 4.5  # for `Server.stop`
 EXIT_TIMEOUT: Final = 5.0  # from the signal to the end of the process, also when the loop or a thread hangs
 
 
-def run_node(settings: Settings, config_file: str, allow_missing: bool) -> int:
-    """Run a node under uvloop until a stop is requested. Returns the exit status."""
+def run_node(settings: Settings, config_file: str, allow_missing: bool) -> NoReturn:
+    """Run a node under uvloop until a stop is requested, and end the process."""
     if settings.pid_file:
         try:
             write_pid(settings.pid_file)
         except PidFileError as error:
             click.echo(f"gmqttd: {error}", err=True)
-            return EXIT_FAILED
+            sys.exit(EXIT_FAILED)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(settings, config_file, allow_missing))
+            _server, status = runner.run(_serve(settings, config_file, allow_missing))
     finally:
         if settings.pid_file:
             remove_pid(settings.pid_file)
+    # The objects of `_server` are not freed: with a million subscriptions that takes longer than EXIT_TIMEOUT.
+    os._exit(status)
 
 
-async def _serve(settings: Settings, config_file: str, allow_missing: bool) -> int:
+async def _serve(settings: Settings, config_file: str, allow_missing: bool) -> tuple[Server, int]:
+    """The stopped node and the exit status."""
     file_limit = raise_file_limit()
     server = Server(within_files(settings, file_limit), folder_of(config_file))
     run = Run(server, settings, config_file, allow_missing, file_limit)
     run.install_signals()
     try:
-        return await run.until_stopped()
+        return server, await run.until_stopped()
     except StartError as error:
         click.echo(f"gmqttd: {error}", err=True)
-        return EXIT_FAILED
+        return server, EXIT_FAILED
 
 
 def folder_of(file: str) -> str:
