@@ -136,18 +136,7 @@ def encode_with_header(
         return encode_publish(
             5, message.topic, message.payload, qos, retain, dup, packet_id, properties, expiry, 0, identifiers
         )
-    shape = 80 | (8 if dup else 0) | qos << 1 | (1 if retain else 0)
-    cache = message.encoded
-    if cache is None:
-        cache = message.encoded = {}
-    head = cache.get(shape)
-    if head is None:
-        if qos == 0:
-            head = encode_publish(5, message.topic, message.payload, 0, retain, False, 0, properties, -1, 0, ())
-        else:
-            head, cache[shape | 32] = publish_parts(5, message.topic, message.payload, qos, retain, dup, properties)
-        cache[shape] = head
-    return head if qos == 0 else head + PACKET_ID_BYTES[packet_id] + cache[shape | 32]
+    return _encode_shared(message, 5, 80, qos, retain, dup, packet_id, properties)
 
 
 def encode_for(
@@ -168,25 +157,29 @@ def encode_for(
         )
     if qos == 1 and message.head_version == (4 if version < 5 else 5) and not dup and not retain:
         return message.head + PACKET_ID_BYTES[packet_id] + message.tail
-    shape = (16 if version == 5 else 0) | (8 if dup else 0) | qos << 1 | (1 if retain else 0)
+    kind = 16 if version == 5 else 0
+    return _encode_shared(message, version, kind, qos, retain, dup, packet_id, message.properties)
+
+
+def _encode_shared(
+    message: Message, version: int, kind: int, qos: int, retain: bool, dup: bool, packet_id: int, properties: bytes
+) -> bytes:
+    """The PUBLISH that receivers of one shape share but for its packet identifier. `kind` is part of the shape: version and
+    header."""
+    shape = kind | (8 if dup else 0) | qos << 1 | (1 if retain else 0)
     cache = message.encoded
     if cache is None:
         cache = message.encoded = {}
     head = cache.get(shape)
-    if qos == 0:
-        if head is None:
-            head = encode_publish(
-                version, message.topic, message.payload, 0, retain, False, 0, message.properties, -1, 0, ()
-            )
-            cache[shape] = head
-        return head
     if head is None:
-        head, tail = publish_parts(version, message.topic, message.payload, qos, retain, dup, message.properties)
+        if qos == 0:
+            head = encode_publish(version, message.topic, message.payload, 0, retain, False, 0, properties, -1, 0, ())
+        else:
+            head, cache[shape | 32] = publish_parts(
+                version, message.topic, message.payload, qos, retain, dup, properties
+            )
         cache[shape] = head
-        cache[shape | 32] = tail
-    else:
-        tail = cache[shape | 32]
-    return head + PACKET_ID_BYTES[packet_id] + tail
+    return head if qos == 0 else head + PACKET_ID_BYTES[packet_id] + cache[shape | 32]
 
 
 def _remaining_expiry(message: Message, now: float) -> int:
