@@ -52,44 +52,49 @@ class Worker(Client):
 
 
 class QueueDomains:
-    """Every domain has one node. Jobs are `NAME NUMBER`, with the domain's name."""
+    """Jobs are `NAME NUMBER`, with the domain's name. `sizes`: nodes of domains that have several; such an upstream is one for
+    each of its nodes.
 
-    def __init__(self, seed: int, edges: Sequence[Edge]) -> None:
+    hosts    of all nodes, by their names: DOMAIN.NUMBER
+    workers  by the names of their nodes
+    done     jobs, and the domains where they were done
+    """
+
+    def __init__(self, seed: int, edges: Sequence[Edge], sizes: dict[str, int] | None = None) -> None:
         self.world = World(seed, ROUGH if seed % 2 else None)
         self.rng = self.world.schedule_rng
-        self.edges = edges
         self.names = sorted({name for edge in edges for name in (edge.downstream, edge.upstream)})
+        self.places = {name: [f"{name}.{at}" for at in range((sizes or {}).get(name, 1))] for name in self.names}
+        nodes = [node for places in self.places.values() for node in places]
         self.hosts: dict[str, Host] = {}
-        self.workers: dict[str, list[Worker]] = {name: [] for name in self.names}
+        self.workers: dict[str, list[Worker]] = {node: [] for node in nodes}
         self.done: list[tuple[bytes, str]] = []
         self.published: dict[bytes, bool] = {}  # whether a consumer was free there
+        self._edges = edges
+        self._addresses = {node: address(number) for number, node in enumerate(nodes, 1)}
         self._workers_made = 0
-        for number, name in enumerate(self.names, 1):
-            self.hosts[name] = self._add(name, number)
-        for host in self.hosts.values():
-            host.start()
-        self._publishers = {name: self.node(name).add_client("publisher", self.world.now) for name in self.names}
-        self.world.run_until(lambda: not self._not_running(), START_SECONDS_MAX, "all links run after the start")
+        for node in nodes:
+            self.hosts[node] = self._add(node)
+            self.hosts[node].start()
+        self._publishers = {node: self.node(node).add_client("publisher", self.world.now) for node in nodes}
+        self.world.run_until(lambda: not self.not_running(), START_SECONDS_MAX, "all links run after the start")
 
-    def _add(self, name: str, number: int) -> Host:
-        options = NodeOptions(name, [])
+    def _add(self, node: str) -> Host:
+        domain = domain_of(node)
+        first = self.places[domain][0]
+        options = NodeOptions(node, [] if node == first else [self._addresses[first]])
         return self.world.add_host(
-            f"h{number}",
-            address(number)[0],
-            lambda host: DomainNode(host, options, name, self._resolution(name), True),
+            node,
+            self._addresses[node][0],
+            lambda host: DomainNode(host, options, domain, self._resolution(domain), True),
         )
 
     def _resolution(self, domain: str) -> Resolution:
         upstreams = [
-            parse_upstream(
-                edge.upstream,
-                {
-                    "uri": f"mqtt://{address(self.names.index(edge.upstream) + 1)[0]}:{MQTT_PORT}",
-                    "reconnect-delay": 0.5,
-                },
-            )
-            for edge in self.edges
+            parse_upstream(node, {"uri": f"mqtt://{self._addresses[node][0]}:{MQTT_PORT}", "reconnect-delay": 0.5})
+            for edge in self._edges
             if edge.downstream == domain
+            for node in self.places[edge.upstream]
         ]
         definition = {"federation-upstream-set": "all"} if upstreams else {}
         return Resolution(upstreams, [], [parse_policy("p", {"pattern": GROUP, "definition": definition})])
@@ -99,55 +104,62 @@ class QueueDomains:
         assert isinstance(process, DomainNode)
         return process
 
-    def _not_running(self) -> list[str]:
+    def not_running(self) -> list[str]:
+        """The links that do not run."""
         return [
-            f"{name}: {link.state.value}"
-            for name in self.names
-            for link in self.node(name).links.by_id.values()
+            f"{node}: {link.state.value}"
+            for node in self.hosts
+            for link in self.node(node).links.by_id.values()
             if link.state is not LinkState.RUNNING
         ]
 
     # --- jobs and consumers
 
+    def all_workers(self, name: str) -> list[tuple[str, Worker]]:
+        """(node, consumer) of a domain."""
+        return [(node, worker) for node in self.places[name] for worker in self.workers[node]]
+
     def publish(self, name: str) -> None:
+        node = self.rng.choice(self.places[name])
         payload = b"%s %d" % (name.encode(), len(self.published))
-        self.published[payload] = any(worker.is_free() for worker in self.workers[name])
-        self._publishers[name].publish("jobs/a", payload, self.world.now)
-        self.hosts[name].settle()
+        self.published[payload] = any(worker.is_free() for _, worker in self.all_workers(name))
+        self._publishers[node].publish("jobs/a", payload, self.world.now)
+        self.hosts[node].settle()
 
     def come(self, name: str, window: int = 1) -> None:
+        node = self.rng.choice(self.places[name])
         self._workers_made += 1
         now = self.world.now
-        worker = Worker(self.node(name).broker, f"worker {self._workers_made}", now, window)
-        self.node(name).clients.append(worker)
-        self.workers[name].append(worker)
+        worker = Worker(self.node(node).broker, f"worker {self._workers_made}", now, window)
+        self.node(node).clients.append(worker)
+        self.workers[node].append(worker)
         worker.subscribe(GROUP, now)
-        self.hosts[name].settle()
+        self.hosts[node].settle()
 
-    def leave(self, name: str, worker: Worker) -> None:
+    def leave(self, node: str, worker: Worker) -> None:
         """The consumer takes no more jobs, finishes what it has, and disconnects."""
         worker.is_leaving = True
         worker.unsubscribe(GROUP, self.world.now)
-        self.hosts[name].settle()
-        self._end(name, worker)
+        self.hosts[node].settle()
+        self._end(node, worker)
 
-    def _end(self, name: str, worker: Worker) -> None:
+    def _end(self, node: str, worker: Worker) -> None:
         if worker.is_leaving and not worker.jobs:
             worker.disconnect(self.world.now)
-            self.workers[name].remove(worker)
-            self.node(name).clients.remove(worker)
-            self.hosts[name].settle()
+            self.workers[node].remove(worker)
+            self.node(node).clients.remove(worker)
+            self.hosts[node].settle()
 
     def work(self) -> None:
         """Some of the jobs that consumers have are done."""
-        for name in self.names:
-            if self.hosts[name].is_still:
+        for node, host in self.hosts.items():
+            if host.is_still:
                 continue
-            for worker in list(self.workers[name]):
+            for worker in list(self.workers[node]):
                 if worker.jobs and self.rng.random() < 0.4:
-                    self.done.append((worker.finish(self.world.now), name))
-                    self.hosts[name].settle()
-                    self._end(name, worker)
+                    self.done.append((worker.finish(self.world.now), domain_of(node)))
+                    host.settle()
+                    self._end(node, worker)
 
     def run(self, seconds: float, rate: float, changes: float = 0.0) -> None:
         """Time passes; `rate` jobs are published, and `changes` consumers come or go, in a second."""
@@ -157,14 +169,14 @@ class QueueDomains:
             self.world.run(step)
             self.work()
             name = self.rng.choice(self.names)
-            if self.hosts[name].is_still:
+            if any(self.hosts[node].is_still for node in self.places[name]):
                 continue
             if self.rng.random() < step * rate:
                 self.publish(name)
             if self.rng.random() < step * changes:
-                staying = [worker for worker in self.workers[name] if not worker.is_leaving]
+                staying = [(node, worker) for node, worker in self.all_workers(name) if not worker.is_leaving]
                 if staying and self.rng.random() < 0.5:
-                    self.leave(name, self.rng.choice(staying))
+                    self.leave(*self.rng.choice(staying))
                 else:
                     self.come(name, self.rng.choice((1, 1, 3)))
 
@@ -173,9 +185,9 @@ class QueueDomains:
     def check(self, *last: str) -> None:
         """In the end only the domains `last` have consumers. Every job is done there or was done before, each once."""
         for name in self.names:
-            for worker in list(self.workers[name]):
+            for node, worker in self.all_workers(name):
                 if not worker.is_leaving:
-                    self.leave(name, worker)
+                    self.leave(node, worker)
         for name in last:
             self.come(name, 5)
         start = self.world.now
@@ -190,7 +202,8 @@ class QueueDomains:
     def _missing(self) -> str:
         done = {payload for payload, _ in self.done}
         missing = [payload for payload in self.published if payload not in done]
-        return f"{len(missing)} jobs are not done: {missing[:5]}; links: {self._not_running()}"
+        waiting = {node: self._waiting(node) for node in self.hosts}
+        return f"{len(missing)} jobs are not done: {missing[:5]}; waiting: {waiting}; links: {self.not_running()}"
 
     def difference(self) -> str:
         """ "" where every job was done once, and those that a consumer was free for nearly always at home."""
@@ -202,18 +215,22 @@ class QueueDomains:
         at_home = [places[job] == job.split()[0].decode() for job, was_free in self.published.items() if was_free]
         if sum(at_home) < AT_HOME_MIN * len(at_home):
             return f"{sum(at_home)} of {len(at_home)} jobs were done at home"
-        left = [name for name in self.names if self._waiting(name)]
+        left = [node for node in self.hosts if self._waiting(node)]
         return f"jobs wait in {left}" if left else ""
 
     def moved(self) -> int:
         """Number of jobs that were done in another domain."""
         return sum(job.split()[0].decode() != place for job, place in self.done)
 
-    def _waiting(self, name: str) -> int:
+    def _waiting(self, node: str) -> int:
         """Jobs in the queue and in the sessions of links."""
-        sessions = self.node(name).broker.sessions.values()
+        sessions = self.node(node).broker.sessions.values()
         return sum(
             session.queue_length() + session.inflight_length()
             for session in sessions
             if session.is_group_queue or session.link is not None
         )
+
+
+def domain_of(node: str) -> str:
+    return node.partition(".")[0]

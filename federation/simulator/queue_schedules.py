@@ -30,10 +30,10 @@ def queue_of_one_upstream(seed: int) -> None:
         domains.come(name)
     domains.run(30.0, 5.0)
     for name in domains.names:  # jobs of `b` and `c` are done before their consumers leave
-        while any(not worker.is_free() for worker in domains.workers[name]):
+        while any(not worker.is_free() for _, worker in domains.all_workers(name)):
             domains.run(0.1, 0.0)
-    for worker in list(domains.workers["a"]):
-        domains.leave("a", worker)
+    for node, worker in domains.all_workers("a"):
+        domains.leave(node, worker)
     for _ in range(20):
         domains.publish("a")
     domains.run(30.0, 0.0)
@@ -85,4 +85,27 @@ def queue_links_break(seed: int) -> None:
     domains.check("b", "c")
 
 
-QUEUE_SCHEDULES: Final = (queue_of_peers, queue_of_one_upstream, queue_with_faults, queue_links_break)
+def queue_of_clusters(seed: int) -> None:
+    """Some domains are clusters: every node has a queue and links of its own. What waits on a node moves to a node of the
+    cluster with a consumer, or to another domain."""
+    rng = Random(f"clusters {seed}")
+    domains = QueueDomains(seed, COMPLETE, {"a": 3, "b": rng.randrange(1, 4), "c": rng.randrange(1, 4)})
+    for _ in range(20):
+        domains.publish("a")
+    domains.come("a", 3)
+    domains.run(20.0, 0.0)
+    found = domains.difference()
+    domains.world.check(not found and domains.moved() == 0, f"jobs of the first consumer: {found}")
+    for name in domains.names:
+        domains.come(name)
+    domains.run(40.0, 8.0, 0.5)
+    domains.check(rng.choice(domains.names))
+
+
+QUEUE_SCHEDULES: Final = (
+    queue_of_peers,
+    queue_of_one_upstream,
+    queue_with_faults,
+    queue_links_break,
+    queue_of_clusters,
+)
