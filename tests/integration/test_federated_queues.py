@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections import Counter
 from itertools import permutations
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -23,7 +24,7 @@ JOBS: Final = 300  # of each domain
 AT_HOME_MIN: Final = 0.95
 
 
-def domain_config(name: str, ports: dict[str, int], upstreams: list[str]) -> dict[str, Any]:
+def domain_config(name: str, ports: dict[str, int], upstreams: list[str], folder: Path | None) -> dict[str, Any]:
     grpc, http = free_port(), free_port()
     return {
         "api": {
@@ -31,6 +32,7 @@ def domain_config(name: str, ports: dict[str, int], upstreams: list[str]) -> dic
             "http": [{"address": f"tcp://127.0.0.1:{http}", "map": f"tcp://127.0.0.1:{grpc}"}],
         },
         "plugin_order": ["admin", "links"],
+        "data_dir": "" if folder is None else str(folder / f"data-{name}"),
         "plugins": {
             "links": {
                 "domain": name,
@@ -42,14 +44,14 @@ def domain_config(name: str, ports: dict[str, int], upstreams: list[str]) -> dic
     }
 
 
-async def started(nodes: Nodes, edges: list[tuple[str, str]]) -> dict[str, Node]:
-    """A node for each domain, linked by (downstream, upstream). The policies are written by the API."""
+async def started(nodes: Nodes, edges: list[tuple[str, str]], folder: Path | None = None) -> dict[str, Node]:
+    """A node for each domain, linked by (downstream, upstream). The policies are written by the API. `folder`: of stores."""
     names = sorted({name for edge in edges for name in edge})
     made = {name: nodes.make(name=name) for name in names}
     ports = {name: node.port for name, node in made.items()}
     for name, node in made.items():
         upstreams = [upstream for downstream, upstream in edges if downstream == name]
-        node.config.update(domain_config(name, ports, upstreams))
+        node.config.update(domain_config(name, ports, upstreams, folder))
         node.spawn()
     for name, node in made.items():
         await eventually(node.serves, f"{node.name} serves clients")
@@ -170,6 +172,26 @@ async def test_a_link_without_its_upstream_loses_nothing(nodes: Nodes, clients: 
             assert status == 200, answer
     await eventually(lambda: len(workers.done) >= JOBS, "the jobs are done")
     assert workers.counts() == {b"%d" % number: 1 for number in range(JOBS)}
+
+
+async def test_jobs_outlive_both_ends(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
+    """Each end is killed once, with jobs that wait there and jobs on their way."""
+    made = await started(nodes, [("east", "west")], tmp_path)
+    await eventually(lambda: are_up(made), "the link runs")
+    writer = await clients.connect(made["west"].port)
+    for number in range(100):
+        await writer.publish("jobs/a", b"%d" % number, qos=1)
+    holder = await clients.connect(made["east"].port, "holder", properties={RECEIVE_MAXIMUM: 10})
+    holder.acknowledges = False
+    await holder.subscribe(GROUP, qos=1)
+    await holder.take(10)
+    for node in made.values():
+        await node.kill()
+        await node.start()
+    await eventually(lambda: are_up(made), "the link runs again")
+    workers = Workers(made, clients, random.Random(4))
+    await workers.come("east", 3)
+    await eventually(lambda: len(workers.counts()) == 100, "every job is done, also those that a consumer held")
 
 
 @pytest.mark.slow
