@@ -14,7 +14,7 @@ from broker.broker import Broker
 from broker.job_header import QUEUE_BYTES_MAX
 from broker.message import NEVER
 from broker.routing.names import full_filter, parse_filter
-from broker.session.draining import move_away, queue_session, room
+from broker.session.draining import Moved, move_away, queue_session, room
 from broker.session.group_queues import GroupQueues
 from broker.session.lending import Lending
 from federation.definitions.policy import ApplyTo, Policy
@@ -115,22 +115,29 @@ class Queues:
         self._links = links
         self._share_groups(now)
 
-    def _follow(self, groups: Iterable[tuple[bytes, bytes]], now: float) -> None:
-        """Give each group the queue that its policy says, if there is one."""
+    def _follow(self, groups: Iterable[tuple[bytes, bytes]], now: float) -> bool:
+        """Give each group the queue that its policy says, if there is one. True when other groups have queues, or others."""
+        before = dict(self._policies)
+        unused: list[bytes] | None = None
         for share_name, topic_filter in groups:
             full = full_filter(share_name, topic_filter)
             policy = self._resolution.queue_policy_of(share_name, topic_filter)
             group = self.lending.group_of(full)
             has_queue = group is not None and group.queue is not None
-            self._changed[full] = None
             self._policies.pop(full, None)
             self._leaving.discard(full)
             if policy is None:
                 if has_queue:
                     self._leaving.add(full)
-            elif has_queue or self._has_place(full, now):
+                    self._changed[full] = None
+                continue
+            if not has_queue and self._is_full() and unused is None:
+                unused = self._unused()
+            if has_queue or self._has_place(full, unused or [], now):
                 self._policies[full] = policy
                 self._declare(share_name, topic_filter, policy, now)
+                self._changed[full] = None
+        return self._policies != before
 
     def _declare(self, share_name: bytes, topic_filter: bytes, policy: Policy, now: float) -> None:
         limits = policy.definition.limits
@@ -144,24 +151,30 @@ class Queues:
             now,
         )
 
-    def _has_place(self, full: bytes, now: float) -> bool:
-        """Whether there may be one more queue. An empty one without members that no policy names gives way."""
-        if len(full) > QUEUE_BYTES_MAX:
+    def _is_full(self) -> bool:
+        return len(self._policies) + len(self._leaving) >= self._defaults.queues_max
+
+    def _has_place(self, full: bytes, unused: list[bytes], now: float) -> bool:
+        """Whether there may be one more queue. One that is `unused` gives way."""
+        if len(full) > QUEUE_BYTES_MAX or (self._is_full() and not unused):
             self.refused += 1
             return False
-        if len(self._policies) + len(self._leaving) < self._defaults.queues_max:
-            return True
-        for other, policy in self._policies.items():
-            group = self.lending.group_of(other)
+        if self._is_full():
+            other = unused.pop()
+            del self._policies[other]
+            self._queues.remove(*parse_filter(other), now)
+        return True
+
+    def _unused(self) -> list[bytes]:
+        """The groups whose queue is empty, that have no members on this node, and that no policy names."""
+        found: list[bytes] = []
+        for full, policy in self._policies.items():
+            group = self.lending.group_of(full)
             queue = None if group is None else queue_session(group)
-            if group is not None and queue is not None and len(group) == 0 and queue.queue_length() == 0:
-                named = full_filter(policy.group, policy.filter)
-                if other != named:
-                    del self._policies[other]
-                    self._queues.remove(*parse_filter(other), now)
-                    return True
-        self.refused += 1
-        return False
+            is_idle = group is not None and len(group) == 0 and queue is not None and queue.queue_length() == 0
+            if is_idle and full != full_filter(policy.group, policy.filter):
+                found.append(full)
+        return found
 
     def _share_groups(self, now: float) -> None:
         """Tell each link for which groups it borrows."""
@@ -215,8 +228,8 @@ class Queues:
         lending = self.lending
         if self._appeared:
             appeared, self._appeared = self._appeared, {}
-            self._follow(appeared, now)
-            self._share_groups(now)
+            if self._follow(appeared, now):
+                self._share_groups(now)
         if now >= lending.again_at:
             lending.again_at = NEVER
             self._changed.update(dict.fromkeys(lending.names()))
@@ -225,12 +238,17 @@ class Queues:
             self._changed.update(dict.fromkeys(self._policies))
         if not self._changed and not lending.has_changed():
             return False
+        self._broker.slices.begin()
         changed, self._changed = self._changed, {}
         changed.update(dict.fromkeys(lending.take_changed()))
         for full in changed:
             group = lending.group_of(full)
-            if group is not None and not move_away(self._broker.router, group, now):
-                self._move_at = min(self._move_at, now + MOVE_SECONDS)
+            if group is not None:
+                match move_away(self._broker.router, group, now):
+                    case Moved.LATER:
+                        self._move_at = min(self._move_at, now + MOVE_SECONDS)
+                    case Moved.SOME:
+                        self._changed[full] = None
             lending.lend(full, now)
             self._plan(full, now)
             if full in self._leaving:

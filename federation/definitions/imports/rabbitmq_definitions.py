@@ -152,9 +152,8 @@ class _Definitions:
         apply_to = entry.get("apply-to", ALL)
         if apply_to not in APPLY_TO:
             if self._warns_of_queues:
-                self.imported.warn(
-                    place, f"it is left out: it applies to {shown(apply_to)}, and links have exchanges only"
-                )
+                text = "a queue is a shared group here, so write its policy by hand: $share/GROUP/FILTER"
+                self.imported.warn(place, f"it is left out: it applies to {shown(apply_to)}; {text}")
             return None
         if apply_to == ALL and self._warns_of_queues:
             self.imported.warn(place, "it applies to exchanges here, and not to queues")

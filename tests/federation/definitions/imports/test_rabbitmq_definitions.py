@@ -10,6 +10,8 @@ import pytest
 from federation.definitions.imports.imported import Imported, ImportFault
 from federation.definitions.imports.rabbitmq_definitions import import_definitions
 
+BY_HAND = "a queue is a shared group here, so write its policy by hand: $share/GROUP/FILTER"
+
 
 def upstream(name: str, uri: str | list[str] = "amqp://u:p@h", vhost: str = "/", **keys: Any) -> dict[str, Any]:
     value = {"uri": uri} | {key.replace("_", "-"): value for key, value in keys.items()}
@@ -102,7 +104,7 @@ def test_policies_for_queues_are_left_out(apply_to: str) -> None:
     found = run([upstream("up")], policies, apply_to)
     assert list(found.policies) == ["e", "both"]
     warnings = [
-        'policy "q": it is left out: it applies to "queues", and links have exchanges only',
+        f'policy "q": it is left out: it applies to "queues"; {BY_HAND}',
         'policy "both": it applies to exchanges here, and not to queues',
     ]
     assert found.warnings == (warnings if apply_to == "all" else [])
@@ -113,7 +115,7 @@ def test_policies_without_federation_are_left_out_with_a_warning() -> None:
     assert found.policies == {}
     assert found.warnings == [
         'policy "ha": "ha-mode" of its definition is left out: it is not federation',
-        'policy "s": it is left out: it applies to "streams", and links have exchanges only',
+        f'policy "s": it is left out: it applies to "streams"; {BY_HAND}',
     ]
 
 
