@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise, permutations
 from random import Random
 from typing import Final
@@ -106,7 +107,8 @@ def domains_with_faults(seed: int) -> None:
     """A small random graph whose network fails again and again."""
     rng = Random(f"graph {seed}")
     count = rng.randrange(2, 9)
-    domains = Domains(seed, graph(rng, count, count + rng.randrange(count)))
+    edges = graph(rng, count, count + rng.randrange(count))
+    domains = Domains(seed, [replace(edge, is_push=rng.random() < 0.2) for edge in edges])
     faults(domains, 6, 4.0)
     domains.check_messages()
     domains.check_no_filters()
