@@ -40,6 +40,7 @@ PLUGINS: Final = {
     "policy-of-topic": "links",
     "definitions": "links",
     "federation-links": "links",
+    "group-queues": "links",
 }
 
 
