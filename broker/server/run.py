@@ -189,7 +189,10 @@ class Run:
 
 def _settle_memory() -> None:
     """Exclude the objects of the start from garbage collection. A full collection with all modules loaded takes 18 ms, in
-    which no client is served."""
+    which no client is served.
+
+    With 10,000 clients it takes 50 ms, and finds nothing: connections and sessions that end leave no cycles behind, and what
+    the API leaves is young. So a full collection comes once for 400 million objects more than were freed."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(20_000, 20, 1_000)
