@@ -8,7 +8,7 @@ from broker.codec import packets
 from broker.codec.packets import Packet
 from broker.codec.properties import AUTHENTICATION_DATA, property_name, publish_properties_to_dict
 
-ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0}
+ABSENT: Final[dict[str, object]] = {"packet_id": 0, "message_expiry_interval": -1, "topic_alias": 0, "is_bridge": False}
 HIDDEN: Final = "***"
 
 
