@@ -98,8 +98,6 @@ class Node:
         self.log_path = directory / f"{name}.log"
         self.file_limit = 0  # of open files, for the next start; 0: that of this process
         self.process: subprocess.Popen[bytes] | None = None
-        self.exit_code: int | None = None
-        self.expected_exit = 0
         self.unclean: list[str] = []
 
     # --- life
@@ -165,7 +163,6 @@ class Node:
         process = self.process
         assert process is not None
         await eventually(lambda: process.poll() is not None, f"end of {self.name}", seconds)
-        self.exit_code = process.returncode
         self.process = None
         return process.returncode
 

@@ -13,8 +13,7 @@ from federation.stream.sender import Outlets, PeerSender
 
 
 class Local(LocalState):
-    """A node with these filters, retained messages and deleted topics; `freed` is how often an outbox had room again, `links`
-    the link_wants of filters."""
+    """A node with these filters, retained messages and deleted topics; `links` has the link_wants of filters."""
 
     def __init__(
         self,
@@ -26,7 +25,6 @@ class Local(LocalState):
         self.messages = {message.topic: message for message in messages or []}
         self.deletions = deleted or []
         self.links: dict[bytes, bytes] = {}
-        self.freed = 0
 
     def interest(self) -> list[tuple[bytes, bytes]]:
         return list(self.filters)
@@ -42,9 +40,6 @@ class Local(LocalState):
 
     def retained_message(self, topic: bytes) -> Message | None:
         return self.messages.get(topic)
-
-    def outbox_has_room(self, now: float) -> None:
-        self.freed += 1
 
 
 def make_outbox(bytes_max: int = 2**26, age_max: float = 300.0, drop_oldest: bool = True) -> Outbox:

@@ -5,42 +5,28 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-import structlog
-
 from broker.config.addresses import parse_address
-from broker.config.settings import LogSettings, Settings
+from broker.config.settings import Settings
 from broker.config.settings_listeners import ListenerSettings
 from broker.config.settings_mqtt import MqttSettings
 from broker.server.client_log import LINES_MAX, ClientLog
 from broker.server.host import Host
 from broker.server.listener import Listener
-from broker.server.logging import setup_logging
 from broker.session.connection import Connection
 
 
-@pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    former = structlog.get_config()
-    stream = io.StringIO()
-    setup_logging(LogSettings(format="json"), stream)
-    yield stream
-    structlog.configure(**former)
+def lines(json_log: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in json_log.getvalue().splitlines()]
 
 
-def lines(stream: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-def test_the_fields_of_the_lines(stream: io.StringIO) -> None:
+def test_the_fields_of_the_lines(json_log: io.StringIO) -> None:
     log = ClientLog(lambda: 0.0, "info")
     log.client_connected("c", "::1:5", 5, "user", 60)
     log.client_disconnected("c", "::1:5", "keep alive timeout")
     log.client_refused("d", "::1:6", "root", "wrong password")
-    connected, disconnected, refused = lines(stream)
+    connected, disconnected, refused = lines(json_log)
     for line in (connected, disconnected, refused):
         assert (line.pop("level"), line.pop("part")) == ("info", "client")
         del line["time"]
@@ -67,23 +53,23 @@ def test_the_fields_of_the_lines(stream: io.StringIO) -> None:
     }
 
 
-def test_the_lines_of_a_second_are_bounded_and_the_others_counted(stream: io.StringIO) -> None:
+def test_the_lines_of_a_second_are_bounded_and_the_others_counted(json_log: io.StringIO) -> None:
     now = 100.0
     log = ClientLog(lambda: now, "info")
     for number in range(LINES_MAX + 7):
         log.client_refused(str(number), "", "", "")
-    assert [line["client_id"] for line in lines(stream)] == [str(number) for number in range(LINES_MAX)]
+    assert [line["client_id"] for line in lines(json_log)] == [str(number) for number in range(LINES_MAX)]
     now = 101.0
     for number in range(2):
         log.client_refused(f"later {number}", "", "", "")
-    assert [line.get("left_out_before") for line in lines(stream)[LINES_MAX:]] == [7, None]
+    assert [line.get("left_out_before") for line in lines(json_log)[LINES_MAX:]] == [7, None]
 
 
-def test_all_lines_are_written_at_debug(stream: io.StringIO) -> None:
+def test_all_lines_are_written_at_debug(json_log: io.StringIO) -> None:
     log = ClientLog(lambda: 100.0, "debug")
     for number in range(2 * LINES_MAX):
         log.client_refused(str(number), "", "", "")
-    assert len(lines(stream)) == 2 * LINES_MAX
+    assert len(lines(json_log)) == 2 * LINES_MAX
 
 
 class Shell:
@@ -99,12 +85,12 @@ class Shell:
         """There is no socket."""
 
 
-async def test_a_client_above_max_connections_is_named_by_its_address(stream: io.StringIO) -> None:
+async def test_a_client_above_max_connections_is_named_by_its_address(json_log: io.StringIO) -> None:
     host = Host(Settings(mqtt=MqttSettings(max_connections=1)))
     host.broker.add_observer(ClientLog(host.now, "info"))
     shells = [Shell(asyncio.Transport({"peername": ("::1", port)})) for port in (40000, 40001)]
     assert [host.admit(shell) for shell in shells] == [True, False]
-    (line,) = lines(stream)
+    (line,) = lines(json_log)
     assert line["event"] == "refused"
     assert line["addr"] == "[::1]:40001"
     assert line["reason"] == "as many connections as max_connections allows"

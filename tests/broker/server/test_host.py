@@ -5,29 +5,17 @@ from __future__ import annotations
 import asyncio
 import io
 import time
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from broker.codec.packets import Connect, Will
 from broker.codec.writer import encode_packet
-from broker.config.settings import LogSettings, Settings
+from broker.config.settings import Settings
 from broker.hooks import Tap
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.server.host import Host
-from broker.server.logging import setup_logging
 from broker.session.connection import Connection
-
-
-@pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    former = structlog.get_config()
-    stream = io.StringIO()
-    setup_logging(LogSettings(), stream)
-    yield stream
-    structlog.configure(**former)
 
 
 class Shell:

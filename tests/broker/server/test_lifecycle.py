@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import structlog
 
 from broker.config.addresses import Address
-from broker.config.settings import ApiSettings, LogSettings, Settings
+from broker.config.settings import ApiSettings, Settings
 from broker.config.settings_listeners import ApiListener, ListenerSettings, TlsSettings, WebsocketSettings
 from broker.plugins import Plugin
 from broker.server import lifecycle
 from broker.server.lifecycle import Server
 from broker.server.listener import LIMITS
-from broker.server.logging import setup_logging
 from broker.server.start_error import StartError
 
 TIMEOUT = 30.0
-
-
-@pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    former = structlog.get_config()
-    stream = io.StringIO()
-    setup_logging(LogSettings(), stream)
-    yield stream
-    structlog.configure(**former)
 
 
 class Hanging(Plugin):

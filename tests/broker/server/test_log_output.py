@@ -7,11 +7,9 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
-import structlog
 
 from broker.config.settings import LogSettings
 from broker.server.log_output import LogOutput
@@ -57,13 +55,6 @@ print(output.lost, flush=True)
 sys.stdin.readline()
 output.info("after")
 """
-
-
-@pytest.fixture(autouse=True)
-def former_log() -> Iterator[None]:
-    former = structlog.get_config()
-    yield
-    structlog.configure(**former)
 
 
 class Full(io.StringIO):

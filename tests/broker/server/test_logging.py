@@ -5,22 +5,13 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from broker.config.settings import LogSettings
 from broker.server.logging import get_logger, setup_logging
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-
-
-@pytest.fixture(autouse=True)
-def former_log() -> Iterator[None]:
-    former = structlog.get_config()
-    yield
-    structlog.configure(**former)
 
 
 def test_text() -> None:

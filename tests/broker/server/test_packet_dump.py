@@ -6,12 +6,10 @@ import asyncio
 import io
 import json
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import structlog
 
 from broker.codec import packets
 from broker.codec.packets import Connect, Packet, Subscribe, SubscribeFilter
@@ -30,13 +28,10 @@ DUMPING = Settings(log=LogSettings(level="debug", dump_packet=True, clients=Fals
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    former = structlog.get_config()
+def log() -> io.StringIO:
     stream = io.StringIO()
     setup_logging(DUMPING.log, stream)
-    yield stream
-    setup_logging(LogSettings(), stream)
-    structlog.configure(**former)
+    return stream
 
 
 class Wire(asyncio.Transport):

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 
-import pytest
-import structlog
-
-from broker.config.settings import LogSettings
-from broker.server.logging import setup_logging
 from broker.server.plugin_faults import QUIET_SECONDS, LoggedFaults
 
 
-@pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    former = structlog.get_config()
-    stream = io.StringIO()
-    setup_logging(LogSettings(format="json"), stream)
-    yield stream
-    structlog.configure(**former)
-
-
-def test_a_fault_is_logged_once_a_minute_for_each_call(stream: io.StringIO) -> None:
+def test_a_fault_is_logged_once_a_minute_for_each_call(json_log: io.StringIO) -> None:
     now = 0.0
     faults = LoggedFaults(lambda: now)
     for _ in range(3):
@@ -31,7 +16,7 @@ def test_a_fault_is_logged_once_a_minute_for_each_call(stream: io.StringIO) -> N
     faults.plugin_failed("Authorizer.may_publish", KeyError("other"))
     now = QUIET_SECONDS
     faults.plugin_failed("Authorizer.may_read", KeyError("rule"))
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    lines = [json.loads(line) for line in json_log.getvalue().splitlines()]
     assert [(line["call"], line.get("left_out_before")) for line in lines] == [
         ("Authorizer.may_read", None),
         ("Authorizer.may_publish", None),
