@@ -25,6 +25,8 @@ from federation.links.link_shell import LinkShell
 from federation.links.notes import Note, notes_on
 from federation.links.planned import planned, with_figures
 from federation.links.relay import Relay, RelayOwner
+from federation.links.rival import TEXT as RIVAL_TEXT
+from federation.links.rival import Rival
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
 from federation.links.subscriptions import Subscriptions
 from federation.links.totals import Totals
@@ -67,6 +69,7 @@ class Link(RelayOwner):
         self._is_careful = False  # the broker has ended a connection: maybe for a message that it does not take
         self._broker = domain.broker
         self._addresses = Addresses(upstream.uris, self.client_id)
+        self._rival = Rival()
         self._backoff = Backoff(upstream.reconnect_delay, domain.rng)
         self._version = MQTT_5
         self._is_version_known = False  # the upstream has accepted a CONNECT of this version
@@ -394,6 +397,11 @@ class Link(RelayOwner):
 
     def _fail(self, end: End, reason: str, now: float) -> None:
         ran_for = 0.0 if self._running_since == NEVER else now - self._running_since
+        accepted = None if self._client is None else self._client.accepted
+        is_resumed = accepted is not None and accepted.session_present
+        if self._rival.has_session(end, is_resumed, ran_for) and self._other_end is None:
+            end = End.TAKEN
+            reason = f"{reason}; {RIVAL_TEXT}"
         self._end_connection(reason, now)
         self._error = without_secrets(reason)
         self._error_at = now

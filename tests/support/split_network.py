@@ -33,6 +33,7 @@ class SplitNetwork:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._by_gossip_port = {_port_of(_federation(node)["gossip_addr"]): node for node in nodes}
+        self._by_port: dict[int, Node] = {}
         self._one_side: frozenset[Node] = frozenset()
         self._healed = asyncio.Event()
         self._healed.set()
@@ -92,10 +93,8 @@ class SplitNetwork:
     async def _relay_stream(
         self, target: Node, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        source = writer.get_extra_info("peername")[1]
         try:
-            source = self._node_with(writer.get_extra_info("peername")[1])
-            if source is None:
-                return  # it has closed the connection already
             await self._passes(source, target)
             there, to_there = await asyncio.open_connection("127.0.0.1", port)
             try:
@@ -121,7 +120,7 @@ class SplitNetwork:
             writer.close()
 
     async def _pump(
-        self, source: Node, target: Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, source: int, target: Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Pass bytes on until one end closes."""
         with contextlib.suppress(OSError):
@@ -131,21 +130,27 @@ class SplitNetwork:
                 await writer.drain()
             await self._passes(source, target)
 
-    async def _passes(self, one: Node, other: Node) -> None:
-        """Return when the two reach each other."""
-        while self._is_cut(one, other):
+    async def _passes(self, source: int, target: Node) -> None:
+        """Return when bytes of a stream pass; `source` is the port of its other end."""
+        while self._one_side:
+            node = self._node_with(source)
+            if node is None:
+                raise ConnectionResetError("the other end is closed")
+            if not self._is_cut(node, target):
+                return
             await self._healed.wait()
 
     def _node_with(self, port: int) -> Node | None:
-        """The node that a connection comes from, by the port of its end."""
-        for node in self._nodes:
-            with contextlib.suppress(psutil.Error):
-                if node.process is not None and any(
-                    found.laddr and found.laddr.port == port
-                    for found in psutil.Process(node.pid).net_connections("tcp")
-                ):
-                    return node
-        return None
+        """The node that a stream comes from. Sockets are looked up only where a split asks for it: that takes some 100 ms."""
+        if port not in self._by_port:
+            self._by_port = {
+                found.laddr.port: node
+                for node in self._nodes
+                if node.process is not None
+                for found in _sockets(node.pid)
+                if found.raddr
+            }
+        return self._by_port.get(port)
 
     def datagram(self, port: int, target: Node) -> bool:
         """Whether a datagram from this port reaches the target."""
@@ -171,6 +176,13 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def error_received(self, error: Exception) -> None:
         """The node does not listen now: the datagram is lost."""
+
+
+def _sockets(process: int) -> list[Any]:
+    try:
+        return list(psutil.Process(process).net_connections("tcp"))
+    except psutil.Error:
+        return []
 
 
 def _federation(node: Node) -> dict[str, Any]:

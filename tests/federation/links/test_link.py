@@ -25,6 +25,7 @@ from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.links.confirmation import HELD_MESSAGES_MAX
 from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS
+from federation.links.rival import CUT_SHORT_MAX
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
 from link_world import Shell, World
 
@@ -252,6 +253,21 @@ def test_a_taken_session_blocks_the_link() -> None:
     world.run()
     world.receive(Disconnect(0x8E))
     assert (world.state(), world.link.wants_connection) == (LinkState.BLOCKED, False)
+    assert world.until_next_try() >= BLOCKED_SECONDS
+
+
+def test_connections_that_another_broker_cuts_short_block_the_link() -> None:
+    world = World()
+    world.want()
+    world.run()
+    for _ in range(CUT_SHORT_MAX):
+        world.lose()
+        assert world.state() is LinkState.ERROR
+        world.until_next_try()
+        world.run(session_present=True)
+    world.lose("closed")
+    assert world.state() is LinkState.BLOCKED
+    assert world.link.last_error.startswith(f"closed; {CUT_SHORT_MAX} connections in a row")
     assert world.until_next_try() >= BLOCKED_SECONDS
 
 
