@@ -70,8 +70,14 @@ def link_metrics(statuses: Sequence[LinkStatus], now: float) -> list[Metric]:
         one(
             "waiting",
             Kind.GAUGE,
-            "Messages that wait for a link, where the upstream says so.",
+            "Messages that wait for a link, where that is known here.",
             {labels: float(status.waiting) for labels, status in found if status.waiting >= 0},
+        ),
+        one(
+            "oldest_waiting_seconds",
+            Kind.GAUGE,
+            "Age of the oldest message that waits for a link, where that is known here.",
+            {labels: status.oldest_waiting for labels, status in found if status.oldest_waiting >= 0},
         ),
         one(
             "subscriptions",

@@ -52,6 +52,13 @@ def test_metrics_have_each_link_and_each_state() -> None:
     assert found["gmqtt_link_dropped_total"].samples == {(*west, "surplus"): 2}
     assert found["gmqtt_link_status_seconds"].samples[west] == 10
     assert found["gmqtt_link_round_trip_seconds"].samples == {}
+    assert found["gmqtt_link_lag_seconds"].samples == {}
+    assert found["gmqtt_link_oldest_waiting_seconds"].samples == {}
+    pushing = replace(WEST, lag=0.5, waiting=2, oldest_waiting=1.5)
+    found = {metric.name: metric for metric in link_metrics([EAST, pushing], 11.0)}
+    assert found["gmqtt_link_lag_seconds"].samples == {west: 0.5}
+    assert found["gmqtt_link_waiting"].samples == {west: 2}
+    assert found["gmqtt_link_oldest_waiting_seconds"].samples == {west: 1.5}
 
 
 def test_counters_end_as_prometheus_wants() -> None:
