@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.codec import properties as props
 from broker.codec.packets import Disconnect
 from broker.link_header import LinkFacts
 from link_clients import NAME, headers, link_options, linked, named_world, with_header
@@ -50,6 +51,25 @@ def test_waiting_messages_expire_after_the_message_ttl_of_a_link() -> None:
     world.advance(1)
     link = world.connect("link", clean_start=False, **options)
     assert link.take_payloads() == [b"new"]
+    assert world.drops() == {"expired": 1}
+
+
+def test_a_reconnect_begins_no_new_count_of_the_message_ttl() -> None:
+    world = named_world()
+    options = link_options(ttl=2.5)
+    options["properties"] = {**options["properties"], props.RECEIVE_MAXIMUM: 1}
+    link = world.connect("link", expiry=100, auto=False, **options)
+    link.subscribe(b"#", qos=1)
+    link.cut()
+    world.publish(b"t", b"sent before", qos=1)
+    world.publish(b"t", b"old", qos=1)
+    world.advance(2)
+    link = world.connect("link", clean_start=False, auto=False, expiry=100, **options)
+    assert link.take_payloads() == [b"sent before"]
+    link.cut()
+    world.advance(1)
+    link = world.connect("link", clean_start=False, **options)
+    assert link.take_payloads() == [b"sent before"]  # it was on its way
     assert world.drops() == {"expired": 1}
 
 

@@ -22,6 +22,7 @@ from broker.store.journal import Journal
 from broker.store.records import encode_session
 from broker.store.restoring import Restoring
 from broker.store.store import pack_record, unpack_record
+from link_clients import link_options
 from repository import ROOT
 
 WALL_OFFSET = 1_700_000_000.0  # of the first process; an exact number, as all times here, so that floats compare
@@ -162,6 +163,17 @@ def test_the_expiry_of_a_session_runs_on_while_the_node_is_down(make_world: Any,
     after.advance(80.5)
     assert after.broker.sessions == {}
     assert len(after.broker.timers) == 0
+
+
+def test_a_restart_begins_no_new_count_of_the_message_ttl_of_a_link(make_world: Any) -> None:
+    world = kept(make_world)
+    options = link_options(ttl=10.0)
+    link = world.connect("link", expiry=1000, **options)
+    link.subscribe(b"#", qos=1)
+    link.cut()
+    world.publish(b"t", b"old", qos=1)
+    after = restarted(make_world, world, 11.0)
+    assert after.connect("link", clean_start=False, **options).take_payloads() == []
 
 
 def test_a_session_without_end(make_world: Any) -> None:
