@@ -254,8 +254,10 @@ class Link(RelayOwner):
         if client is None:
             self._fail(End.LOST, reason, now)
             return
-        if client.is_unanswered() and not says_why and not self._is_version_known:
-            self._other_version()
+        if client.is_unanswered() and not says_why:
+            reason += " before CONNACK"
+            if not self._is_version_known:
+                self._other_version()
         client.connection_lost(reason)
         self._handle_news(client, now)
 

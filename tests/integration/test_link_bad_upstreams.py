@@ -66,7 +66,7 @@ def stuck_subscriber(port: int) -> socket.socket:
     return stuck
 
 
-ANSWERS: Final = {
+ANSWERS: Final[dict[str, tuple[bytes | None, str]]] = {
     "http": (b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 500, "it speaks HTTP"),
     "amqp": (b"AMQP\x00\x00\x09\x01", "it speaks AMQP"),
     "tls": (b"\x15\x03\x01\x00\x02\x02\x46", "it speaks TLS: its URI begins with mqtts://"),
@@ -74,6 +74,7 @@ ANSWERS: Final = {
     "endless": (b"\x20\xff\xff\xff\x7f" + bytes(5000), "a packet of 268435460 bytes, at most"),
     "password": (encode_packet(ConnAck(False, 0x86), 5), "user name and password of `uri`"),
     "silent": (b"", "no CONNACK for 0."),
+    "closed": (None, "the upstream closed the connection before CONNACK"),
 }
 
 
@@ -85,12 +86,17 @@ async def test_other_protocols_and_silence_are_errors_that_say_so(
     uris = {"good": f"mqtt://127.0.0.1:{upstream.port}"}
     for name, (answer, _) in ANSWERS.items():
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: bytes = answer) -> None:
+        async def serve(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: bytes | None = answer
+        ) -> None:
             writers.append(writer)
             with contextlib.suppress(ConnectionError):
-                await reader.read(100)
-                writer.write(answer)
-                await reader.read()
+                await reader.read(1000)
+                if answer is None:
+                    writer.close()
+                else:
+                    writer.write(answer)
+                    await reader.read()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         servers.append(server)

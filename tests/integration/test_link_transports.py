@@ -98,6 +98,7 @@ async def test_an_upstream_that_speaks_something_else_is_an_error_of_the_link(no
     uris = {
         "plain": (f"ws://127.0.0.1:{upstream.port}", "WebSocket: did not receive a valid HTTP response"),
         "path": (f"ws://127.0.0.1:{port}/other", "WebSocket: server rejected"),
+        "secured": (f"mqtts://127.0.0.1:{upstream.port}", "TLS: the upstream closed the connection in the handshake"),
         "nobody": (f"mqtt://127.0.0.1:{nodes.free_port()}", "refused"),
     }
     made = config({"uri": "mqtt://127.0.0.1:1"})

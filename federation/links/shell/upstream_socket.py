@@ -16,6 +16,11 @@ from federation.links.shell.client_context import TlsFault, client_context
 from federation.links.shell.websocket_client import WebSocketClient, WebSocketFault
 
 WRITE_BYTES_HIGH: Final = 1_048_576  # unsent: the broker gives the link no more messages meanwhile
+CLOSED: Final = "the upstream closed the connection"
+CLOSED_IN_HANDSHAKE: Final = (
+    "TLS: the upstream closed the connection in the handshake; "
+    "the URI of a port without TLS begins with mqtt:// or ws://"
+)
 LINGER_SECONDS_MAX: Final = 2.0  # from the last byte to the upstream's end of the connection
 
 
@@ -67,7 +72,7 @@ class UpstreamProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        reason = "the upstream closed the connection" if exc is None else _told(exc)
+        reason = CLOSED if exc is None else _told(exc)
         if exc is None and self.websocket is not None and not self.websocket.is_open:
             try:
                 self.websocket.receive_end()
@@ -173,6 +178,8 @@ class UpstreamSocket(LinkShell):
             )
         except (TlsFault, WebSocketFault) as fault:
             reason = str(fault)
+        except (ConnectionResetError, ConnectionAbortedError) as error:
+            reason = _told(error) if context is None else CLOSED_IN_HANDSHAKE
         except OSError as error:  # ssl.SSLError is one
             reason = _told(error)
         if reason and attempt == self.link.attempt:
@@ -241,5 +248,5 @@ def _told(error: Exception) -> str:
             return f"TLS: the upstream refuses the certificate of the link (tls.certfile): {cause}"
         return f"TLS: {text}"
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        return error.strerror or str(error) or CLOSED  # uvloop tells of an end in the handshake without a text
     return str(error)
