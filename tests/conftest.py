@@ -1,4 +1,5 @@
-"""For all tests: asyncio runs on uvloop, as in a node; what fails in tests/support shows its values."""
+"""For all tests: asyncio runs on uvloop, as in a node; what fails in tests/support shows its values; examples of Hypothesis may
+take their time."""
 
 from __future__ import annotations
 
@@ -9,8 +10,13 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
+
+# How long an example takes depends on what else runs on the machine.
+settings.register_profile("any time", deadline=None)
+settings.load_profile("any time")
 
 # JVMs of tests live for seconds: the code of the first compiler does, and one thread collects garbage.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -161,7 +161,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS, st.booleans())
 def test_two_nodes_agree_after_any_faults(steps: list[tuple[str, int]], is_go_only: bool) -> None:
     world = World(2, go_only=("n1", "n2") if is_go_only else ())

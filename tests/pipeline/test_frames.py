@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.codec.properties import encode_publish_properties
@@ -116,7 +116,6 @@ def rows(batches: Sequence[pa.RecordBatch]) -> list[dict[str, object]]:
     st.integers(1, 7),
     st.sampled_from([1, 200, 400, 1 << 20]),
 )
-@settings(deadline=None)
 def test_rows_are_those_of_the_naive_decoder(
     blocks: Any, start: int, end: int, filters: tuple[str, ...], include: bool, rows_max: int, bytes_max: int
 ) -> None:

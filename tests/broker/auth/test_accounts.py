@@ -84,7 +84,7 @@ names = st.text(min_size=1, max_size=20).filter(
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(names, st.tuples(texts, st.sampled_from([None, SCRAM]), st.sampled_from(ROLES)), max_size=5))
 def test_accounts_that_are_written_are_read_again(table: dict[str, tuple[str, None, str]]) -> None:
     """By any reader of YAML, also one that knows no key of SCRAM."""

@@ -134,7 +134,7 @@ plain_short_rules = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(plain_short_rules, max_size=3),
     st.lists(short_rules, max_size=3),

@@ -245,7 +245,7 @@ async def test_a_block_larger_than_a_segment(make_log: MakeLog) -> None:
     assert [len(record.payload) for record in await read_all(log)] == sizes * 2
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(
     st.lists(
         st.tuples(

@@ -285,7 +285,7 @@ async def whole(tmp_path: Path) -> Path:
     return tmp_path / "whole"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(data=st.data())
 def test_a_start_finds_a_prefix_of_a_damaged_last_segment(whole: Path, data: st.DataObject) -> None:
     folder = whole.with_name("damaged")

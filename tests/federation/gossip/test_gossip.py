@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.gossip.config import LAN
@@ -174,7 +174,6 @@ def test_each_broadcast_leaves_four_times_in_a_small_cluster() -> None:
     assert [message for message, _ in node.sent()].count(alive) == 4
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 14), st.binary(max_size=60))

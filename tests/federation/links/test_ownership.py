@@ -283,7 +283,7 @@ def test_too_many_links_are_refused() -> None:
         ownership.set_links([str(number) for number in range(LINKS_MAX + 1)], 0.0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.integers(0, 2**32).map(random.Random),
     st.lists(
@@ -318,7 +318,7 @@ def test_every_connected_part_comes_to_one_owner(rng: random.Random, steps: list
     world.check_rest()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32).map(random.Random),
     st.lists(st.tuples(st.sampled_from(["start", "kill", "leave"]), st.sampled_from("abcde")), max_size=10),
