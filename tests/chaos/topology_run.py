@@ -29,8 +29,9 @@ class TopologyReport:
 
     @property
     def claim(self) -> str:
+        kinds = "topology" if self.topologies == 1 else "topologies"
         return (
-            f"{self.published:,} messages in {self.topologies} topologies made {self.copies:,} copies: one at each reader of "
+            f"{self.published:,} messages in {self.topologies} {kinds} gave {self.copies:,} copies: one at each reader of "
             "each domain that links reach within max-hops, and none elsewhere; no filter of a link was left"
         )
 
