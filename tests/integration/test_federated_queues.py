@@ -194,6 +194,46 @@ async def test_jobs_outlive_both_ends(nodes: Nodes, clients: Clients, tmp_path: 
     await eventually(lambda: len(workers.counts()) == 100, "every job is done, also those that a consumer held")
 
 
+async def test_every_node_of_a_cluster_borrows_for_its_own_consumers(nodes: Nodes, clients: Clients) -> None:
+    """A cluster of two nodes has the upstream; jobs that wait on one of its nodes move to the other one, too."""
+    gossip = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    west = nodes.make(name="west")
+    west.config.update(domain_config("west", {}, [], None))
+    pair = [nodes.make(name=f"east{number}") for number in range(2)]
+    for number, node in enumerate(pair):
+        node.config.update(domain_config("east", {"west": west.port}, ["west"], None))
+        node.config["plugin_order"].append("federation")
+        node.config["plugins"]["federation"] = {
+            "node_name": node.name,
+            "fed_addr": f"127.0.0.1:{free_port()}",
+            "gossip_addr": gossip[number],
+            "retry_join": [gossip[1 - number]],
+        }
+    for node in (west, *pair):
+        definition = {} if node is west else {"federation-upstream-set": "all"}
+        node.config["plugins"]["links"]["policies"] = {"jobs": {"pattern": GROUP, "definition": definition}}
+        await node.start()
+    made = {node.name: node for node in (west, *pair)}
+    await eventually(lambda: has_borrowers(west, "2"), "both nodes borrow")
+    workers = Workers(made, clients, random.Random(5))
+    for number, node in enumerate(pair):
+        writer = await clients.connect(west.port)
+        await workers.come(node.name)
+        await writer.publish("jobs/a", b"%d" % number, qos=1)
+        await eventually(lambda expected=number + 1: len(workers.done) == expected, "the job is done")
+        await workers.leave(workers.working[0])
+    assert workers.done == [(b"0", "east0"), (b"1", "east1")]
+    writer = await clients.connect(pair[0].port)
+    await writer.publish("jobs/a", b"here", qos=1)
+    await eventually(lambda: has_messages(pair[0], "1"), "the job waits where it was published")
+    await workers.come("east1")
+    await eventually(lambda: (b"here", "east1") in workers.done, "it moves to the node with a consumer")
+
+
+async def has_borrowers(node: Node, count: str) -> bool:
+    return bool((await queue(node))["borrowers"] == count)
+
+
 @pytest.mark.slow
 async def test_every_job_is_done_once_and_at_home_while_consumers_are_free(nodes: Nodes, clients: Clients) -> None:
     made = await started(nodes, list(permutations(NAMES, 2)))
