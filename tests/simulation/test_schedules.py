@@ -26,7 +26,7 @@ ONCE_BROKEN = {
     "two_of_one_name": (6, 7),
     "flapping": (39, 73),
     "split_and_heal": (1, 307),
-    "hops_end": (6, 9),
+    "hops_end": (9, 20),
     "linked_clusters": (4, 8),
     "queue_links_break": (1, 37),
 }
