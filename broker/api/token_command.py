@@ -11,31 +11,28 @@ from typing import Final
 from broker.api.tokens import NAME, PREFIX, ROLES, SECRET_BYTES, Token, hash_token, read_tokens, write_tokens
 from broker.config.durations import DurationError, parse_duration
 from broker.config.yaml_entries import FILE_BYTES_MAX, EntriesFault
+from broker.server.command_fault import CommandFault
 from broker.server.private_file import PrivateFile
 
 DAYS: Final = re.compile(r"[0-9]{1,5}d", re.ASCII)
 SECONDS_MIN, SECONDS_MAX = 1.0, 100 * 366 * 86_400.0
 
 
-class TokenFault(Exception):
-    """The command cannot be done. The text says why."""
-
-
 def parse_expiry(text: str) -> timedelta:
-    """How long a token is good: 90d, or a duration as 12h or 1h30m. Raises TokenFault."""
+    """How long a token is good: 90d, or a duration as 12h or 1h30m. Raises CommandFault."""
     try:
         seconds = int(text[:-1]) * 86_400.0 if DAYS.fullmatch(text) else parse_duration(text)
     except DurationError:
-        raise TokenFault(f'"{text}" is not a time from now; for example 90d or 12h') from None
+        raise CommandFault(f'"{text}" is not a time from now; for example 90d or 12h') from None
     if not SECONDS_MIN <= seconds <= SECONDS_MAX:
-        raise TokenFault(
+        raise CommandFault(
             f'"{text}" is not between a second and a hundred years; leave --expires away for a token for ever'
         )
     return timedelta(seconds=seconds)
 
 
 class TokenFile:
-    """The file of the tokens. Each method raises TokenFault; the file is then as before."""
+    """The file of the tokens. Each method raises CommandFault; the file is then as before."""
 
     def __init__(self, path: str) -> None:
         self._file = PrivateFile(path)
@@ -44,14 +41,14 @@ class TokenFile:
         try:
             return list(read_tokens(self._file.read(FILE_BYTES_MAX + 1)).values())
         except EntriesFault as fault:
-            raise TokenFault(f"{self._file.path}: {fault}") from None
+            raise CommandFault(f"{self._file.path}: {fault}") from None
         except OSError as error:
-            raise TokenFault(f"{self._file.path} cannot be read: {error.strerror or error}") from None
+            raise CommandFault(f"{self._file.path} cannot be read: {error.strerror or error}") from None
 
     def create(self, name: str, role: str, expires_in: timedelta | None = None) -> str:
         """A new token, which is kept nowhere. `name` is "" for a free one; without `expires_in` it does not expire."""
         if name and not NAME.fullmatch(name):
-            raise TokenFault("a name has 1 to 64 letters, digits and . _ @ -")
+            raise CommandFault("a name has 1 to 64 letters, digits and . _ @ -")
         text = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
         now = datetime.now(UTC).replace(microsecond=0)
         expires = None if expires_in is None else now + expires_in
@@ -60,7 +57,7 @@ class TokenFile:
             tokens = self.tokens()
             names = {token.name for token in tokens}
             if name in names:
-                raise TokenFault(f'there is a token "{name}" already; delete it, or choose another name')
+                raise CommandFault(f'there is a token "{name}" already; delete it, or choose another name')
             chosen = name or next(
                 f"{role}{number}" for number in range(1, len(names) + 2) if f"{role}{number}" not in names
             )
@@ -76,7 +73,7 @@ class TokenFile:
             tokens = self.tokens()
             rest = [token for token in tokens if token.name != name]
             if len(rest) == len(tokens):
-                raise TokenFault(f'there is no token "{name}"')
+                raise CommandFault(f'there is no token "{name}"')
             return write_tokens(rest)
 
         self._change(make)
@@ -85,4 +82,4 @@ class TokenFile:
         try:
             self._file.change(make)
         except OSError as error:
-            raise TokenFault(f"{self._file.path} cannot be written: {error.strerror or error}") from None
+            raise CommandFault(f"{self._file.path} cannot be written: {error.strerror or error}") from None

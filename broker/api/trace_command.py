@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from broker.server.command_fault import CommandFault
 from broker.server.logging import quoted_text
 
 WAIT_SECONDS: Final = 5  # of one call for the next line
@@ -19,16 +20,12 @@ CALL_SECONDS_MAX: Final = 20.0
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class TraceFault(Exception):
-    """The command cannot be done. The text says why."""
-
-
 class TraceApi:
-    """Calls of one node's REST API. Raises TraceFault."""
+    """Calls of one node's REST API. Raises CommandFault."""
 
     def __init__(self, url: str, token: str, ca_file: str | None = None) -> None:
         if urlsplit(url).scheme not in ("http", "https"):
-            raise TraceFault(f"--api is {url}, must be a URL such as http://127.0.0.1:8083")
+            raise CommandFault(f"--api is {url}, must be a URL such as http://127.0.0.1:8083")
         self._url = url.rstrip("/")
         self._token = token
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
@@ -36,7 +33,7 @@ class TraceApi:
             try:
                 context = ssl.create_default_context(cafile=ca_file)
             except OSError as error:
-                raise TraceFault(f"--cacert: {ca_file} cannot be used: {error.strerror or error}") from None
+                raise CommandFault(f"--cacert: {ca_file} cannot be used: {error.strerror or error}") from None
             handlers.append(urllib.request.HTTPSHandler(context=context))
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -50,9 +47,9 @@ class TraceApi:
         except urllib.error.HTTPError as error:
             with error:
                 text = self._read(error.read(ANSWER_BYTES_MAX)).get("message", error.reason)
-            raise TraceFault(f"{self._url}: {text}") from None
+            raise CommandFault(f"{self._url}: {text}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise TraceFault(f"{self._url} cannot be reached: {getattr(error, 'reason', error)}") from None
+            raise CommandFault(f"{self._url} cannot be reached: {getattr(error, 'reason', error)}") from None
 
     def _read(self, data: bytes) -> dict[str, Any]:
         try:
@@ -60,7 +57,7 @@ class TraceApi:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise TraceFault(f"{self._url} is not the REST API of a node: its answer is not JSON")
+            raise CommandFault(f"{self._url} is not the REST API of a node: its answer is not JSON")
         return answer
 
 
@@ -80,7 +77,7 @@ def follow(api: TraceApi, selection: Mapping[str, str], seconds: int) -> Generat
                 yield from left_out(int(page["packets"]) - last)
                 return
     finally:
-        with contextlib.suppress(TraceFault):
+        with contextlib.suppress(CommandFault):
             api.call("DELETE", path)
 
 

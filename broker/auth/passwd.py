@@ -14,30 +14,27 @@ from broker.auth.accounts import name_fault
 from broker.auth.password_hash import PLAIN
 from broker.auth.passwords import AccountFault, new_account, put_account
 from broker.config.yaml_entries import EntriesFault
+from broker.server.command_fault import CommandFault
 
 PASSWORD_BYTES_MAX: Final = 65_535  # of binary data in a packet [MQTT5 1.5.6]
-
-
-class PasswdFault(Exception):
-    """The command cannot be done. The text says why, without the password."""
 
 
 def set_password(
     path: str, username: str, password: bytes, kind: str, scram: bool, create: bool, role: str | None = None
 ) -> bool:
-    """Make an account or set its password, and its role unless that is None; True for a new one. Raises PasswdFault; the file
+    """Make an account or set its password, and its role unless that is None; True for a new one. Raises CommandFault; the file
     is then as before."""
     fault = name_fault(username)
     if fault:
-        raise PasswdFault(fault)
+        raise CommandFault(fault)
     if create and os.path.exists(path):
-        raise PasswdFault(f"{path} exists already; leave -c away to add a user to it")
+        raise CommandFault(f"{path} exists already; leave -c away to add a user to it")
     if not create and not os.path.exists(path):
-        raise PasswdFault(f"there is no {path}; -c makes it")
+        raise CommandFault(f"there is no {path}; -c makes it")
     try:
         account = new_account(username, password, kind, scram)
     except AccountFault as error:
-        raise PasswdFault(str(error)) from None
+        raise CommandFault(str(error)) from None
     is_new = False
 
     def put(accounts: Accounts) -> None:
@@ -50,14 +47,14 @@ def set_password(
 
 
 def delete_account(path: str, username: str) -> None:
-    """Raises PasswdFault, also when there is no such account."""
+    """Raises CommandFault, also when there is no such account."""
 
     def remove(accounts: Accounts) -> None:
         if accounts.pop(username, None) is None:
-            raise PasswdFault(f'{path} has no user "{username}"')
+            raise CommandFault(f'{path} has no user "{username}"')
 
     if not os.path.exists(path):
-        raise PasswdFault(f"there is no {path}")
+        raise CommandFault(f"there is no {path}")
     _change(path, remove)
 
 
@@ -66,9 +63,9 @@ def _change(path: str, change: Callable[[Accounts], None]) -> None:
     try:
         AccountFile(path, PLAIN).change(change)
     except EntriesFault as fault:
-        raise PasswdFault(f"{path}: {fault}") from None
+        raise CommandFault(f"{path}: {fault}") from None
     except OSError as error:
-        raise PasswdFault(f"{path} cannot be written: {error.strerror or error}") from None
+        raise CommandFault(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def read_password(on_command_line: str | None) -> bytes:

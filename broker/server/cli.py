@@ -180,27 +180,19 @@ def token() -> None:
 @click.option("--expires", metavar="TIME", help="When the token expires, from now: 90d or 12h.  [default: never]")
 def token_create(config_file: str, role: str, name: str, expires: str | None) -> None:
     """Make a token and print it. It is shown this once: the file has its hash."""
-    from broker.api.token_command import TokenFault, parse_expiry
+    from broker.api.token_command import parse_expiry
 
-    try:
-        expires_in = None if expires is None else parse_expiry(expires)
-        click.echo(_token_file(config_file).create(name, role, expires_in))
-    except TokenFault as fault:
-        _fail(str(fault))
+    expires_in = None if expires is None else parse_expiry(expires)
+    click.echo(_token_file(config_file).create(name, role, expires_in))
 
 
 @token.command("list")
 @config_option(_chosen_file)
 def token_list(config_file: str) -> None:
     """Print name, role, day, and the end of each token."""
-    from broker.api.token_command import TokenFault
-
-    try:
-        for each in _token_file(config_file).tokens():
-            end = f"  expires {each.expires.isoformat()}" if each.expires is not None else ""
-            click.echo(f"{each.name}  {each.role.name.lower()}  {each.created}{end}")
-    except TokenFault as fault:
-        _fail(str(fault))
+    for each in _token_file(config_file).tokens():
+        end = f"  expires {each.expires.isoformat()}" if each.expires is not None else ""
+        click.echo(f"{each.name}  {each.role.name.lower()}  {each.created}{end}")
 
 
 @token.command("delete")
@@ -208,12 +200,7 @@ def token_list(config_file: str) -> None:
 @click.argument("name")
 def token_delete(config_file: str, name: str) -> None:
     """Delete a token by its name."""
-    from broker.api.token_command import TokenFault
-
-    try:
-        _token_file(config_file).delete(name)
-    except TokenFault as fault:
-        _fail(str(fault))
+    _token_file(config_file).delete(name)
 
 
 def _token_file(config_file: str) -> TokenFile:
@@ -245,13 +232,11 @@ def trace(seconds: int, url: str, token: str, cacert: str | None, **wanted: str 
     selection = {name: value for name, value in wanted.items() if value}
     if len(selection) != 1:
         raise click.UsageError("one of --client, --topic and --addr is needed")
-    from broker.api.trace_command import TraceApi, TraceFault, follow
+    from broker.api.trace_command import TraceApi, follow
 
     try:
         for line in follow(TraceApi(url, token, cacert), selection, seconds):
             click.echo(line)
-    except TraceFault as fault:
-        _fail(str(fault))
     except KeyboardInterrupt:
         pass  # the way to end it
 
@@ -316,18 +301,15 @@ def passwd(
         raise click.UsageError("-D goes with none of -c, -b, --scram and --role")
     if batch != (password is not None):
         raise click.UsageError("-b and a password as last argument belong together")
-    from broker.auth.passwd import PasswdFault, delete_account, read_password, set_password
+    from broker.auth.passwd import delete_account, read_password, set_password
 
-    try:
-        if delete:
-            delete_account(file, username)
-            click.echo(f"deleted {username}")
-        else:
-            wanted = "" if role == "none" else role
-            is_new = set_password(file, username, read_password(password), kind, scram, create, wanted)
-            click.echo(f"{'added' if is_new else 'changed the password of'} {username}")
-    except PasswdFault as fault:
-        _fail(str(fault))
+    if delete:
+        delete_account(file, username)
+        click.echo(f"deleted {username}")
+    else:
+        wanted = "" if role == "none" else role
+        is_new = set_password(file, username, read_password(password), kind, scram, create, wanted)
+        click.echo(f"{'added' if is_new else 'changed the password of'} {username}")
 
 
 @main.group()

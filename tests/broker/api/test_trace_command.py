@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from broker.api.trace_command import TraceApi, TraceFault, follow, line_text
+from broker.api.trace_command import TraceApi, follow, line_text
 from broker.server.cli import main
+from broker.server.command_fault import CommandFault
 from node_process import free_port
 
 
@@ -96,12 +97,12 @@ def test_arguments_that_do_not_fit(arguments: list[str], status: int, words: str
 
 def test_a_node_that_is_not_there() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(TraceFault, match=f"^{url} cannot be reached: .*Connection refused"):
+    with pytest.raises(CommandFault, match=f"^{url} cannot be reached: .*Connection refused"):
         next(follow(TraceApi(url, ""), {"client_id": "a"}, 1))
 
 
 def test_a_file_without_certificates(tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text("no certificate")
-    with pytest.raises(TraceFault, match="cannot be used"):
+    with pytest.raises(CommandFault, match="cannot be used"):
         TraceApi("https://127.0.0.1:8083", "", str(file))
