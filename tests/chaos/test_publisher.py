@@ -10,7 +10,7 @@ import pytest
 
 from messages import TOPIC_PREFIX, message_of, number_of
 from mqtt_client import Clients
-from node_process import Nodes
+from node_process import Nodes, nodes_in
 from publisher import Publisher
 from waiting import DEADLINE, eventually
 
@@ -19,10 +19,8 @@ SEED = 5
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
-    made = Nodes(tmp_path)
-    yield made
-    for node in made.all:
-        await node.finish()
+    async with nodes_in(tmp_path) as made:
+        yield made
 
 
 def test_messages_are_unique_and_checked() -> None:

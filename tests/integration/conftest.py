@@ -15,21 +15,14 @@ from broker.server.lifecycle import Server
 from mosquitto_broker import PROGRAM, MosquittoBroker, StartMosquitto
 from mosquitto_process import MOSQUITTO_MISSING, Mosquitto
 from mqtt_client import Clients, Watch
-from node_process import Node, Nodes, merged
+from node_process import Node, Nodes, merged, nodes_in
 
 
 @pytest.fixture
-async def nodes(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Nodes]:
-    """Nodes as processes. Each must end cleanly. Their logs are printed, so that a failed test shows them."""
-    made = Nodes(tmp_path)
-    try:
+async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
+    """Nodes as processes."""
+    async with nodes_in(tmp_path) as made:
         yield made
-    finally:
-        await asyncio.gather(*(node.finish() for node in made.all))
-        for node in made.all:
-            print(f"--- log of {node.name}\n{node.log()[-8000:]}")
-        unclean = [text for node in made.all for text in node.unclean]
-        assert not unclean, unclean
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mqtt_client import Clients
-from node_process import Nodes
+from node_process import Nodes, nodes_in
 from pipeline.session import prepare_environment, spark_session
 
 if TYPE_CHECKING:
@@ -44,16 +43,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
-    """Nodes as processes. Each must end cleanly. Their logs are printed, so that a failed test shows them."""
-    made = Nodes(tmp_path)
-    try:
+    """Nodes as processes."""
+    async with nodes_in(tmp_path) as made:
         yield made
-    finally:
-        await asyncio.gather(*(node.finish() for node in made.all))
-        for node in made.all:
-            print(f"--- log of {node.name}\n{node.log()[-8000:]}")
-        unclean = [text for node in made.all for text in node.unclean]
-        assert not unclean, unclean
 
 
 @pytest.fixture
@@ -61,6 +53,13 @@ async def clients(nodes: Nodes) -> AsyncIterator[Clients]:
     opened = Clients()
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def asks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens to a node is seen by the next call."""
+    monkeypatch.setattr("pipeline.cluster.ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("pipeline.cluster.AWAY_AGAIN_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -10,11 +10,7 @@ from pipeline.cluster import Cluster, members_of
 from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, PipelineError
 from pipeline.options import Connection
 
-
-@pytest.fixture(autouse=True)
-def _ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.cluster.ASK_AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr("pipeline.cluster.AWAY_AGAIN_SECONDS", 0.0)
+pytestmark = pytest.mark.usefixtures("asks_at_once")
 
 
 def ask(*servers: str) -> tuple[set[str], set[str], set[str]]:

@@ -18,10 +18,7 @@ PAYLOAD_BYTES = 4_000
 SEGMENT_BYTES = 65_536
 
 
-@pytest.fixture(autouse=True)
-def _ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happens to a node is seen by the next call."""
-    monkeypatch.setattr("pipeline.cluster.ASK_AGAIN_SECONDS", 0.0)
+pytestmark = pytest.mark.usefixtures("asks_at_once")
 
 
 async def written(nodes: Nodes, clients: Clients, folder: Path) -> Node:

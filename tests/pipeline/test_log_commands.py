@@ -132,9 +132,8 @@ class Steps:
             raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("asks_at_once")
 def test_tail_follows_new_records_and_new_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.cluster.ASK_AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr("pipeline.cluster.AWAY_AGAIN_SECONDS", 0.0)
     with event_log_nodes("n1", "n2") as (first, second):
         second.stop()
         second.append(("late", b"x"))
@@ -159,9 +158,8 @@ def test_tail_follows_new_records_and_new_nodes(monkeypatch: pytest.MonkeyPatch)
         assert f"node n1 has another log now, {first.log_id}" in result.stderr
 
 
+@pytest.mark.usefixtures("asks_at_once")
 def test_tail_goes_on_when_the_only_node_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.cluster.ASK_AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr("pipeline.cluster.AWAY_AGAIN_SECONDS", 0.0)
     with event_log_nodes("n1") as (node,):
         node.append_numbers(1)
 

@@ -24,11 +24,7 @@ from pipeline.source import MqttReader, MqttStreamReader, check_schema
 Rows = dict[str, list[int]]  # node -> offsets, or payloads as numbers
 
 
-@pytest.fixture(autouse=True)
-def _ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test changes is seen by the next call."""
-    monkeypatch.setattr("pipeline.cluster.ASK_AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr("pipeline.cluster.AWAY_AGAIN_SECONDS", 0.0)
+pytestmark = pytest.mark.usefixtures("asks_at_once")
 
 
 def rows_of(reader: MqttReader | MqttStreamReader, partitions: Any) -> Rows:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from itertools import cycle, islice
 from pathlib import Path
@@ -327,3 +327,17 @@ async def status_becomes(node: Node, name: str, status: str, seconds: float = FA
         return (await node.statuses()).get(name) == status
 
     await eventually(is_so, f"{name} is {status} on {node.name}", seconds)
+
+
+@contextlib.asynccontextmanager
+async def nodes_in(directory: Path) -> AsyncIterator[Nodes]:
+    """The nodes of a test. Each must end cleanly. Their logs are printed, so that a failed test shows them."""
+    made = Nodes(directory)
+    try:
+        yield made
+    finally:
+        await asyncio.gather(*(node.finish() for node in made.all))
+        for node in made.all:
+            print(f"--- log of {node.name}\n{node.log()[-8000:]}")
+        unclean = [text for node in made.all for text in node.unclean]
+        assert not unclean, unclean
