@@ -26,7 +26,7 @@ from federation.definitions.entry import (
     canonical,
 )
 from federation.definitions.error import DefinitionError, check_name
-from federation.definitions.policy import Policy, doubt, parse_policy
+from federation.definitions.policy import ApplyTo, Policy, doubt, parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
@@ -110,6 +110,12 @@ class Definitions:
     def collisions(self) -> list[str]:
         """Pairs of upstreams whose mappings give different topics one name here."""
         return list({found.upstreams: found.text for found in self.resolution().collisions}.values())
+
+    def copies(self) -> list[str]:
+        """Policies for queues whose jobs also come as copies, by policies for topics."""
+        resolution = self.resolution()
+        queues = [policy for policy in resolution.policies if policy.apply_to is ApplyTo.QUEUES]
+        return [f'policy "{policy.name}": {text}' for policy in queues for text in resolution.copied(policy)]
 
     # --- changes on this node
 

@@ -274,6 +274,7 @@ class Queues:
         if queue is None or queue.queue_length() == 0:
             self._leaving.discard(full)
             self._queues.remove(*parse_filter(full), now)
+            self._changed[full] = None  # those that borrow are told
 
 
 def _names_its_group(policy: Policy) -> bool:

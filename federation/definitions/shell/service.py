@@ -164,12 +164,17 @@ class DefinitionsService:
     def _tell_problems(self) -> None:
         """Log what is new among the definitions that do not have the effect that they seem to have; the change of another node
         may cause it, too."""
-        problems, collisions = set(self.definitions.problems()), set(self.definitions.collisions())
+        definitions = self.definitions
+        problems, collisions, copies = (
+            set(found) for found in (definitions.problems(), definitions.collisions(), definitions.copies())
+        )
         for text in sorted(problems - self._problems):
             self._log.warning("a definition has no full effect", reason=text)
         for text in sorted(collisions - self._problems):
             self._log.warning("topic mappings collide", reason=text)
-        self._problems = problems | collisions
+        for text in sorted(copies - self._problems):
+            self._log.warning("jobs of a federated queue come as copies, too", reason=text)
+        self._problems = problems | collisions | copies
 
     # --- the file
 

@@ -86,6 +86,17 @@ def test_a_definition_that_cannot_be_meant_is_refused(component: str, name: str,
     assert definitions.digest() == before
 
 
+def test_jobs_that_come_as_copies_are_told() -> None:
+    definitions = Definitions("n", {(POLICY, "t"): {"pattern": "jobs/#", "definition": {"federation-upstream": "u"}}})
+    queue = {"pattern": "$share/g/jobs/a", "definition": {"federation-upstream": "u"}}
+    definitions.put(UPSTREAM, "u", upstream(), NOW)
+    (warning,) = definitions.put(POLICY, "q", queue, NOW)
+    assert warning.startswith("pattern: it shares topics with the policy t")
+    assert definitions.copies() == [f'policy "q": {warning}']
+    assert definitions.put(POLICY, "q", queue | {"definition": {}}, NOW) == []
+    assert definitions.copies() == []
+
+
 def test_readers_see_no_user_name_and_password() -> None:
     definitions = Definitions("n", {(UPSTREAM, "declared"): {"uri": ["mqtt://a:secret@h", "mqtt://b:secret@h"]}})
     definitions.put(UPSTREAM, "u", {"uri": "mqtt://token@h?heartbeat=5", "max-hops": 2}, NOW)
