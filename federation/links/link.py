@@ -342,6 +342,7 @@ class Link(RelayOwner):
             self._fail(End.FAULT, f"the header in CONNACK cannot be read: {error.text}", now)
             return
         if self.plan.echo and self._version != MQTT_5:
+            self._addresses.forget_session()
             client.close(False)
             self.has_output()
             self._fail(End.FAULT, f"{self.plan.echo}, and a broker without MQTT 5 does not say so", now)

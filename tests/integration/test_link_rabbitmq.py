@@ -132,3 +132,25 @@ async def test_a_wrong_password_is_an_error_that_names_the_key(
     await reader.subscribe("fourth/#", qos=1)
     await node.logged("user name and password of `uri`")
     assert "sesame" not in node.log()
+
+
+async def test_a_link_pushes_no_topics_that_another_one_takes_back(
+    nodes: Nodes, clients: Clients, rabbitmq: RabbitMqBroker
+) -> None:
+    """RabbitMQ strips the path of domains: a message would go round for ever."""
+    made = config(rabbitmq, "round/#")
+    links = made["plugins"]["links"]
+    links["upstreams"]["out"] = {**links["upstreams"]["rabbit"], "direction": "out"}
+    links["policies"]["p"]["definition"] = {"federation-upstream-set": "all"}
+    node = await nodes.start(made)
+    reader = await clients.connect(node.port, "reader")
+    await reader.subscribe("round/#", qos=1)
+    await running(node)
+    await node.logged('round/# comes back over the upstream "rabbit", and a broker without MQTT 5')
+    writer = await writer_to(rabbitmq, clients)
+    for topic in ("round/a", "round/b"):
+        await reached(writer, topic, reader)
+    await reader.publish("round/here", b"once", qos=1)
+    assert (await reader.message()).topic == b"round/here"
+    await writer.publish("round/end", b"", qos=1)
+    assert (await reader.message()).topic == b"round/end"
