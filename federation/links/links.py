@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from broker.broker import Broker
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
 from federation.links.domain import Domain
+from federation.links.filters import intersection
 from federation.links.handshake import local_client_id
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.link import Link
@@ -27,6 +28,19 @@ def _asks(plan: LinkPlan) -> bool:
     return plan.upstream.direction is Direction.IN
 
 
+def _relaying(plans: Iterable[LinkPlan]) -> set[str]:
+    """The links whose messages may go on to domains that do not say so: others push some of the topics, or all are kept, maybe
+    for those domains."""
+    for_topics = [plan for plan in plans if plan.kind == ApplyTo.TOPICS.value]
+    pushed = {policy for plan in for_topics if not _asks(plan) for policy in plan.policies}
+    return {
+        plan.link_id
+        for plan in for_topics
+        if plan.upstream.interest is InterestMode.ALL
+        or any(intersection(policy.filter, other.filter) is not None for policy in plan.policies for other in pushed)
+    }
+
+
 class Links:
     """by_id     the links that run here, by their id
     epochs    the links that this node should run, with its epoch as their owner
@@ -42,7 +56,7 @@ class Links:
         self.queues = Queues(broker, queue_defaults)
         self._plans: dict[str, LinkPlan] = {}
         self.interest = ClusterInterest(self.queues.group_appeared)
-        self._pushes = False  # a link takes to other domains what the others bring
+        self._relaying: set[str] = set()
         self._domain = Domain(domain, broker, self.interest, rng)
         self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # of all policies, and whether they are the link's
 
@@ -53,11 +67,11 @@ class Links:
         patterns = {
             link_id: [(policy.filter, policy in plan.policies) for policy in ranked] for link_id, plan in plans.items()
         }
-        self._pushes = any(plan.upstream.direction is Direction.OUT for plan in plans.values())
+        self._relaying = _relaying(plans.values())
         for link_id, link in list(self.by_id.items()):
             plan = plans.get(link_id)
-            is_same = plan is not None and plan == link.plan and self._relays(plan) == link.relays
-            if not is_same or patterns[link_id] != self._patterns[link_id]:
+            is_same = plan == link.plan and (link_id in self._relaying) == link.relays
+            if plan is None or not is_same or patterns[link_id] != self._patterns[link_id]:
                 del self.by_id[link_id]
                 if isinstance(link, TopicLink) and _asks(link.plan) and link_id in self.epochs:
                     self.interest.remove_link(link.interest)
@@ -100,7 +114,7 @@ class Links:
                 link.restart(now)
         elif plan is not None:
             interest = self._interest_of(plan)
-            link = self.by_id[link_id] = TopicLink(plan, interest, self._relays(plan), self._domain, now)
+            link = self.by_id[link_id] = TopicLink(plan, interest, link_id in self._relaying, self._domain, now)
             link.epoch = epoch
             if _asks(plan):
                 self.interest.add_link(interest)
@@ -132,11 +146,6 @@ class Links:
         count = 0 if session is None else session.queue_length() + session.inflight_length()
         broker.close_client(local_client_id(link.plan), True, now)
         return count
-
-    def _relays(self, plan: LinkPlan) -> bool:
-        """Whether what the link brings may go on to domains that do not say so. What keeps everything may keep it for them."""
-        is_for_topics = plan.kind == ApplyTo.TOPICS.value
-        return is_for_topics and (self._pushes or plan.upstream.interest is InterestMode.ALL)
 
     def _interest_of(self, plan: LinkPlan) -> LinkInterest:
         upstream = plan.upstream

@@ -18,7 +18,7 @@ from broker.codec.packets import (
 )
 from broker.codec.reader import PacketReader
 from broker.hooks import Forwarder, Peer
-from broker.link_header import NAME, LinkWelcome, encode_welcome
+from broker.link_header import NAME, LinkWelcome, encode_welcome, parse_connect
 from broker.message import Message
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
@@ -199,6 +199,31 @@ def test_connection_timeout_bounds_the_wait_for_connack() -> None:
     world.advance(0.1)
     assert world.state() is LinkState.ERROR
     assert world.link.last_error == "no CONNACK for 1.5 s"
+
+
+@pytest.mark.parametrize(
+    ("pushed", "relays"), [("s/#", True), ("+/a", True), ("#", True), ("t/#", False), ("$share/g/s/#", False)]
+)
+def test_connect_says_whether_messages_are_pushed_on(pushed: str, relays: bool) -> None:
+    world = World()
+    north = world.link.plan.upstream
+    south = parse_upstream("south", {"uri": "mqtt://south.example.com", "direction": "out"})
+    policies = [
+        parse_policy("p", {"pattern": "s/#", "definition": {"federation-upstream": "north"}}),
+        parse_policy("q", {"pattern": pushed, "definition": {"federation-upstream": "south"}, **queue_keys(pushed)}),
+    ]
+    world.links.resolve(Resolution([north, south], [], policies), world.now)
+    world.link = world.links.by_id[world.link.plan.link_id]
+    world.shell = Shell(world.link)
+    world.want()
+    connect = world.connect()[0]
+    assert isinstance(connect, Connect)
+    [(_, header)] = props.get_user_properties(connect.properties)
+    assert parse_connect(header.encode()).relays == relays
+
+
+def queue_keys(pattern: str) -> dict[str, str]:
+    return {"apply-to": "queues"} if pattern.startswith("$share/") else {}
 
 
 def test_a_link_that_pushes_asks_an_upstream_of_ours_for_nothing() -> None:
