@@ -28,6 +28,7 @@ HOT_MODULES = (
     "broker/listener_facts.py",
     "broker/token_bucket.py",
     "broker/job_header.py",
+    "broker/link_gate.py",
     "broker/link_header.py",
     "broker/message.py",
     "broker/counters.py",

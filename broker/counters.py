@@ -27,6 +27,7 @@ DROP_LINK_HEADER: Final = "link_header"
 DROP_LINK_PATH: Final = "link_path"
 DROP_LINK_HOPS: Final = "link_hops"
 DROP_LINK_DUPLICATE: Final = "link_duplicate"
+DROP_LINK_TOPIC: Final = "link_topic"
 # Of copies, which are messages for one client each.
 COPY_DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
@@ -52,6 +53,7 @@ DROP_REASONS: Final = (
     DROP_LINK_PATH,
     DROP_LINK_HOPS,
     DROP_LINK_DUPLICATE,
+    DROP_LINK_TOPIC,
 )
 
 

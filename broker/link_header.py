@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.link_gate import LinkGate
+
 VERSION: Final = 1
 NAME: Final = b"gmqttd-link"
 PROPERTY_HEAD: Final = b"\x26\x00\x0bgmqttd-link"  # User Property: id, length of the name, name
@@ -293,20 +295,6 @@ def forwarded(headers: list[bytes]) -> bytes:
 # --- the two ends of a link ---
 
 
-class LinkGate:
-    """Of a link of this node: how many links a message may have passed when it comes in, and which messages were not published
-    here, by reason."""
-
-    __slots__ = ("dropped", "max_hops")
-
-    def __init__(self, max_hops: int) -> None:
-        self.max_hops = max_hops
-        self.dropped: dict[str, int] = {}
-
-    def count_refused(self, reason: str, count: int) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + count
-
-
 class LinkFacts:
     """What a connection knows about the domain at its other end.
 
@@ -356,6 +344,10 @@ class LinkFacts:
         self.header = encode_header((domain,))
         self.gate: LinkGate | None = None
         self.jobs: dict[bytes, bytes] | None = None
+
+    def takes(self, topic: bytes) -> bool:
+        """Whether the domain may publish to a topic here, in a message that is no job."""
+        return self.jobs is None and (self.gate is None or self.gate.takes(topic))
 
     def refuses(self, link: bytes) -> bool:
         """Whether a message with this header does not go to the domain."""

@@ -13,6 +13,7 @@ from broker.codec.connect_reader import peek_protocol_version
 from broker.codec.packets import CONNECT, PUBACK, PUBCOMP, PUBLISH
 from broker.codec.reader import decode_ack, decode_packet, decode_publish
 from broker.codec.reason_codes import (
+    IMPLEMENTATION_SPECIFIC_ERROR,
     KEEP_ALIVE_TIMEOUT,
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED,
@@ -23,7 +24,7 @@ from broker.codec.reason_codes import (
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
+from broker.counters import DROP_LINK_TOPIC, DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
 from broker.session.acks import handle_ack
@@ -384,10 +385,14 @@ class Connection(Output):
         run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
         if payload_at > topic_end + 1:
             run.properties = self._properties = data[topic_end + 1 : payload_at]
-        if self.link is not None:
-            run.link = self.link.header
         self.count_publishes(run.count)
         broker.counters.qos0_received += run.count
+        link = self.link
+        if link is not None:
+            run.link = link.header
+            if not link.takes(route.topic):
+                refuse_run(broker, self, DROP_LINK_TOPIC, run.count)
+                return run.stop
         session = self.session
         assert session is not None
         if route.is_judged and not may_publish(broker, self, route):
@@ -414,6 +419,9 @@ class Connection(Output):
         route = broker.router.lookup(topic)
         session = self.session
         assert session is not None
+        if self.link is not None and not self.link.takes(topic):
+            refuse_publish(broker, self, 1, packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_LINK_TOPIC)
+            return
         if is_refused(broker, self, route, 1, False, packet_id, now):
             return
         properties = b""

@@ -15,7 +15,7 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_GROUP_GONE, DROP_LINK_DUPLICATE, DROP_REFUSED_BY_PLUGIN
+from broker.counters import DROP_GROUP_GONE, DROP_LINK_DUPLICATE, DROP_LINK_TOPIC, DROP_REFUSED_BY_PLUGIN
 from broker.errors import MqttError, ProtocolViolation
 from broker.job_header import queue_of
 from broker.link_header import NAME
@@ -62,6 +62,10 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
         if reason:
             refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, reason)
             return
+    facts = connection.link
+    if facts is not None and facts.jobs is None and not facts.takes(publish.topic):
+        refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_LINK_TOPIC)
+        return
     route = broker.router.lookup(publish.topic)
     if is_refused(broker, connection, route, qos, publish.retain, publish.packet_id, now):
         return

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from broker.broker import Broker
 from broker.errors import MqttError
+from broker.link_gate import LinkGate
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.rewriting import TopicRule
 
@@ -22,6 +23,18 @@ class Domain:
     broker: Broker
     interest: ClusterInterest
     rng: random.Random
+
+
+class TopicGate(LinkGate):
+    """The upstream publishes here to topics of the link's policies, whatever it sends; to none where the link pushes."""
+
+    def __init__(self, max_hops: int, interest: LinkInterest, is_out: bool) -> None:
+        super().__init__(max_hops)
+        self._interest = interest
+        self._is_out = is_out
+
+    def has_topic(self, topic: bytes) -> bool:
+        return not self._is_out and self._interest.has(topic)
 
 
 class InRule(TopicRule):

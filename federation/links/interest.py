@@ -123,6 +123,10 @@ class LinkInterest:
         """Whether `map_in` is to be asked about each topic."""
         return bool(self._mapping.rules) or self._scope.is_shared
 
+    def has(self, topic: bytes) -> bool:
+        """Whether a local topic belongs to the link."""
+        return self._scope.has(topic)
+
     def map_out(self, topic: bytes) -> bytes | None:
         """The upstream's name of a local topic. None for a message that is not pushed there."""
         return self._mapping.map_out(topic) if self._scope.has(topic) else None

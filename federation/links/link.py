@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from broker.codec.packets import MQTT_5, MQTT_311, Connect
-from broker.link_header import NO_DOMAIN, LinkFacts, LinkGate, LinkHeaderError, LinkWelcome
+from broker.link_gate import LinkGate
+from broker.link_header import NO_DOMAIN, LinkFacts, LinkHeaderError, LinkWelcome
 from broker.message import NEVER
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import Direction, ResourceCleanupMode
@@ -56,7 +57,7 @@ class Link(RelayOwner):
     ) -> None:
         upstream = plan.upstream
         self.plan = plan
-        self.gate = LinkGate(plan.upstream.max_hops)
+        self.gate: LinkGate = LinkGate(plan.upstream.max_hops)
         self.relays = relays
         self.epoch = 0
         self.attempt = 0

@@ -16,6 +16,7 @@ from broker.codec.writer import encode_ack
 from federation.links.flow import packet_end
 
 NAMES_MAX: Final = 10_000  # topics whose other name is remembered; a full memory is cleared
+NAME_BYTES_MAX: Final = 1024  # longer topics are not remembered, which bounds the bytes of the memory
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -73,6 +74,8 @@ class Rewriter:
         return b"".join(parts), b"".join(acks)
 
     def _name(self, topic: bytes) -> bytes | None:
+        if len(topic) > NAME_BYTES_MAX:
+            return self._rule.other_name(topic)
         names = self._names
         if topic in names:
             return names[topic]

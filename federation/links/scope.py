@@ -7,12 +7,9 @@ asked of both upstreams; what an upstream sends of the other's topics is dropped
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from broker.routing.names import filter_matches
 from federation.links.filters import covers, intersection
-
-TOPICS_MAX: Final = 10_000  # whose policy is remembered; a full memory is cleared
 
 
 class Scope:
@@ -42,22 +39,16 @@ class Scope:
                 self._any_level.append((index, pattern))
             else:
                 self._by_level.setdefault(level, []).append((index, pattern))
-        self._known: dict[bytes, bool] = {}
 
     def has(self, topic: bytes) -> bool:
         """Whether a topic belongs to one of the link's policies."""
-        known = self._known.get(topic)
-        if known is None:
-            if len(self._known) >= TOPICS_MAX:
-                self._known.clear()
-            known = self._known[topic] = self._has(topic)
-        return known
-
-    def _has(self, topic: bytes) -> bool:
-        for pattern, is_own in self._policies:
-            if filter_matches(pattern, topic):
-                return is_own
-        return False
+        level = topic.partition(b"/")[0]
+        candidates = (*self._any_level, *self._by_level.get(level, ()))
+        found = [index for index, pattern in candidates if filter_matches(pattern, topic)]
+        if not found or not self.is_shared:
+            return bool(found)
+        higher = self._policies[: min(found)]
+        return not any(filter_matches(pattern, topic) for pattern, is_own in higher if not is_own)
 
     def parts(self, topic_filter: bytes) -> list[bytes]:
         """Filters for the topics of `topic_filter` that belong to the link, in no order; one may cover another."""

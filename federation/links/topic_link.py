@@ -8,7 +8,7 @@ from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction
 from federation.links.client import Accepted, Client
 from federation.links.confirmation import Confirmation
-from federation.links.domain import Domain, rule_of
+from federation.links.domain import Domain, TopicGate, rule_of
 from federation.links.handshake import NAME_TEXT, qos_of
 from federation.links.interest import LinkInterest
 from federation.links.link import Link
@@ -29,6 +29,7 @@ class TopicLink(Link):
         now: float,
     ) -> None:
         super().__init__(plan, relays, domain, now)
+        self.gate = TopicGate(plan.upstream.max_hops, interest, plan.upstream.direction is Direction.OUT)
         self.interest = interest
         self._is_known = False  # which domain the upstream is
 

@@ -220,3 +220,15 @@ async def subscribe_with(client: MqttClient, topic_filter: str, properties: dict
     """Subscribe with these properties. Returns the reason codes."""
     client.send(Subscribe(1, [SubscribeFilter(topic_filter.encode(), 1)], properties))
     return (await client.answer(SubAck)).reason_codes
+
+
+async def test_an_upstream_that_sends_other_topics_unasked_changes_nothing(
+    nodes: Nodes, clients: Clients, upstream: ScriptedUpstream
+) -> None:
+    node = await nodes.start(config({"good": f"mqtt://127.0.0.1:{upstream.port}"}))
+    reader = await reader_of(node, clients, "#")
+    await eventually(lambda: upstream.filters == [b"good/#"], "the link subscribes")
+    for qos in (0, 1):
+        upstream.send(Publish(b"secret/a", b"forged", qos, packet_id=qos), Publish(b"good/a", b"%d" % qos))
+        assert (await reader.message()).payload == b"%d" % qos
+    assert reader.messages.empty()

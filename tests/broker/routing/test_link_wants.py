@@ -11,7 +11,8 @@ from broker.broker import Broker
 from broker.codec.packets import SubscribeFilter
 from broker.config.settings import MqttSettings
 from broker.hooks import Forwarder, InterestObserver
-from broker.link_header import WANTS_MAX, LinkFacts, LinkGate, encode_want
+from broker.link_gate import LinkGate
+from broker.link_header import WANTS_MAX, LinkFacts, encode_want
 from broker.routing.link_wants import (
     LINK_WANTS_BYTES_MAX,
     link_wants,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.link_header import LinkFacts, LinkGate, parse_header
+from broker.link_gate import LinkGate
+from broker.link_header import LinkFacts, parse_header
 from broker.message import Message
 from broker_world import START, Client, World
 from link_clients import headers, linked, named_world, with_header

@@ -16,8 +16,10 @@ from broker.codec.packets import (
     SubscribeFilter,
     Unsubscribe,
 )
+from broker.codec.properties import encode_publish_properties
 from broker.codec.reader import PacketReader
 from broker.hooks import Forwarder, Peer
+from broker.link_gate import TOPIC_BYTES_MAX, TOPICS_MAX, LinkGate
 from broker.link_header import NAME, LinkWelcome, encode_welcome, parse_connect
 from broker.message import Message
 from federation.definitions.policy import parse_policy
@@ -479,3 +481,34 @@ def test_messages_for_an_upstream_that_reads_nothing_wait_in_their_queue() -> No
     assert world.sent() == []
     world.link.set_writable(world.link.attempt, True, world.now)
     assert len(world.sent()) == 10
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_an_upstream_publishes_to_no_other_topics_than_those_of_the_policies(direction: str) -> None:
+    world = World({"direction": direction})
+    world.want()
+    world.run()
+    kept = encode_publish_properties(user_properties=[("a", "b")])
+    packets = [
+        Publish(b"other/a", b"run", 0),
+        Publish(b"other/a", b"run", 0),
+        Publish(b"other/a", b"bare", 1, packet_id=1),
+        Publish(b"other/a", b"with properties", 1, packet_id=2, properties=kept),
+        Publish(b"other/a", b"kept", 0, True),
+        Publish(b"s/" + b"x" * 3000, b"long", 0, True),
+        Publish(b"s/kept", b"kept", 0, True),
+    ]
+    world.receive(*packets)
+    assert [packet for packet in world.sent() if isinstance(packet, PubAck)] == [PubAck(1, 0x83), PubAck(2, 0x83)]
+    assert world.broker.retained.get(b"other/a") is None
+    is_out = direction == "out"
+    assert (world.broker.retained.get(b"s/kept") is None) is is_out
+    assert world.link.status(world.now).dropped == {"link_topic": 7 if is_out else 5}
+    assert world.state() is LinkState.RUNNING
+
+
+def test_topics_that_come_in_are_remembered_to_a_limit() -> None:
+    gate = LinkGate(1)
+    for number in range(TOPICS_MAX + 1):
+        assert gate.takes(b"a/%d" % number)
+    assert gate.takes(b"a" * (TOPIC_BYTES_MAX + 1))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.routing.names import filter_matches
 from federation.links.filters import filter_of
-from federation.links.scope import TOPICS_MAX, Scope
+from federation.links.scope import Scope
 
 LEVELS: Final = st.lists(st.sampled_from([b"", b"a", b"b", b"+"]), min_size=1, max_size=3)
 FILTERS: Final = st.builds(filter_of, LEVELS, st.booleans()).filter(len)
@@ -42,9 +42,3 @@ def test_a_pattern_without_topics_of_its_own_has_no_part() -> None:
     scope = Scope([(b"#", True), (b"a/#", True), (b"+/#", False)])
     assert scope.patterns == [b"#"]
     assert scope.parts(b"a/b") == [b"a/b"]
-
-
-def test_topics_are_remembered_to_a_limit() -> None:
-    scope = Scope([(b"a/#", True)])
-    for number in range(TOPICS_MAX + 1):
-        assert scope.has(b"a/%d" % number)
