@@ -95,12 +95,14 @@ def test_each_pattern_of_the_hot_modules_names_a_module() -> None:
 def test_hot_modules_import_hot_modules() -> None:
     """A class of a module that is not compiled is used through the interpreter: slow on the way of a message."""
     hot = set(hot_modules())
-    cold = set()
-    for module in hot:
-        for name in imported(ROOT / f"{module.replace('.', '/')}.py"):
-            if name.startswith(("broker.", "federation.")) and name not in hot and not name.startswith(COLD_IMPORTS):
-                cold.add(f"{module} imports {name}")
-    assert cold == set()
+    cold = {
+        name: module
+        for module in hot
+        for name in imported(ROOT / f"{module.replace('.', '/')}.py")
+        if name.startswith(("broker.", "federation.")) and name not in hot
+    }
+    assert {name: module for name, module in cold.items() if not name.startswith(COLD_IMPORTS)} == {}
+    assert [listed for listed in COLD_IMPORTS if not any(name.startswith(listed) for name in cold)] == []
 
 
 def imported(path: Path) -> set[str]:
