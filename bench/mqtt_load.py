@@ -16,8 +16,8 @@ Publishers connect to ``--pub HOST:PORT`` and subscribers to ``--sub HOST:PORT``
 nodes of a federation, a bridge or a link are measured by the same program.
 
 Prints one JSON object: delivered messages a second, CPU-microseconds a delivered message for each ``--pid`` (user +
-system, with its threads), losses, and in ``--latency`` mode (open loop at ``--rate``) the percentiles of the one-way delay in
-microseconds.
+system, with its threads and children), losses, and in ``--latency`` mode (open loop at ``--rate``) the percentiles of the
+one-way delay in microseconds.
 """
 
 from __future__ import annotations
@@ -425,7 +425,7 @@ def watched(args: argparse.Namespace) -> dict[str, list[int]]:
     out: dict[str, list[int]] = {}
     for spec in args.pid or []:
         name, _, pid = spec.rpartition("=")
-        out[name or pid] = [int(pid)]
+        out[name or pid] = process_tree(int(pid))
     return out
 
 

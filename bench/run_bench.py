@@ -61,7 +61,6 @@ def progress(text: str) -> None:
 
 def run_generator(row: Row, name: str, cluster: Cluster, count: int) -> dict[str, Any]:
     """The generator's result at a participant. Raises BenchFailed with its output when it has none."""
-    option = "--pid-tree" if name == RABBITMQ else "--pid"
     places = {
         "first": cluster.first,
         "last": cluster.last,
@@ -78,7 +77,7 @@ def run_generator(row: Row, name: str, cluster: Cluster, count: int) -> dict[str
         "login": LOGIN_ARGUMENTS if name in row.secured else "",
         "version": "" if name == V311 else "--mqtt5",
         "subscriptions": FEW_SUBSCRIPTIONS if name == FEW else MANY_SUBSCRIPTIONS,
-        "pids": " ".join(f"{option} {number}={pid}" for number, pid in enumerate(cluster.pids)),
+        "pids": " ".join(f"--pid {number}={pid}" for number, pid in enumerate(cluster.pids)),
     }
     program, *arguments = shlex.split(row.command.format(**places))
     command = [sys.executable, str(BENCH / program), *arguments]

@@ -6,11 +6,14 @@ import asyncio
 import json
 import signal
 import sys
+from typing import Final
 
 from link_cluster import all_run, cluster_config, links_of
 from mqtt_client import Clients, MqttClient, reached
 from node_process import FAILED_SECONDS, Nodes
 from waiting import DEADLINE, eventually
+
+PACE_SECONDS: Final = 0.02  # between two rounds of messages: the reader keeps up on a busy machine, too
 
 
 async def write(writer: MqttClient, count: int) -> None:
@@ -75,6 +78,7 @@ async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_
             for number in written:
                 await writer.publish(f"s{number}/n", b"%d" % written[number], qos=1)
                 written[number] += 1
+            await asyncio.sleep(PACE_SECONDS)
 
     found: dict[int, dict[int, int]] = {number: {} for number in range(count)}
 
