@@ -17,7 +17,7 @@ from federation.links.link import Link
 from federation.links.mapping import TopicMapping
 from federation.links.queue_link import QueueLink
 from federation.links.queues import QUEUE_DEFAULTS, QueueDefaults, Queues
-from federation.links.scope import Scope
+from federation.links.scope import Scope, near_policies
 from federation.links.status import LinkState, LinkStatus
 from federation.links.topic_link import TopicLink
 from federation.links.wants import Upstream
@@ -58,15 +58,16 @@ class Links:
         self.interest = ClusterInterest(self.queues.group_appeared)
         self._relaying: set[str] = set()
         self._domain = Domain(domain, broker, self.interest, rng)
-        self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # of all policies, and whether they are the link's
+        self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # `near_policies` of each link
 
     def resolve(self, resolution: Resolution, now: float) -> None:
         """The definitions are these from now on. A link begins anew where its plan changed, or which topics are its own."""
         plans = {plan.link_id: plan for plan in resolution.links()}
         ranked = [policy for policy in resolution.policies if policy.apply_to is ApplyTo.TOPICS]
-        patterns = {
-            link_id: [(policy.filter, policy in plan.policies) for policy in ranked] for link_id, plan in plans.items()
-        }
+        patterns: dict[str, list[tuple[bytes, bool]]] = {}
+        for link_id, plan in plans.items():
+            own = {policy.name for policy in plan.policies}
+            patterns[link_id] = near_policies((policy.filter, policy.name in own) for policy in ranked)
         self._relaying = _relaying(plans.values())
         for link_id, link in list(self.by_id.items()):
             plan = plans.get(link_id)

@@ -7,9 +7,27 @@ asked of both upstreams; what an upstream sends of the other's topics is dropped
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from broker.routing.names import filter_matches
 from federation.links.filters import covers, intersection
+
+_ANY_LEVEL: Final = (b"+", b"#")
+
+
+def near_policies(policies: Iterable[tuple[bytes, bool]]) -> list[tuple[bytes, bool]]:
+    """The policies that decide which topics a link has, as `Scope` takes them: its own ones, and the others above one of these
+    whose first level may be the same. A change of any other policy is nothing to the link."""
+    ranked = list(policies)
+    levels = {pattern.partition(b"/")[0] for pattern, is_own in ranked if is_own}
+    is_any = not levels.isdisjoint(_ANY_LEVEL)
+    while ranked and not ranked[-1][1]:
+        ranked.pop()
+    return [
+        (pattern, is_own)
+        for pattern, is_own in ranked
+        if is_own or is_any or (level := pattern.partition(b"/")[0]) in levels or level in _ANY_LEVEL
+    ]
 
 
 class Scope:
@@ -35,7 +53,7 @@ class Scope:
                 if not is_own and intersection(higher, pattern) is not None:
                     self.is_shared = True
             level = pattern.partition(b"/")[0]
-            if level in (b"+", b"#"):
+            if level in _ANY_LEVEL:
                 self._any_level.append((index, pattern))
             else:
                 self._by_level.setdefault(level, []).append((index, pattern))
@@ -53,7 +71,7 @@ class Scope:
     def parts(self, topic_filter: bytes) -> list[bytes]:
         """Filters for the topics of `topic_filter` that belong to the link, in no order; one may cover another."""
         level = topic_filter.partition(b"/")[0]
-        if level in (b"+", b"#"):
+        if level in _ANY_LEVEL:
             candidates = [*self._any_level, *(each for found in self._by_level.values() for each in found)]
         else:
             candidates = self._any_level + self._by_level.get(level, [])

@@ -422,3 +422,12 @@ def test_a_blocked_link_connects_at_once_when_its_rival_is_gone() -> None:
     connect = world.connect()[0]
     assert isinstance(connect, Connect)
     assert " epoch=8" in dict(props.get_user_properties(connect.properties))[NAME.decode()]
+
+
+@pytest.mark.parametrize(("pattern", "is_kept"), [("t/#", True), ("s/b", False)])
+def test_a_new_policy_for_other_topics_leaves_the_connection_alone(pattern: str, is_kept: bool) -> None:
+    world = World()
+    new = parse_policy("new", {"pattern": pattern, "priority": 1, "definition": {"federation-upstream": "south"}})
+    south = parse_upstream("south", {"uri": "mqtt://south.example.com"})
+    world.links.resolve(Resolution([world.link.plan.upstream, south], [], [*world.link.plan.policies, new]), world.now)
+    assert (world.links.by_id[world.link.plan.link_id] is world.link) == is_kept
