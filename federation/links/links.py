@@ -65,9 +65,9 @@ class Links:
         plans = {plan.link_id: plan for plan in resolution.links()}
         ranked = [policy for policy in resolution.policies if policy.apply_to is ApplyTo.TOPICS]
         patterns: dict[str, list[tuple[bytes, bool]]] = {}
-        for link_id, plan in plans.items():
-            own = {policy.name for policy in plan.policies}
-            patterns[link_id] = near_policies((policy.filter, policy.name in own) for policy in ranked)
+        for planned in plans.values():
+            own = {policy.name for policy in planned.policies}
+            patterns[planned.link_id] = near_policies((policy.filter, policy.name in own) for policy in ranked)
         self._relaying = _relaying(plans.values())
         for link_id, link in list(self.by_id.items()):
             plan = plans.get(link_id)
