@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,7 +145,7 @@ def test_tail_follows_new_records_and_new_nodes(monkeypatch: pytest.MonkeyPatch)
             (first.lose_log, lambda: True),
             (lambda: first.append(("anew", b"y")), lambda: first.reads[-1].end_offset == 1),
         )
-        monkeypatch.setattr("pipeline.log_commands.time.sleep", steps.sleep)
+        monkeypatch.setattr("pipeline.log_commands.time", SimpleNamespace(sleep=steps.sleep))  # not for threads of py4j
         result = run("tail", "--servers", first.address, "-n", "1")
         assert result.exit_code == 0, result.output
         assert [" ".join(line.split()[1:3] + line.split()[-2:]) for line in result.stdout.splitlines()] == [
@@ -170,7 +171,7 @@ def test_tail_goes_on_when_the_only_node_is_back(monkeypatch: pytest.MonkeyPatch
         steps = Steps(
             (node.stop, lambda: True), (lambda: None, lambda: True), (go_and_return, lambda: len(node.reads) == 2)
         )
-        monkeypatch.setattr("pipeline.log_commands.time.sleep", steps.sleep)
+        monkeypatch.setattr("pipeline.log_commands.time", SimpleNamespace(sleep=steps.sleep))  # not for threads of py4j
         result = run("tail", "--servers", node.address)
         assert result.exit_code == 0, result.output
         assert [line.split()[2] for line in result.stdout.splitlines()] == ["0", "1"]
