@@ -77,15 +77,8 @@ class Resolution:
         self._queue_policies = [policy for policy in self.policies if policy.apply_to is ApplyTo.QUEUES]
         self._links = self._plan()
 
-    def policy_of(self, topic: bytes) -> Policy | None:
-        """The one policy that applies to a topic: the highest priority, then the first name."""
-        for policy in self._topic_policies:
-            if policy.matches(topic):
-                return policy
-        return None
-
     def queue_policy_of(self, share_name: bytes, topic_filter: bytes) -> Policy | None:
-        """The one policy that applies to a shared group, as `policy_of`."""
+        """The one policy that applies to a shared group: the highest priority, then the first name."""
         for policy in self._queue_policies:
             if policy.matches_group(share_name, topic_filter):
                 return policy

@@ -74,7 +74,6 @@ class Accepted:
     maximum_packet_size: int = 0
     retain_available: bool = True
     wildcard_available: bool = True
-    shared_available: bool = True
     keep_alive: int = 0
     user_properties: tuple[tuple[str, str], ...] = ()
 
@@ -381,7 +380,6 @@ class Client:
                 props.get_int(properties, props.MAXIMUM_PACKET_SIZE, 0),
                 props.get_int(properties, props.RETAIN_AVAILABLE, 1) == 1,
                 props.get_int(properties, props.WILDCARD_SUBSCRIPTION_AVAILABLE, 1) == 1,
-                props.get_int(properties, props.SHARED_SUBSCRIPTION_AVAILABLE, 1) == 1,
                 keep_alive,
                 tuple(props.get_user_properties(properties)),
             )

@@ -40,8 +40,8 @@ def test_the_highest_priority_applies_and_then_the_first_name(topic: bytes, expe
         policy("high", "a/b", 5),
         policy("queues", "$share/g/#", 9),
     ]
-    found = Resolution([], [], policies).policy_of(topic)
-    assert (found.name if found else None) == expected
+    matches = Resolution([], [], policies).explain(topic).matches
+    assert [match.policy.name for match in matches if match.applies] == ([expected] if expected else [])
 
 
 @given(

@@ -109,7 +109,7 @@ def test_the_limits_of_the_upstream_are_kept() -> None:
             },
         ),
     )
-    assert client.accepted == Accepted(False, 60, 5, 0, 99, False, False, False, 4, (("a", "b"),))
+    assert client.accepted == Accepted(False, 60, 5, 0, 99, False, False, 4, (("a", "b"),))
     receive(client, PingResp(), now=1.0)
     assert client.next_timeout() == 1.0 + 2.0  # half of the Server Keep Alive
 
