@@ -61,6 +61,7 @@ HOT_MODULES = (
     "broker/event_log/tap.py",
     "federation/stream/*.py",
     "federation/links/confirmation.py",
+    "federation/links/contents.py",
     "federation/links/flow.py",
     "federation/links/relay.py",
     "federation/links/rewriting.py",

@@ -215,7 +215,8 @@ class Resolution:
         """What the links of an upstream, or of a policy, push and get back."""
         return [
             f"direction: {plan.echo} again. A broker without MQTT 5 tells such messages from no others: the link does "
-            "not run there. Prefixes in `exchange` keep the directions apart"
+            "not run there. Prefixes in `exchange` keep the directions apart, or `content-window` of both upstreams finds what "
+            "comes back"
             for plan in self._links
             if plan.echo and (plan.upstream.name == upstream or policy in plan.policies)
         ]

@@ -29,6 +29,7 @@ RECEIVE_MAXIMUM_MAX: Final = 65535
 SECONDS_MAX: Final = 0xFFFF_FFFE  # of Session Expiry Interval; 0xFFFFFFFF means never [MQTT5 3.1.2.11.2]
 DELAY_MAX: Final = 86_400.0
 CONSUMER_TAG_BYTES_MAX: Final = 256
+WINDOW_SECONDS_MAX: Final = 600
 
 # Keys of RabbitMQ that have no counterpart here: accepted, with a warning that says why.
 IGNORED_KEYS: Final = {
@@ -93,6 +94,7 @@ class Upstream:
     exchange          rules of the topic mapping (federation/links/mapping.py); () maps nothing
     queue             filter of the group at the upstream; "" is the same as here
     consumer_tag      client identifier at the upstream; "" is chosen by the link
+    content_window    seconds for which a pushed message may come back over another link and is dropped there; 0: it comes in
     local_username    account whose rights the link has here; "" is none
     """
 
@@ -112,6 +114,7 @@ class Upstream:
     local_username: str = ""
     direction: Direction = Direction.IN
     interest: InterestMode = InterestMode.SUBSCRIPTIONS
+    content_window: float = 0.0
 
     def tls_of(self, uri: LinkUri) -> TlsOptions:
         """The TLS options for one of the URIs: its query overrides those of the upstream."""
@@ -181,6 +184,10 @@ def _read_milliseconds(key: str, value: object) -> float:
     return read_number(key, value, 1, SECONDS_MAX * 1000, "milliseconds") / 1000
 
 
+def _read_window(key: str, value: object) -> float:
+    return read_number(key, value, 1, WINDOW_SECONDS_MAX * 1000, "milliseconds") / 1000
+
+
 def _refuse_trust(key: str, value: object) -> None:
     if read_flag(key, value):
         raise DefinitionError(key, f"true is not possible: {NO_USER_IDS}; leave the key out")
@@ -210,6 +217,7 @@ _READERS: Final[dict[str, tuple[str, Any]]] = {
         "interest",
         lambda key, value: InterestMode(read_word(key, value, tuple(m.value for m in InterestMode))),
     ),
+    "content-window": ("content_window", _read_window),
 }
 UPSTREAM_KEYS: Final = tuple(_READERS)
 _KNOWN: Final = dict.fromkeys((*UPSTREAM_KEYS, *IGNORED_KEYS))

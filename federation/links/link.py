@@ -34,6 +34,7 @@ from federation.links.totals import Totals
 
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
 BLOCKED_SECONDS: Final = 30.0
+NO_ECHOES: Final = "keep the directions apart with prefixes in `exchange`, or set `content-window` for both upstreams"
 IDLE_SECONDS: Final = 5.0  # without interest, until the session ends: clients that come back find it
 
 
@@ -346,7 +347,7 @@ class Link(RelayOwner):
             self._addresses.forget_session()
             client.close(False)
             self.has_output()
-            self._fail(End.FAULT, f"{self.plan.echo}, and a broker without MQTT 5 does not say so", now)
+            self._fail(End.FAULT, f"{self.plan.echo}, and a broker without MQTT 5 does not say so; {NO_ECHOES}", now)
             self._other_version()  # it may get MQTT 5
             return
         self._notes = notes_on(self.plan.upstream, self._version, accepted, welcome)

@@ -30,6 +30,7 @@ from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.links.client import Client
 from federation.links.confirmation import Confirmation
+from federation.links.contents import ContentCheck
 from federation.links.flow import flow_end, packet_end
 from federation.links.rewriting import Rewriter, TopicRule
 
@@ -70,12 +71,15 @@ class Relay:
         connect: Connect,
         remote: str,
         rule: TopicRule | None,
+        check: ContentCheck | None,
+        is_out: bool,
         facts: LinkFacts,
         confirmation: Confirmation | None,
         now: float,
     ) -> None:
         """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
-        of the other end. `rule` is for topics of messages; None changes nothing. `facts` are about the upstream's domain.
+        of the other end. `rule` is for topics of messages, `check` for their contents; None changes nothing. `is_out`: the link
+        pushes. `facts` are about the upstream's domain.
         `confirmation` holds acknowledgements to the upstream, None holds none."""
         self.refused: dict[int, int] = {}
         self._broker = broker
@@ -83,9 +87,12 @@ class Relay:
         self._owner = owner
         self._confirmation = confirmation
         self._is_closed = False
-        self._is_out = False
+        self._is_out = is_out
         self._sent = 0
-        self._rewriter = None if rule is None else Rewriter(rule)
+        self._check = check
+        self._rewriter: Rewriter | None = None
+        if rule is not None or check is not None:
+            self._rewriter = Rewriter(rule, check, is_out, client.version)
         self.connection = Connection(broker, self, remote, LISTENER_NAME, now)
         self.connection.listener = ListenerFacts(LISTENER_NAME, LISTENER_NAME, is_own=True)
         self.connection.link = facts
@@ -94,7 +101,6 @@ class Relay:
     def subscribe(self, filters: list[bytes], qos: int, retain: bool, now: float) -> None:
         """Take the messages of these filters from the broker, and of no others that its session may have from before.
         `retain`: the other side takes retained messages."""
-        self._is_out = True
         session = self._broker.sessions.get(self.connection.client_id)
         known = [] if session is None else list(session.subscriptions)
         packets: list[Packet] = []
@@ -118,7 +124,7 @@ class Relay:
         if data and self._is_out:
             self._count_refused(data)
         if data and self._rewriter is not None:
-            data, acks = self._rewriter.rewrite(data)
+            data, acks = self._rewriter.rewrite(data, now)
             self._client.write_flow(acks)
             self._owner.has_output()
         if data:
@@ -158,6 +164,10 @@ class Relay:
         """Number of messages that the rule did not let cross."""
         return 0 if self._rewriter is None else self._rewriter.dropped
 
+    def echoes(self) -> int:
+        """Number of messages that were dropped because this domain has pushed them."""
+        return 0 if self._check is None else self._check.echoes
+
     def is_drained(self) -> bool:
         """Whether everything is acknowledged that came from the upstream, and that waits for it."""
         if self._is_out:
@@ -176,7 +186,7 @@ class Relay:
 
     def messages_received(self) -> int:
         """Number of messages that came from the upstream."""
-        return 0 if self._is_out else self.connection.messages_received + self.surplus()
+        return 0 if self._is_out else self.connection.messages_received + self.surplus() + self.echoes()
 
     def messages_sent(self) -> int:
         """Number of messages that the broker gave to the link."""
@@ -211,7 +221,7 @@ class Relay:
             if stop > pos:
                 flow = data if stop - pos == size else data[pos:stop]
                 if self._rewriter is not None:
-                    flow, acks = self._rewriter.rewrite(flow)
+                    flow, acks = self._rewriter.rewrite(flow, self._broker.now)
                     if acks:
                         self.connection.receive_data(acks, self._broker.now)
                 if self._is_out:

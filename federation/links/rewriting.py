@@ -1,7 +1,7 @@
 """Topics of messages that have another name on the other side of a link, or that do not cross it.
 
-Only links with a topic mapping, or with policies that share topics with those of others, need this: all other links pass bytes
-as they came.
+Only links with a topic mapping, with policies that share topics with those of others, or with a window on content need this:
+all other links pass bytes as they came.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker.codec.packets import PUBACK, PUBLISH
-from broker.codec.wire import encode_varint
+from broker.codec.packets import MQTT_5, PUBACK, PUBLISH
+from broker.codec.wire import decode_varint, encode_varint
 from broker.codec.writer import encode_ack
+from broker.errors import MalformedPacket
+from federation.links.contents import ContentCheck
 from federation.links.flow import packet_end
 
 NAMES_MAX: Final = 10_000  # topics whose other name is remembered; a full memory is cleared
@@ -31,12 +33,16 @@ class TopicRule:
 class Rewriter:
     """dropped  messages that the rule did not let cross"""
 
-    def __init__(self, rule: TopicRule) -> None:
+    def __init__(self, rule: TopicRule | None, check: ContentCheck | None, is_out: bool, version: int) -> None:
+        """`rule` is for topics, None changes none. `check` is for contents, None lets all cross. `version`: of the protocol."""
         self.dropped = 0
         self._rule = rule
+        self._check = check
+        self._is_out = is_out
+        self._version = version
         self._names: dict[bytes, bytes | None] = {}
 
-    def rewrite(self, flow: bytes) -> tuple[bytes, bytes]:
+    def rewrite(self, flow: bytes, now: float) -> tuple[bytes, bytes]:
         """(the packets for the other side, acknowledgements of dropped messages for this side) of whole packets from PUBLISH
         to PUBCOMP."""
         size = len(flow)
@@ -54,8 +60,18 @@ class Rewriter:
             while flow[body - 1] >= 128:
                 body += 1
             topic_end = body + 2 + (flow[body] << 8 | flow[body + 1])
+            block = topic_end + 2 if first & 6 else topic_end
+            if block > end:  # whoever gets this packet refuses it
+                pos = end
+                continue
             topic = flow[body + 2 : topic_end]
             name = self._name(topic)
+            if name is None:
+                self.dropped += 1
+            elif self._check is not None:
+                payload = flow[self._payload_at(flow, block, end) : end]
+                if not self._check.crosses(name if self._is_out else topic, payload, now):
+                    name = None
             if name != topic:
                 parts.append(flow[kept_from:pos])
                 kept_from = end
@@ -63,17 +79,27 @@ class Rewriter:
                     remaining = encode_varint(2 + len(name) + end - topic_end)
                     parts.append(flow[pos : pos + 1] + remaining + len(name).to_bytes(2, "big") + name)
                     kept_from = topic_end
-                else:
-                    self.dropped += 1
-                    if first & 6:
-                        acks.append(encode_ack(PUBACK, flow[topic_end] << 8 | flow[topic_end + 1]))
+                elif first & 6:
+                    acks.append(encode_ack(PUBACK, flow[topic_end] << 8 | flow[topic_end + 1]))
             pos = end
         if not parts:
             return flow, b""
         parts.append(flow[kept_from:])
         return b"".join(parts), b"".join(acks)
 
+    def _payload_at(self, flow: bytes, block: int, end: int) -> int:
+        """Where the payload begins behind the properties, which begin at `block`."""
+        if self._version != MQTT_5:
+            return block
+        try:
+            length, at = decode_varint(flow, block, end)
+        except MalformedPacket:  # whoever gets this packet refuses it
+            return end
+        return at + length
+
     def _name(self, topic: bytes) -> bytes | None:
+        if self._rule is None:
+            return topic
         if len(topic) > NAME_BYTES_MAX:
             return self._rule.other_name(topic)
         names = self._names

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.codec.packets import Packet, PubAck, PubComp, Publish
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
+from federation.links.contents import ContentCheck, ContentWindow
 from federation.links.rewriting import NAMES_MAX, Rewriter, TopicRule
 
 NAMES: dict[bytes, bytes | None] = {
@@ -40,8 +42,8 @@ packets = st.one_of(
 
 @given(st.lists(packets, max_size=8))
 def test_messages_get_their_names_and_dropped_ones_are_acknowledged(sent: list[Packet]) -> None:
-    rewriter = Rewriter(Table())
-    data, acks = rewriter.rewrite(b"".join(encode_packet(packet, 5) for packet in sent))
+    rewriter = Rewriter(Table(), None, False, 5)
+    data, acks = rewriter.rewrite(b"".join(encode_packet(packet, 5) for packet in sent), 0.0)
     expected: list[Packet] = []
     answers: list[Packet] = []
     for packet in sent:
@@ -59,13 +61,40 @@ def test_messages_get_their_names_and_dropped_ones_are_acknowledged(sent: list[P
     assert rewriter.dropped == len(sent) - len(expected)
 
 
+@given(st.lists(packets, max_size=8), st.sampled_from([4, 5]))
+def test_pushed_messages_are_dropped_where_they_come_back(sent: list[Packet], version: int) -> None:
+    """Whatever comes between: with mappings in both directions, and other properties."""
+    window = ContentWindow()
+    out = Rewriter(Table(), ContentCheck(window, 9.0, True), True, version)
+    into = Rewriter(None, ContentCheck(window, 9.0, False), False, version)
+    pushed, _ = out.rewrite(b"".join(encode_packet(packet, version) for packet in sent), 1.0)
+    back = PacketReader(version).receive_data(pushed)
+    answers: list[Packet] = [
+        PubAck(packet.packet_id) for packet in back if isinstance(packet, Publish) and packet.qos == 1
+    ]
+    for packet in back:
+        if isinstance(packet, Publish) and version == 5:
+            packet.properties = b"\x01\x00"
+    data, acks = into.rewrite(b"".join(encode_packet(packet, version) for packet in back), 2.0)
+    assert PacketReader(version).receive_data(data) == [packet for packet in back if not isinstance(packet, Publish)]
+    assert PacketReader(version).receive_data(acks) == answers
+    assert into.rewrite(pushed, 2.0)[0] == pushed
+
+
+@pytest.mark.parametrize("packet", ["320300057a", "300300057a", "320300017a", "300500017a0102", "300800017affffffff01"])
+def test_packets_that_the_broker_refuses_pass_as_they_are(packet: str) -> None:
+    data = bytes.fromhex(packet)
+    rewriter = Rewriter(Table(), ContentCheck(ContentWindow(), 9.0, False), False, 5)
+    assert rewriter.rewrite(data, 0.0) == (data, b"")
+
+
 def test_bytes_that_need_no_change_are_the_same_object() -> None:
     data = encode_packet(Publish(b"same", b"x"), 5) * 3
-    assert Rewriter(Table()).rewrite(data)[0] is data
+    assert Rewriter(Table(), None, False, 5).rewrite(data, 0.0)[0] is data
 
 
 def test_the_memory_of_names_is_bounded() -> None:
-    rewriter = Rewriter(Table())
+    rewriter = Rewriter(Table(), None, False, 5)
     for number in range(NAMES_MAX + 10):
-        rewriter.rewrite(encode_packet(Publish(b"t%d" % number, b""), 5))
-    assert rewriter.rewrite(encode_packet(Publish(b"a", b""), 5))[0] != b""
+        rewriter.rewrite(encode_packet(Publish(b"t%d" % number, b""), 5), 0.0)
+    assert rewriter.rewrite(encode_packet(Publish(b"a", b""), 5), 0.0)[0] != b""
