@@ -13,6 +13,7 @@ from broker.routing.shared import SharedGroup
 from broker.timers import Timed
 
 GROUP_QUEUE_PREFIX: Final = "$queue/"  # of client identifiers, which no client may have
+LINK_PREFIX: Final = "link:"  # of client identifiers of the links of this node, which no other client may have
 
 
 class Subscriber(Timed):

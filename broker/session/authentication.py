@@ -17,7 +17,7 @@ from broker.codec.reason_codes import (
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
 from broker.link_header import LinkFacts
-from broker.routing.subscriber import GROUP_QUEUE_PREFIX
+from broker.routing.subscriber import GROUP_QUEUE_PREFIX, LINK_PREFIX
 from broker.session.answers import check_answer, write_answer
 from broker.session.durable import note_change
 from broker.session.link_session import begin_link
@@ -167,8 +167,7 @@ class ConnectAnswer(ConnectRequest):
                 self._properties[props.SESSION_EXPIRY_INTERVAL] = longest
         if broker.commits.next_packet():
             self._check_store()
-        if self.client_id.startswith(GROUP_QUEUE_PREFIX):
-            raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, f"no client identifier begins with {GROUP_QUEUE_PREFIX}")
+        self._check_client_id()
         session, self._is_present = broker.open_session(
             connection, self.client_id, packet.clean_start, self._expiry_interval, now
         )
@@ -180,6 +179,12 @@ class ConnectAnswer(ConnectRequest):
             return False
         self._welcome(session, now)
         return True
+
+    def _check_client_id(self) -> None:
+        """No client takes over a session of the node itself. Raises MqttError."""
+        for prefix in (GROUP_QUEUE_PREFIX, LINK_PREFIX):
+            if self.client_id.startswith(prefix) and not self.listener.is_own:
+                raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, f"no client identifier begins with {prefix}")
 
     def _check_store(self) -> None:
         """The store takes nothing. Raise MqttError for a client that would wait for it, so that the number of those that wait

@@ -8,6 +8,7 @@ from typing import Final
 from broker.codec import properties as props
 from broker.codec.packets import MQTT_5, Connect, Properties
 from broker.link_header import NAME, LinkWelcome, encode_connect, parse_welcome
+from broker.routing.subscriber import LINK_PREFIX
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction, Upstream
 from federation.definitions.uri import LinkUri
@@ -61,7 +62,7 @@ def upstream_connect(
 
 def local_client_id(plan: LinkPlan) -> str:
     """Client id of a link at its own node."""
-    return f"link:{plan.upstream.name}:{plan.link_id}"
+    return f"{LINK_PREFIX}{plan.upstream.name}:{plan.link_id}"
 
 
 def local_connect(plan: LinkPlan, version: int, accepted: Accepted) -> Connect:

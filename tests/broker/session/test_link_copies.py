@@ -31,7 +31,7 @@ class Ways:
         client = self.world.open()
         client.connection.link = LinkFacts(domain.encode(), 9)
         client.connection.link.gate = self.gates[domain]
-        client.connect(f"link:{domain}")
+        client.connect(f"link-{domain}")
         return client
 
     def bring(self, link: bytes, dup: bool = False, retain: bool = False) -> int | None:
@@ -106,7 +106,7 @@ def test_a_broker_of_another_kind_gets_a_shorter_copy_only_where_the_first_one_w
     for max_hops in (3, 9):
         client = ways.world.open()
         client.connection.link = LinkFacts(b"-", max_hops, is_explicit=True)
-        client.connect(f"link:out-{max_hops}")
+        client.connect(f"link-out-{max_hops}")
         client.subscribe(b"#")
         found.append(client)
     ways.bring(LONG)

@@ -35,8 +35,8 @@ def test_the_local_session_of_a_link_of_this_node_may_be_kept_as_long_as_that_of
     world = named_world(session_expiry=60, link_session_expiry=6000)
     client = world.open()
     client.connection.link = LinkFacts(b"paris", 1)
-    client.connect("link:out", expiry=5000)
-    assert world.broker.sessions["link:out"].expiry_interval == 5000
+    client.connect("link-out", expiry=5000)
+    assert world.broker.sessions["link-out"].expiry_interval == 5000
 
 
 def test_waiting_messages_expire_after_the_message_ttl_of_a_link() -> None:

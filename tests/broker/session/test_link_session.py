@@ -39,6 +39,15 @@ class RoleDecider(ConnectDecider):
 # --- who is a link ---
 
 
+def test_no_client_takes_over_the_local_session_of_a_link() -> None:
+    world = named_world()
+    client = world.open()
+    connack = client.connect("link:paris:1c8e36f1", clean_start=False)
+    assert connack is not None
+    assert connack.reason_code == 0x85
+    assert world.broker.sessions == {}
+
+
 def test_connack_tells_a_link_the_domain_and_its_limits() -> None:
     world = named_world(link_max_queued_messages=7, link_max_inflight=5, link_max_queued_bytes=4096)
     client = linked(world)
@@ -260,7 +269,7 @@ def test_a_link_whose_other_end_is_of_another_kind_gets_a_header_with_every_mess
     world = named_world()
     client = world.open()
     client.connection.link = LinkFacts(b"-", 1, is_explicit=True)
-    client.connect("link:out")
+    client.connect("link-out")
     client.subscribe(b"#")
     publisher = world.connect("publisher")
     publisher.send_bytes(3 * encode_publish(5, b"t", b"x", 0, False, False, 0, b""))
@@ -271,7 +280,7 @@ def test_a_link_of_mqtt_3_1_1_gets_no_headers() -> None:
     world = named_world()
     client = world.open(4)
     client.connection.link = LinkFacts(b"-", 9)
-    client.connect("link:out")
+    client.connect("link-out")
     client.subscribe(b"#", qos=1)
     publisher = linked(world)
     for qos in (0, 1):
