@@ -32,38 +32,57 @@ class DuplicateWindow:
         self.evicted = 0
         self._pages: OrderedDict[tuple[bytes, bytes, int], bytearray] = OrderedDict()
 
-    def judge(self, header: LinkHeader, is_own: bool, is_resent: bool) -> int:
-        """Note a copy of a message. NEW, also where it has no number or is of this domain; SEEN, when it came before over as
-        few links; otherwise the number of links of the best copy before, which has passed more of them.
+    def judge(self, header: LinkHeader, is_resent: bool) -> int:
+        """NEW for a copy of a message that did not come before, has no number or is of this domain; SEEN, when one came over as
+        few links; otherwise the number of links of the best copy before, which has passed more of them. `note` follows for a
+        copy that is published.
 
-        is_own     a link of this node brings it, not another node of the domain
         is_resent  its upstream has sent it before. Then a copy that another node has published does not count: that node may
                    have died before all others had it
         """
         hops = len(header.path)
         if not header.node or hops == 0:
             return NEW
-        page = self._page((header.path[0], header.node, header.sequence // PAGE_NUMBERS))
-        at = header.sequence % PAGE_NUMBERS
-        known = page[at]
-        before = known & _HOPS
-        if known == 0 or (is_resent and known < _IS_OWN):
-            page[at] = (hops if known == 0 else min(hops, before)) | (_IS_OWN if is_own else 0)
+        key = _key(header)
+        page = self._pages.get(key)
+        if page is None:
             return NEW
+        self._pages.move_to_end(key)
+        known = page[header.sequence % PAGE_NUMBERS]
+        if known == 0 or (is_resent and known < _IS_OWN):
+            return NEW
+        before = known & _HOPS
         if hops < before:
-            page[at] = known - before + hops
             return before
         self.duplicates += 1
         return SEEN
 
+    def note(self, header: LinkHeader, hops_before: int, is_own: bool) -> None:
+        """A copy is published. One that is refused does not count: the next one may come over a link that has more rights.
+
+        hops_before  what `judge` has said, not SEEN
+        is_own       a link of this node brings it, not another node of the domain
+        """
+        hops = len(header.path)
+        if not header.node or hops == 0:
+            return
+        page = self._page(_key(header))
+        at = header.sequence % PAGE_NUMBERS
+        known = page[at]
+        page[at] = min(hops, known & _HOPS or hops) | known & _IS_OWN
+        if is_own and hops_before == NEW:
+            page[at] |= _IS_OWN
+
     def _page(self, key: tuple[bytes, bytes, int]) -> bytearray:
         pages = self._pages
         page = pages.get(key)
-        if page is not None:
-            pages.move_to_end(key)
-            return page
-        if len(pages) >= self.pages_max:
-            pages.popitem(last=False)
-            self.evicted += 1
-        page = pages[key] = bytearray(PAGE_NUMBERS)
+        if page is None:
+            if len(pages) >= self.pages_max:
+                pages.popitem(last=False)
+                self.evicted += 1
+            page = pages[key] = bytearray(PAGE_NUMBERS)
         return page
+
+
+def _key(header: LinkHeader) -> tuple[bytes, bytes, int]:
+    return header.path[0], header.node, header.sequence // PAGE_NUMBERS

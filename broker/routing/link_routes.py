@@ -24,7 +24,7 @@ from broker.link_header import (
 )
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
-from broker.routing.duplicates import NEW
+from broker.routing.duplicates import NEW, SEEN
 from broker.routing.route import Route
 
 
@@ -144,7 +144,13 @@ def is_bare_for(peer: Peer, route: Route, message: Message) -> bool:
 
 def judge_event(context: Context, link: bytes) -> int:
     """As `DuplicateWindow.judge`, for a message that another node of this domain has published."""
-    return context.duplicates.judge(parse_header(link), False, False) if link and may_come_again(link) else NEW
+    if not link or not may_come_again(link):
+        return NEW
+    header = parse_header(link)
+    hops_before = context.duplicates.judge(header, False)
+    if hops_before != SEEN:
+        context.duplicates.note(header, hops_before, False)
+    return hops_before
 
 
 def strip_headers(message: Message, counters: Counters) -> None:

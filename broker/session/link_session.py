@@ -13,7 +13,7 @@ from broker.codec import properties as props
 from broker.codec.packets import Connect, Properties, Publish, Subscribe
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
 from broker.config.settings_mqtt import MqttSettings
-from broker.counters import DROP_LINK_DUPLICATE, DROP_LINK_HEADER, DROP_LINK_HOPS, DROP_LINK_PATH
+from broker.counters import DROP_LINK_HEADER, DROP_LINK_HOPS, DROP_LINK_PATH
 from broker.errors import MqttError, ProtocolViolation
 from broker.job_header import NO_LIMIT, parse_limit, queue_of
 from broker.link_header import (
@@ -22,6 +22,7 @@ from broker.link_header import (
     NO_DOMAIN,
     WANTS_MAX,
     LinkFacts,
+    LinkHeader,
     LinkHeaderError,
     LinkWelcome,
     canonical,
@@ -31,7 +32,6 @@ from broker.link_header import (
     received,
     split_properties,
 )
-from broker.routing.duplicates import NEW, SEEN
 from broker.session.output import Output
 from broker.session.session import Session
 
@@ -112,28 +112,27 @@ def begin_link(
     return has_role
 
 
-def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[bytes, str, int]:
-    """Take the header out of the properties of a PUBLISH. Returns (Message.link, why the message is dropped or "", how many
-    links the best copy before has passed, NEW for the first copy)."""
+def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[bytes, LinkHeader | None, str]:
+    """Take the header out of the properties of a PUBLISH. Returns (Message.link, the header of a message that it does not drop,
+    why the message is dropped or "")."""
     publish.properties, headers = split_properties(publish.properties)
     facts = connection.link
     if facts is None:
         broker.counters.link_headers_stripped += len(headers)
-        return b"", "", NEW
+        return b"", None, ""
     if not headers:
-        return facts.header, "", NEW
+        return facts.header, None, ""
     try:
         link, header = received(headers, facts.domain)
     except LinkHeaderError:
-        return b"", DROP_LINK_HEADER, NEW
+        return b"", None, DROP_LINK_HEADER
     if facts.jobs is None and queue_of(link):
-        return b"", DROP_LINK_HEADER, NEW
+        return b"", None, DROP_LINK_HEADER
     if broker.domain != NO_DOMAIN and broker.domain in header.path:
-        return b"", DROP_LINK_PATH, NEW
+        return b"", None, DROP_LINK_PATH
     if facts.gate is not None and len(header.path) > facts.gate.max_hops:
-        return b"", DROP_LINK_HOPS, NEW
-    hops_before = broker.duplicates.judge(header, True, publish.dup)
-    return link, DROP_LINK_DUPLICATE if hops_before == SEEN else "", hops_before
+        return b"", None, DROP_LINK_HOPS
+    return link, header, ""
 
 
 def count_refused(connection: Output, reason: str, count: int) -> None:

@@ -18,9 +18,9 @@ from broker.codec.writer import encode_ack
 from broker.counters import DROP_GROUP_GONE, DROP_LINK_DUPLICATE, DROP_LINK_TOPIC, DROP_REFUSED_BY_PLUGIN
 from broker.errors import MqttError, ProtocolViolation
 from broker.job_header import queue_of
-from broker.link_header import NAME
+from broker.link_header import NAME, LinkHeader
 from broker.message import NEVER, Message
-from broker.routing.duplicates import NEW
+from broker.routing.duplicates import NEW, SEEN
 from broker.routing.route import Route
 from broker.session.link_session import count_refused, take_header
 from broker.session.output import Output
@@ -51,9 +51,14 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
             )
     broker.counters.count_received(qos)
     link = b"" if connection.link is None else connection.link.header
+    header: LinkHeader | None = None
     hops_before = NEW
     if publish.properties and NAME in publish.properties:
-        link, reason, hops_before = take_header(broker, connection, publish)
+        link, header, reason = take_header(broker, connection, publish)
+        if header is not None:
+            hops_before = broker.duplicates.judge(header, publish.dup)
+            if hops_before == SEEN:
+                reason = DROP_LINK_DUPLICATE
         if reason == DROP_LINK_DUPLICATE and connection.link is not None and connection.link.jobs is not None:
             # Refused jobs go back to the upstream's queue. This one is here.
             count_refused(connection, reason, 1)
@@ -93,6 +98,8 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
         if reason_code >= 0x80:
             refuse_publish(broker, connection, qos, publish.packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
             return
+    if header is not None:
+        broker.duplicates.note(header, hops_before, True)
     if qos:
         if version != 5:
             reason_code = SUCCESS

@@ -25,6 +25,14 @@ def header(domain: bytes, node: bytes, sequence: int, hops: int) -> LinkHeader:
     return LinkHeader((domain, *[b"d%d" % number for number in range(1, hops)]), node, sequence)
 
 
+def bring(window: DuplicateWindow, found: LinkHeader, is_own: bool = True, is_resent: bool = False) -> int:
+    """A copy comes, and is published unless it came before."""
+    hops_before = window.judge(found, is_resent)
+    if hops_before != SEEN:
+        window.note(found, hops_before, is_own)
+    return hops_before
+
+
 @given(COPIES)
 def test_a_copy_is_new_once_and_shorter_ones_are_told_apart(
     copies: list[tuple[bytes, bytes, int, int, bool, bool]],
@@ -35,7 +43,7 @@ def test_a_copy_is_new_once_and_shorter_ones_are_told_apart(
     for domain, node, sequence, hops, is_own, is_resent in copies:
         key = (domain, node, sequence)
         before, was_own = known.get(key, (0, False))
-        found = window.judge(header(domain, node, sequence, hops), is_own, is_resent)
+        found = bring(window, header(domain, node, sequence, hops), is_own, is_resent)
         if not before or (is_resent and not was_own):
             assert found == NEW
             known[key] = (min(hops, before or hops), is_own)
@@ -55,7 +63,7 @@ def test_a_bounded_window_takes_no_new_message_for_a_duplicate(
     window = DuplicateWindow(pages_max)
     seen: set[tuple[bytes, bytes, int]] = set()
     for domain, node, sequence, hops, is_own, is_resent in copies:
-        found = window.judge(header(domain, node, sequence, hops), is_own, is_resent)
+        found = bring(window, header(domain, node, sequence, hops), is_own, is_resent)
         assert found == NEW or (domain, node, sequence) in seen
         seen.add((domain, node, sequence))
 
@@ -67,9 +75,9 @@ def test_two_paths_that_are_far_apart_deliver_once() -> None:
     passed = 0
     for number in range(count + lag):
         if number < count:
-            passed += window.judge(LinkHeader((b"root", b"left"), b"n~1", number), True, False) == NEW
+            passed += bring(window, LinkHeader((b"root", b"left"), b"n~1", number)) == NEW
         if number >= lag:
-            passed += window.judge(LinkHeader((b"root", b"right"), b"n~1", number - lag), True, False) == NEW
+            passed += bring(window, LinkHeader((b"root", b"right"), b"n~1", number - lag)) == NEW
     assert passed == count
     assert window.duplicates == count
     assert window.evicted == 0
@@ -79,7 +87,7 @@ def test_a_full_window_forgets_the_page_that_was_not_used_for_the_longest_time()
     window = DuplicateWindow(pages_max=2)
 
     def judge(domain: bytes) -> int:
-        return window.judge(LinkHeader((domain,), b"n~1", 0), True, False)
+        return bring(window, LinkHeader((domain,), b"n~1", 0))
 
     assert [judge(domain) for domain in (b"a", b"b", b"a", b"c")] == [NEW, NEW, SEEN, NEW]
     assert window.evicted == 1
@@ -89,5 +97,13 @@ def test_a_full_window_forgets_the_page_that_was_not_used_for_the_longest_time()
 def test_messages_without_a_number_and_of_this_domain_are_always_new() -> None:
     window = DuplicateWindow()
     for found in (LinkHeader((b"a",)), LinkHeader((), b"n~1", 3)):
-        assert [window.judge(found, True, False) for _ in range(2)] == [NEW, NEW]
+        assert [bring(window, found) for _ in range(2)] == [NEW, NEW]
     assert window.duplicates == 0
+
+
+def test_a_copy_that_is_not_published_does_not_count() -> None:
+    window = DuplicateWindow()
+    found = LinkHeader((b"a",), b"n~1", 3)
+    assert [window.judge(found, False) for _ in range(2)] == [NEW, NEW]
+    window.note(found, NEW, True)
+    assert window.judge(found, False) == SEEN

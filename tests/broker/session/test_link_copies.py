@@ -9,6 +9,7 @@ from broker.link_header import LinkFacts, parse_header
 from broker.message import Message
 from broker_world import START, Client, World
 from link_clients import headers, linked, named_world, with_header
+from topic_rights import TopicRights
 
 LONG = b"1 node=n~1 seq=4 path=root,oslo,lima"
 SHORT = b"1 node=n~1 seq=4 path=root,rome"
@@ -31,7 +32,7 @@ class Ways:
         client = self.world.open()
         client.connection.link = LinkFacts(domain.encode(), 9)
         client.connection.link.gate = self.gates[domain]
-        client.connect(f"link-{domain}")
+        client.connect(f"link-{domain}", username=domain)
         return client
 
     def bring(self, link: bytes, dup: bool = False, retain: bool = False) -> int | None:
@@ -90,6 +91,14 @@ def test_a_longer_copy_is_dropped() -> None:
     assert ways.got() == {"reader": 1, "far": 1, "near": 1}
     assert ways.bring(LONG) == 0x83
     assert ways.got() == {}
+
+
+def test_a_copy_that_is_refused_does_not_count() -> None:
+    ways = Ways()
+    TopicRights(ways.world, rome="T", **{"": "t"})
+    assert ways.bring(SHORT.replace(b"rome", b"lima")) == 0x87
+    assert ways.bring(SHORT) == 0
+    assert ways.got() == {"reader": 1, "far": 1, "near": 1}
 
 
 def test_a_copy_that_has_passed_too_many_links_does_not_count() -> None:

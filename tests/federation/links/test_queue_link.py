@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.authorization import DENY, Authorizer, ClientIdentity, Verdict
 from broker.broker import Broker
 from broker.codec import properties as props
 from broker.codec.packets import (
@@ -229,6 +230,28 @@ def test_a_job_that_comes_again_is_dropped_and_acknowledged() -> None:
     assert acks(upstream.sent()) == [(1, 0)]
     assert [job.payload for job in worker.jobs] == [b"1"]
     assert upstream.link.status(upstream.now).dropped == {"link_duplicate": 1}
+
+
+def test_a_job_that_was_refused_is_refused_again() -> None:
+    """The answer may have been lost with the connection: the job is not here."""
+    upstream = Upstream()
+    upstream.run()
+    worker = upstream.come(5)
+    upstream.offer(1)
+    assert upstream.limits() == [(JOBS, 1)]
+    upstream.broker.add_authorizer(Closed())
+    upstream.job(1, b"1", sequence=7)
+    assert acks(upstream.sent()) == [(1, 0x87)]
+    upstream.job(1, b"1", dup=True, sequence=7)
+    assert acks(upstream.sent()) == [(1, 0x87)]
+    assert worker.jobs == []
+
+
+class Closed(Authorizer):
+    """Nobody may publish."""
+
+    def may_publish(self, client: ClientIdentity, topic: bytes) -> Verdict:
+        return DENY
 
 
 @pytest.mark.parametrize("present", [False, True])
