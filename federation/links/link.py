@@ -127,6 +127,7 @@ class Link(RelayOwner):
             self._give_up(fault, now)
             return
         self._is_stopped = False
+        self._take_interest()
         if self._is_wanted():
             self._connect(now)
         else:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Mapping
 
 from broker.broker import Broker
+from broker.routing.subscriber import LINK_PREFIX
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
@@ -78,6 +79,9 @@ class Links:
                 if isinstance(link, TopicLink) and _asks(link.plan) and link_id in self.epochs:
                     self.interest.remove_link(link.interest)
                 link.stop("the definitions have changed", plan is None, now)
+        for link_id, old in self._plans.items():
+            if link_id not in plans or _asks(plans[link_id]):
+                self._drop_queue(old, now)
         self._patterns = patterns
         self._plans = plans
         for link_id, epoch in self.epochs.items():
@@ -124,7 +128,6 @@ class Links:
             link.epoch = epoch
             if _asks(plan):
                 self.interest.add_link(interest)
-            link.send_interest(now)
             link.start(now)
 
     def drain(self, link_id: str, deadline: float, now: float) -> None:
@@ -144,14 +147,25 @@ class Links:
         if link is None:
             return 0
         link.stop("this node runs the link no longer", False, now)
-        if keeps_queue or link.plan.upstream.direction is Direction.IN:
-            return 0
         # The node that runs the link has a session of its own there. This one would collect messages.
+        return 0 if keeps_queue else self._drop_queue(link.plan, now)
+
+    def _drop_queue(self, plan: LinkPlan, now: float) -> int:
+        """End the local session of a link that pushes. Returns how many messages it had."""
+        if _asks(plan):
+            return 0
         broker = self._domain.broker
-        session = broker.sessions.get(local_client_id(link.plan))
+        session = broker.sessions.get(local_client_id(plan))
         count = 0 if session is None else session.queue_length() + session.inflight_length()
-        broker.close_client(local_client_id(link.plan), True, now)
+        broker.close_client(local_client_id(plan), True, now)
         return count
+
+    def drop_old_queues(self, now: float) -> None:
+        """The node starts: end the local sessions that a store has kept for links without a definition."""
+        kept = {local_client_id(plan) for plan in self._plans.values() if not _asks(plan)}
+        broker = self._domain.broker
+        for client_id in [name for name in broker.sessions if name.startswith(LINK_PREFIX) and name not in kept]:
+            broker.close_client(client_id, True, now)
 
     def _interest_of(self, plan: LinkPlan) -> LinkInterest:
         upstream = plan.upstream

@@ -75,6 +75,7 @@ class LinksPlugin(Plugin):
         self.server.turns.ends.append(self._turn_end)
         self.node_links.start()
         self.node_links.resolve(self.definitions.resolution())
+        self.links.drop_old_queues(self.server.now())
         if self._cluster is not None:
             self._cluster.start()
 

@@ -21,9 +21,12 @@ from broker.codec.packets import (
 from broker.codec.reader import PacketReader
 from broker.link_header import NAME, LinkWelcome, encode_welcome, parse_connect
 from broker.message import Message
+from broker.session.session import Session
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
-from federation.definitions.upstream import parse_upstream
+from federation.definitions.upstream import TlsOptions, parse_upstream
+from federation.definitions.upstream_set import UpstreamSet
+from federation.links.handshake import local_client_id
 from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS
 from federation.links.rival import CUT_SHORT_MAX
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
@@ -466,3 +469,38 @@ def test_a_new_policy_for_other_topics_leaves_the_connection_alone(pattern: str,
     south = parse_upstream("south", {"uri": "mqtt://south.example.com"})
     world.links.resolve(Resolution([world.link.plan.upstream, south], [], [*world.link.plan.policies, new]), world.now)
     assert (world.links.by_id[world.link.plan.link_id] is world.link) == is_kept
+
+
+def test_a_link_that_cannot_be_meant_connects_to_nobody() -> None:
+    world = World()
+    world.want()
+    plain = world.link.plan.upstream
+    near = UpstreamSet("near", ((plain.name, (("tls", TlsOptions(verify=False)),)),))
+    policy = parse_policy("p", {"pattern": "s/#", "definition": {"federation-upstream-set": "near"}})
+    world.links.resolve(Resolution([plain], [near], [policy]), world.now)
+    (link_id,) = world.links.plans()
+    world.links.run(link_id, 1, world.now)
+    world.link = world.links.by_id[link_id]
+    assert (world.state(), world.link.wants_connection) == (LinkState.INVALID, False)
+    world.want(b"s/b")
+    world.link.restart(world.now)
+    assert (world.state(), world.link.wants_connection) == (LinkState.INVALID, False)
+
+
+def test_an_out_link_whose_definition_is_gone_leaves_no_queue_here() -> None:
+    world = World({"direction": "out"})
+    world.run()
+    assert [session.client_id for session in world.broker.sessions.values()] == [
+        world.link.status(world.now).local_connection
+    ]
+    world.links.resolve(Resolution([], [], []), world.now)
+    assert world.broker.sessions == {}
+
+
+def test_queues_that_a_store_has_kept_for_links_without_a_definition_end_with_the_start() -> None:
+    world = World({"direction": "out"})
+    kept = local_client_id(world.link.plan)
+    for client_id in (kept, "link:gone:12345678", "a client"):
+        world.broker.sessions[client_id] = Session(world.broker, client_id, world.now)
+    world.links.drop_old_queues(world.now)
+    assert list(world.broker.sessions) == [kept, "a client"]
