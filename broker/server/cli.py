@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO, TypeVar
 
 import click
@@ -135,8 +135,15 @@ def check(config_file: str, allow_missing: bool) -> None:
     _print_warnings(warnings)
     from broker.config.printer import effective_yaml
     from broker.server.named_files import unusable_files
+    from broker.server.start_error import StartError
+    from broker.server.start_warnings import start_warnings
 
-    faults = list(unusable_files(settings, _folder_of(config_file)))
+    folder = _folder_of(config_file)
+    faults = list(unusable_files(settings, folder))
+    try:
+        _print_warnings(start_warnings(settings, folder))
+    except StartError as error:
+        faults.append(str(error))
     for text in faults:
         click.echo(f"gmqttd: {text}", err=True)
     click.echo(effective_yaml(settings), nl=False)
@@ -393,7 +400,7 @@ def _load_or_exit(config_file: str, allow_missing: bool) -> tuple[Settings, list
     return result.settings, result.warnings
 
 
-def _print_warnings(warnings: list[Warning]) -> None:
+def _print_warnings(warnings: Iterable[Warning | str]) -> None:
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
 

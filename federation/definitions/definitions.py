@@ -99,6 +99,16 @@ class Definitions:
             self._resolution = self._resolve()
         return self._resolution
 
+    def warnings(self) -> list[tuple[str, str]]:
+        """(what, text) of all definitions that do not have the effect that they seem to have."""
+        found = (
+            ("a definition has no full effect", self.problems()),
+            ("jobs of a federated queue come as copies, too", self.copies()),
+            ("topic mappings collide", self.collisions()),
+            ("a link gets back what it pushes", self.resolution().echoes()),
+        )
+        return [(what, text) for what, texts in found for text in texts]
+
     def problems(self) -> list[str]:
         """What keeps definitions from having their full effect, as texts without secrets."""
         resolution = self.resolution()

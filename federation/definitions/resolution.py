@@ -214,12 +214,14 @@ class Resolution:
     def echo_warnings(self, upstream: str | None = None, policy: Policy | None = None) -> list[str]:
         """What the links of an upstream, or of a policy, push and get back."""
         return [
-            f"direction: {plan.echo} again. A broker without MQTT 5 tells such messages from no others: the link does "
-            "not run there. Prefixes in `exchange` keep the directions apart, or `content-window` of both upstreams finds what "
-            "comes back"
+            _echo_text(plan)
             for plan in self._links
             if plan.echo and (plan.upstream.name == upstream or policy in plan.policies)
         ]
+
+    def echoes(self) -> list[str]:
+        """`echo_warnings` of all upstreams."""
+        return [f'upstream "{plan.upstream.name}": {_echo_text(plan)}' for plan in self._links if plan.echo]
 
     def _link(self, name: str, kind: str, overrides: Overrides, policies: tuple[Policy, ...]) -> LinkPlan:
         upstream, error = self.upstreams[name], ""
@@ -234,6 +236,14 @@ class Resolution:
             if upstream.direction is Direction.OUT:
                 error = error or "an upstream with direction out is pushed to, and jobs of queues are pulled"
         return LinkPlan(link_id(name, kind, overrides), kind, upstream, policies, error)
+
+
+def _echo_text(plan: LinkPlan) -> str:
+    return (
+        f"direction: {plan.echo} again. A broker without MQTT 5 tells such messages from no others: the link does "
+        "not run there. Prefixes in `exchange` keep the directions apart, or `content-window` of both upstreams finds what "
+        "comes back"
+    )
 
 
 def link_id(upstream: str, kind: str, overrides: Overrides) -> str:

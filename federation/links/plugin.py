@@ -11,7 +11,6 @@ from broker.metrics.metric import Metric
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
 from broker.server.turns import TurnEnd
-from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Key
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.cluster import DefinitionsCluster
 from federation.definitions.shell.service import DefinitionsService
@@ -42,7 +41,7 @@ class LinksPlugin(Plugin):
         self._sockets: dict[str, UpstreamSocket] = {}
         folder = self.settings.dir or server.settings.data_dir
         self.definitions = DefinitionsService(
-            server, declared(self.settings), server.path_of(folder) if folder else "", self._definitions_changed
+            server, self.settings.declared(), server.path_of(folder) if folder else "", self._definitions_changed
         )
         self._cluster: DefinitionsCluster | None = None
         self._turn_end = LinksTurnEnd(self)
@@ -147,12 +146,6 @@ class LinksPlugin(Plugin):
         self._timer = None
         self.links.handle_timeout(self.server.now())
         self.changed()
-
-
-def declared(settings: LinksSettings) -> dict[Key, object]:
-    """The definitions of the configuration file."""
-    sections = ((UPSTREAM, settings.upstreams), (UPSTREAM_SET, settings.sets), (POLICY, settings.policies))
-    return {(component, name): body for component, section in sections for name, body in section}
 
 
 def defaults_of(settings: LinksSettings) -> QueueDefaults:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from broker.config.setting import Entries, EntryFault, Setting, Size, Source, Text, Whole
 from broker.link_header import LinkHeaderError, check_domain
+from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Key
 from federation.definitions.error import DefinitionError
 from federation.definitions.policy import doubt, parse_policy
 from federation.definitions.upstream import ignored_keys, parse_upstream
 from federation.definitions.upstream_set import parse_upstream_set
+
+if TYPE_CHECKING:
+    from broker.config.settings import Settings
 
 
 def _check_upstream(name: str, body: Any) -> list[tuple[str, str]]:
@@ -133,3 +138,21 @@ class LinksSettings:
                     upstreams[upstream].with_overrides(overrides)
                 except DefinitionError as error:
                     yield key, str(error.below(f"[{index}]"))
+
+    def declared(self) -> dict[Key, object]:
+        """The definitions of the configuration file."""
+        sections = ((UPSTREAM, self.upstreams), (UPSTREAM_SET, self.sets), (POLICY, self.policies))
+        return {(component, name): body for component, section in sections for name, body in section}
+
+    def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
+        """As `broker.server.start_warnings.WarnsAtStart`: of the definitions in this file and in the folder of written ones."""
+        from federation.definitions.definitions import Definitions
+        from federation.definitions.shell.stored import NO_NODE, NOT_KEPT, read_stored, stored_in
+
+        definitions = Definitions(NO_NODE, self.declared())
+        if folder := self.dir or settings.data_dir:
+            definitions.merge(read_stored(stored_in(path_of(folder))), time.time())
+        elif settings.api.grpc or settings.api.http:
+            yield NOT_KEPT
+        for what, text in definitions.warnings():
+            yield f"{what}: {text}"

@@ -18,21 +18,17 @@ import grpc
 from broker.api.errors import ApiError
 from broker.metrics.metric import Metric, counter, gauges
 from broker.server.logging import get_logger
-from broker.server.private_file import PrivateFile
 from broker.server.start_error import StartError
 from federation.definitions.definitions import WORDS, Definitions
-from federation.definitions.document import FILE_BYTES_MAX, DocumentFault, read_document, write_document
-from federation.definitions.entry import COMPONENTS, UPSTREAM, Entry, Key
+from federation.definitions.document import write_document
+from federation.definitions.entry import COMPONENTS, UPSTREAM, Key
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.probe import probe_upstream
+from federation.definitions.shell.stored import KEY, NO_NODE, NOT_KEPT, read_stored, stored_in
 
 if TYPE_CHECKING:
     from broker.server.host import Host
 
-FILE: Final = "definitions.json"
-KEY: Final = "plugins.links"
-NO_NODE: Final = "node"
-"""Name in versions of a node that is in no cluster."""
 EXPIRE_SECONDS: Final = 3600.0  # between two looks for tombstones that are too old
 
 
@@ -49,9 +45,9 @@ class DefinitionsService:
         self._log = get_logger("definitions")
         self._changed = changed
         self.definitions = Definitions(NO_NODE, declared)
-        self._file = PrivateFile(os.path.join(folder, FILE)) if folder else None
+        self._file = stored_in(folder) if folder else None
         self._made = self._written = 0  # changes
-        self._problems: set[str] = set()
+        self._told: set[tuple[str, str]] = set()  # warnings of definitions
         self._writing = asyncio.Lock()
         self.made_here: Callable[[], None] = lambda: None
         """Is called after each change of this node, so that other nodes learn it."""
@@ -93,11 +89,11 @@ class DefinitionsService:
         self.definitions.node = self._server.members.node_name or NO_NODE
         if self._file is not None:
             _make_folder(os.path.dirname(self._file.path))
-            self.definitions.merge(await asyncio.to_thread(_read, self._file), self.unix_time())
+            self.definitions.merge(await asyncio.to_thread(read_stored, self._file), self.unix_time())
             self.definitions.take_changes()
-        self._tell_problems()
+        self._tell_warnings()
         if self._server.api is not None and self._file is None:
-            self._log.warning("definitions that the API makes are lost at the end: there is no data_dir", key=KEY)
+            self._log.warning(NOT_KEPT, key=KEY)
         self._expire_later()
 
     async def stop(self) -> None:
@@ -158,23 +154,15 @@ class DefinitionsService:
             kind = WORDS.get(entry.component, entry.component)
             self._log.info(what, kind=kind, name=entry.name, by=entry.node, source=source)
         self._changed(self.definitions.resolution())
-        self._tell_problems()
+        self._tell_warnings()
         return True
 
-    def _tell_problems(self) -> None:
-        """Log what is new among the definitions that do not have the effect that they seem to have; the change of another node
-        may cause it, too."""
-        definitions = self.definitions
-        problems, collisions, copies = (
-            set(found) for found in (definitions.problems(), definitions.collisions(), definitions.copies())
-        )
-        for text in sorted(problems - self._problems):
-            self._log.warning("a definition has no full effect", reason=text)
-        for text in sorted(collisions - self._problems):
-            self._log.warning("topic mappings collide", reason=text)
-        for text in sorted(copies - self._problems):
-            self._log.warning("jobs of a federated queue come as copies, too", reason=text)
-        self._problems = problems | collisions | copies
+    def _tell_warnings(self) -> None:
+        """Log what is new among the warnings of the definitions; the change of another node may cause it, too."""
+        warnings = set(self.definitions.warnings())
+        for what, text in sorted(warnings - self._told):
+            self._log.warning(what, reason=text)
+        self._told = warnings
 
     # --- the file
 
@@ -214,14 +202,3 @@ def _make_folder(folder: str) -> None:
         return
     except OSError as error:
         raise StartError(f"{KEY}.dir: {folder} cannot be made: {error.strerror or error}") from None
-
-
-def _read(file: PrivateFile) -> list[Entry]:
-    """Raises StartError. The file stays as it is."""
-    try:
-        return read_document(file.read(FILE_BYTES_MAX))
-    except DocumentFault as fault:
-        text = f"{fault}; the file is left as it is: repair it, or move it away to begin without its definitions"
-        raise StartError(f"{KEY}: {file.path}: {text}") from None
-    except OSError as error:
-        raise StartError(f"{KEY}: {file.path} cannot be read: {error.strerror or error}") from None

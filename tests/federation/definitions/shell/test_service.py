@@ -15,7 +15,7 @@ from broker.api.errors import ApiError
 from broker.server.start_error import StartError
 from definitions_node import definitions_node
 from federation.definitions.entry import POLICY, UPSTREAM, Entry, canonical
-from federation.definitions.shell.service import FILE
+from federation.definitions.shell.stored import FILE
 
 URI = {"uri": "mqtt://user:secret@127.0.0.1:1"}
 ALL = {"pattern": "a/#", "definition": {"federation-upstream-set": "all"}}

@@ -1,0 +1,93 @@
+"""What `gmqttd check` tells of the plugin `links`: as a start does, which reads the written definitions, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import structlog.testing
+from click.testing import CliRunner, Result
+
+from broker.config.loader import load
+from broker.server.cli import main
+from definitions_node import definitions_node
+from federation.definitions.entry import POLICY, Entry, canonical
+from federation.definitions.shell.stored import FILE, NOT_KEPT
+
+DEFINITIONS = """
+    upstreams:
+      north: {uri: mqtt://user:hunter2@north.example.com, exchange: "eu/# -> {#}"}
+      south: {uri: mqtt://south.example.com, exchange: "us/# -> {#}"}
+      push: {uri: mqtt://north.example.com, direction: out}
+      back: {uri: mqtt://north.example.com}
+    policies:
+      sensors: {pattern: sensors/#, definition: {federation-upstream-pattern: north|south}}
+      gone: {pattern: gone, definition: {federation-upstream: nowhere}}
+      both: {pattern: both, definition: {federation-upstream-pattern: push|back}}
+      jobs: {pattern: $share/workers/sensors/jobs, definition: {federation-upstream: back}}
+"""
+KINDS = [
+    "a definition has no full effect",
+    "a link gets back what it pushes",
+    "jobs of a federated queue come as copies, too",
+    "topic mappings collide",
+]
+
+
+def check(folder: Path, links: str, rest: str = "") -> Result:
+    config = folder / "a.yml"
+    config.write_text(f"plugin_order: [links]\nplugins:\n  links:\n    domain: berlin\n{links}\n{rest}")
+    return CliRunner().invoke(main, ["check", "-c", str(config)], catch_exceptions=False)
+
+
+def told(result: Result) -> list[str]:
+    return sorted(line.removeprefix("warning: plugins.links: ") for line in result.stderr.splitlines())
+
+
+async def test_check_and_a_start_warn_of_the_same(tmp_path: Path) -> None:
+    result = check(tmp_path, DEFINITIONS)
+    settings = load(tmp_path / "a.yml").settings
+    assert settings is not None
+    with structlog.testing.capture_logs() as lines:
+        async with definitions_node(tmp_path / "state", settings.plugins.links.declared()):
+            pass
+    assert told(result) == sorted(f"{line['event']}: {line['reason']}" for line in lines if "reason" in line)
+    assert [text.partition(": ")[0] for text in told(result)] == KINDS
+    assert "hunter2" not in result.output
+    assert result.exit_code == 0
+
+
+async def test_check_reads_the_definitions_that_were_written(tmp_path: Path) -> None:
+    async with definitions_node(tmp_path / "state") as (service, _):
+        value = {"pattern": "a", "definition": {"federation-upstream": "nowhere"}}
+        await service.put(POLICY, "written", value)
+        service.definitions.merge([Entry("shovel", "s", 1 << 40, "n2", canonical({}))], service.unix_time())
+        await service.put(POLICY, "written", value | {"priority": 1})
+    assert told(check(tmp_path, "", "data_dir: state")) == [
+        'a definition has no full effect: policy "written": definition.federation-upstream: no upstream "nowhere"',
+        'a definition has no full effect: shovel "s": this node does not know this kind of definition',
+    ]
+
+
+@pytest.mark.parametrize("rest", ["data_dir: state", ""])
+def test_check_refuses_a_damaged_file_of_definitions(tmp_path: Path, rest: str) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (folder / FILE).write_bytes(b"{")
+    result = check(tmp_path, "" if rest else "    dir: state", rest)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"gmqttd: plugins.links: {folder / FILE}: ")
+    assert (folder / FILE).read_bytes() == b"{"
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ("api: {http: [{address: '127.0.0.1:8083'}]}", [NOT_KEPT]),
+        ("api: {http: [{address: '127.0.0.1:8083'}]}\ndata_dir: state", []),
+        ("", []),
+    ],
+)
+def test_check_tells_where_written_definitions_are_not_kept(tmp_path: Path, rest: str, expected: list[str]) -> None:
+    assert told(check(tmp_path, "", rest)) == expected
