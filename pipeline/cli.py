@@ -1,4 +1,4 @@
-"""The command `gmqttctl`: the links and the event logs of a federation, and the pipelines that read them.
+"""The command `gmqttctl`: clients, links and event logs of a federation, and the pipelines that read them.
 
 Each group of commands is a module that is imported when it is used: `gmqttctl log` works without Spark.
 """
@@ -30,6 +30,7 @@ COMMANDS: Final = {
         "federation.definitions.imports.commands:import_rabbitmq",
         "Make definitions of links from RabbitMQ's federation.",
     ),
+    "list_clients": ("federation.client_commands:list_clients", "List the clients of a node."),
     "list_parameters": ("federation.definitions.commands:list_parameters", "List upstreams and upstream sets."),
     "list_queues": ("federation.links.queue_commands:list_queues", "List the queues of shared groups."),
     "list_policies": ("federation.definitions.commands:list_policies", "List the policies of links."),
@@ -85,7 +86,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gmqttd", prog_name="gmqttctl", message="%(prog)s %(version)s")
 def main() -> None:
-    """Links and event logs of a federation, and pipelines that read the logs."""
+    """Clients, links and event logs of a federation, and pipelines that read the logs."""
 
 
 if __name__ == "__main__":  # for spark-submit
