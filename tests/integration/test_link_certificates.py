@@ -1,4 +1,4 @@
-"""Certificates that expire or are revoked while a link is up, and new ones."""
+"""Links that log in by certificate; certificates that expire or are revoked while a link is up, and new ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker.auth.passwd import set_password
 from certificates import Authority, Pair
 from waiting import eventually
 
@@ -62,9 +63,21 @@ async def reload(node: Node) -> None:
     await eventually(lambda: node.log().count("configuration reloaded") > count, f"{node.name} has reloaded")
 
 
-async def start(nodes: Nodes, authority: Authority, reconnect_delay: float) -> Secured:
-    server, own = authority.pair(SERVER), authority.pair(LINK)
-    port, http, grpc = nodes.free_port(), nodes.free_port(), nodes.free_port()
+def api(nodes: Nodes) -> dict[str, Any]:
+    return {"http": [{"address": f"tcp://127.0.0.1:{nodes.free_port()}"}]}
+
+
+async def start(
+    nodes: Nodes,
+    authority: Authority,
+    reconnect_delay: float,
+    subject: str = LINK,
+    query: str = "",
+    of_upstream: dict[str, Any] | None = None,
+) -> Secured:
+    """`subject`: of the certificate of the link. `query`: of the URI. `of_upstream`: further sections of its configuration."""
+    server, own = authority.pair(SERVER), authority.pair(subject)
+    port = nodes.free_port()
     plain = {"address": f"127.0.0.1:{nodes.free_port()}"}
     tls = {
         "cert": server.cert,
@@ -74,20 +87,42 @@ async def start(nodes: Nodes, authority: Authority, reconnect_delay: float) -> S
         "crl": authority.revocation_list(),
     }
     listeners = [plain, {"address": f"127.0.0.1:{port}", "tls": tls}]
-    upstream = await nodes.start({"listeners": listeners, "mqtt": {"session_expiry": "1h"}}, name="upstream")
+    config = {"listeners": listeners, "mqtt": {"session_expiry": "1h"}, **(of_upstream or {})}
+    upstream = await nodes.start(config, name="upstream")
     keys = {"cacertfile": authority.cacert, "certfile": own.cert, "keyfile": own.key}
-    north = {"uri": f"mqtts://localhost:{port}", "reconnect-delay": reconnect_delay, "tls": keys}
+    north = {"uri": f"mqtts://localhost:{port}{query}", "reconnect-delay": reconnect_delay, "tls": keys}
     links = {
         "domain": "berlin",
         "upstreams": {"north": north},
         "policies": {"all": {"pattern": "a", "definition": {"federation-upstream": "north"}}},
     }
-    api = {
-        "grpc": [{"address": f"tcp://127.0.0.1:{grpc}"}],
-        "http": [{"address": f"tcp://127.0.0.1:{http}", "map": f"tcp://127.0.0.1:{grpc}"}],
-    }
-    node = await nodes.start({"plugin_order": ["links"], "plugins": {"links": links}, "api": api}, name="downstream")
+    own_config = {"plugin_order": ["links"], "plugins": {"links": links}, "api": api(nodes)}
+    node = await nodes.start(own_config, name="downstream")
     return Secured(upstream, node, own)
+
+
+@pytest.mark.parametrize(("subject", "domain"), [("berlin", "berlin"), ("paris", "")])
+async def test_a_link_logs_in_by_its_certificate(
+    nodes: Nodes, clients: Clients, authority: Authority, tmp_path: Path, subject: str, domain: str
+) -> None:
+    """Its subject is the user name at the upstream. It is a link there where the account of that name has the role."""
+    accounts = tmp_path / "passwords.yml"
+    set_password(str(accounts), "berlin", b"nobody knows it", "argon2id", False, True, "link")
+    config = {
+        "plugin_order": ["auth", "admin"],
+        "plugins": {"auth": {"password_file": str(accounts), "use_identity_as_username": True}},
+        "api": api(nodes),
+    }
+    secured = await start(nodes, authority, 0.3, subject, "?auth_mechanism=external", config)
+    reader = await clients.connect(secured.node.port, "reader")
+    await reader.subscribe("a", qos=1)
+    await secured.becomes("running")
+    status, answer = await secured.upstream.rest("GET", f"/v1/clients?username={subject}&connected=true")
+    assert status == 200, answer
+    assert [client["link_domain"] for client in answer["clients"]] == [domain]
+    message = {"topic_name": "a", "payload": "over the link", "qos": 1}
+    assert (await secured.upstream.rest("POST", "/v1/publish", message))[0] == 200
+    assert (await reader.message()).payload == b"over the link"
 
 
 async def test_a_certificate_of_the_upstream_that_has_expired_and_a_new_one(
