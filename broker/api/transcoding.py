@@ -41,6 +41,10 @@ def read_request(route: Route, path_fields: dict[str, str], query: Iterable[tupl
     else:
         merge_query(request, route.method.descriptor.input_type, query, path_fields)
     for name, value in path_fields.items():
+        given = getattr(request, name)
+        if given and str(given) != value:
+            shown = one_line(f'"{given}" in the body and "{value}" in the path')
+            raise invalid_argument(f"{name} is {shown}; leave it out of the body")
         merge_value(request, name, value)
     return request
 
@@ -98,8 +102,8 @@ def merge_value(request: Message, name: str, value: str | bool | list[str | bool
         raise invalid_argument(f'"{name}" does not fit: {one_line(error)}') from None
 
 
-def one_line(error: Exception) -> str:
-    """The text of an error of protobuf, which names the field, on one line and without words of Python."""
+def one_line(error: object) -> str:
+    """A text that quotes a value, such as an error of protobuf, which names the field: on one line, without words of Python."""
     text = " ".join(str(error).split())
     text = text.replace(PYTHON_WORDS, "not a whole number")
     return text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]}…"

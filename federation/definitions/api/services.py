@@ -19,7 +19,7 @@ from broker.errors import MqttError
 from broker.routing.names import SHARE_PREFIX, check_topic_filter, check_topic_name
 from federation.definitions.definitions import WORDS, Definitions
 from federation.definitions.entry import PARAMETERS, POLICY
-from federation.definitions.error import DefinitionError
+from federation.definitions.error import DefinitionError, shown
 from federation.definitions.pb import definitions_pb2 as pb
 from federation.definitions.pb.definitions_pb2_grpc import (
     DefinitionsServiceServicer,
@@ -30,6 +30,9 @@ from federation.definitions.policy import apply_to_of
 
 if TYPE_CHECKING:
     from federation.definitions.shell.service import DefinitionsService
+
+
+VHOST: Final = "/"  # of RabbitMQ's bodies and paths
 
 
 def register(api: ApiServer, service: DefinitionsService) -> None:
@@ -62,6 +65,7 @@ class Parameters(ParameterServiceServicer):
 
     async def Get(self, request: pb.ParameterKey, context: object) -> pb.Parameter:
         _check_component(request.component)
+        _check_vhost(request)
         if self._service.definitions.get(request.component, request.name) is None:
             raise _missing(request.component, request.name)
         return _parameter(self._service.definitions, request.component, request.name)
@@ -75,6 +79,7 @@ class Parameters(ParameterServiceServicer):
 
     async def Clear(self, request: pb.ParameterKey, context: object) -> Empty:
         _check_component(request.component)
+        _check_vhost(request)
         await _delete(self._service, request.component, request.name)
         return Empty()
 
@@ -96,6 +101,7 @@ class Policies(PolicyServiceServicer):
         return pb.ListPoliciesResponse(policies=[_policy(found, policy.name) for policy in found.resolution().policies])
 
     async def Get(self, request: pb.PolicyKey, context: object) -> pb.Policy:
+        _check_vhost(request)
         if self._service.definitions.get(POLICY, request.name) is None:
             raise _missing(POLICY, request.name)
         return _policy(self._service.definitions, request.name)
@@ -108,6 +114,7 @@ class Policies(PolicyServiceServicer):
             raise _refused("", error) from None
 
     async def Clear(self, request: pb.PolicyKey, context: object) -> Empty:
+        _check_vhost(request)
         await _delete(self._service, POLICY, request.name)
         return Empty()
 
@@ -176,6 +183,12 @@ def _check_component(component: str) -> None:
         raise not_found(f'component: "{component[:64]}" is not one of {", ".join(PARAMETERS)}')
 
 
+def _check_vhost(request: pb.Parameter | pb.ParameterKey | pb.Policy | pb.PolicyKey) -> None:
+    if request.vhost not in ("", VHOST):
+        hint = "a prefix of topics takes the place of others (exchange of an upstream)"
+        raise invalid_argument(f"vhost: {shown(request.vhost)} is not {VHOST}, the only one; {hint}")
+
+
 def _parameter(found: Definitions, component: str, name: str) -> pb.Parameter:
     return pb.Parameter(
         component=component,
@@ -197,11 +210,13 @@ def _policy(found: Definitions, name: str) -> pb.Policy:
 
 def _parameter_item(request: pb.Parameter) -> tuple[str, str, object]:
     _check_component(request.component)
+    _check_vhost(request)
     value = json_format.MessageToDict(request.value) if request.HasField("value") else None
     return request.component, request.name, value
 
 
 def _policy_item(request: pb.Policy) -> tuple[str, str, object]:
+    _check_vhost(request)
     value: dict[str, Any] = {
         "pattern": request.pattern or None,
         "apply-to": request.apply_to or apply_to_of(request.pattern).value,

@@ -31,10 +31,13 @@ class Parameter(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     READ_ONLY_FIELD_NUMBER: _builtins.int
+    VHOST_FIELD_NUMBER: _builtins.int
     component: _builtins.str
     name: _builtins.str
     read_only: _builtins.bool
     """It stands in the configuration file of the node, which cannot be changed by a call."""
+    vhost: _builtins.str
+    """As in RabbitMQ; the only virtual host is /. Absent in answers."""
     @_builtins.property
     def value(self) -> _struct_pb2.Value:
         """Of an upstream an object with at least uri; of a set a list of objects with upstream and overrides. When it is read, user
@@ -48,12 +51,15 @@ class Parameter(_message.Message):
         name: _builtins.str = ...,
         value: _struct_pb2.Value | None = ...,
         read_only: _builtins.bool = ...,
+        vhost: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_vhost", b"_vhost", "value", b"value", "vhost", b"vhost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "name", b"name", "read_only", b"read_only", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_vhost", b"_vhost", "component", b"component", "name", b"name", "read_only", b"read_only", "value", b"value", "vhost", b"vhost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__vhost: _TypeAlias = _typing.Literal["vhost"]  # noqa: Y015
+    _WhichOneofArgType__vhost: _TypeAlias = _typing.Literal["_vhost", b"_vhost"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vhost) -> _WhichOneofReturnType__vhost | None: ...
 
 Global___Parameter: _TypeAlias = Parameter  # noqa: Y015
 
@@ -63,19 +69,25 @@ class ParameterKey(_message.Message):
 
     COMPONENT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    VHOST_FIELD_NUMBER: _builtins.int
     component: _builtins.str
     name: _builtins.str
+    vhost: _builtins.str
+    """As in RabbitMQ; the only virtual host is /."""
     def __init__(
         self,
         *,
         component: _builtins.str = ...,
         name: _builtins.str = ...,
+        vhost: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_vhost", b"_vhost", "vhost", b"vhost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["component", b"component", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_vhost", b"_vhost", "component", b"component", "name", b"name", "vhost", b"vhost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__vhost: _TypeAlias = _typing.Literal["vhost"]  # noqa: Y015
+    _WhichOneofArgType__vhost: _TypeAlias = _typing.Literal["_vhost", b"_vhost"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vhost) -> _WhichOneofReturnType__vhost | None: ...
 
 Global___ParameterKey: _TypeAlias = ParameterKey  # noqa: Y015
 
@@ -155,6 +167,7 @@ class Policy(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     DEFINITION_FIELD_NUMBER: _builtins.int
     READ_ONLY_FIELD_NUMBER: _builtins.int
+    VHOST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     pattern: _builtins.str
     """A topic filter, or $share/GROUP/FILTER for queues, where GROUP may be +. Example: "sensors/#" """
@@ -164,6 +177,8 @@ class Policy(_message.Message):
     """Of several policies that match a topic or a group the one with the highest priority applies alone."""
     read_only: _builtins.bool
     """It stands in the configuration file of the node, which cannot be changed by a call."""
+    vhost: _builtins.str
+    """As in RabbitMQ; the only virtual host is /. Absent in answers."""
     @_builtins.property
     def definition(self) -> _struct_pb2.Struct:
         """Exactly one of federation-upstream, federation-upstream-set and federation-upstream-pattern. For queues at most one of
@@ -180,12 +195,15 @@ class Policy(_message.Message):
         priority: _builtins.int = ...,
         definition: _struct_pb2.Struct | None = ...,
         read_only: _builtins.bool = ...,
+        vhost: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_vhost", b"_vhost", "definition", b"definition", "vhost", b"vhost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply_to", b"apply_to", "definition", b"definition", "name", b"name", "pattern", b"pattern", "priority", b"priority", "read_only", b"read_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_vhost", b"_vhost", "apply_to", b"apply_to", "definition", b"definition", "name", b"name", "pattern", b"pattern", "priority", b"priority", "read_only", b"read_only", "vhost", b"vhost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__vhost: _TypeAlias = _typing.Literal["vhost"]  # noqa: Y015
+    _WhichOneofArgType__vhost: _TypeAlias = _typing.Literal["_vhost", b"_vhost"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vhost) -> _WhichOneofReturnType__vhost | None: ...
 
 Global___Policy: _TypeAlias = Policy  # noqa: Y015
 
@@ -194,17 +212,23 @@ class PolicyKey(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    VHOST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    vhost: _builtins.str
+    """As in RabbitMQ; the only virtual host is /."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        vhost: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_vhost", b"_vhost", "vhost", b"vhost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_vhost", b"_vhost", "name", b"name", "vhost", b"vhost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__vhost: _TypeAlias = _typing.Literal["vhost"]  # noqa: Y015
+    _WhichOneofArgType__vhost: _TypeAlias = _typing.Literal["_vhost", b"_vhost"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__vhost) -> _WhichOneofReturnType__vhost | None: ...
 
 Global___PolicyKey: _TypeAlias = PolicyKey  # noqa: Y015
 

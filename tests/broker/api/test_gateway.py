@@ -62,7 +62,7 @@ def test_each_path_of_a_plugin_that_is_not_loaded_names_it() -> None:
                 empty.find(route.verb, route.template)
             assert (caught.value.http_status, "plugin_order" in caught.value.text) == (404, True)
             with pytest.raises(ApiError, match="lists all paths"):
-                loaded.find(route.verb, f"{route.template}/more/and/more")
+                loaded.find(route.verb, f"{route.template}/more/and/more/again")
 
 
 ERRORS: list[ErrorCase] = [

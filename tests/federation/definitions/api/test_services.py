@@ -97,7 +97,41 @@ async def test_a_set_and_a_policy_have_the_bodies_of_rabbitmq(node: tuple[Defini
         ("PUT", "/v1/policies/p", {"pattern": "a/#/b", "definition": ALL}, 400, "pattern: topic filter"),
         ("PUT", "/v1/policies/p", {"pattern": "a"}, 400, "definition: this key is missing"),
         ("PUT", "/v1/policies/p", {"pattern": "a", "definition": {"x": 1}}, 400, "definition.x: unknown key"),
-        ("PUT", "/v1/policies/p", {"pattern": "a", "definition": ALL, "vhost": "/"}, 400, "vhost"),
+        (
+            "PUT",
+            "/v1/policies/p",
+            {"pattern": "a", "definition": ALL, "vhost": "v"},
+            400,
+            'vhost: "v" is not /, the only',
+        ),
+        ("PUT", "/v1/policies/v/p", {"pattern": "a", "definition": ALL}, 400, 'vhost: "v" is not /'),
+        (
+            "PUT",
+            "/v1/policies/%2F/p",
+            {"pattern": "a", "definition": ALL, "vhost": "v"},
+            400,
+            'vhost is "v" in the body',
+        ),
+        ("PUT", "/v1/policies/p", {"pattern": "a", "definition": ALL, "name": "q"}, 400, 'name is "q" in the body'),
+        ("PUT", f"{UPSTREAMS}/v/u", {"value": {"uri": "mqtt://h"}}, 400, 'vhost: "v" is not /'),
+        (
+            "PUT",
+            f"{UPSTREAMS}/u",
+            {"value": {"uri": "mqtt://h"}, "component": "shovel"},
+            400,
+            'component is "shovel" in',
+        ),
+        (
+            "PUT",
+            f"{UPSTREAMS}/u",
+            {"value": {"uri": "mqtt://h"}, "name": "v"},
+            400,
+            'and "u" in the path; leave it out',
+        ),
+        ("GET", f"{UPSTREAMS}/v/declared", None, 400, 'vhost: "v" is not /'),
+        ("DELETE", f"{UPSTREAMS}/v/declared", None, 400, 'vhost: "v" is not /'),
+        ("GET", "/v1/policies/v/p", None, 400, 'vhost: "v" is not /'),
+        ("DELETE", "/v1/policies/v/p", None, 400, 'vhost: "v" is not /'),
         ("GET", "/v1/policy-of-topic?topic=a%2F%23", None, 400, "topic: topic name"),
     ],
 )
@@ -110,6 +144,26 @@ async def test_a_refusal_names_the_key(
     assert words in found[1]["message"]
     assert "secret" not in found[1]["message"]
     assert service.definitions.entries() == []
+
+
+async def test_tools_for_rabbitmq_say_path_and_virtual_host_in_the_body(node: tuple[DefinitionsService, Rest]) -> None:
+    """As RabbitMQ's management API shows definitions, and its clients send them."""
+    service, rest = node
+    parameter = {"vhost": "/", "component": "federation-upstream", "name": "u", "value": {"uri": "mqtt://127.0.0.1:1"}}
+    policy = {"vhost": "/", "name": "p", "pattern": "a/#", "apply-to": "topics", "priority": 0, "definition": ALL}
+    for vhost in ("", "/%2F", "/%2f"):
+        await put(rest, f"{UPSTREAMS}{vhost}/u", parameter)
+        await put(rest, f"/v1/policies{vhost}/p", policy)
+        shown = await rest.get(f"{UPSTREAMS}{vhost}/u")
+        assert shown | {"vhost": "/"} == parameter | {"value": {"uri": "mqtt://127.0.0.1:1"}, "read_only": False}
+        assert await rest.get(f"/v1/policies{vhost}/p") | {"vhost": "/"} == policy | {"read_only": False}
+        (link,) = [link for link in service.resolution().links() if link.upstream.name == "u"]
+        assert [found.name for found in link.policies] == ["p"]
+        assert (await rest.call("DELETE", f"/v1/policies{vhost}/p"))[0] == 200
+        assert (await rest.call("DELETE", f"{UPSTREAMS}{vhost}/u"))[0] == 200
+    items = {"parameters": [parameter], "policies": [policy]}
+    assert (await rest.call("POST", "/v1/definitions", items))[0] == 200
+    assert list(service.resolution().upstreams) == ["declared", "u"]
 
 
 async def test_a_name_that_may_become_defined_is_a_warning(node: tuple[DefinitionsService, Rest]) -> None:
