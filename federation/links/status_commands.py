@@ -55,11 +55,11 @@ def federation_status(connection: dict[str, str], only_down: bool, as_json: bool
 @connection_options
 @click.argument("link_id", metavar="ID")
 def restart_federation_link(connection: dict[str, str], link_id: str) -> None:
-    """Connect a link anew, on the node that runs it."""
+    """Connect a link anew, on the node that runs it; a link for queues on all nodes."""
     with NodeCalls(read_connection(connection), MISSING) as calls:
         found = calls.call(FederationLinksStub, "Restart", pb.RestartLinkRequest(id=link_id))
-    node = f" on node {printable(found.node)}" if found.node else ""
-    click.echo(f"link {printable(link_id)} is restarted{node}")
+    nodes = ", ".join(name for name in found.nodes if name)
+    click.echo(f"link {printable(link_id)} is restarted{' on ' * bool(nodes)}{printable(nodes)}")
 
 
 def _show(found: pb.ListLinksResponse, as_json: bool, watch: bool, only_down: bool) -> None:

@@ -137,7 +137,7 @@ async def test_each_node_tells_the_links_of_all_and_restarts_them(nodes: Nodes, 
         (other,) = [node for node in cluster if node is not owner]
         watcher = await clients.connect(owner.port)
         await watcher.subscribe(f"$SYS/broker/federation-links/{link_id}")
-        assert await other.rest("POST", f"/v1/federation-links/{link_id}/restart", {}) == (200, {"node": owner.name})
+        assert await other.rest("POST", f"/v1/federation-links/{link_id}/restart", {}) == (200, {"nodes": [owner.name]})
         told = [json.loads((await watcher.message()).payload) for _ in range(2)]
         assert [(event["before"], event["status"]) for event in told] == [
             ("running", "starting"),

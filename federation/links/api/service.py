@@ -50,11 +50,11 @@ class LinksService(FederationLinksServicer):
         return ListLinksResponse(links=in_order(rows), unanswered=sorted(unanswered))
 
     async def Restart(self, request: RestartLinkRequest, context: object) -> RestartLinkResponse:
-        if self._runner.restart_here(request.id):
-            return RestartLinkResponse(node=self._node)
         owner = self._owners.owner(request.id)
         if owner is None:
-            raise not_found(f'there is no link "{request.id[:100]}"')
+            return await self._restart_everywhere(request.id)
+        if self._runner.restart_here(request.id):
+            return RestartLinkResponse(nodes=[self._node])
         if owner.node == self._node:
             raise ApiError(grpc.StatusCode.UNAVAILABLE, f"this node is about to run the link {request.id}; try again")
         try:
@@ -63,4 +63,24 @@ class LinksService(FederationLinksServicer):
             raise ApiError(
                 grpc.StatusCode.UNAVAILABLE, f"the link {request.id} is not restarted: it falls to {fault}"
             ) from None
-        return RestartLinkResponse(node=owner.node)
+        return RestartLinkResponse(nodes=[owner.node])
+
+    async def _restart_everywhere(self, link_id: str) -> RestartLinkResponse:
+        """A link without an owner: each node runs the links for its own queues."""
+        restarted = [self._node] if self._runner.restart_here(link_id) else []
+        names = self._owners.members()
+        calls = (self._owners.restart_at(name, link_id) for name in names)
+        away: list[str] = []
+        for name, answer in zip(names, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if answer is None:
+                restarted.append(name)
+            elif not isinstance(answer, MemberAway):
+                raise answer
+            elif answer.code is not grpc.StatusCode.NOT_FOUND:
+                away.append(str(answer))
+        if away:
+            done = f"the link {link_id[:100]} is restarted on {', '.join(sorted(restarted)) or 'no node'}"
+            raise ApiError(grpc.StatusCode.UNAVAILABLE, f"{done}; no answer from {'; '.join(away)}")
+        if not restarted:
+            raise not_found(f'there is no link "{link_id[:100]}"')
+        return RestartLinkResponse(nodes=sorted(restarted))

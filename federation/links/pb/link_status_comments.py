@@ -5,7 +5,7 @@
 COMMENTS: dict[str, str] = {
     "gmqtt.links.api.FederationLinks": "The links of the whole cluster.",
     "gmqtt.links.api.FederationLinks.List": "All links, sorted by upstream, type, id and node.",
-    "gmqtt.links.api.FederationLinks.Restart": "End the connection of a link, and connect anew without a delay, on the node that runs it. NOT_FOUND for an unknown id; UNAVAILABLE with the name of the node when it does not answer.",
+    "gmqtt.links.api.FederationLinks.Restart": "End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id; UNAVAILABLE with the names of nodes that do not answer.",
     "gmqtt.links.api.GroupQueue": "The queue of a shared group on one node, by a policy for queues.",
     "gmqtt.links.api.GroupQueue.borrowers": "Links of other domains that borrow jobs from the queue.",
     "gmqtt.links.api.GroupQueue.dropped": "Messages that were dropped because the queue was full or they had expired, since the process began.",
@@ -57,5 +57,5 @@ COMMENTS: dict[str, str] = {
     "gmqtt.links.api.OwnerTable": "What a node does with all links that it can run.",
     "gmqtt.links.api.OwnerTable.incarnation": "A random number of the process.",
     "gmqtt.links.api.OwnerTable.serial": "Rises with each change of the table.",
-    "gmqtt.links.api.RestartLinkResponse.node": "The node that runs the link.",
+    "gmqtt.links.api.RestartLinkResponse.nodes": "The node that runs the link; all nodes that run it for a link for queues.",
 }

@@ -325,17 +325,19 @@ Global___RestartLinkRequest: _TypeAlias = RestartLinkRequest  # noqa: Y015
 class RestartLinkResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    NODE_FIELD_NUMBER: _builtins.int
-    node: _builtins.str
-    """The node that runs the link."""
+    NODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The node that runs the link; all nodes that run it for a link for queues."""
+
     def __init__(
         self,
         *,
-        node: _builtins.str = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

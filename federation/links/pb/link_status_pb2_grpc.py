@@ -59,8 +59,8 @@ class FederationLinksServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Restart(self, request, context):
-        """End the connection of a link, and connect anew without a delay, on the node that runs it. NOT_FOUND for an unknown id;
-        UNAVAILABLE with the name of the node when it does not answer.
+        """End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id;
+        UNAVAILABLE with the names of nodes that do not answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,8 +39,8 @@ class FederationLinksStub:
     List: _grpc.UnaryUnaryMultiCallable[_link_status_pb2.ListLinksRequest, _link_status_pb2.ListLinksResponse]
     """All links, sorted by upstream, type, id and node."""
     Restart: _grpc.UnaryUnaryMultiCallable[_link_status_pb2.RestartLinkRequest, _link_status_pb2.RestartLinkResponse]
-    """End the connection of a link, and connect anew without a delay, on the node that runs it. NOT_FOUND for an unknown id;
-    UNAVAILABLE with the name of the node when it does not answer.
+    """End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id;
+    UNAVAILABLE with the names of nodes that do not answer.
     """
 
 @_typing.type_check_only
@@ -51,8 +51,8 @@ class FederationLinksAsyncStub(FederationLinksStub):
     List: _aio.UnaryUnaryMultiCallable[_link_status_pb2.ListLinksRequest, _link_status_pb2.ListLinksResponse]  # type: ignore[assignment]
     """All links, sorted by upstream, type, id and node."""
     Restart: _aio.UnaryUnaryMultiCallable[_link_status_pb2.RestartLinkRequest, _link_status_pb2.RestartLinkResponse]  # type: ignore[assignment]
-    """End the connection of a link, and connect anew without a delay, on the node that runs it. NOT_FOUND for an unknown id;
-    UNAVAILABLE with the name of the node when it does not answer.
+    """End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id;
+    UNAVAILABLE with the names of nodes that do not answer.
     """
 
 class FederationLinksServicer(metaclass=_abc_1.ABCMeta):
@@ -72,8 +72,8 @@ class FederationLinksServicer(metaclass=_abc_1.ABCMeta):
         request: _link_status_pb2.RestartLinkRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_link_status_pb2.RestartLinkResponse, _abc.Awaitable[_link_status_pb2.RestartLinkResponse]]:
-        """End the connection of a link, and connect anew without a delay, on the node that runs it. NOT_FOUND for an unknown id;
-        UNAVAILABLE with the name of the node when it does not answer.
+        """End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id;
+        UNAVAILABLE with the names of nodes that do not answer.
         """
 
 def add_FederationLinksServicer_to_server(servicer: FederationLinksServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

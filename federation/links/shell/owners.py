@@ -240,7 +240,7 @@ class Owners(Extension):
     async def _restart_here(self, request: pb.RestartLinkRequest, context: Any) -> pb.RestartLinkResponse:
         if not self._runner.restart_here(request.id):
             await context.abort(grpc.StatusCode.NOT_FOUND, "it does not run the link")
-        return pb.RestartLinkResponse(node=self._host.members.node_name)
+        return pb.RestartLinkResponse(nodes=[self._host.members.node_name])
 
     # --- orders, tables, time
 

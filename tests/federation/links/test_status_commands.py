@@ -63,7 +63,7 @@ async def test_only_links_that_are_down_are_shown() -> None:
 async def test_a_link_is_restarted_by_its_id() -> None:
     nodes = Nodes({"a": [], "b": [DOWN]}, {"0000000b": Owner("b", 5)})
     result = await run(nodes, "restart_federation_link", "0000000b")
-    assert (result.exit_code, result.output) == (0, "link 0000000b is restarted on node b\n")
+    assert (result.exit_code, result.output) == (0, "link 0000000b is restarted on b\n")
     assert nodes.restarted == [("b", "0000000b")]
 
 

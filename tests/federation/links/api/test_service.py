@@ -57,7 +57,7 @@ async def test_an_unknown_state_is_refused_with_those_that_are() -> None:
 @pytest.mark.parametrize(("link_id", "node"), [("0000000a", "a"), ("0000000b", "b")])
 async def test_a_link_is_restarted_where_it_runs(link_id: str, node: str) -> None:
     nodes = Nodes({"a": [HERE], "b": [THERE]}, {"0000000b": Owner("b", 5)})
-    assert await asked(nodes, "POST", f"/v1/federation-links/{link_id}/restart") == (200, {"node": node})
+    assert await asked(nodes, "POST", f"/v1/federation-links/{link_id}/restart") == (200, {"nodes": [node]})
     assert nodes.restarted == [(node, link_id)]
 
 
@@ -75,3 +75,18 @@ async def test_a_restart_that_cannot_be_is_refused(nodes: Nodes, expected: int, 
     assert status == expected
     assert words in answer["message"]
     assert nodes.restarted == []
+
+
+async def test_a_link_for_queues_is_restarted_on_every_node() -> None:
+    queues = replace(HERE, kind="queues")
+    nodes = Nodes({"a": [queues], "c": [], "b": [replace(queues, node="b")]})
+    answer = await asked(nodes, "POST", "/v1/federation-links/0000000a/restart")
+    assert answer == (200, {"nodes": ["a", "b"]})
+    assert sorted(nodes.restarted) == [("a", "0000000a"), ("b", "0000000a")]
+
+
+@pytest.mark.parametrize(("here", "where"), [([replace(HERE, kind="queues")], "a"), ([], "no node")])
+async def test_a_restart_names_the_nodes_that_do_not_answer(here: list[LinkStatus], where: str) -> None:
+    answer = await asked(Nodes({"a": here, "b": None}), "POST", "/v1/federation-links/0000000a/restart")
+    text = f"the link 0000000a is restarted on {where}; no answer from node b: Connection refused"
+    assert (answer[0], answer[1]["message"]) == (503, text)
