@@ -228,6 +228,10 @@ async def test_every_node_of_a_cluster_borrows_for_its_own_consumers(nodes: Node
     await eventually(lambda: has_messages(pair[0], "1"), "the job waits where it was published")
     await workers.come("east1")
     await eventually(lambda: (b"here", "east1") in workers.done, "it moves to the node with a consumer")
+    links = (await pair[0].rest("GET", "/v1/federation-links"))[1]["links"]
+    (link_id,) = {link["id"] for link in links}
+    answer = await pair[0].rest("POST", f"/v1/federation-links/{link_id}/restart", {})
+    assert answer == (200, {"nodes": ["east0", "east1"]})
 
 
 async def has_borrowers(node: Node, count: str) -> bool:
