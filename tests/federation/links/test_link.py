@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import pytest
 
 from broker.codec import properties as props
@@ -20,7 +18,6 @@ from broker.codec.packets import (
 )
 from broker.codec.reader import PacketReader
 from broker.link_header import NAME, LinkWelcome, encode_welcome, parse_connect
-from broker.message import Message
 from broker.session.session import Session
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
@@ -237,64 +234,6 @@ def test_a_link_that_pushes_asks_an_upstream_of_ours_for_nothing() -> None:
     assert world.state() is LinkState.RUNNING
 
 
-def test_a_link_pushes_no_echoes_to_a_broker_without_version_5() -> None:
-    world = World({"direction": "out"})
-    again = parse_upstream("again", {"uri": "mqtt://north.example.com"})
-    out = world.link.plan.upstream
-    policy = parse_policy("p", {"pattern": "s/#", "definition": {"federation-upstream-set": "all"}})
-    world.links.resolve(Resolution([out, again], [], [policy]), world.now)
-    world.shell.out = b""
-    for link_id, plan in world.links.plans().items():
-        world.links.run(link_id, 1, world.now)
-        if plan.upstream == out:
-            world.link = world.links.by_id[link_id]
-            world.shell = Shell(world.link)
-    world.link.connected(world.link.attempt, world.now)
-    world.receive(ConnAck(False, 0x84), version=4)
-    world.shell.out = b""
-    world.version = 4
-    world.connect()
-    assert world.state() is LinkState.ERROR
-    assert world.link.last_error.startswith('s/# comes back over the upstream "again"')
-    assert world.link.sessions_lost == 0
-    world.until_next_try()
-    world.version = 5
-    world.run()
-    assert world.state() is LinkState.RUNNING
-
-
-def test_a_message_that_comes_back_is_known_by_its_content() -> None:
-    """In both directions between two brokers, over one that strips properties."""
-    world = World({"content-window": 2_000})
-    into = world.link.plan.upstream
-    out = parse_upstream("out", {"uri": "mqtt://north.example.com", "direction": "out", "content-window": 2_000})
-    policy = parse_policy("p", {"pattern": "s/#", "definition": {"federation-upstream-set": "all"}})
-    world.version = 4
-    worlds = {}
-    world.links.resolve(Resolution([out, into], [], [policy]), world.now)
-    for link_id, plan in world.links.plans().items():
-        world.links.run(link_id, 1, world.now)
-        worlds[plan.upstream.name] = made = copy(world)
-        made.link = world.links.by_id[link_id]
-        made.shell = Shell(made.link)
-    world.want(b"s/#")
-    for made in worlds.values():
-        made.link.connected(made.link.attempt, made.now)
-        made.receive(ConnAck(False, 0x84), version=4)
-        made.shell.out = b""
-        made.run()
-    for number in (1, 2):
-        worlds["out"].broker.publish(Message(b"s/a", b"x", 0, False), world.now, None)
-        worlds["out"].flush()
-        (pushed,) = worlds["out"].sent()
-        assert pushed == Publish(b"s/a", b"x")
-        worlds["north"].receive(Publish(b"s/a", b"x", 1, packet_id=number), Publish(b"s/b", b"x"))
-        assert worlds["north"].sent() == [PubAck(number)]
-        assert worlds["out"].sent() == []
-    status = worlds["north"].link.status(world.now)
-    assert (status.received, status.dropped) == (4, {"link_content": 2})
-
-
 def test_a_link_without_answers_fails() -> None:
     world = World()
     world.want()
@@ -471,7 +410,7 @@ def test_a_new_policy_for_other_topics_leaves_the_connection_alone(pattern: str,
     assert (world.links.by_id[world.link.plan.link_id] is world.link) == is_kept
 
 
-def test_a_link_that_cannot_be_meant_connects_to_nobody() -> None:
+def test_an_invalid_link_connects_to_nobody() -> None:
     world = World()
     world.want()
     plain = world.link.plan.upstream
