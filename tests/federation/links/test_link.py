@@ -410,7 +410,7 @@ def test_a_new_policy_for_other_topics_leaves_the_connection_alone(pattern: str,
     assert (world.links.by_id[world.link.plan.link_id] is world.link) == is_kept
 
 
-def test_an_invalid_link_connects_to_nobody() -> None:
+def test_an_invalid_link_opens_no_connection() -> None:
     world = World()
     world.want()
     plain = world.link.plan.upstream
