@@ -13,7 +13,7 @@ from federation.definitions.uri import LinkUri
 from federation.links.link import Link
 from federation.links.link_shell import LinkShell
 from federation.links.shell.client_context import TlsFault, client_context
-from federation.links.shell.websocket_client import WebSocketClient, WebSocketFault
+from federation.links.shell.websocket_client import WebSocketClient
 
 WRITE_BYTES_HIGH: Final = 1_048_576  # unsent: the broker gives the link no more messages meanwhile
 CLOSED: Final = "the upstream closed the connection"
@@ -45,16 +45,14 @@ class UpstreamProtocol(asyncio.Protocol):
         websocket = self.websocket
         if websocket is not None:
             was_open = websocket.is_open
-            try:
-                data = websocket.receive_data(data)
-            except WebSocketFault as fault:
-                self._socket.lost(self, str(fault))
-                return
+            data = websocket.receive_data(data)
             self.write_raw(websocket.take_output())
             if websocket.is_open and not was_open:
                 self._socket.opened(self)
         if data:
             self._socket.received(self, data)
+        if websocket is not None and websocket.fault:
+            self._socket.lost(self, websocket.fault)
 
     def write(self, data: bytes) -> None:
         """MQTT for the upstream."""
@@ -74,10 +72,8 @@ class UpstreamProtocol(asyncio.Protocol):
         self.transport = None
         reason = CLOSED if exc is None else _told(exc)
         if exc is None and self.websocket is not None and not self.websocket.is_open:
-            try:
-                self.websocket.receive_end()
-            except WebSocketFault as fault:
-                reason = str(fault)
+            self.websocket.receive_end()
+            reason = self.websocket.fault or reason
         self._socket.lost(self, reason, isinstance(exc, ssl.SSLError))
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -176,7 +172,7 @@ class UpstreamSocket(LinkShell):
             await self._loop.create_connection(
                 lambda: self._made(attempt, websocket), uri.host, uri.port, ssl=context, server_hostname=server_name
             )
-        except (TlsFault, WebSocketFault) as fault:
+        except TlsFault as fault:
             reason = str(fault)
         except (ConnectionResetError, ConnectionAbortedError) as error:
             reason = _told(error) if context is None else CLOSED_IN_HANDSHAKE

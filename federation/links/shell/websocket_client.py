@@ -15,12 +15,10 @@ SUBPROTOCOLS: Final = (Subprotocol("mqtt"),)  # [MQTT-6.0.0-4]
 FAULT_CHARS_MAX: Final = 200  # of a text that may quote the other side
 
 
-class WebSocketFault(Exception):
-    """The other side breaks the protocol, or refuses the handshake."""
-
-
 class WebSocketClient:
-    """is_open  the handshake is done; MQTT may be sent"""
+    """is_open  the handshake is done; MQTT may be sent
+    fault    why the connection is over: the other side closes it, breaks the protocol, or refuses the handshake; "" before
+    """
 
     def __init__(self, host: str, port: int, path: str, is_secure: bool, frame_bytes_max: int) -> None:
         where, _, query = path.partition("?")
@@ -29,6 +27,7 @@ class WebSocketClient:
         self._protocol = ClientProtocol(uri, subprotocols=SUBPROTOCOLS, max_size=(None, frame_bytes_max))
         self._protocol.send_request(self._protocol.connect())
         self.is_open = False
+        self.fault = ""
 
     def take_output(self) -> bytes:
         """The handshake, and answers of the protocol itself."""
@@ -48,12 +47,12 @@ class WebSocketClient:
         return self.take_output()
 
     def receive_data(self, data: bytes) -> bytes:
-        """The MQTT in what came. Raises WebSocketFault."""
+        """The MQTT in what came, up to a `fault`."""
         self._protocol.receive_data(data)
         return self._take_events()
 
     def receive_end(self) -> None:
-        """The other side has closed the connection. Raises WebSocketFault where it refused the handshake."""
+        """The other side has closed the connection. Where it refused the handshake, that is a `fault`."""
         self._protocol.receive_eof()
         self._take_events()
 
@@ -61,16 +60,16 @@ class WebSocketClient:
         protocol = self._protocol
         parts: list[bytes] = []
         for event in protocol.events_received():
-            if isinstance(event, Frame):
+            if isinstance(event, Response):
+                self.is_open = protocol.handshake_exc is None
+            elif isinstance(event, Frame) and not self.fault:
                 if event.opcode in (Opcode.BINARY, Opcode.CONT):
                     parts.append(bytes(event.data))
                 elif event.opcode is Opcode.TEXT:
-                    raise WebSocketFault("WebSocket: a text frame, MQTT needs binary ones [MQTT-6.0.0-1]")
+                    self.fault = "WebSocket: a text frame, MQTT needs binary ones [MQTT-6.0.0-1]"
                 elif event.opcode is Opcode.CLOSE:
-                    raise WebSocketFault("WebSocket: closed by the upstream")
-            elif isinstance(event, Response):
-                self.is_open = protocol.handshake_exc is None
-        fault = protocol.handshake_exc or protocol.parser_exc
-        if fault is not None:
-            raise WebSocketFault(f"WebSocket: {str(fault)[:FAULT_CHARS_MAX]}")
+                    self.fault = "WebSocket: closed by the upstream"
+        error = protocol.handshake_exc or protocol.parser_exc
+        if error is not None and not self.fault:
+            self.fault = f"WebSocket: {str(error)[:FAULT_CHARS_MAX]}"
         return b"".join(parts)

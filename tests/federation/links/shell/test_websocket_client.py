@@ -1,10 +1,14 @@
-"""The handshake of a WebSocket to an upstream, and upstreams that refuse it."""
+"""The handshake of a WebSocket to an upstream, upstreams that refuse it, and the end of a connection."""
 
 from __future__ import annotations
 
 import pytest
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
-from federation.links.shell.websocket_client import WebSocketClient, WebSocketFault
+from federation.links.shell.websocket_client import SUBPROTOCOLS, WebSocketClient
+
+CONNACK = b"\x20\x03\x00\x86\x00"
 
 
 @pytest.mark.parametrize(
@@ -19,7 +23,34 @@ from federation.links.shell.websocket_client import WebSocketClient, WebSocketFa
 def test_an_upstream_that_refuses_and_closes_says_why(answer: bytes, words: str) -> None:
     client = WebSocketClient("h", 80, "/mqtt", False, 1000)
     assert client.take_output().startswith(b"GET /mqtt HTTP/1.1\r\n")
-    with pytest.raises(WebSocketFault, match=words):  # noqa: PT012
-        assert client.receive_data(answer) == b""
-        client.receive_end()
+    assert client.receive_data(answer) == b""
+    client.receive_end()
+    assert words in client.fault
     assert not client.is_open
+
+
+def opened() -> tuple[WebSocketClient, ServerProtocol]:
+    client = WebSocketClient("h", 80, "/mqtt", False, 1000)
+    server = ServerProtocol(subprotocols=SUBPROTOCOLS)
+    server.receive_data(client.take_output())
+    (request,) = server.events_received()
+    assert isinstance(request, Request)
+    server.send_response(server.accept(request))
+    assert client.receive_data(b"".join(server.data_to_send())) == b""
+    assert (client.is_open, client.fault) == (True, "")
+    return client, server
+
+
+def test_what_comes_with_the_end_is_not_lost() -> None:
+    client, server = opened()
+    server.send_binary(CONNACK)
+    server.send_close(1000)
+    assert client.receive_data(b"".join(server.data_to_send())) == CONNACK
+    assert client.fault == "WebSocket: closed by the upstream"
+
+
+def test_a_text_frame_ends_the_connection() -> None:
+    client, server = opened()
+    server.send_text(b"x")
+    assert client.receive_data(b"".join(server.data_to_send())) == b""
+    assert "a text frame" in client.fault
