@@ -20,7 +20,7 @@ from federation.definitions.error import (
     read_word,
     shown,
 )
-from federation.definitions.uri import LinkUri, parse_uri
+from federation.definitions.uri import LinkUri, is_host, parse_uri
 from federation.links.mapping import RULES_MAX, MappingError, TopicMapping
 
 URIS_MAX: Final = 16  # of one upstream
@@ -264,6 +264,10 @@ def _check_whole_upstream(upstream: Upstream) -> None:
         options = upstream.tls_of(uri)
         if uri.is_secure and bool(options.certfile) != bool(options.keyfile):
             raise DefinitionError(key, "certfile and keyfile belong together; one of them is missing")
+        if options.server_name and not is_host(options.server_name):
+            in_uri = uri.option("server_name_indication")
+            key = f"{key}?server_name_indication" if in_uri else "tls.server-name-indication"
+            raise DefinitionError(key, f"{shown(options.server_name)} is neither the name of a host nor an IP address")
         if uri.is_external and not options.certfile:
             raise DefinitionError(key, "auth_mechanism external needs certfile and keyfile")
     if upstream.direction is Direction.OUT and upstream.queue:

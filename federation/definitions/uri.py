@@ -142,11 +142,17 @@ def _example() -> str:
 def _check_host(key: str, host: str) -> None:
     if not host:
         raise DefinitionError(key, f"the host is missing; {_example()}")
+    if not is_host(host):
+        raise DefinitionError(key, f"the host is neither a name nor an IP address; {_example()}")
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is the name of a host or an IP address."""
     try:
-        ipaddress.ip_address(host.partition("%")[0])
+        ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        if len(host) > 253 or not HOST_NAME.fullmatch(host):
-            raise DefinitionError(key, f"the host is neither a name nor an IP address; {_example()}") from None
+        return len(text) <= 253 and HOST_NAME.fullmatch(text) is not None
+    return True
 
 
 def _part(key: str, text: str | None) -> str | None:

@@ -226,8 +226,7 @@ class UpstreamSocket(LinkShell):
             return
         self._protocol = None
         self._task = None
-        if protocol.transport is not None:
-            protocol.transport.close()
+        protocol.close(self._loop)
         self.link.connection_lost(protocol.attempt, reason, self._turns.now(), says_why)
         self._turns.flush_soon()
         self.changed()
