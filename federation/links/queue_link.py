@@ -51,11 +51,16 @@ class QueueLink(Link, QueueClientOwner):
         queue = self.plan.upstream.queue.encode()
         wanted = sorted(groups)[: 1 if queue else None]
         gone = [full for full in self.borrowers if full not in wanted]
+        added = [full for full in wanted if full not in self.borrowers]
+        if queue and gone and added:  # what the upstream has lent of its group counts on
+            self.borrowers[added[0]] = self.borrowers.pop(gone[0])
+            self._there[added[0]] = self._there.pop(gone[0])
+            self._open.discard(gone[0])
+            gone, added = [], []
         for full in gone:
             del self.borrowers[full]
             self._open.discard(full)
         unsubscribe = [self._there.pop(full) for full in gone]
-        added = [full for full in wanted if full not in self.borrowers]
         for full in added:
             self.borrowers[full] = Borrower(self.plan.upstream.prefetch_count)
             self._there[full] = queue or full

@@ -362,6 +362,21 @@ def test_another_name_at_the_upstream() -> None:
     assert [job.payload for job in worker.jobs] == [b"1"]
 
 
+def test_a_group_with_another_name_at_the_upstream_gives_way_to_the_first_one() -> None:
+    there = b"$share/crew/tasks/#"
+    upstream = Upstream({"queue": there.decode()}, "$share/+/jobs/#")
+    Client(upstream, 2, b"$share/workers/jobs/#")
+    upstream.run()
+    upstream.offer(5, there)
+    assert upstream.limits() == [(there, 2)]
+    upstream.job(1, b"1", queue=there)
+    assert [limit for _, limit in upstream.limits()] == []
+    first = Client(upstream, 3, b"$share/first/jobs/#")
+    assert upstream.limits() == [(there, 4)], "with the job that has come for the other group"
+    upstream.job(2, b"2", queue=there)
+    assert [job.payload for job in first.jobs] == [b"2"]
+
+
 def test_the_session_of_a_link_is_its_own() -> None:
     upstream = Upstream({"consumer-tag": "berlin", "expires": 3_600_000})
     assert upstream.link.client_id == "berlin-queues"
