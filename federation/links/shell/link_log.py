@@ -28,8 +28,9 @@ class LinkLog:
     def changed(self, now: float) -> None:
         """Links may have changed."""
         links = self._links
+        movable = links.plans()  # links for queues run on every node
         for link_id, link in links.by_id.items():
-            if link_id not in links.epochs:
+            if link_id in movable and link_id not in links.epochs:
                 self._tell_ending(link_id, link)
             else:
                 self._tell_lost_sessions(link_id, link)
@@ -39,7 +40,7 @@ class LinkLog:
             del self._told[link_id]
             self._notes.pop(link_id, None)
             self._sessions_lost.pop(link_id, None)
-            if link_id not in links.plans():
+            if link_id not in movable:
                 self._log.info("link removed: no definition needs it any more", **details)
             elif node := self._runs_on(link_id):
                 self._log.info("link has moved to another node", **details, to=node)

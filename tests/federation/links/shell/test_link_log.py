@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.codec import properties as props
+from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.links.shell.link_log import LinkLog
 from link_world import World
@@ -120,4 +121,17 @@ def test_a_link_without_a_definition_is_removed() -> None:
     story = Story()
     story.told()
     story.world.links.resolve(Resolution([], [], []), story.world.now)
+    assert story.told() == [("info", "link removed: no definition needs it any more")]
+
+
+def test_links_for_queues_are_told_too() -> None:
+    story = Story()
+    world = story.world
+    policy = parse_policy("jobs", {"pattern": "$share/g/t", "definition": {"federation-upstream": "north"}})
+    world.links.resolve(Resolution([world.link.plan.upstream], [], [policy]), world.now)
+    assert story.told() == [("info", "link starting")]
+    (link,) = world.links.by_id.values()
+    link.connection_lost(link.attempt, "refused", world.now)
+    assert story.told() == [("warning", "link error")]
+    world.links.resolve(Resolution([], [], []), world.now)
     assert story.told() == [("info", "link removed: no definition needs it any more")]
