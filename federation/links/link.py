@@ -372,7 +372,7 @@ class Link(RelayOwner):
         if client is None or client.accepted is None:
             return
         if self._state is LinkState.STARTING:
-            if client.round_trip >= 0 and self.subscriptions.is_settled():
+            if client.round_trip >= 0 and self.subscriptions.has_begun():
                 self._running_since = now
                 self._move(LinkState.RUNNING, client.answered_at + ROUND_TRIP_SECONDS_MAX, now)
             else:

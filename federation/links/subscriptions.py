@@ -45,6 +45,7 @@ class Subscriptions:
         self._there: dict[bytes, Headers] = {}  # in the session, as far as its answers tell
         self._changes: dict[bytes, Headers | None] = {}  # not sent; None: the filter is to go
         self._on_way: dict[int, OnWay] = {}
+        self._first: set[bytes] = set()  # those that changed when the connection began, and are not answered
         self._last_id = 0
 
     def change(self, subscribe: Mapping[bytes, Headers], unsubscribe: Iterable[bytes]) -> None:
@@ -57,6 +58,7 @@ class Subscriptions:
         for topic_filter in unsubscribe:
             if topic_filter in self.wanted:
                 del self.wanted[topic_filter]
+                self._changes.pop(topic_filter, None)
                 self._changes[topic_filter] = None
 
     def begin(self, is_present: bool) -> None:
@@ -74,6 +76,11 @@ class Subscriptions:
         self.refused.clear()
         self._changes = {name: headers for name, headers in self.wanted.items() if self._there.get(name) != headers}
         self._changes.update(dict.fromkeys(name for name in possible if name not in self.wanted))
+        self._first = set(self._changes)
+
+    def has_begun(self) -> bool:
+        """Whether the upstream has answered what there was to change when the connection began."""
+        return not self._first
 
     def is_settled(self) -> bool:
         """Whether the upstream has answered every change."""
@@ -146,6 +153,7 @@ class Subscriptions:
             codes = [0] * len(filters)
         if not filters or (headers is None) == isinstance(answer, SubAck) or len(codes) != len(filters):
             raise ProtocolViolation(f"{type(answer).__name__} that answers no packet of the link")
+        self._first.difference_update(filters)
         for topic_filter, code in zip(filters, codes, strict=True):
             if code >= 0x80:
                 self.refused[topic_filter] = code

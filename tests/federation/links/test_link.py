@@ -9,9 +9,11 @@ from broker.codec.packets import (
     ConnAck,
     Connect,
     Disconnect,
+    PingResp,
     Properties,
     PubAck,
     Publish,
+    SubAck,
     Subscribe,
     SubscribeFilter,
     Unsubscribe,
@@ -46,6 +48,19 @@ def test_a_link_connects_with_the_first_interest_and_is_idle_without() -> None:
     (goodbye,) = world.sent()
     assert goodbye == Disconnect(0, {props.SESSION_EXPIRY_INTERVAL: 0})
     assert world.broker.sessions == {}
+
+
+def test_interest_that_changes_all_the_time_keeps_no_link_from_running() -> None:
+    world = World()
+    world.want(b"s/0")
+    waiting = [packet for packet in world.connect() if isinstance(packet, Subscribe)]
+    world.receive(PingResp())
+    for number in range(1, 3):
+        world.want(b"s/%d" % number)
+        waiting += [packet for packet in world.sent() if isinstance(packet, Subscribe)]
+        assert world.state() is (LinkState.STARTING if number == 1 else LinkState.RUNNING)
+        world.receive(SubAck(waiting.pop(0).packet_id, [1]))
+    assert len(waiting) == 1
 
 
 def test_interest_that_comes_back_soon_finds_the_session() -> None:

@@ -107,6 +107,22 @@ def test_new_filters_are_there_before_old_ones_go() -> None:
     assert [type(packet) for packet in subscriptions.take_packets(1)] == kinds == [Subscribe, Unsubscribe]
 
 
+def test_new_filters_come_first_also_where_the_old_one_was_to_be_asked_for_again() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.begin(False)
+    subscriptions.change({b"a/#": ()}, [])
+    session = Session()
+    settle(subscriptions, session)
+    for number in range(ON_WAY_MAX):
+        subscriptions.change({b"%d" % number: (("n", "%d" % number),)}, [])
+    on_way = subscriptions.take_packets(1)
+    subscriptions.change({b"a/#": (("n", "v"),)}, [])
+    subscriptions.change({b"a/b": ()}, [b"a/#"])
+    for packet in on_way:
+        subscriptions.answered(session.answer(packet))
+    assert [type(packet) for packet in subscriptions.take_packets(1)] == [Subscribe, Unsubscribe]
+
+
 def test_filters_have_the_options_of_a_link() -> None:
     subscriptions = Subscriptions()
     subscriptions.begin(False)
