@@ -45,10 +45,9 @@ class Addresses:
         self._has_session = True
         self._session_until = NEVER
 
-    def lost(self, granted_expiry: int, now: float) -> None:
-        """A connection that was accepted has ended. `granted_expiry`: seconds for which the session is kept."""
-        kept_for_ever = granted_expiry < 0 or granted_expiry == EXPIRY_NEVER
-        self._session_until = NEVER if kept_for_ever else now + granted_expiry
+    def lost(self, expiry: int, now: float) -> None:
+        """A connection that was accepted has ended. `expiry`: seconds for which the session is kept."""
+        self._session_until = NEVER if expiry == EXPIRY_NEVER else now + expiry
 
     def forget_session(self) -> None:
         """The link has ended its session."""

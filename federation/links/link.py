@@ -14,6 +14,7 @@ from broker.codec.packets import MQTT_5, MQTT_311, Connect
 from broker.link_gate import LinkGate
 from broker.link_header import NO_DOMAIN, LinkFacts, LinkHeaderError, LinkWelcome
 from broker.message import NEVER
+from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import Direction, ResourceCleanupMode
 from federation.definitions.uri import LinkUri
@@ -21,7 +22,7 @@ from federation.links.addresses import Addresses
 from federation.links.backoff import Backoff
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
 from federation.links.domain import Domain
-from federation.links.handshake import header_of, local_connect, upstream_connect, welcome_of
+from federation.links.handshake import expiry_of, header_of, local_connect, upstream_connect, welcome_of
 from federation.links.link_shell import LinkShell
 from federation.links.notes import Note, notes_on
 from federation.links.planned import planned, with_figures
@@ -31,6 +32,7 @@ from federation.links.rival import Rival
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
 from federation.links.subscriptions import Subscriptions
 from federation.links.totals import Totals
+from federation.links.version import Version
 
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
 BLOCKED_SECONDS: Final = 30.0
@@ -49,13 +51,7 @@ class Link(RelayOwner):
     shell             None while there is none
     """
 
-    def __init__(
-        self,
-        plan: LinkPlan,
-        relays: bool,
-        domain: Domain,
-        now: float,
-    ) -> None:
+    def __init__(self, plan: LinkPlan, relays: bool, domain: Domain, now: float) -> None:
         upstream = plan.upstream
         self.plan = plan
         self.gate: LinkGate = LinkGate(plan.upstream.max_hops)
@@ -73,8 +69,7 @@ class Link(RelayOwner):
         self._addresses = Addresses(upstream.uris, self.client_id)
         self._rival = Rival()
         self._backoff = Backoff(upstream.reconnect_delay, domain.rng)
-        self._version = MQTT_5
-        self._is_version_known = False  # the upstream has accepted a CONNECT of this version
+        self._versions = self._new_versions()
         self._client: Client | None = None
         self._relay: Relay | None = None
         self._is_stopped = False
@@ -188,6 +183,7 @@ class Link(RelayOwner):
     def _give_up(self, fault: str, now: float) -> None:
         """The link cannot run as it is defined."""
         self._is_stopped = True
+        self._idle_at = NEVER
         self._error = fault
         self._error_at = now
         self._move(LinkState.INVALID, NEVER, now)
@@ -227,7 +223,9 @@ class Link(RelayOwner):
             return
         upstream = self.plan.upstream
         header = header_of(upstream, self._domain.name, self.relays, self.epoch)
-        connect = upstream_connect(upstream, self.address, self.client_id, self._version, self.packet_bytes_max, header)
+        connect = upstream_connect(
+            upstream, self.address, self.client_id, self._version.current, self.packet_bytes_max, header
+        )
         client = self._client = self._made_client(connect)
         # connection_timeout is for all of the attempt: what the network has left of it is for CONNACK.
         left = CONNACK_SECONDS_MAX if self.address.connection_timeout is None else max(0.0, self._deadline - now)
@@ -259,8 +257,7 @@ class Link(RelayOwner):
             return
         if client.is_unanswered() and not says_why:
             reason += " before CONNACK"
-            if not self._is_version_known:
-                self._other_version()
+            self._version.unanswered()
         client.connection_lost(reason)
         self._handle_news(client, now)
 
@@ -306,7 +303,7 @@ class Link(RelayOwner):
     # --- the connection ---
 
     def _connect(self, now: float) -> None:
-        self._idle_at = NEVER
+        self._idle_at = NEVER if self._is_wanted() else now + IDLE_SECONDS
         self.attempt += 1
         self.wants_connection = True
         seconds = self.address.connection_timeout or CONNECT_SECONDS_MAX
@@ -319,7 +316,7 @@ class Link(RelayOwner):
                 self._accepted(client, event, now)
             else:
                 if event.end is End.VERSION:
-                    self._other_version()
+                    self._version.refused()
                 self.has_output()
                 self._fail(event.end, event.reason, now)
                 return
@@ -327,37 +324,36 @@ class Link(RelayOwner):
             self._prove(now)
             self.has_output()
 
-    def _other_version(self) -> None:
-        """The upstream did not answer CONNECT of this version: try the other one."""
-        self._is_version_known = False
-        self._version = MQTT_311 if self._version == MQTT_5 else MQTT_5
+    def _new_versions(self) -> dict[LinkUri, Version]:
+        needs_5 = self.plan.kind == ApplyTo.QUEUES.value
+        return {uri: Version(needs_5) for uri in self.plan.upstream.uris}
+
+    @property
+    def _version(self) -> Version:
+        return self._versions[self.address]
 
     def _accepted(self, client: Client, accepted: Accepted, now: float) -> None:
         was_ours = self._addresses.has_session()
         self._addresses.accepted(accepted.session_present)
-        self._is_version_known = True
+        self._version.accepted()
         self._connects += 1
         try:
             welcome = welcome_of(accepted)
         except LinkHeaderError as error:
-            client.close(False)
-            self.has_output()
-            self._fail(End.FAULT, f"the header in CONNACK cannot be read: {error.text}", now)
+            self._hang_up(End.FAULT, f"the header in CONNACK cannot be read: {error.text}", now)
             return
-        if self.plan.echo and self._version != MQTT_5:
+        if self.plan.echo and client.version != MQTT_5:
             self._addresses.forget_session()
-            client.close(False)
-            self.has_output()
-            self._fail(End.FAULT, f"{self.plan.echo}, and a broker without MQTT 5 does not say so; {NO_ECHOES}", now)
-            self._other_version()  # it may get MQTT 5
+            self._version.refused()  # it may get MQTT 5
+            self._hang_up(End.FAULT, f"{self.plan.echo}, and a broker without MQTT 5 does not say so; {NO_ECHOES}", now)
             return
-        self._notes = notes_on(self.plan.upstream, self._version, accepted, welcome)
+        self._notes = notes_on(self.plan.upstream, client.version, accepted, welcome)
         if self._begin_session(welcome, accepted.session_present and was_ours, now):
             self._open_relay(client, accepted, now)
             client.send_subscriptions(now)
 
     def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
-        connect = local_connect(self.plan, self._version, accepted)
+        connect = local_connect(self.plan, client.version, accepted)
         is_out = self.plan.upstream.direction is Direction.OUT
         facts = LinkFacts(
             self._other_end or NO_DOMAIN, self.plan.upstream.max_hops, is_out and self._other_end is not None
@@ -385,9 +381,14 @@ class Link(RelayOwner):
             self._relay.ping(now)
 
     def _become_idle(self, now: float) -> None:
-        """Nobody wants anything: no session stays open."""
-        self._idle_at = NEVER
+        """Nobody wants anything: no session stays open. One at an upstream that is away would collect messages, so the link
+        tries on until it has ended that, unless another node has it."""
         cleans = self.plan.upstream.resource_cleanup_mode is ResourceCleanupMode.DEFAULT
+        is_away = self._client is None or self._client.accepted is None
+        if cleans and is_away and self._addresses.has_session() and self._state is not LinkState.BLOCKED:
+            self._idle_at = now + IDLE_SECONDS
+            return
+        self._idle_at = NEVER
         self._drop("no subscription matches", cleans, now)
         self._move(LinkState.IDLE, NEVER, now)
 
@@ -400,6 +401,13 @@ class Link(RelayOwner):
             client.close(ends_session)
             self.has_output()
         self._end_connection(reason, now)
+
+    def _hang_up(self, end: End, reason: str, now: float, ends_session: bool = False) -> None:
+        """Close a connection that works, for this reason."""
+        if self._client is not None:
+            self._client.close(ends_session)
+            self.has_output()
+        self._fail(end, reason, now)
 
     def _fail(self, end: End, reason: str, now: float) -> None:
         ran_for = 0.0 if self._running_since == NEVER else now - self._running_since
@@ -414,13 +422,12 @@ class Link(RelayOwner):
         if self._state is LinkState.DRAINING:
             self._move(LinkState.SHUTDOWN, NEVER, now)
             return
-        if end is End.VERSION and self._version == MQTT_311:  # the other one is refused, too, when it is MQTT 5
+        if end is End.VERSION and self._version.current == MQTT_311:  # the other one is refused, too, when it is MQTT 5
             self._connect(now)
             return
         if end is not End.TAKEN and self._addresses.next(now):
             self._error += "; its session is lost"
-            self._version = MQTT_5
-            self._is_version_known = False
+            self._versions = self._new_versions()
         delay = self._backoff.delay(end, ran_for)
         if end is End.TAKEN:
             self._move(LinkState.BLOCKED, now + max(delay, BLOCKED_SECONDS), now)
@@ -437,7 +444,9 @@ class Link(RelayOwner):
             relay.close(reason, now)
             self._totals.add(relay)
         if client is not None and client.accepted is not None:
-            self._addresses.lost(client.accepted.session_expiry, now)
+            self._version.ended()
+            granted = client.accepted.session_expiry
+            self._addresses.lost(expiry_of(self.plan.upstream) if granted < 0 else granted, now)
 
     def _move(self, state: LinkState, deadline: float, now: float) -> None:
         self._deadline = deadline
@@ -458,12 +467,8 @@ class Link(RelayOwner):
             self.shell.set_reading(is_held or (is_in and self._state is LinkState.DRAINING))
 
     def local_closed(self, reason: str) -> None:
-        now = self._broker.now
         self._is_careful = True
-        if self._client is not None:
-            self._client.close(False)
-            self.has_output()
-        self._fail(End.FAULT, f"the broker ends the local connection: {reason}", now)
+        self._hang_up(End.FAULT, f"the broker ends the local connection: {reason}", self._broker.now)
         if self.shell is not None:
             self.shell.changed()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from broker.codec.packets import MQTT_5, Connect
+from broker.codec.packets import Connect
 from broker.job_header import encode_limit, quoted
 from broker.link_header import LinkFacts, LinkWelcome
 from federation.definitions.resolution import LinkPlan
@@ -120,24 +120,17 @@ class QueueLink(Link, QueueClientOwner):
         return QueueClient(connect, self.subscriptions, self._broker.max_packet_size, self)
 
     def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
-        if welcome is not None and welcome.lends and self._version == MQTT_5:
+        if welcome is not None and welcome.lends:
             self._other_end = welcome.domain
             # Limits are of a connection. What was not acknowledged on an earlier one comes again, beside them.
             self._reset()
             self.subscriptions.begin(False)
             return True
-        client = self._client
-        if client is not None:
-            client.close(True)
-            self.has_output()
         if welcome is None:
-            self._fail(End.VERSION, OTHER_KIND, now)
+            self._hang_up(End.VERSION, OTHER_KIND, now, ends_session=True)
         else:
-            self._fail(End.REFUSED, NO_ROLE if welcome.refused else NOT_LENDING, now)
+            self._hang_up(End.REFUSED, NO_ROLE if welcome.refused else NOT_LENDING, now, ends_session=True)
         return False
-
-    def _other_version(self) -> None:
-        """Jobs need MQTT 5."""
 
     def _fail(self, end: End, reason: str, now: float) -> None:
         if end is End.VERSION:

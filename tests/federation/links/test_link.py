@@ -99,37 +99,6 @@ def test_messages_are_published_here_and_acknowledged_there() -> None:
     assert (status.received, status.in_flight, status.subscriptions) == (2, 0, 1)
 
 
-def test_a_session_that_is_there_needs_no_subscriptions_again() -> None:
-    world = World()
-    world.want()
-    assert len(world.run()) == 1
-    world.lose()
-    world.until_next_try()
-    assert world.run(session_present=True) == []
-    world.lose()
-    world.until_next_try()
-    assert len(world.run(session_present=False)) == 1
-    status = world.link.status(world.now)
-    assert (status.sessions_lost, status.reconnects) == (1, 2)
-
-
-def test_a_link_goes_back_to_its_session_until_it_expires() -> None:
-    world = World({"uri": ["mqtt://a.example.com", "mqtt://b.example.com"], "expires": 60_000})
-    world.want()
-    world.run()
-    first = world.link.address
-    world.lose()
-    for _ in range(100):
-        world.until_next_try()
-        assert world.link.address == first
-        world.lose("away")
-        if world.link.address != first:
-            break
-    assert "its session is lost" in world.link.last_error
-    assert world.link.address != first
-    assert world.link.status(world.now).sessions_lost == 1
-
-
 def test_the_delay_grows_and_a_restart_begins_anew() -> None:
     world = World()
     world.want()

@@ -114,7 +114,7 @@ def test_new_filters_come_first_also_where_the_old_one_was_to_be_asked_for_again
     session = Session()
     settle(subscriptions, session)
     for number in range(ON_WAY_MAX):
-        subscriptions.change({b"%d" % number: (("n", "%d" % number),)}, [])
+        subscriptions.change({b"%d" % number: (("n", str(number)),)}, [])
     on_way = subscriptions.take_packets(1)
     subscriptions.change({b"a/#": (("n", "v"),)}, [])
     subscriptions.change({b"a/b": ()}, [b"a/#"])

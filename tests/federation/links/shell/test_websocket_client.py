@@ -41,7 +41,7 @@ def opened() -> tuple[WebSocketClient, ServerProtocol]:
     return client, server
 
 
-def test_what_comes_with_the_end_is_not_lost() -> None:
+def test_data_in_front_of_the_end_is_handled() -> None:
     client, server = opened()
     server.send_binary(CONNACK)
     server.send_close(1000)

@@ -1,0 +1,84 @@
+"""The session of a link at its upstream: where it is, how long it is kept, and who ends it."""
+
+from __future__ import annotations
+
+from broker.codec import properties as props
+from broker.codec.packets import ConnAck, Disconnect, Unsubscribe
+from federation.links.link import IDLE_SECONDS
+from federation.links.status import LinkState
+from link_world import World
+
+
+def test_a_session_that_is_there_needs_no_subscriptions_again() -> None:
+    world = World()
+    world.want()
+    assert len(world.run()) == 1
+    world.lose()
+    world.until_next_try()
+    assert world.run(session_present=True) == []
+    world.lose()
+    world.until_next_try()
+    assert len(world.run(session_present=False)) == 1
+    status = world.link.status(world.now)
+    assert (status.sessions_lost, status.reconnects) == (1, 2)
+
+
+def test_a_link_goes_back_to_its_session_until_it_expires() -> None:
+    world = World({"uri": ["mqtt://a.example.com", "mqtt://b.example.com"], "expires": 60_000})
+    world.want()
+    world.run()
+    first = world.link.address
+    world.lose()
+    for _ in range(100):
+        world.until_next_try()
+        assert world.link.address == first
+        world.lose("away")
+        if world.link.address != first:
+            break
+    assert "its session is lost" in world.link.last_error
+    assert world.link.address != first
+    assert world.link.status(world.now).sessions_lost == 1
+
+
+def test_a_session_without_interest_is_ended_when_the_upstream_is_back() -> None:
+    world = World()
+    world.want()
+    world.run()
+    world.lose()
+    world.want_no_more()
+    world.advance(0.1)
+    world.until_next_try()
+    world.lose("away")
+    world.advance(3 * IDLE_SECONDS)
+    assert world.state() in (LinkState.STARTING, LinkState.ERROR)
+    if world.state() is LinkState.ERROR:
+        world.until_next_try()
+    assert [type(packet) for packet in world.run(session_present=True)] == [Unsubscribe]
+    world.advance(IDLE_SECONDS)
+    assert world.sent() == [Disconnect(0, {props.SESSION_EXPIRY_INTERVAL: 0})]
+    assert (world.state(), world.link.wants_connection) == (LinkState.IDLE, False)
+
+
+def test_a_link_without_interest_tries_no_longer_than_its_session_is_kept() -> None:
+    world = World({"expires": 60_000})
+    world.want()
+    world.run()
+    world.lose()
+    world.want_no_more()
+    world.advance(200)
+    assert (world.state(), world.link.wants_connection) == (LinkState.IDLE, False)
+
+
+def test_a_link_with_mqtt_3_1_1_goes_back_to_its_session_until_expires() -> None:
+    world = World({"uri": ["mqtt://a.example.com", "mqtt://b.example.com"], "expires": 60_000})
+    world.want()
+    first = world.link.address
+    world.link.connected(world.link.attempt, world.now)
+    world.receive(ConnAck(False, 0x84), version=4)
+    world.version, world.shell.out = 4, b""
+    world.run()
+    world.lose()
+    world.advance(59)
+    assert (world.link.address, world.link.sessions_lost) == (first, 0)
+    world.advance(60)
+    assert world.link.sessions_lost == 1
