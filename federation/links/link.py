@@ -24,7 +24,7 @@ from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
 from federation.links.domain import Domain
 from federation.links.handshake import expiry_of, header_of, local_connect, upstream_connect, welcome_of
 from federation.links.link_shell import LinkShell
-from federation.links.notes import Note, notes_on
+from federation.links.notes import Note, notes_on, refusals
 from federation.links.planned import planned, with_figures
 from federation.links.relay import Relay, RelayOwner
 from federation.links.rival import TEXT as RIVAL_TEXT
@@ -99,7 +99,7 @@ class Link(RelayOwner):
     @property
     def notes(self) -> tuple[Note, ...]:
         """What the upstream grants less than asked."""
-        return self._notes
+        return (*self._notes, *refusals(self.subscriptions.refused))
 
     @property
     def sessions_lost(self) -> int:
@@ -496,5 +496,5 @@ class Link(RelayOwner):
             reconnects=max(0, self._connects - 1),
             sessions_lost=self._addresses.sessions_lost,
             subscriptions=self.subscriptions.there(),
-            notes=tuple(note.text for note in self._notes),
+            notes=tuple(note.text for note in self.notes),
         )

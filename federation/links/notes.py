@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker.codec.packets import MQTT_5
+from broker.codec.reason_codes import reason_name
 from broker.link_header import LinkWelcome
 from federation.definitions.upstream import Direction, Upstream
 from federation.links.client import EXPIRY_NEVER, Accepted
@@ -53,6 +55,15 @@ def notes_on(upstream: Upstream, version: int, accepted: Accepted, welcome: Link
     if upstream.message_ttl is not None and not is_out and (welcome is None or welcome.refused):
         notes.append(Note("message-ttl has no effect: this upstream cannot be asked for it"))
     return tuple(notes)
+
+
+def refusals(refused: Mapping[bytes, int]) -> tuple[Note, ...]:
+    """What is said of filters that the upstream refuses: their reason codes by filter."""
+    if not refused:
+        return ()
+    topic_filter, code = next(iter(refused.items()))
+    what = "the filter" if len(refused) == 1 else f"{len(refused)} filters, such as"
+    return (Note(f"the upstream refuses {what} {topic_filter.decode()}: {reason_name(code)}"),)
 
 
 def span(seconds: int) -> str:

@@ -162,3 +162,4 @@ class Subscriptions:
                 self.refused.pop(topic_filter, None)
             elif code in (0, NO_SUBSCRIPTION_EXISTED):
                 self._there.pop(topic_filter, None)
+                self.refused.pop(topic_filter, None)

@@ -11,8 +11,9 @@ from federation.links.confirmation import Confirmation
 from federation.links.contents import ContentCheck
 from federation.links.domain import Domain, TopicGate, rule_of
 from federation.links.handshake import NAME_TEXT, qos_of
-from federation.links.interest import LinkInterest
+from federation.links.interest import FILTERS_MAX, LinkInterest
 from federation.links.link import Link
+from federation.links.notes import Note
 from federation.links.relay import Relay
 from federation.links.subscriptions import NO_HEADERS, Headers
 from federation.links.wants import Upstream
@@ -33,6 +34,12 @@ class TopicLink(Link):
         self.gate = TopicGate(plan.upstream.max_hops, interest, plan.upstream.direction is Direction.OUT)
         self.interest = interest
         self._is_known = False  # which domain the upstream is
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        waiting = self.interest.refused
+        text = f"{waiting} filters are not subscribed to: a link has at most {FILTERS_MAX}"
+        return (*super().notes, Note(text)) if waiting else super().notes
 
     def _is_wanted(self) -> bool:
         return bool(self.subscriptions.wanted) or self.plan.upstream.direction is Direction.OUT

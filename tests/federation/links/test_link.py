@@ -16,6 +16,7 @@ from broker.codec.packets import (
     SubAck,
     Subscribe,
     SubscribeFilter,
+    UnsubAck,
     Unsubscribe,
 )
 from broker.codec.reader import PacketReader
@@ -26,9 +27,14 @@ from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import TlsOptions, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet
 from federation.links.handshake import local_client_id
+from federation.links.interest import LinkInterest
 from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS
+from federation.links.mapping import TopicMapping
 from federation.links.rival import CUT_SHORT_MAX
+from federation.links.scope import Scope
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
+from federation.links.topic_link import TopicLink
+from federation.links.wants import CLIENTS, Upstream
 from link_world import Shell, World
 
 
@@ -272,6 +278,31 @@ def test_the_status_notes_a_smaller_grant(properties: Properties, note: str) -> 
     world.want()
     world.run(properties=properties)
     assert note in " ".join(world.link.status(world.now).notes)
+
+
+def test_the_status_notes_filters_that_the_upstream_refuses() -> None:
+    world = World()
+    world.want(b"s/a")
+    world.want(b"s/b")
+    (subscribe,) = [packet for packet in world.connect() if isinstance(packet, Subscribe)]
+    world.receive(PingResp(), SubAck(subscribe.packet_id, [0x87, 0x80]))
+    assert world.state() is LinkState.RUNNING
+    assert world.link.status(world.now).notes == ("the upstream refuses 2 filters, such as s/a: Not authorized",)
+    world.want_no_more(b"s/a")
+    (unsubscribe,) = world.sent()
+    assert isinstance(unsubscribe, Unsubscribe)
+    world.receive(UnsubAck(unsubscribe.packet_id, [0x11]))
+    assert world.link.status(world.now).notes == ("the upstream refuses the filter s/b: Unspecified error",)
+
+
+def test_the_status_notes_filters_beyond_the_bound_of_a_link() -> None:
+    world = World()
+    assert isinstance(world.link, TopicLink)
+    found = LinkInterest(Scope([(b"#", True)]), TopicMapping(), Upstream(b"berlin", 1, None), filters_max=1)
+    for topic_filter in (b"s/a", b"s/b", b"s/c"):
+        found.change(topic_filter, CLIENTS)
+    world.link.interest = found
+    assert world.link.status(world.now).notes == ("2 filters are not subscribed to: a link has at most 200000",)
 
 
 def test_subscribe_tells_an_upstream_of_ours_the_domains_behind_a_filter() -> None:
