@@ -6,6 +6,7 @@ nothing, a hold moves forward only, staged rows have positions, and a commit hap
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +43,28 @@ _ERRORS: Final[dict[grpc.StatusCode, type[NodeError]]] = {
     grpc.StatusCode.OUT_OF_RANGE: OutOfRange,
     grpc.StatusCode.UNIMPLEMENTED: NoEventLog,
 }
+
+
+_ATTEMPT: Final = re.compile(r"last error: \w+: \S+: (?:Failed to connect to remote host: )?(.*)", re.DOTALL)
+# What gRPC says, and what it means to somebody who has given an address.
+_MEANINGS: Final = (
+    ("errors resolving", "the host name is not known"),
+    ("http1.x server", "that is no gRPC API, but one of HTTP; api.grpc of the node has the address"),
+    ("Expected SETTINGS frame", "that is no gRPC API; api.grpc of the node has the address"),
+    ("Socket closed", "that is no gRPC API (api.grpc of the node has the address), or it asks for TLS"),
+    ("tcp handshaker shutdown", "the address is not reached"),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not of a known authority, or for another host name"),
+)
+
+
+def away_reason(text: str) -> str:
+    """Why a node does not answer, from the details of gRPC."""
+    for part, meaning in _MEANINGS:
+        if part in text:
+            return meaning
+    attempt = _ATTEMPT.search(text)
+    return attempt[1] if attempt else text
 
 
 def open_channel(address: str, connection: Connection) -> grpc.Channel:
@@ -234,7 +257,7 @@ class NodeClient:
     def _fault(self, code: grpc.StatusCode, text: str) -> NodeError:
         if code in _AWAY:
             tried = f", asked again for {self._patience:g} s" if self._patience else ""
-            return NodeAway(self.node, f"does not answer at {self.address}{tried}: {text}")
+            return NodeAway(self.node, f"does not answer at {self.address}{tried}: {away_reason(text)}")
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return NoEventLog(self.node, f"has no event log at {self.address}; turn its plugin event_log on")
         if code in _REFUSED:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 
-from pipeline.client import open_channel
+from pipeline.client import away_reason, open_channel
 from pipeline.errors import NodeError, PipelineError
 from pipeline.options import Connection
 
@@ -54,5 +54,7 @@ class NodeCalls:
             if code is grpc.StatusCode.UNIMPLEMENTED:
                 raise NodeError(address, self._missing)
             if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise NodeError(address, f"no answer: {text}")
+                raise NodeError(address, f"no answer: {away_reason(text)}; --servers names the gRPC API of a node")
+            if code is grpc.StatusCode.UNAUTHENTICATED and not self._metadata:
+                raise Refused("the node asks for a token: --token or GMQTTCTL_TOKEN")
             raise Refused(text)

@@ -30,7 +30,7 @@ FILE_BYTES_MAX: Final = 4 * 2**20
 """A node takes requests of this size."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-component_argument = click.argument("component", type=click.Choice(PARAMETERS))
+component_argument = click.argument("component", metavar="COMPONENT", type=click.Choice(PARAMETERS))
 
 
 @click.command()

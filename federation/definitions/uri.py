@@ -104,11 +104,14 @@ def parse_uri(text: object, key: str = "uri") -> LinkUri:
     if scheme not in DEFAULT_PORTS or not separator:
         known = ", ".join(f"{name}://" for name in DEFAULT_PORTS)
         raise DefinitionError(key, f"the URI does not begin with one of {known}; {_example()}")
+    if "#" in text:
+        raise DefinitionError(key, "a URI of an upstream has no fragment; a # in a password is written %23")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        raise DefinitionError(key, f"host and port cannot be read; {_example()}") from None
+        hint = "a / or ? in a user name or password is written %2F or %3F"
+        raise DefinitionError(key, f"host and port cannot be read; {_example()}; {hint}") from None
     _check_host(key, host)
     if port is None:
         if parts.netloc.rpartition("@")[2].endswith(":"):
@@ -116,8 +119,6 @@ def parse_uri(text: object, key: str = "uri") -> LinkUri:
         port = DEFAULT_PORTS[scheme]
     if port == 0:
         raise DefinitionError(key, f"the port is 0, which no upstream listens on; it is one of 1..{PORT_MAX}")
-    if parts.fragment or "#" in text:
-        raise DefinitionError(key, "a URI of an upstream has no fragment; a # in a password is written %23")
     path = parts.path
     if scheme in WEBSOCKET:
         path = DEFAULT_PATH if path in ("", "/") else path

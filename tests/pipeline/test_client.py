@@ -10,7 +10,7 @@ import pytest
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.records import records
 from event_log_node import EventLogNode, event_log_nodes
-from pipeline.client import STAGE_BYTES, NodeClient, stage_requests
+from pipeline.client import STAGE_BYTES, NodeClient, away_reason, stage_requests
 from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, OutOfRange, WrongLog
 from pipeline.options import Connection
 from row_blocks import a_row, block_of
@@ -149,3 +149,29 @@ def test_rows_are_staged_in_order_over_several_requests(node: EventLogNode, monk
     with NodeClient(node.address, CONNECTION, "n1", patience=20.0) as client:
         client.stage("q", 1, 2, 7, blocks)
     assert node.staged == {("q", 1): {(2, 7): b"".join(blocks)}}
+
+
+FAILED = "failed to connect to all addresses; last error: "
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        (
+            f"{FAILED}UNKNOWN: ipv4:127.0.0.1:9: Failed to connect to remote host: Connection refused",
+            "Connection refused",
+        ),
+        (
+            f"{FAILED}UNKNOWN: ipv6:%5B::1%5D:9: Failed to connect to remote host: Connection refused",
+            "Connection refused",
+        ),
+        (f"{FAILED}UNAVAILABLE: ipv4:127.0.0.1:1883: Socket closed", "that is no gRPC API"),
+        (f"{FAILED}INTERNAL: ipv4:127.0.0.1:8083: Failed parsing HTTP/2 (… http1.x server …)", "one of HTTP"),
+        (f"{FAILED}UNKNOWN: ipv4:127.0.0.1:8084: Tls handshake failed: … CERTIFICATE_VERIFY_FAILED …", "certificate"),
+        ("errors resolving nowhere:1: [field:hostname lookup error:…]", "the host name is not known"),
+        ("Deadline Exceeded", "Deadline Exceeded"),
+    ],
+)
+def test_a_node_that_does_not_answer_has_a_plain_reason(details: str, reason: str) -> None:
+    assert reason in away_reason(details)
+    assert "last error" not in away_reason(details)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from federation.links.shell.owners import LinkRunner, Owners
 
 
+SERVICE_UNAVAILABLE: Final = 503
+
+
 class LinksService(FederationLinksServicer):
     roles: Final = {"List": Role.READ, "Restart": Role.ADMIN}
 
@@ -56,13 +59,11 @@ class LinksService(FederationLinksServicer):
         if self._runner.restart_here(request.id):
             return RestartLinkResponse(nodes=[self._node])
         if owner.node == self._node:
-            raise ApiError(grpc.StatusCode.UNAVAILABLE, f"this node is about to run the link {request.id}; try again")
+            raise _not_now(f"this node is about to run the link {request.id}; try again")
         try:
             await self._owners.restart_at(owner.node, request.id)
         except MemberAway as fault:
-            raise ApiError(
-                grpc.StatusCode.UNAVAILABLE, f"the link {request.id} is not restarted: it falls to {fault}"
-            ) from None
+            raise _not_now(f"the link {request.id} is not restarted: it falls to {fault}") from None
         return RestartLinkResponse(nodes=[owner.node])
 
     async def _restart_everywhere(self, link_id: str) -> RestartLinkResponse:
@@ -80,7 +81,12 @@ class LinksService(FederationLinksServicer):
                 away.append(str(answer))
         if away:
             done = f"the link {link_id[:100]} is restarted on {', '.join(sorted(restarted)) or 'no node'}"
-            raise ApiError(grpc.StatusCode.UNAVAILABLE, f"{done}; no answer from {'; '.join(away)}")
+            raise _not_now(f"{done}; no answer from {'; '.join(away)}")
         if not restarted:
             raise not_found(f'there is no link "{link_id[:100]}"')
         return RestartLinkResponse(nodes=sorted(restarted))
+
+
+def _not_now(text: str) -> ApiError:
+    """503 over REST. Over gRPC its code would look as if the node that is asked did not answer."""
+    return ApiError(grpc.StatusCode.FAILED_PRECONDITION, text, SERVICE_UNAVAILABLE)

@@ -5,7 +5,7 @@
 COMMENTS: dict[str, str] = {
     "gmqtt.links.api.FederationLinks": "The links of the whole cluster.",
     "gmqtt.links.api.FederationLinks.List": "All links, sorted by upstream, type, id and node.",
-    "gmqtt.links.api.FederationLinks.Restart": "End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id; UNAVAILABLE with the names of nodes that do not answer.",
+    "gmqtt.links.api.FederationLinks.Restart": "End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id; FAILED_PRECONDITION (503 over REST) with the names of nodes that do not answer.",
     "gmqtt.links.api.GroupQueue": "The queue of a shared group on one node, by a policy for queues.",
     "gmqtt.links.api.GroupQueue.borrowers": "Links of other domains that borrow jobs from the queue.",
     "gmqtt.links.api.GroupQueue.dropped": "Messages that were dropped because the queue was full or they had expired, since the process began.",

@@ -60,7 +60,7 @@ class FederationLinksServicer:
 
     def Restart(self, request, context):
         """End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id;
-        UNAVAILABLE with the names of nodes that do not answer.
+        FAILED_PRECONDITION (503 over REST) with the names of nodes that do not answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,7 @@ class FederationLinksStub:
     """All links, sorted by upstream, type, id and node."""
     Restart: _grpc.UnaryUnaryMultiCallable[_link_status_pb2.RestartLinkRequest, _link_status_pb2.RestartLinkResponse]
     """End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id;
-    UNAVAILABLE with the names of nodes that do not answer.
+    FAILED_PRECONDITION (503 over REST) with the names of nodes that do not answer.
     """
 
 @_typing.type_check_only
@@ -52,7 +52,7 @@ class FederationLinksAsyncStub(FederationLinksStub):
     """All links, sorted by upstream, type, id and node."""
     Restart: _aio.UnaryUnaryMultiCallable[_link_status_pb2.RestartLinkRequest, _link_status_pb2.RestartLinkResponse]  # type: ignore[assignment]
     """End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id;
-    UNAVAILABLE with the names of nodes that do not answer.
+    FAILED_PRECONDITION (503 over REST) with the names of nodes that do not answer.
     """
 
 class FederationLinksServicer(metaclass=_abc_1.ABCMeta):
@@ -73,7 +73,7 @@ class FederationLinksServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_link_status_pb2.RestartLinkResponse, _abc.Awaitable[_link_status_pb2.RestartLinkResponse]]:
         """End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id;
-        UNAVAILABLE with the names of nodes that do not answer.
+        FAILED_PRECONDITION (503 over REST) with the names of nodes that do not answer.
         """
 
 def add_FederationLinksServicer_to_server(servicer: FederationLinksServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

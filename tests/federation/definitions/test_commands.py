@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from broker.api.guard import ApiGuard
+from broker.api.tokens import Role, Token, hash_token, write_tokens
 from definitions_node import definitions_node
 from federation.definitions.entry import UPSTREAM
 from pipeline.cli import main
@@ -83,13 +85,33 @@ async def test_definitions_are_written_listed_and_deleted(run: Run) -> None:
         (["set_policy", "p", "a+", '{"federation-upstream-set": "all"}'], 1, "[MQTT-4.7.1-2]"),
         (["clear_policy", "p"], 1, 'gmqttctl: there is no policy "p"'),
         (["policy", "explain", "#"], 1, "gmqttctl: topic:"),
-        (["list_policies", "--servers", "127.0.0.1:1"], 1, "gmqttctl: node 127.0.0.1:1: no answer"),
+        (
+            ["list_policies", "--servers", "127.0.0.1:1"],
+            1,
+            "gmqttctl: node 127.0.0.1:1: no answer: Connection refused; --",
+        ),
     ],
 )
 async def test_a_refusal_is_one_line(run: Run, arguments: list[str], status: int, words: str) -> None:
     result = await run(*arguments)
     assert result.exit_code == status
     assert words in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [([], "the node asks for a token: --token or GMQTTCTL_TOKEN"), (["--token", "other"], "the token is not known")],
+)
+async def test_a_call_without_a_token_that_is_known_is_refused(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "tokens").write_bytes(write_tokens([Token("t", Role.READ, "2026-01-01", hash_token("secret"))]))
+    guard = ApiGuard(str(tmp_path / "tokens"))
+    guard.load()
+    async with definitions_node(guard=guard) as (_, host):
+        command = ["list_policies", "--servers", host.api.grpc_addresses[0], *arguments]
+        result = await asyncio.to_thread(CliRunner().invoke, main, command, catch_exceptions=False)
+    assert (result.exit_code, result.output) == (1, f"gmqttctl: {words}\n")
 
 
 async def test_the_next_server_is_asked_when_one_does_not_answer(run: Run) -> None:

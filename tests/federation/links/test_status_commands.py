@@ -79,3 +79,11 @@ async def test_faults_are_one_line(arguments: list[str], status: int, words: str
     result = await run(Nodes({"a": []}), *arguments)
     assert result.exit_code == status
     assert words in result.output
+
+
+async def test_a_node_that_cannot_restart_a_link_says_why() -> None:
+    """The node that is asked has answered: it is not the one that is away."""
+    nodes = Nodes({"a": [], "b": None}, {"0000000b": Owner("b", 5)})
+    result = await run(nodes, "restart_federation_link", "0000000b")
+    text = "gmqttctl: the link 0000000b is not restarted: it falls to node b: Connection refused\n"
+    assert (result.exit_code, result.output) == (1, text)
