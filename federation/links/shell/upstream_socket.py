@@ -21,6 +21,8 @@ CLOSED_IN_HANDSHAKE: Final = (
     "TLS: the upstream closed the connection in the handshake; "
     "the URI of a port without TLS begins with mqtt:// or ws://"
 )
+UNKNOWN_AUTHORITY: Final = (18, 19, 20, 21)
+"""Results of OpenSSL's verification (X509_V_ERR): self-signed, or an issuer that is not among the known ones."""
 LINGER_SECONDS_MAX: Final = 2.0  # from the last byte to the upstream's end of the connection
 
 
@@ -235,7 +237,8 @@ class UpstreamSocket(LinkShell):
 def _told(error: Exception) -> str:
     """An error of the network as a sentence for an operator."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"TLS: the certificate of the upstream is refused: {error.verify_message}"
+        hint = "; tls.cacertfile names its authority" if error.verify_code in UNKNOWN_AUTHORITY else ""
+        return f"TLS: the certificate of the upstream is refused: {error.verify_message}{hint}"
     if isinstance(error, ssl.SSLError):
         text = ssl_reason(error)
         _, alert, cause = text.partition(" alert ")
