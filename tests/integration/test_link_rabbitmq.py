@@ -77,6 +77,22 @@ async def test_topics_each_qos_and_retained_messages_cross(
     assert seen(await reader.message()) == (b"first/kept", b"new", 1, False)
 
 
+@pytest.mark.parametrize(
+    ("root", "upstream", "topic"),
+    [("plain", {}, b"plain/v1/0/a"), ("mapped", {"exchange": "mapped/v1/0/# -> mapped/v1.0/{#}"}, b"mapped/v1.0/a")],
+)
+async def test_a_dot_of_a_topic_is_a_slash_without_a_mapping(
+    nodes: Nodes, clients: Clients, rabbitmq: RabbitMqBroker, root: str, upstream: dict[str, Any], topic: bytes
+) -> None:
+    node = await nodes.start(config(rabbitmq, f"{root}/#", **upstream))
+    reader = await clients.connect(node.port, "reader")
+    await reader.subscribe(f"{root}/#", qos=1)
+    await running(node)
+    writer = await writer_to(rabbitmq, clients)
+    await writer.publish(f"{root}/v1.0/a", b"1", qos=1)
+    assert (await reader.message()).topic == topic
+
+
 async def test_messages_wait_in_its_queue_while_the_node_is_away_and_over_its_restart(
     nodes: Nodes, clients: Clients, rabbitmq: RabbitMqBroker
 ) -> None:
