@@ -256,7 +256,7 @@ class Relay:
                 body = pos + 2
                 while flow[body - 1] >= 128:
                     body += 1
-                code = flow[body + 2]
+                code = flow[body + 2] if body + 2 < end else 0
                 if code >= 0x80:
                     self.refused[code] = self.refused.get(code, 0) + 1
             pos = end

@@ -59,7 +59,7 @@ class Rewriter:
             body = pos + 2
             while flow[body - 1] >= 128:
                 body += 1
-            topic_end = body + 2 + (flow[body] << 8 | flow[body + 1])
+            topic_end = end + 1 if body + 2 > end else body + 2 + (flow[body] << 8 | flow[body + 1])
             block = topic_end + 2 if first & 6 else topic_end
             if block > end:  # whoever gets this packet refuses it
                 pos = end

@@ -98,3 +98,8 @@ def test_the_memory_of_names_is_bounded() -> None:
     for number in range(NAMES_MAX + 10):
         rewriter.rewrite(encode_packet(Publish(b"t%d" % number, b""), 5), 0.0)
     assert rewriter.rewrite(encode_packet(Publish(b"a", b""), 5), 0.0)[0] != b""
+
+
+@pytest.mark.parametrize("cut", [b"\x30\x00", b"\x30\x01\x00", b"\x32\x02\x00\x05"])
+def test_a_packet_without_a_whole_topic_is_passed_on_as_it_came(cut: bytes) -> None:
+    assert Rewriter(Table(), None, False, 5).rewrite(cut, 0.0) == (cut, b"")
