@@ -46,9 +46,6 @@ class Cover:
         self._looks: OrderedDict[bytes, Look] = OrderedDict()  # by filter: those below it are to be looked at
         self.refused: OrderedDict[bytes, CoverEntry] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._told)
-
     def set(self, topic_filter: bytes, wants: Wants) -> None:
         """Want a filter; with () no more."""
         topic_filter = filter_of(*levels_of(topic_filter))
@@ -83,10 +80,6 @@ class Cover:
         """The wants of a filter that is told; () of any other one."""
         entry = self._entries.get(topic_filter)
         return NOBODY if entry is None else entry.told
-
-    def filters(self) -> list[bytes]:
-        """All filters that are told."""
-        return [topic_filter for topic_filter, _ in self._told.items()]
 
     def take_changes(self) -> tuple[list[bytes], list[bytes]]:
         """(filters to subscribe to, filters to unsubscribe from) since the last call, in this order. A filter whose wants

@@ -100,10 +100,6 @@ class LinkInterest:
         that is there already is subscribed to again when its wants changed."""
         return self._cover.take_changes()
 
-    def filters(self) -> list[bytes]:
-        """All filters that the upstream is to have."""
-        return self._cover.filters()
-
     def wants_of(self, topic_filter: bytes) -> Wants:
         """Who wants one of the `filters`, as the upstream is told."""
         return self._cover.wants_of(topic_filter)
@@ -152,9 +148,6 @@ class ClusterInterest(InterestObserver):
         self._of_links: dict[tuple[str, bytes, bytes], Wants] = {}  # (node, share name, filter) that links want
         self._changed: OrderedDict[bytes, None] = OrderedDict()
         self._links: list[LinkInterest] = []
-
-    def __len__(self) -> int:
-        return len(self._tallies)
 
     def observe(self, broker: Broker) -> None:
         """Take the interest that is there, and be told of changes from now on."""

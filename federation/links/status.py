@@ -138,11 +138,6 @@ def is_down(state: LinkState) -> bool:
     return state in DOWN
 
 
-def is_proven(answered_at: float, now: float) -> bool:
-    """Whether an answer of the upstream is recent enough for RUNNING. `answered_at`: NEVER before the first answer."""
-    return answered_at <= now <= answered_at + ROUND_TRIP_SECONDS_MAX
-
-
 def next_step(status: LinkStatus, now: float) -> str:
     """The sentence about what comes next, with the seconds until the deadline."""
     text = status.next_step or NEXT_STEPS[status.state]

@@ -86,10 +86,6 @@ class Subscriptions:
         """Whether the upstream has answered every change."""
         return not self._changes and not self._on_way
 
-    def waiting(self) -> int:
-        """Number of filters whose change is not answered."""
-        return len(self._changes) + sum(len(sent.filters) for sent in self._on_way.values())
-
     def there(self) -> int:
         """Number of filters that the session has."""
         return len(self._there)

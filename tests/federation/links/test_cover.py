@@ -43,8 +43,6 @@ def test_the_fewest_filters_after_any_changes(changes: list[tuple[bytes, Wants, 
     settle(cover)
     take(cover, upstream)
     assert upstream == fewest(wanted)
-    assert sorted(cover.filters()) == sorted(upstream)
-    assert len(cover) == len(upstream)
     assert cover.take_changes() == ([], [])
 
 
@@ -137,6 +135,7 @@ def test_filters_beyond_the_limit_wait_for_room() -> None:
 def test_the_limit_holds_and_nothing_waits_while_there_is_room(changes: list[tuple[bytes, bool]], limit: int) -> None:
     cover = Cover(limit)
     wanted: dict[bytes, Wants] = {}
+    told: dict[bytes, Wants] = {}
     for topic_filter, is_wanted in changes:
         canonical = filter_of(*levels_of(topic_filter))
         cover.set(topic_filter, CLIENTS if is_wanted else NOBODY)
@@ -145,7 +144,7 @@ def test_the_limit_holds_and_nothing_waits_while_there_is_room(changes: list[tup
         else:
             wanted.pop(canonical, None)
         settle(cover)
-        told = cover.filters()
+        take(cover, told)
         assert len(told) <= limit
         waiting = [one for one in wanted if not any(covers(other, one) for other in told)]
         assert not waiting or len(told) == limit

@@ -8,15 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.message import NEVER
 from federation.links.status import (
     ERROR_CHARS_MAX,
     NEXT_STEPS,
-    ROUND_TRIP_SECONDS_MAX,
     LinkState,
     LinkStatus,
     is_down,
-    is_proven,
     next_step,
     without_secrets,
 )
@@ -44,20 +41,6 @@ def test_states_that_need_an_operator_are_down(state: LinkState, expected: bool)
 
 def test_every_state_has_a_next_step() -> None:
     assert set(NEXT_STEPS) == set(LinkState)
-
-
-@pytest.mark.parametrize(
-    ("answered_at", "now", "expected"),
-    [
-        (NEVER, 5.0, False),
-        (5.0, 5.0, True),
-        (5.0, 5.0 + ROUND_TRIP_SECONDS_MAX, True),
-        (5.0, 5.1 + ROUND_TRIP_SECONDS_MAX, False),
-        (5.0, 4.0, False),
-    ],
-)
-def test_only_a_recent_answer_proves_that_a_link_runs(answered_at: float, now: float, expected: bool) -> None:
-    assert is_proven(answered_at, now) is expected
 
 
 def test_the_next_step_has_the_seconds_until_the_deadline() -> None:
