@@ -17,6 +17,7 @@ from federation.definitions.upstream import Direction, Upstream
 from federation.definitions.upstream_pattern import UpstreamPattern
 from federation.definitions.upstream_set import ALL, UpstreamSet
 from federation.links.filters import intersection
+from federation.links.ownership import LINKS_MAX
 
 LINK_ID_LENGTH: Final = 8
 QUEUE_EXPIRES_MAX: Final = 600.0
@@ -139,6 +140,8 @@ class Resolution:
     def unresolved(self) -> list[str]:
         """A text for each name that a policy or a set has and nothing defines."""
         texts = [text for _, found in sorted(self.sets.items()) for text in self._missing_members(found)]
+        if self._left_out:
+            texts.append(f"more than {LINKS_MAX} links: {self._left_out} of them do not run, the last ones by upstream")
         found = [(policy.name, self.unresolved_name(policy)) for policy in self.policies]
         return texts + [f'policy "{name}": {text}' for name, text in found if text]
 
@@ -198,8 +201,10 @@ class Resolution:
         for policy in self.policies:
             for upstream, overrides in self._members(policy):
                 policies.setdefault((upstream.name, policy.apply_to.value, overrides), []).append(policy)
-        plans = self._with_echoes([self._link(*key, tuple(found)) for key, found in policies.items()])
-        return tuple(sorted(plans, key=lambda plan: (plan.upstream.name, plan.kind, plan.link_id)))
+        plans = [self._link(*key, tuple(found)) for key, found in policies.items()]
+        plans.sort(key=lambda plan: (plan.upstream.name, plan.kind, plan.link_id))
+        self._left_out = max(0, len(plans) - LINKS_MAX)
+        return tuple(self._with_echoes(plans[:LINKS_MAX]))
 
     def _with_echoes(self, plans: list[LinkPlan]) -> list[LinkPlan]:
         """The plans, those with the direction `out` with their `echo`."""

@@ -12,6 +12,7 @@ from federation.definitions.policy import Policy, parse_policy
 from federation.definitions.resolution import QUEUE_EXPIRES_MAX, Resolution
 from federation.definitions.upstream import Upstream, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
+from federation.links.ownership import LINKS_MAX
 
 ALL = {"federation-upstream-set": "all"}
 
@@ -198,3 +199,11 @@ def test_names_that_nothing_defines_are_told_with_their_keys() -> None:
     assert Resolution([], [], [policies[4]]).unresolved() == [
         'policy "e": definition.federation-upstream-set: there is no upstream yet'
     ]
+
+
+def test_links_beyond_their_bound_are_left_out_and_told() -> None:
+    members = tuple(("a", (("reconnect_delay", float(number)),)) for number in range(LINKS_MAX + 2))
+    policy = parse_policy("p", {"pattern": "#", "definition": {"federation-upstream-set": "s"}})
+    found = Resolution([parse_upstream("a", {"uri": "mqtt://a"})], [UpstreamSet("s", members)], [policy])
+    assert len(found.links()) == LINKS_MAX
+    assert found.unresolved() == ["more than 10000 links: 2 of them do not run, the last ones by upstream"]
