@@ -142,6 +142,7 @@ class Resolution:
         texts = [text for _, found in sorted(self.sets.items()) for text in self._missing_members(found)]
         if self._left_out:
             texts.append(f"more than {LINKS_MAX} links: {self._left_out} of them do not run, the last ones by upstream")
+        texts += [f'upstream "{plan.upstream.name}": {plan.error}' for plan in self._links if plan.error]
         found = [(policy.name, self.unresolved_name(policy)) for policy in self.policies]
         return texts + [f'policy "{name}": {text}' for name, text in found if text]
 
@@ -204,7 +205,7 @@ class Resolution:
         plans = [self._link(*key, tuple(found)) for key, found in policies.items()]
         plans.sort(key=lambda plan: (plan.upstream.name, plan.kind, plan.link_id))
         self._left_out = max(0, len(plans) - LINKS_MAX)
-        return tuple(self._with_echoes(plans[:LINKS_MAX]))
+        return tuple(self._with_echoes(_with_rivals(plans[:LINKS_MAX])))
 
     def _with_echoes(self, plans: list[LinkPlan]) -> list[LinkPlan]:
         """The plans, those with the direction `out` with their `echo`."""
@@ -249,6 +250,22 @@ def _echo_text(plan: LinkPlan) -> str:
         "not run there. Prefixes in `exchange` keep the directions apart, or `content-window` of both upstreams finds what "
         "comes back"
     )
+
+
+def _with_rivals(plans: list[LinkPlan]) -> list[LinkPlan]:
+    """The plans. One whose client identifier another one before it has at the same address cannot run: each would take the
+    session of the other."""
+    taken: dict[tuple[str, str, int], str] = {}
+    found: list[LinkPlan] = []
+    for plan in plans:
+        tag = plan.upstream.consumer_tag
+        keys = [(tag, uri.host, uri.port) for uri in plan.upstream.uris] if tag and not plan.error else []
+        if other := next((taken[key] for key in keys if key in taken), ""):
+            found.append(replace(plan, error=f"consumer-tag: the link {other} has it at the same address"))
+        else:
+            taken.update(dict.fromkeys(keys, plan.link_id))
+            found.append(plan)
+    return found
 
 
 def link_id(upstream: str, kind: str, overrides: Overrides) -> str:

@@ -138,6 +138,27 @@ def test_members_with_other_overrides_are_links_of_their_own() -> None:
     assert len({link.link_id for link in links}) == 2
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "runs"),
+    [
+        ({"consumer-tag": "t"}, {"consumer-tag": "t"}, 1),
+        ({"consumer-tag": "t"}, {"consumer-tag": "u"}, 2),
+        ({"consumer-tag": "t"}, {"consumer-tag": "t", "uri": "mqtt://b"}, 2),
+        ({"max-hops": 1}, {"max-hops": 2}, 2),
+    ],
+)
+def test_two_links_have_no_consumer_tag_in_common_at_one_address(
+    first: dict[str, Any], second: dict[str, Any], runs: int
+) -> None:
+    members = [{"upstream": "a", **first, "prefetch-count": 1}, {"upstream": "a", **second}]
+    policy = parse_policy("p", {"pattern": "#", "definition": {"federation-upstream-set": "s"}})
+    upstream = parse_upstream("a", {"uri": "mqtt://a"})
+    found = Resolution([upstream], [parse_upstream_set("s", members)], [policy])
+    assert sum(not link.error for link in found.links()) == runs
+    told = [text for text in found.unresolved() if "has it at the same address" in text]
+    assert len(told) == 2 - runs
+
+
 def test_overrides_that_do_not_fit_make_one_link_invalid() -> None:
     upstreams = [upstream("u", uri="mqtts://u", tls={"cacertfile": "/a"}), upstream("v")]
     sets = [members("s", {"upstream": "u", "uri": "mqtt://u"}, {"upstream": "v"})]
