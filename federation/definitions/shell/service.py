@@ -125,10 +125,9 @@ class DefinitionsService:
         return is_deleted
 
     async def _made_here(self) -> None:
-        if not self._apply("this node"):
-            return
-        self.made_here()
-        try:
+        if self._apply("this node"):
+            self.made_here()
+        try:  # also where nothing has changed: an earlier change may not be stored
             await self._write()
         except OSError as error:
             reason = f"{error.strerror or error}"

@@ -52,6 +52,8 @@ async def test_a_change_is_in_effect_when_it_cannot_be_stored(tmp_path: Path) ->
         folder.rmdir()
         with pytest.raises(ApiError, match="in effect, but not stored on this node: No such file"):
             await service.put(UPSTREAM, "u", URI)
+        with pytest.raises(ApiError, match="in effect, but not stored"):
+            await service.put(UPSTREAM, "u", URI)
         assert len(host.resolutions) == 1
         folder.mkdir()
         await service.put(UPSTREAM, "v", URI)
