@@ -339,10 +339,11 @@ class Client:
             return
         packet = decode_packet(first, data, body, end, self.version)
         if isinstance(packet, PingResp):
-            if self._asked_at != NEVER:
-                self.round_trip = now - self._asked_at
-                self._asked_at = NEVER
-                self._deadline = now + self._ping_seconds
+            if self._asked_at == NEVER:
+                raise ProtocolViolation("PINGRESP without PINGREQ")
+            self.round_trip = now - self._asked_at
+            self._asked_at = NEVER
+            self._deadline = now + self._ping_seconds
             self.answered_at = now
             self.has_news = True
         elif isinstance(packet, (SubAck, UnsubAck)):

@@ -117,13 +117,8 @@ def test_the_limits_of_the_upstream_are_kept() -> None:
 @given(st.data())
 def test_the_flow_comes_out_whole_however_it_is_cut(data: st.DataObject) -> None:
     client = accepted_client()
-    packets: list[Packet] = data.draw(
-        st.lists(
-            st.sampled_from(
-                [Publish(b"a", b"x"), Publish(b"b", b"y" * 200, 1, packet_id=3), PubAck(9, 0x10), PingResp()]
-            )
-        )
-    )
+    flows = st.lists(st.sampled_from([Publish(b"a", b"x"), Publish(b"b", b"y" * 200, 1, packet_id=3), PubAck(9, 0x10)]))
+    packets: list[Packet] = [*data.draw(flows), PingResp(), *data.draw(flows)]
     stream = b"".join(encode_packet(packet, 5) for packet in packets)
     flow = b""
     while stream:
@@ -209,6 +204,13 @@ def test_disconnect_and_faults_end_a_connection(packet: Packet, end: End) -> Non
     assert end_of(client).end is end
     receive(client, Publish(b"a", b"late"))
     assert client.take_flow() == b""
+
+
+def test_an_answer_that_nobody_has_asked_for_ends_the_connection() -> None:
+    client = accepted_client()
+    receive(client, PingResp())
+    receive(client, PingResp())
+    assert end_of(client) == Ended(End.FAULT, "the upstream breaks the protocol: PINGRESP without PINGREQ")
 
 
 def test_a_packet_that_is_too_large_ends_the_connection() -> None:
