@@ -1,8 +1,8 @@
 """Both halves of scripts/test: pytest with the interpreted sources, pytest with the compiled wheel, one sum.
 
-The halves run side by side, because tests wait more than they compute; so do three parts of the interpreted half: tests with
-processes and sockets, tests that start a JVM, and the others. The compiled half begins when it is built. What runs beside is
-printed behind the rest.
+Each half has lanes: parts of the tests with processes and sockets, tests that start a JVM, all others. LANES_AT_ONCE of them
+run side by side, because tests wait as much as they compute. The compiled half begins when it is built. The output of the first
+lane is seen at once, that of the others behind it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
@@ -23,8 +23,13 @@ from xml.etree import ElementTree
 ROOT: Final = Path(__file__).resolve().parent.parent
 RUN: Final = ROOT / "run" / "test"
 BUILD_LOG: Final = RUN / "build.log"
-# Parts of the interpreted half that run beside the others. They wait for processes, and for JVMs.
-INTEGRATION_PATHS: Final = ("tests/integration", "tests/bench")
+PYTHON: Final = ROOT / ".venv" / "bin" / "python"
+COMPILED_PYTHON: Final = ROOT / ".venv-fast" / "bin" / "python"
+LANES_AT_ONCE: Final = 4  # two cores have no time for more
+# Lanes of their own: they wait for processes, and for JVMs.
+INTEGRATION: Final = "tests/integration"
+INTEGRATION_LANES: Final = 3  # of each half
+BENCH: Final = "tests/bench"
 JVM_PATHS: Final = ("tests/pipeline", "tests/chaos")
 # What compiling can change: the cores, the sockets, other programs as peers. UNCOMPILED_PATHS and tests with the mark
 # `uncompiled` would only run the same interpreted code again.
@@ -35,7 +40,6 @@ COMPILED_PATHS: Final = (
     "tests/federation/shell",
     "tests/federation/stream",
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/federation/test_*.py")),
-    "tests/integration",
 )
 UNCOMPILED_PATHS: Final = (
     "tests/broker/config",
@@ -76,13 +80,14 @@ def read_report(report: Path) -> Counts:
     return counts
 
 
-def run_half(name: str, python: Path, arguments: list[str], output: TextIO) -> Counts:
+def run_pytest(name: str, python: Path, arguments: list[str], output: TextIO) -> Counts:
     report = RUN / f"{name}.xml"
     report.unlink(missing_ok=True)
     environment = dict(os.environ)
-    if name == "compiled":  # the package comes from the environment that is tested, never from the current directory
+    if python == COMPILED_PYTHON:  # the package comes from there, never from the current directory
         environment["PYTHONSAFEPATH"] = "1"
     environment.pop("PYTHONPATH", None)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each node of a test compiles all modules for itself
     command = [str(python), "-m", "pytest", f"--junit-xml={report}", "-p", "no:cacheprovider", *arguments]
     print(f"\n=== {name}: pytest {' '.join(arguments)}", file=output, flush=True)
     started_at = time.monotonic()
@@ -100,60 +105,94 @@ def run_half(name: str, python: Path, arguments: list[str], output: TextIO) -> C
 Lane = tuple[str, Callable[[TextIO], Counts]]  # the name of its log, what runs
 
 
+def lane(name: str, python: Path, arguments: list[str]) -> Lane:
+    return name, lambda output: run_pytest(name, python, arguments, output)
+
+
+def integration_lanes(name: str, python: Path, files: list[str], arguments: list[str]) -> list[Lane]:
+    """The files take turns: those of one kind, which take about as long, come to different lanes."""
+    parts = [files[part::INTEGRATION_LANES] for part in range(INTEGRATION_LANES)]
+    return [lane(f"{name}-{number}", python, [*part, *arguments]) for number, part in enumerate(parts, 1)]
+
+
+def files_of(*folders: str) -> list[str]:
+    return [str(file.relative_to(ROOT)) for folder in folders for file in sorted((ROOT / folder).glob("test_*.py"))]
+
+
 def interpreted_lanes(arguments: list[str]) -> list[Lane]:
-    python = ROOT / ".venv" / "bin" / "python"
-
-    def lane(name: str, *paths: str) -> Lane:
-        return name, lambda output: run_half(name, python, [*paths, *arguments], output)
-
+    """The lanes of the interpreted half, the longest ones first."""
     if names_paths(arguments):
-        return [lane("interpreted")]
+        return [lane("interpreted", PYTHON, arguments)]
+    apart = (f"--ignore={path}" for path in (INTEGRATION, BENCH, *JVM_PATHS))
     return [
-        lane("interpreted", *(f"--ignore={path}" for path in (*INTEGRATION_PATHS, *JVM_PATHS))),
-        lane("integration", *INTEGRATION_PATHS),
-        lane("pipeline", *JVM_PATHS),
+        lane("interpreted", PYTHON, [*apart, *arguments]),
+        lane("pipeline", PYTHON, [*JVM_PATHS, *arguments]),
+        *integration_lanes("integration", PYTHON, files_of(INTEGRATION, BENCH), arguments),
     ]
 
 
-def run_lanes(first: Lane, *others: Lane) -> Counts:
-    """Run the lanes at the same time. The output of the first is seen at once, that of the others behind it."""
-    total = Counts()
-    with ExitStack() as stack:
-        logs = [stack.enter_context((RUN / f"{name}.log").open("w+")) for name, _ in others]
-        pool = stack.enter_context(ThreadPoolExecutor(max(1, len(others))))
-        running = [pool.submit(run, log) for (_, run), log in zip(others, logs, strict=True)]
+def compiled_lanes(arguments: list[str]) -> list[Lane]:
+    if not any(argument.startswith("-m") for argument in arguments):
+        arguments = ["-m", "not uncompiled and not interpreted", *arguments]
+    if names_paths(arguments):
+        return [lane("compiled", COMPILED_PYTHON, arguments)]
+    apart = (f"--ignore={path}" for path in UNCOMPILED_PATHS)
+    files = [file for file in files_of(INTEGRATION) if file not in UNCOMPILED_PATHS]
+    return [
+        lane("compiled", COMPILED_PYTHON, [*COMPILED_PATHS, *apart, *arguments]),
+        *integration_lanes("compiled-integration", COMPILED_PYTHON, files, arguments),
+    ]
+
+
+class Lanes:
+    """Lanes that run, or wait for their turn. The first one writes to standard output."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(LANES_AT_ONCE)
+        self._lanes: list[tuple[Path | None, Future[Counts]]] = []
+
+    def add(self, lanes: Iterable[Lane]) -> None:
+        """Lanes may add others while they run."""
+        for name, run in lanes:
+            log = RUN / f"{name}.log" if self._lanes else None
+            self._lanes.append((log, self._pool.submit(run_logged, run, log)))
+
+    def total(self) -> Counts:
+        """Wait for all; print what was logged."""
+        total = Counts()
         try:
-            total.add(first[1](sys.stdout))
-            for lane in running:
-                total.add(lane.result())
+            for log, counts in self._lanes:
+                total.add(counts.result())
+                if log is not None:
+                    print(log.read_text(errors="replace"), end="", flush=True)
         finally:
-            for log in logs:
-                log.seek(0)
-                print(log.read(), end="", flush=True)
-    return total
+            self._pool.shutdown(cancel_futures=True)
+        return total
+
+
+def run_logged(run: Callable[[TextIO], Counts], log: Path | None) -> Counts:
+    if log is None:
+        return run(sys.stdout)
+    with log.open("w") as output:
+        return run(output)
 
 
 def names_paths(arguments: list[str]) -> bool:
     return any(not argument.startswith("-") and Path(argument.split("::")[0]).exists() for argument in arguments)
 
 
-def is_compiled(python: Path) -> bool:
+def is_compiled() -> bool:
     code = "import broker.message; raise SystemExit(broker.message.__file__.endswith('.py'))"
-    return subprocess.run([str(python), "-P", "-c", code], cwd=ROOT, check=False).returncode == 0
+    return subprocess.run([str(COMPILED_PYTHON), "-P", "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 @contextmanager
 def building() -> Iterator[subprocess.Popen[bytes]]:
-    """Runs scripts/build_fast beside the tests, which wait more than they compute. Its output goes to BUILD_LOG."""
+    """Runs scripts/build_fast beside the tests. Its output goes to BUILD_LOG."""
     with (
         BUILD_LOG.open("wb") as log,
         subprocess.Popen(
-            ["nice", "-n", "19", "scripts/build_fast"],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
+            ["scripts/build_fast"], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         ) as build,
     ):
         try:
@@ -163,22 +202,24 @@ def building() -> Iterator[subprocess.Popen[bytes]]:
                 os.killpg(build.pid, signal.SIGTERM)
 
 
-def compiled_half(arguments: list[str], build: subprocess.Popen[bytes], output: TextIO) -> Counts:
-    print("\n=== compiled: building", file=output, flush=True)
-    status = build.wait()
-    print(BUILD_LOG.read_text(errors="replace"), end="", file=output, flush=True)
-    if status == NO_COMPILER:
-        print("=== compiled: skipped, there is no C compiler on this machine", file=output, flush=True)
-        return Counts(skipped=1)
-    python = ROOT / ".venv-fast" / "bin" / "python"
-    if status != 0 or not is_compiled(python):
-        print("=== compiled: the build failed", file=output, flush=True)
-        return Counts(failed=1)
-    if not names_paths(arguments):
-        arguments = [*COMPILED_PATHS, *(f"--ignore={path}" for path in UNCOMPILED_PATHS), *arguments]
-    if not any(argument.startswith("-m") for argument in arguments):
-        arguments = ["-m", "not uncompiled and not interpreted", *arguments]
-    return run_half("compiled", python, arguments, output)
+def after_build(build: subprocess.Popen[bytes], needs_it: list[Lane], lanes: Lanes) -> Lane:
+    """A lane that waits for the build and goes on as the first of those that need it; the others are added then."""
+    first, *others = needs_it
+
+    def run(output: TextIO) -> Counts:
+        print("\n=== compiled: building", file=output, flush=True)
+        status = build.wait()
+        print(BUILD_LOG.read_text(errors="replace"), end="", file=output, flush=True)
+        if status == NO_COMPILER:
+            print("=== compiled: skipped, there is no C compiler on this machine", file=output, flush=True)
+            return Counts(skipped=1)
+        if status != 0 or not is_compiled():
+            print("=== compiled: the build failed", file=output, flush=True)
+            return Counts(failed=1)
+        lanes.add(others)
+        return first[1](output)
+
+    return first[0], run
 
 
 def main() -> int:
@@ -193,13 +234,16 @@ def main() -> int:
             print(f"--only takes interpreted or compiled, not {only!r}", file=sys.stderr)
             return 2
         del arguments[at : at + 2]
-    interpreted = interpreted_lanes(arguments)
+    lanes = Lanes()
+    interpreted = [] if only == "compiled" else interpreted_lanes(arguments)
     if only == "interpreted":
-        total = run_lanes(*interpreted)
+        lanes.add(interpreted)
+        total = lanes.total()
     else:
         with building() as build:
-            compiled: Lane = ("compiled", lambda output: compiled_half(arguments, build, output))
-            total = run_lanes(compiled) if only == "compiled" else run_lanes(*interpreted, compiled)
+            half = after_build(build, compiled_lanes(arguments), lanes)
+            lanes.add([*interpreted[:2], half, *interpreted[2:]])
+            total = lanes.total()
     if total.passed == 0 and total.failed == 0:
         print("no test ran", flush=True)
         total.failed = 1
