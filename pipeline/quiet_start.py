@@ -50,10 +50,17 @@ def quiet_session(name: str, master: str | None, configuration: Mapping[str, str
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT)
     try:
-        return start_quietly(partial(spark_session, name, master, {**QUIET, **configuration}))
+        session = start_quietly(partial(spark_session, name, master, {**QUIET, **configuration}))
     finally:
         if is_main:
             signal.signal(signal.SIGINT, handler)
+    # A thread of PySpark reads from Java, and prints a trace when Java ends first.
+    session.sparkContext._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign]
+    return session
+
+
+def _say_nothing(request: object, client_address: object) -> None:
+    pass
 
 
 def start_quietly(start: Callable[[], Started]) -> Started:
