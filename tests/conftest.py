@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
 
 # How long an example takes depends on what else runs on the machine.
-settings.register_profile("any time", deadline=None)
+settings.register_profile("any time", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any time")
 
 # JVMs of tests live for seconds: the code of the first compiler does, and one thread collects garbage.

@@ -10,7 +10,7 @@ import pytest
 
 from messages import TOPIC_PREFIX, message_of, number_of
 from mqtt_client import Clients
-from node_process import Nodes, nodes_in
+from node_process import PATIENT, Nodes, nodes_in
 from publisher import Publisher
 from waiting import DEADLINE, eventually
 
@@ -32,7 +32,7 @@ def test_messages_are_unique_and_checked() -> None:
 
 
 async def test_each_message_arrives_also_when_a_node_is_killed(nodes: Nodes) -> None:
-    first, second = nodes.make(), nodes.make()
+    first, second = nodes.make(PATIENT), nodes.make(PATIENT)
     for node in (first, second):
         await node.start()
     clients = Clients()

@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from linked_domains import CASES, LinkedDomains
 from mqtt_client import Clients
 from node_process import Nodes
+
+NO_FILTER_SECONDS_MAX: Final = 5.0
 
 
 @dataclass
@@ -60,6 +63,8 @@ async def run_topologies(
             await clients.close()
             for node in nodes.all:
                 await node.finish()
+        if seconds > NO_FILTER_SECONDS_MAX:
+            faults.append(f"links had filters for {seconds:.1f} s after the last reader")
         faults += [fault for node in nodes.all for fault in node.unclean]
         report.topologies += 1
         report.published += domains.published * len(domains.names)

@@ -17,7 +17,7 @@ from broker.event_log.records import Record, records
 from broker.event_log.staged_block import ROWS_MAX
 from broker.event_log.staged_rows import MARKER
 from mqtt_client import Clients
-from node_process import Node, Nodes, free_port
+from node_process import PATIENT, Node, Nodes, free_port
 from pipeline.client import stage_requests
 from row_blocks import Row, a_row, block_of
 from waiting import DEADLINE, eventually
@@ -81,7 +81,7 @@ def logging_node(nodes: Nodes, **settings: Any) -> tuple[Node, str]:
 @pytest.fixture
 async def node(nodes: Nodes) -> tuple[Node, str]:
     node, address = logging_node(nodes, topics=["other/#"])
-    node.config["mqtt"] = {"publisher_hold_max": f"{DEADLINE:.0f}s"}  # a busy machine may stop a receiver for a while
+    node.config.update(PATIENT)
     return await node.start(), address
 
 

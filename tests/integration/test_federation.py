@@ -99,7 +99,6 @@ async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
 
 @pytest.mark.slow
 @pytest.mark.uncompiled
-@pytest.mark.timeout(240)
 async def test_kill_and_return_on_other_ports(nodes: Nodes, clients: Clients) -> None:
     """A killed node starts under its name with other ports. The others take it back once they have forgotten its address."""
     node1, node2, node3 = await nodes.federation(3)
@@ -129,7 +128,7 @@ async def test_graceful_stop_and_return(nodes: Nodes, clients: Clients) -> None:
     node1, node2, node3 = await nodes.federation(3)
     await node3.stop()
     for node in (node1, node2):
-        await status_becomes(node, "node3", "STATUS_LEFT", 10.0)
+        await status_becomes(node, "node3", "STATUS_LEFT")
     await node3.start()
     await nodes.all_alive([node1, node2, node3])
     subscriber = await clients.connect(node3.port)
@@ -140,7 +139,7 @@ async def test_graceful_stop_and_return(nodes: Nodes, clients: Clients) -> None:
 async def test_leave_and_join_by_the_api(nodes: Nodes, clients: Clients) -> None:
     node1, node2 = await nodes.federation(2)
     assert await node2.rest("POST", "/v1/federation/leave", {}) == (200, {})
-    await status_becomes(node1, "node2", "STATUS_LEFT", 10.0)
+    await status_becomes(node1, "node2", "STATUS_LEFT")
     local = await clients.connect(node2.port)  # the node goes on for its own clients
     await local.subscribe("t", qos=1)
     await reached(await clients.connect(node2.port), "t", local)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(170),
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
 

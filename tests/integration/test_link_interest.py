@@ -8,8 +8,6 @@ from mqtt_client import Clients
 from node_process import Node, Nodes
 from waiting import eventually
 
-GONE_SECONDS = 5.0  # within which no filter of a link is left
-
 
 def links_config(domain: str, pulls_from: list[Node], max_hops: int) -> dict[str, Any]:
     """A domain that takes topics below `t` from others."""
@@ -53,7 +51,7 @@ async def test_interest_goes_round_a_ring_and_ends_with_its_subscriber(nodes: No
 
     await eventually(arrives, "messages come over two links")
     await reader.unsubscribe("t/+")
-    await eventually(lambda: has([[], [], []]), "no filter of a link is left", GONE_SECONDS)
+    await eventually(lambda: has([[], [], []]), "no filter of a link is left")
 
 
 async def test_interest_of_a_link_passes_a_cluster(nodes: Nodes, clients: Clients) -> None:
@@ -76,7 +74,7 @@ async def test_interest_of_a_link_passes_a_cluster(nodes: Nodes, clients: Client
 
     await eventually(arrives, "messages come over two links and a cluster")
     await reader.unsubscribe("t/#")
-    await eventually(lambda: reaches(above, []), "the interest is gone", GONE_SECONDS)
+    await eventually(lambda: reaches(above, []), "the interest is gone")
 
 
 async def reaches(node: Node, filters: list[str]) -> bool:

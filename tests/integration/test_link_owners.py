@@ -10,7 +10,7 @@ from typing import Final
 
 from link_cluster import all_run, cluster_config, links_of
 from mqtt_client import Clients, MqttClient, reached
-from node_process import FAILED_SECONDS, Nodes
+from node_process import FAILED_SECONDS, PATIENT, Nodes
 from waiting import DEADLINE, eventually
 
 PACE_SECONDS: Final = 0.02  # between two rounds of messages: the reader keeps up on a busy machine, too
@@ -30,7 +30,7 @@ async def one_of(reader: MqttClient) -> set[int]:
 
 async def test_one_node_runs_a_link_and_another_takes_it_over_after_a_kill(nodes: Nodes, clients: Clients) -> None:
     upstream = await nodes.start({"mqtt": {"session_expiry": "1h", "max_queued_messages": 10_000}}, name="upstream")
-    cluster = await nodes.federation(3, cluster_config(upstream.port))
+    cluster = await nodes.federation(3, cluster_config(upstream.port) | PATIENT)
     names = [node.name for node in cluster]
     (row,) = (await all_run(cluster[0], 1, names)).values()
     (owner,) = [node for node in cluster if node.name == row["node"]]
@@ -61,7 +61,7 @@ async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_
 ) -> None:
     upstream = await nodes.start({"mqtt": {"session_expiry": "1h", "max_queued_messages": 10_000}}, name="upstream")
     count = 12
-    config = cluster_config(upstream.port, count)
+    config = cluster_config(upstream.port, count) | PATIENT
     first, second = await nodes.federation(2, config)
     before = await all_run(first, count, [first.name, second.name])
     reader = await clients.connect(first.port, "reader")

@@ -32,7 +32,7 @@ from federation.shell.gossip_sockets import bind_gossip
 from gossip_node import user_events
 from mqtt_client import reached
 from node_process import free_port, gossip_address, status_becomes
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from mqtt_client import Clients
@@ -95,7 +95,7 @@ async def running_agent(name: str, *options: str) -> AsyncIterator[Agent]:
     )
     agent = Agent(process, name, port, rpc_port)
     try:
-        await eventually(lambda: is_listening(rpc_port), "the agent listens", 20)
+        await eventually(lambda: is_listening(rpc_port), "the agent listens")
         yield agent
     finally:
         if process.returncode is None:
@@ -131,9 +131,9 @@ class OurNode:
         self.events += events
         self._happened.set()
 
-    async def event(self, kind: type[MemberEvent], name: str, timeout: float) -> None:
+    async def event(self, kind: type[MemberEvent], name: str) -> None:
         """Wait for a member event about `name`."""
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(DEADLINE):
             while not any(isinstance(event, kind) and event.member.name == name for event in self.events):
                 self._happened.clear()
                 await self._happened.wait()
@@ -160,7 +160,7 @@ async def test_agent_and_node_see_each_other_and_a_graceful_leave(we_join: bool)
             assert await node.shell.join([f"127.0.0.1:{agent.port}"]) == {}
         else:
             await agent.command("join", f"127.0.0.1:{node.port}")
-        await node.event(MemberJoin, "agent", 10)
+        await node.event(MemberJoin, "agent")
         member = node.serf.member("agent")
         assert member is not None
         assert (member.tags, member.port, member.status) == ({"role": "edge"}, agent.port, MemberStatus.ALIVE)
@@ -168,17 +168,17 @@ async def test_agent_and_node_see_each_other_and_a_graceful_leave(we_join: bool)
         async def listed() -> bool:
             return (await agent.status("ours")) == "alive"
 
-        await eventually(listed, "the agent lists the node", 10)
+        await eventually(listed, "the agent lists the node")
         ours = (await agent.members())["ours"]
         assert ours["tags"] == TAGS
         assert ours["addr"] == f"127.0.0.1:{node.port}"
 
-        assert await node.shell.leave(8)
+        assert await node.shell.leave(DEADLINE)
 
         async def left() -> bool:
             return (await agent.status("ours")) == "left"
 
-        await eventually(left, "the agent lists the node as left", 10)
+        await eventually(left, "the agent lists the node as left")
 
 
 async def test_agents_probe_us_and_we_see_one_killed() -> None:
@@ -186,8 +186,8 @@ async def test_agents_probe_us_and_we_see_one_killed() -> None:
     async with running_agent("agent1") as first, running_agent("agent2") as second, running_node("ours") as node:
         await node.shell.join([f"127.0.0.1:{first.port}"])
         await second.command("join", f"127.0.0.1:{node.port}")
-        await node.event(MemberJoin, "agent1", 10)
-        await node.event(MemberJoin, "agent2", 10)
+        await node.event(MemberJoin, "agent1")
+        await node.event(MemberJoin, "agent2")
         # An agent probes each of two others every two seconds, and gives up a silent one within five more. The node probes
         # one member a second.
         counters = node.serf.counters
@@ -205,13 +205,12 @@ async def test_agents_probe_us_and_we_see_one_killed() -> None:
 
         second.process.kill()
         await second.process.wait()
-        await node.event(MemberFailed, "agent2", 30)
+        await node.event(MemberFailed, "agent2")
         assert node.status("agent2") == MemberStatus.FAILED
         assert node.status("agent1") == MemberStatus.ALIVE
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 async def test_an_agent_is_a_member_of_a_federation_and_disturbs_nothing(nodes: Nodes, clients: Clients) -> None:
     """Whole nodes. The agent has no fed_addr, so it gets no event stream, and messages pass between the nodes. A member of this
     process shows how many probes there were: it probes one member a second, as the others do."""
@@ -257,24 +256,24 @@ async def test_an_agent_is_a_member_of_a_federation_and_disturbs_nothing(nodes: 
 async def test_events_queries_tags_and_the_leave_of_the_agent() -> None:
     async with running_agent("agent") as agent, running_node("ours") as node:
         await node.shell.join([f"127.0.0.1:{agent.port}"])
-        await node.event(MemberJoin, "agent", 10)
+        await node.event(MemberJoin, "agent")
 
         await agent.command("event", "-coalesce=false", "deploy", "now")
 
         async def delivered() -> bool:
             return [(name, payload) for _, name, payload in user_events(node.serf)] == [("deploy", b"now")]
 
-        await eventually(delivered, "the node gets the event", 10)
+        await eventually(delivered, "the node gets the event")
         assert "contacted all live nodes" in await agent.command("reachability")
 
         await agent.command("tags", "-set", "color=red")
-        await node.event(MemberUpdate, "agent", 10)
+        await node.event(MemberUpdate, "agent")
         member = node.serf.member("agent")
         assert member is not None
         assert member.tags == {"color": "red"}
 
         await agent.command("leave")
-        await node.event(MemberLeave, "agent", 10)
+        await node.event(MemberLeave, "agent")
         assert node.status("agent") == MemberStatus.LEFT
 
 
@@ -282,15 +281,15 @@ async def test_the_agent_refutes_nothing_when_we_rejoin_after_a_leave() -> None:
     async with running_agent("agent") as agent, running_node("ours") as node:
         seed = [f"127.0.0.1:{agent.port}"]
         await node.shell.join(seed)
-        await node.event(MemberJoin, "agent", 10)
-        assert await node.shell.leave(8)
+        await node.event(MemberJoin, "agent")
+        assert await node.shell.leave(DEADLINE)
 
         async def status_is(wanted: str) -> bool:
             return (await agent.status("ours")) == wanted
 
-        await eventually(lambda: status_is("left"), "status left", 10)
+        await eventually(lambda: status_is("left"), "status left")
         await node.shell.join(seed)
-        await eventually(lambda: status_is("alive"), "status alive", 10)
+        await eventually(lambda: status_is("alive"), "status alive")
 
 
 def test_free_port_is_free() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mqtt_client import reached
+from node_process import PATIENT
 from waiting import DEADLINE
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ async def stream(
 async def test_stream_over_a_stopped_node(nodes: Nodes, clients: Clients) -> None:
     """The subscriber's node is stopped until all is published. The backlog then comes faster than the subscriber reads; the
     stream is held, and the queue of 1000 does not overflow."""
-    node1, node2 = await nodes.federation(2)
+    node1, node2 = await nodes.federation(2, PATIENT)
     subscriber = await clients.connect(node2.port)
     await subscriber.subscribe("stream", qos=1)
     publisher = await clients.connect(node1.port)
@@ -131,12 +132,10 @@ class Proxy:
 @pytest.fixture
 async def proxied(nodes: Nodes) -> AsyncIterator[tuple[Node, Node, Proxy]]:
     """Two nodes; what node 1 sends to node 2 goes through the proxy."""
-    node1 = nodes.make_federated()
+    node1 = nodes.make_federated(overrides=PATIENT)
     port = nodes.free_port()
-    overrides = {
-        "plugins": {"federation": {"advertise_fed_addr": f"127.0.0.1:{port}"}},
-    }
-    node2 = nodes.make_federated([node1], overrides)
+    overrides = {"plugins": {"federation": {"advertise_fed_addr": f"127.0.0.1:{port}"}}}
+    node2 = nodes.make_federated([node1], PATIENT | overrides)
     proxy = Proxy(int(node2.config["plugins"]["federation"]["fed_addr"].rsplit(":", 1)[1]))
     await proxy.start(port)
     await node1.start()

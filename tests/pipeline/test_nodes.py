@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.uncompiled, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.uncompiled
 
 LOG = {"plugins": {"event_log": {"dir": "log"}}, "plugin_order": ["admin", "federation", "event_log"]}
 

@@ -16,7 +16,7 @@ from event_log_node import EventLogNode, event_log_nodes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.uncompiled, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.uncompiled
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from waiting import eventually
 
 ROUND: Final = 100  # messages of a domain that are published before the readers must have them
 PROBE_SECONDS: Final = 1.0
-NO_FILTER_SECONDS: Final = 5.0
 ADMIN: Final = "admin"
 
 
@@ -267,13 +266,12 @@ class LinkedDomains:
     # --- after the last reader
 
     async def no_filter_seconds(self) -> float:
-        """All readers end. Returns the seconds until no link has a filter at its upstream; AssertionError after
-        NO_FILTER_SECONDS."""
+        """All readers end. Returns the seconds until no link has a filter at its upstream."""
         assert bool(await self.link_filters()) == any(not edge.is_push for edge in self._edges)
         begun = time.monotonic()
         for station in self.stations:
             await station.end_reading()
-        await eventually(self._has_no_filter, "no filter of a link", NO_FILTER_SECONDS)
+        await eventually(self._has_no_filter, "no filter of a link")
         return time.monotonic() - begun
 
     async def _has_no_filter(self) -> bool:

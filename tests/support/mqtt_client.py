@@ -7,7 +7,7 @@ import contextlib
 import ssl
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from broker.codec.packets import (
     MQTT_5,
@@ -33,7 +33,9 @@ from broker.codec.packets import (
 from broker.codec.reader import PacketReader
 from broker.codec.reason_codes import UNSPECIFIED_ERROR
 from broker.codec.writer import encode_packet
-from waiting import DEADLINE, STOP_SECONDS
+from waiting import DEADLINE
+
+CLOSE_SECONDS: Final = 5.0  # for a peer that stands still
 
 AnyPacket = TypeVar("AnyPacket", bound=Packet)
 
@@ -215,7 +217,7 @@ class MqttClient:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await self._writer.wait_closed()
 
     def _next_packet_id(self) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-DEADLINE: Final = 30.0  # seconds; long, because the machine may be busy
-STOP_SECONDS: Final = 5.0
+DEADLINE: Final = 60.0  # seconds; long, because the machine may be busy
+STOP_SECONDS: Final = 15.0  # a node ends itself after 5 s, with a status that is not 0
 POLL_SECONDS: Final = 0.03
 
 

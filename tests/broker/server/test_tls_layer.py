@@ -102,7 +102,7 @@ def test_both_directions_in_any_chunks(certificates: Certificates, version: ssl.
     assert peer.read(encoded) == PLAIN
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(sizes=st.lists(st.integers(1, 60_000), min_size=1, max_size=4), step=st.integers(1, 70_000))
 def test_texts_of_any_size(certificates: Certificates, sizes: list[int], step: int) -> None:
     layer, peer = certificates.layer(), Peer(certificates.context())
@@ -254,7 +254,7 @@ def test_the_end_of_the_server(certificates: Certificates) -> None:
     assert peer.tls.read(1) == b""
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.binary(min_size=1, max_size=500))
 def test_any_bytes_are_a_handshake_or_refused(certificates: Certificates, data: bytes) -> None:
     layer = certificates.layer()

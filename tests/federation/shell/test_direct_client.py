@@ -21,6 +21,7 @@ from federation.stream.direct_wire import (
     encode_reply,
 )
 from stations import Client, StartStation, interest, lone, only_connection
+from waiting import DEADLINE
 
 OK: Final = encode_reply(Reply(STATUS_OK, True, 0, ""))
 
@@ -81,7 +82,7 @@ async def test_the_answer_to_the_first_hello_gets_lost(start_station: StartStati
     Client(n1, "r").subscribe("t")
     n1.meet("n2", script.addr)
     try:
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(DEADLINE):
             assert interest(b"t") in await batches
     finally:
         await n1.stop()

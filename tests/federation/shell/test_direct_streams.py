@@ -173,11 +173,11 @@ async def test_full_receivers_do_not_end_a_stream(
 ) -> None:
     """While nothing is read, the other node hears that we live: the acknowledgement is said again."""
     monkeypatch.setattr(direct_client, "PING_SECONDS", 0.1)
-    monkeypatch.setattr(direct_client, "PONG_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(direct_server, "SILENCE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(direct_client, "PONG_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(direct_server, "SILENCE_SECONDS_MAX", 1.5)
     monkeypatch.setattr(served_stream, "HELD_SECONDS", 0.05)
     monkeypatch.setattr(direct_server, "HELD_SECONDS", 0.05)
-    monkeypatch.setattr(sender_module, "ACK_SECONDS_MAX", 0.4)
+    monkeypatch.setattr(sender_module, "ACK_SECONDS_MAX", 1.2)
     n1, n2 = await two_nodes(start_station)
     reader, writer = Client(n2, "r"), Client(n1, "w")
     reader.subscribe("t")
@@ -190,7 +190,7 @@ async def test_full_receivers_do_not_end_a_stream(
     publisher = n2.node.receivers.get("n1").publisher
     n2.broker.hold(publisher)
     n2.changed()
-    held_until = n1.now() + 1.2
+    held_until = n1.now() + 2.5
     for number in range(1, 100):
         writer.publish("t", b"%d" % number)
         await asyncio.sleep(0)

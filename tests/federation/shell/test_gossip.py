@@ -22,7 +22,7 @@ from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import Serf, SerfPhase
 from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
-from waiting import eventually
+from waiting import DEADLINE, eventually
 
 pytestmark = pytest.mark.uncompiled
 
@@ -70,9 +70,9 @@ class Node:
         self.events += events
         self._happened.set()
 
-    async def until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for events or log lines until the condition holds."""
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(DEADLINE):
             while not condition():
                 self._happened.clear()
                 await self._happened.wait()
@@ -85,8 +85,10 @@ class Node:
 
 
 @asynccontextmanager
-async def running(*names: str, retry: list[str] | None = None) -> AsyncIterator[list[Node]]:
-    nodes = [Node(name, FAST, retry) for name in names]
+async def running(
+    *names: str, retry: list[str] | None = None, profile: GossipConfig = FAST
+) -> AsyncIterator[list[Node]]:
+    nodes = [Node(name, profile, retry) for name in names]
     try:
         for node in nodes:
             await node.shell.start()
@@ -184,7 +186,7 @@ async def test_half_a_message_for_ever_is_closed() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", a.port)
         writer.write(b"\x06")
         with contextlib.suppress(ConnectionResetError):  # an end without a reset is right too
-            assert await asyncio.wait_for(reader.read(), 5.0) == b""
+            assert await asyncio.wait_for(reader.read(), DEADLINE) == b""
         writer.close()
         assert a.serf.gossip.exchanges.incoming_streams == 0
 
@@ -240,14 +242,15 @@ async def test_ping_over_tcp() -> None:
 
 
 async def test_a_node_without_udp_stays_alive_by_stream_pings() -> None:
+    patient = replace(FAST, probe_interval=0.8)  # a busy machine may stop this process within a probe
     bound = bind_gossip("127.0.0.1", 0)
     with bound.datagram as unread, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.setblocking(False)
         other.bind(("127.0.0.1", 0))
-        b = Node("b", FAST, sockets=GossipSockets(other, bound.stream, bound.port))
+        b = Node("b", patient, sockets=GossipSockets(other, bound.stream, bound.port))
         try:
             await b.shell.start()
-            async with running("a") as (a,):
+            async with running("a", profile=patient) as (a,):
                 await b.shell.join([a.address])
                 await a.event(MemberJoin, "b")
                 sent = a.serf.counters.probes_sent

@@ -27,7 +27,7 @@ from pipeline.runner import make_folder, run_queries
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.uncompiled, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.uncompiled
 
 SEED = 11
 MESSAGES = 900
