@@ -32,7 +32,7 @@ INTEGRATION_LANES: Final = 3  # of each half
 BENCH: Final = "tests/bench"
 JVM_PATHS: Final = ("tests/pipeline", "tests/chaos")
 # What compiling can change: the cores, the sockets, other programs as peers. UNCOMPILED_PATHS and tests with the mark
-# `uncompiled` would only run the same interpreted code again.
+# `uncompiled` would only run the same interpreted code again, beside what other tests have of the compiled form.
 COMPILED_PATHS: Final = (
     "tests/broker",
     "tests/fuzz",
@@ -48,8 +48,22 @@ UNCOMPILED_PATHS: Final = (
         f"tests/broker/server/test_{name}.py"
         for name in ("cli", "logging", "log_output", "pid_file", "run", "stop_signals")
     ),
-    "tests/integration/test_bad_start.py",
-    "tests/integration/test_operation.py",
+    *(
+        f"tests/broker/auth/test_{name}.py"
+        for name in ("accounts", "check_pool", "failed_logins", "passwd", "password_hash")
+    ),
+    *(
+        f"tests/integration/test_{name}.py"
+        for name in (
+            "api_tokens",
+            "bad_start",
+            "definitions",
+            "link_certificates",
+            "link_splits",
+            "operation",
+            "operator_views",
+        )
+    ),
 )
 NO_COMPILER: Final = 3  # exit status of scripts/build_fast
 NO_TESTS: Final = 5  # exit status of pytest
