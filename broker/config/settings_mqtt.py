@@ -34,7 +34,8 @@ class MqttSettings:
     message_expiry: Annotated[
         float,
         Setting(
-            "Longest Message Expiry Interval; a message with a longer one, or none, gets this. 0: no limit.",
+            "Longest time that a message waits in the queue of a session. A Message Expiry Interval that ends before counts. "
+            "0: no limit.",
             Duration(0.0, "2h"),
             "Raising it delivers older messages to clients that return; lowering it drops (and counts) more of them.",
         ),
@@ -192,8 +193,8 @@ class MqttSettings:
     connect_timeout: Annotated[
         float,
         Setting(
-            "Longest time from a new connection to its CONNECT, and from the beginning of a packet to its end. Then the "
-            "connection is closed.",
+            "Longest time from a new connection to its CONNECT, and from one part of a packet to the next. The whole packet "
+            "gets one second more for each 16 KiB. Then the connection is closed.",
             Duration(0.001, "10s"),
             "Raising it lets idle connections keep file descriptors for longer; lowering it loses clients on slow lines.",
             source=Source.EXTENSION,
@@ -249,8 +250,9 @@ class MqttSettings:
     publisher_hold_max: Annotated[
         float,
         Setting(
-            "Longest time that a QoS 0 publisher is not read because a receiver of its messages is full. Then messages to "
-            "that receiver are dropped and counted. 0: drop at once.",
+            "Longest time that a publisher is not read because the queue of a receiver, or the outbox for another node, is "
+            "half full; once for each backlog, and at any QoS. Then the bounds of the queue decide what is dropped, and "
+            "counted. Links and the event streams of other nodes are publishers too. 0: nobody waits.",
             Duration(0.0, "200ms"),
             "Raising it loses less while a receiver is slow for a moment, and lets a slow receiver slow its publishers.",
             source=Source.EXTENSION,

@@ -113,7 +113,7 @@ def _own_metrics(broker: Broker) -> list[Metric]:
         ),
         counter(
             "gmqtt_messages_handed_over_total",
-            "Copies that another member of their shared group got when the session of the first one ended.",
+            "Copies of shared groups that went on to another member, to the group's queue or to a link.",
             found.handed_over,
         ),
         counter(
@@ -137,7 +137,7 @@ def _own_metrics(broker: Broker) -> list[Metric]:
         ),
         counter(
             "gmqtt_connections_refused_total",
-            "Connections that ended before their CONNECT.",
+            "Connections that were closed before their CONNECT was accepted.",
             found.connections_refused,
         ),
         counter(

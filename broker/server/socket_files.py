@@ -1,4 +1,4 @@
-"""Unix sockets that the API listens on: their files before and after."""
+"""The files of Unix sockets, of the listeners and of the API: before and after."""
 
 from __future__ import annotations
 
