@@ -26,13 +26,10 @@ class Work:
 
 
 class Slices:
-    """steps   number of steps in the present slice; the code that does the work adds them
-    cut     number of slices that ended before their work, since the start
-    """
+    """steps  number of steps in the present slice; the code that does the work adds them"""
 
     def __init__(self) -> None:
         self.steps = 0
-        self.cut = 0
         self._waiting: deque[Work] = deque()
 
     def begin(self) -> None:
@@ -44,7 +41,6 @@ class Slices:
 
     def later(self, work: Work) -> None:
         """Continue the work in a later turn. Each client has at most one work of each kind here, which bounds the queue."""
-        self.cut += 1
         self._waiting.append(work)
 
     def has_work(self) -> bool:

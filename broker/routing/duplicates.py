@@ -24,11 +24,8 @@ _IS_OWN: Final = 0x80  # a link of this node brought the first copy
 
 
 class DuplicateWindow:
-    """`duplicates` counts copies that came before over as few links."""
-
     def __init__(self, pages_max: int = PAGES_MAX) -> None:
         self.pages_max = pages_max
-        self.duplicates = 0
         self.evicted = 0
         self._pages: OrderedDict[tuple[bytes, bytes, int], bytearray] = OrderedDict()
 
@@ -54,7 +51,6 @@ class DuplicateWindow:
         before = known & _HOPS
         if hops < before:
             return before
-        self.duplicates += 1
         return SEEN
 
     def note(self, header: LinkHeader, hops_before: int, is_own: bool) -> None:

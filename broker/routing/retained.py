@@ -13,7 +13,6 @@ RETAINED_MESSAGES_MAX: Final = 1_000_000
 RETAINED_BYTES_MAX: Final = 2**30
 ENTRY_BYTES: Final = 1_024  # memory of a message without topic, payload, properties and client id
 EXPIRE_MAX: Final = 1_000  # deadlines that one `expire` examines
-WALK_TO_THE_END: Final = 2**62
 _DEADLINE_BYTES: Final = 128  # memory of a heap entry without its topic
 # Deadlines of replaced and deleted messages may take this much, plus a quarter of the bytes of the messages.
 _STALE_BYTES_SPARE: Final = 256 * 2**10
@@ -29,18 +28,15 @@ def retained_bytes(message: Message) -> int:
 class RetainedStore:
     """One message for each topic, at most `messages_max` of them with at most `bytes_max` bytes.
 
-    Policy at the limits: a message that does not fit is refused and counted in `refused`. Messages of known topics can
-    still be replaced and deleted. When the replacement has too many bytes, the topic's message is deleted: otherwise
-    subscribers would get an outdated value. `expired` counts the messages that `expire` deleted. `journal` is told of each
-    change, where the messages are durable.
+    Policy at the limits: a message that does not fit is refused. Messages of known topics can still be replaced and deleted.
+    When the replacement has too many bytes, the topic's message is deleted: otherwise subscribers would get an outdated
+    value. `journal` is told of each change, where the messages are durable.
     """
 
     def __init__(self, messages_max: int = RETAINED_MESSAGES_MAX, bytes_max: int = RETAINED_BYTES_MAX) -> None:
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.bytes = 0
-        self.refused = 0
-        self.expired = 0
         self.journal: Journal | None = None
         self._messages: dict[bytes, Message] = {}
         self.topics = Trie()  # topic name -> Message
@@ -69,7 +65,6 @@ class RetainedStore:
         if not message.payload:
             return self._delete(topic)
         if not self.has_room(message):
-            self.refused += 1
             return self._delete(topic)
         known = self._messages.get(topic)
         if known is not None:
@@ -101,18 +96,6 @@ class RetainedStore:
         """The topic's message, or None. Includes expired messages that `expire` has not deleted yet."""
         return self._messages.get(topic)
 
-    def match(self, topic_filter: bytes, now: float) -> list[Message]:
-        """Messages whose topic the filter matches and that have not expired at `now`."""
-        found: list[Message] = []
-        walk = RetainedWalk(self, topic_filter)
-        while True:
-            walk.advance(WALK_TO_THE_END)
-            message = walk.found
-            if message is None:
-                return found
-            if message.expires_at > now:
-                found.append(message)
-
     def messages(self) -> list[Message]:
         """All messages, also expired ones, ordered by the first message of their topics."""
         return list(self._messages.values())
@@ -128,7 +111,6 @@ class RetainedStore:
             if message is not None and message.expires_at == expires_at:
                 self._delete(topic)
                 deleted += 1
-        self.expired += deleted
         return deleted
 
     def _delete(self, topic: bytes) -> bool:

@@ -12,6 +12,7 @@ from broker.routing.names import check_topic_filter, check_topic_name, full_filt
 from broker.routing.retained import RetainedStore, RetainedWalk, retained_bytes
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.trie import Node, Trie
+from retained_search import matching
 
 # Few names, so that filters match topics; the empty level and $ among them.
 LEVELS = st.sampled_from([b"", b"a", b"b", b"$s", b"$"])
@@ -162,7 +163,7 @@ class RetainedMachine(RuleBasedStateMachine):
 
     @rule(topic_filter=FILTERS)
     def match(self, topic_filter: bytes) -> None:
-        found = self.store.match(topic_filter, self.now)
+        found = matching(self.store, topic_filter, self.now)
         assert {message.topic: message for message in found} == {
             topic: message
             for topic, message in self.model.items()
