@@ -422,15 +422,13 @@ class Router:
                 context.counters.drop_of_topic(DROP_GROUP_GONE, gone, message.qos, message.topic)
 
     def publish_block(
-        self, data: bytes, version: int, publisher: Publisher | None, now: float, pos: int = 0, size: int = -1
+        self, data: bytes, version: int, publisher: Publisher | None, now: float, pos: int, size: int
     ) -> int:
         """Deliver PUBLISH packets of another node (version 4 or 5), data[pos:size], to ordinary subscribers.
 
         Returns the position to continue at: `size`, or less when the publisher is held or its slice is over. Anything but
         a whole PUBLISH ends the block, and the rest counts as one drop. A PUBLISH that is refused counts as one drop.
         """
-        if size < 0:
-            size = len(data)
         context = self.context
         counters = context.counters
         context.now = now

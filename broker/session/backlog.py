@@ -79,13 +79,7 @@ class RetainedBacklog:
             self.portion = None
             self.message = None
 
-    def find(
-        self,
-        now: float,
-        look_at_most: int,
-        authorization: Authorization | None = None,
-        reader: Subscriber | None = None,
-    ) -> int:
+    def find(self, now: float, look_at_most: int, authorization: Authorization | None, reader: Subscriber) -> int:
         """Search for the next `message`, unless there is one. Messages that expired or were replaced since are passed over:
         a successor went to the subscriber as any other publish. Also those that the reader may not read, or
         that do not go to its domain. Returns the number of retained topics that were looked at, at most look_at_most or one
@@ -97,7 +91,7 @@ class RetainedBacklog:
             portion = self.portion
             if message is not None and portion is not None:
                 if message.expires_at > now and portion.walk.store.get(message.topic) is message:
-                    if reader is None or self._may_have(message, authorization, reader):
+                    if self._may_have(message, authorization, reader):
                         return looked
                     looked += 1
                 self.message = None

@@ -161,7 +161,8 @@ def test_messages_of_other_nodes_are_judged_by_their_receivers(world: Any) -> No
     for reader in readers:
         reader.subscribe(b"+", SubscribeFilter(b"$share/g/+", 1))
     router = world.broker.router
-    router.publish_block(b"\x30\x05\0\x01a\0x" * 2, 5, None, world.now)
+    block = b"\x30\x05\0\x01a\0x" * 2
+    router.publish_block(block, 5, None, world.now, 0, len(block))
     router.publish_remote(Message(b"b", b"y", 1, False), ((b"g", b"+"),), None, world.now)
     router.publish_remote(Message(b"c", b"z", 1, False), ((b"g", b"+"),), None, world.now)
     world.flush()

@@ -186,6 +186,6 @@ def test_messages_of_other_nodes_go_to_links_by_their_headers(world: Any, link: 
     client.subscribe(b"#")
     properties = property_of(link) if link else b""
     data = encode_publish(5, b"t", b"x", 1, False, False, 1, properties)
-    world.broker.router.publish_block(data, 5, None, START)
+    world.broker.router.publish_block(data, 5, None, START, 0, len(data))
     world.flush()
     assert len(client.take_publishes()) == is_sent

@@ -228,7 +228,7 @@ def test_a_block_of_another_node(world: Any, version: int, grouped: bool) -> Non
     parts += [encode_publish(version, b"a", b"\0" * 300, 0, False, False, 0, properties)] * 2
     parts.append(encode_publish(version, b"nobody", b"", 0, False, False, 0, b""))
     block = b"".join(parts)
-    assert world.broker.router.publish_block(block, version, None, world.now) == len(block)
+    assert world.broker.router.publish_block(block, version, None, world.now, 0, len(block)) == len(block)
     assert world.broker.counters.messages_from_peers == 2005
     world.flush()
     for client in clients:
@@ -269,7 +269,8 @@ def test_a_block_that_is_damaged(world: Any, bad: bytes) -> None:
     """The fault is counted, and the packets before it are delivered."""
     client = world.connect("c")
     client.subscribe(b"#")
-    assert world.broker.router.publish_block(GOOD * 2 + bad, 4, None, world.now) == len(GOOD * 2 + bad)
+    block = GOOD * 2 + bad
+    assert world.broker.router.publish_block(block, 4, None, world.now, 0, len(block)) == len(block)
     world.flush()
     assert client.take_payloads() == [b"x", b"x"]
     assert world.drops() == {"from_peer_invalid": 1}
@@ -283,7 +284,7 @@ def test_a_refused_packet_does_not_affect_the_others(make_world: Any, qos: int) 
     client.subscribe(b"#")
     deep = encode_publish(4, b"a/b/c/d", b"y", qos, False, False, qos, b"")
     block = deep + GOOD + deep + GOOD
-    assert world.broker.router.publish_block(block, 4, None, world.now) == len(block)
+    assert world.broker.router.publish_block(block, 4, None, world.now, 0, len(block)) == len(block)
     world.flush()
     assert client.take_payloads() == [b"x", b"x"]
     assert world.drops() == {"from_peer_invalid": 2}
@@ -292,7 +293,7 @@ def test_a_refused_packet_does_not_affect_the_others(make_world: Any, qos: int) 
 def test_a_length_without_an_end_costs_constant_work(world: Any) -> None:
     """400 kB of continuation bytes are not read as one number."""
     block = b"\x30" + b"\xff" * 400_000
-    assert executed_lines(lambda: world.broker.router.publish_block(block, 4, None, world.now)) < 1_000
+    assert executed_lines(lambda: world.broker.router.publish_block(block, 4, None, world.now, 0, len(block))) < 1_000
     assert world.drops() == {"from_peer_invalid": 1}
 
 
@@ -304,9 +305,8 @@ def test_any_bytes_as_a_block(world: Any) -> None:
         data = bytearray(good)
         for _ in range(rng.randrange(1, 4)):
             data[rng.randrange(len(data))] = rng.randrange(256)
-        world.broker.router.publish_block(
-            bytes(data[: rng.randrange(len(data) + 1)]), rng.choice([4, 5]), None, world.now
-        )
+        size = rng.randrange(len(data) + 1)
+        world.broker.router.publish_block(bytes(data), rng.choice([4, 5]), None, world.now, 0, size)
         world.flush()
 
 

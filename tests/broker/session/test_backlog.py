@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -11,6 +11,7 @@ from broker.codec.packets import PubAck, Publish, SubAck, Subscribe, SubscribeFi
 from broker.codec.writer import encode_packet
 from broker.message import NEVER, Message
 from broker.routing.retained import RetainedStore, RetainedWalk
+from broker.routing.subscriber import Subscriber
 from broker.session.backlog import Portion, RetainedBacklog
 from broker.slices import SLICE_STEPS
 
@@ -338,6 +339,8 @@ def test_a_subscription_from_outside_for_a_client_that_is_away(world: Any) -> No
 
 # --- RetainedBacklog by itself ---
 
+READER: Final = Subscriber("c")
+
 
 def stored(*topics: bytes) -> RetainedStore:
     store = RetainedStore()
@@ -353,7 +356,7 @@ def add(backlog: RetainedBacklog, store: RetainedStore, topic_filter: bytes, wit
 def found(backlog: RetainedBacklog, store: RetainedStore, now: float = 0.0, look_at_most: int = 1000) -> list[bytes]:
     topics: list[bytes] = []
     while True:
-        backlog.find(now, look_at_most)
+        backlog.find(now, look_at_most, None, READER)
         if backlog.message is None:
             if backlog.is_resting():
                 continue
@@ -363,7 +366,7 @@ def found(backlog: RetainedBacklog, store: RetainedStore, now: float = 0.0, look
 
 
 def next_topic(backlog: RetainedBacklog, store: RetainedStore) -> bytes:
-    backlog.find(0.0, 1000)
+    backlog.find(0.0, 1000, None, READER)
     assert backlog.message is not None
     return backlog.message.topic
 

@@ -217,9 +217,8 @@ def test_messages_of_another_node_expire(world: Any, interval: int, as_block: bo
     now = world.now + 5.0
     for _ in range(400):
         if as_block:
-            world.broker.router.publish_block(
-                encode_publish(5, b"a", bytes(1000), 0, False, False, 0, b"", interval), 5, None, now
-            )
+            block = encode_publish(5, b"a", bytes(1000), 0, False, False, 0, b"", interval)
+            world.broker.router.publish_block(block, 5, None, now, 0, len(block))
         else:
             world.broker.router.publish_remote(Message(b"a", bytes(1000), 0, False, b"", now + interval), (), None, now)
     assert world.broker.sessions["c"].queue_length() > 0
