@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.broker import Broker, FilterWork, Unsubscribing
+from broker.broker import NO_REASON, Broker, FilterWork, Unsubscribing
 from broker.codec import properties as props
 from broker.codec.packets import (
     Auth,
@@ -289,4 +289,4 @@ def handle_disconnect(broker: Broker, connection: Output, session: Session, pack
         session.expiry_interval = min(wanted, int(min(session_expiry_max(broker.settings, session.link), EXPIRY_NEVER)))
     if packet.reason_code == NORMAL_DISCONNECTION:
         connection.will = None  # [MQTT-3.14.4-3]; with any other reason code the will is published [MQTT-3.1.2-10]
-    broker.close_connection(connection, -1, "client disconnected", now)
+    broker.close_connection(connection, NO_REASON, "client disconnected", now)

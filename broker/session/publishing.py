@@ -50,7 +50,9 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
                 RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
             )
     broker.counters.count_received(qos)
-    link = b"" if connection.link is None else connection.link.header
+    facts = connection.link
+    jobs = None if facts is None else facts.jobs
+    link = b"" if facts is None else facts.header
     header: LinkHeader | None = None
     hops_before = NEW
     if publish.properties and NAME in publish.properties:
@@ -59,7 +61,7 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
             hops_before = broker.duplicates.judge(header, publish.dup)
             if hops_before == SEEN:
                 reason = DROP_LINK_DUPLICATE
-        if reason == DROP_LINK_DUPLICATE and connection.link is not None and connection.link.jobs is not None:
+        if reason == DROP_LINK_DUPLICATE and jobs is not None:
             # Refused jobs go back to the upstream's queue. This one is here.
             count_refused(connection, reason, 1)
             broker.commits.acknowledge(connection, encode_ack(PUBACK, publish.packet_id, SUCCESS, version))
@@ -67,8 +69,7 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
         if reason:
             refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, reason)
             return
-    facts = connection.link
-    if facts is not None and facts.jobs is None and not facts.takes(publish.topic):
+    if facts is not None and jobs is None and not facts.takes(publish.topic):
         refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_LINK_TOPIC)
         return
     route = broker.router.lookup(publish.topic)
@@ -85,8 +86,8 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
         connection.client_id,
         link,
     )
-    if connection.link is not None and connection.link.jobs is not None:
-        if not take_job(broker, connection.link.jobs, message, now):
+    if jobs is not None:
+        if not take_job(broker, jobs, message, now):
             refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_GROUP_GONE)
             return
         reason_code = SUCCESS
@@ -100,15 +101,12 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
             return
     if header is not None:
         broker.duplicates.note(header, hops_before, True)
-    if qos:
-        if version != 5:
-            reason_code = SUCCESS
-        if qos == 1:
-            broker.commits.acknowledge(connection, encode_ack(PUBACK, publish.packet_id, reason_code, version))
-        else:
-            # A message that is refused above does not count as received: it is refused again after a reconnect.
-            session.note_received(publish.packet_id)
-            broker.commits.acknowledge(connection, encode_ack(PUBREC, publish.packet_id, reason_code, version))
+    if qos == 1:
+        broker.commits.acknowledge(connection, encode_ack(PUBACK, publish.packet_id, reason_code, version))
+    elif qos == 2:
+        # A message that is refused above does not count as received: it is refused again after a reconnect.
+        session.note_received(publish.packet_id)
+        broker.commits.acknowledge(connection, encode_ack(PUBREC, publish.packet_id, reason_code, version))
 
 
 def take_job(broker: Broker, jobs: dict[bytes, bytes], message: Message, now: float) -> bool:

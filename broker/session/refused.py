@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.broker import Broker
 from broker.codec.packets import PUBACK, PUBREC
-from broker.codec.reason_codes import QUOTA_EXCEEDED, SUCCESS
+from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.codec.writer import encode_ack
 from broker.counters import DROP_LOG_FULL, DROP_PUBLISH_NOT_AUTHORIZED
 from broker.hooks import Tap
@@ -46,7 +46,7 @@ def refuse_publish(
     else:
         counters.drop_for_client(drop_reason, 1, qos, connection.client_id)
     if qos:
-        answer_refused(broker, connection, qos, packet_id, reason_code if connection.version == 5 else SUCCESS)
+        answer_refused(broker, connection, qos, packet_id, reason_code)
 
 
 def refuse_by_tap(broker: Broker, connection: Output, tap: Tap, topic: bytes, qos: int, packet_id: int) -> bool:
@@ -68,7 +68,7 @@ def refuse_run(broker: Broker, connection: Output, reason: str, count: int) -> N
 
 
 def answer_refused(broker: Broker, connection: Output, qos: int, packet_id: int, reason_code: int) -> None:
-    """Write PUBACK or PUBREC, behind those that wait for a commit [MQTT-4.6.0-2]."""
+    """Write PUBACK or PUBREC, behind those that wait for a commit [MQTT-4.6.0-2]. Only MQTT 5 has the reason code."""
     answer = encode_ack(PUBACK if qos == 1 else PUBREC, packet_id, reason_code, connection.version)
     if connection.acks_waiting:
         broker.commits.acknowledge(connection, answer)
