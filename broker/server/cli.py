@@ -134,11 +134,11 @@ def check(config_file: str, allow_missing: bool) -> None:
     settings, warnings = _load_or_exit(config_file, allow_missing)
     _print_warnings(warnings)
     from broker.config.printer import effective_yaml
-    from broker.server.named_files import unusable_files
+    from broker.server.named_files import folder_of, unusable_files
     from broker.server.start_error import StartError
     from broker.server.start_warnings import start_warnings
 
-    folder = _folder_of(config_file)
+    folder = folder_of(config_file)
     faults = list(unusable_files(settings, folder))
     try:
         _print_warnings(start_warnings(settings, folder))
@@ -217,9 +217,9 @@ def _token_file(config_file: str) -> TokenFile:
     file = settings.api.token_file
     if not file:
         _fail(f"{config_file}: api.token_file is not set, so no call needs a token; for example /etc/gmqtt/tokens.yml")
-    from broker.server.named_files import path_in
+    from broker.server.named_files import folder_of, path_in
 
-    return TokenFile(path_in(_folder_of(config_file), file))
+    return TokenFile(path_in(folder_of(config_file), file))
 
 
 @main.command()
@@ -376,16 +376,13 @@ def store_compact(config_file: str) -> None:
 def _with_store(config_file: str, work: Callable[[Settings, str], Any]) -> Any:
     """work(settings, folder of the file), or one line about what is wrong with the store."""
     settings, _ = _load_or_exit(config_file, True)
+    from broker.server.named_files import folder_of
     from broker.store.store import StoreFault
 
     try:
-        return work(settings, _folder_of(config_file))
+        return work(settings, folder_of(config_file))
     except StoreFault as fault:
         _fail(str(fault))
-
-
-def _folder_of(config_file: str) -> str:
-    return os.path.dirname(os.path.abspath(config_file))
 
 
 def _load_or_exit(config_file: str, allow_missing: bool) -> tuple[Settings, list[Warning]]:

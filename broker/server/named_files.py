@@ -20,6 +20,11 @@ class NamesFiles(Protocol):
         Host."""
 
 
+def folder_of(config_file: str) -> str:
+    """The folder of a configuration file, where relative paths in it start."""
+    return os.path.dirname(os.path.abspath(config_file))
+
+
 def path_in(folder: str, file: str) -> str:
     """The path of a file that a configuration in `folder` names."""
     return os.path.normpath(os.path.join(folder, file))

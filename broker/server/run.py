@@ -18,6 +18,7 @@ from broker.config.settings import Settings
 from broker.server.exit_status import EXIT_FAILED
 from broker.server.lifecycle import Server
 from broker.server.logging import get_logger, setup_logging
+from broker.server.named_files import folder_of
 from broker.server.open_files import few_files_warning, raise_file_limit, within_files
 from broker.server.pid_file import PidFileError, remove_pid, write_pid
 from broker.server.service_manager import ServiceManager
@@ -57,10 +58,6 @@ async def _serve(settings: Settings, config_file: str, allow_missing: bool) -> t
     except StartError as error:
         click.echo(f"gmqttd: {error}", err=True)
         return server, EXIT_FAILED
-
-
-def folder_of(file: str) -> str:
-    return os.path.dirname(os.path.abspath(file))
 
 
 class Run:
