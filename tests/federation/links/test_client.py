@@ -206,7 +206,7 @@ def test_disconnect_and_faults_end_a_connection(packet: Packet, end: End) -> Non
     assert client.take_flow() == b""
 
 
-def test_an_answer_that_nobody_has_asked_for_ends_the_connection() -> None:
+def test_an_unasked_answer_ends_the_connection() -> None:
     client = accepted_client()
     receive(client, PingResp())
     receive(client, PingResp())
