@@ -87,7 +87,7 @@ async def test_will_delay(nodes: Nodes, mosquitto: Mosquitto) -> None:
     watcher = await mosquitto.sub(node.port, "-t", "wills")
     client = ("-t", "x", "-i", "comes-back", "-c", "-x", "60", "--will-topic", "wills", "--will-payload")
     delay = ("-D", "will", "will-delay-interval")
-    first = await mosquitto.sub(node.port, *client, "first", *delay, "10")
+    first = await mosquitto.sub(node.port, *client, "first", *delay, "100")
     await first.stop(signal.SIGKILL)
     second = await mosquitto.sub(node.port, *client, "second", *delay, "1")
     await second.stop(signal.SIGKILL)
