@@ -304,6 +304,7 @@ class Broker(Context):
         if self.tap is not None and self.tap.refuses(message.topic):
             raise MqttError(QUOTA_EXCEEDED, "the event log has no room")
         self.counters.count_received(message.qos)
+        self.rejected = False
         return self.router.route(route, message, publisher, now)
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 
+REJECTED: Final = (
+    "the queue of a shared group is full and rejects the message (overflow of its policy); all others have it"
+)
 USER_PROPERTIES_MAX: Final = 1000  # of one message
 
 
@@ -44,8 +47,11 @@ class PublishService(PublishServiceServicer):
             if error.reason_code == QUOTA_EXCEEDED:
                 raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from None
             raise invalid_argument(f"topic_name: {error.text}") from None
+        is_rejected = server.broker.rejected
         server.flush_soon()
         await answer_after_commit(server)
+        if is_rejected:
+            raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, REJECTED)
         return Empty()
 
 

@@ -320,7 +320,11 @@ class Router:
             return False
         for found in route.groups:
             if found.local is group:
-                self._deliver_group(found, message, None, now)
+                self.context.hands_over = True
+                try:
+                    self._deliver_group(found, message, None, now)
+                finally:
+                    self.context.hands_over = False
                 return True
         return False
 

@@ -18,6 +18,7 @@ from broker.codec.reason_codes import (
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED,
     QOS_NOT_SUPPORTED,
+    QUOTA_EXCEEDED,
     SERVER_UNAVAILABLE,
     SUCCESS,
 )
@@ -433,6 +434,7 @@ class Connection(Output):
         message.head = data[start:topic_end]
         message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
         message.head_version = 4 if version < 5 else 5
+        broker.rejected = False
         if broker.publishing is None:
             reason_code = SUCCESS if broker.router.route(route, message, self, now) else NO_MATCHING_SUBSCRIBERS
         else:
@@ -440,6 +442,8 @@ class Connection(Output):
             if reason_code >= 0x80:
                 refuse_publish(broker, self, 1, packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
                 return
+        if broker.rejected:
+            reason_code = QUOTA_EXCEEDED
         if reason_code == SUCCESS or version != 5:
             broker.commits.acknowledge(self, b"\x40\x02" + PACKET_ID_BYTES[packet_id])
         else:

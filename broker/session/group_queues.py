@@ -14,6 +14,7 @@ from broker.routing.names import full_filter
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.routing.subscription import FilterEntry, Subscription
 from broker.session.durable import attach_records, begin_records, note_subscription
+from broker.session.group_queue import GroupQueue
 from broker.session.session import EXPIRY_NEVER, Session
 
 QUEUE_VERSION: Final = 5  # properties of messages are kept
@@ -26,14 +27,21 @@ class GroupQueues:
         self._broker = broker
 
     def declare(
-        self, share_name: bytes, topic_filter: bytes, messages_max: int, bytes_max: int, seconds_max: float, now: float
+        self,
+        share_name: bytes,
+        topic_filter: bytes,
+        messages_max: int,
+        bytes_max: int,
+        seconds_max: float,
+        now: float,
+        rejects: bool = False,
     ) -> Session:
-        """Give a group a queue, or the queue that it has other limits. The oldest messages are dropped where it is full."""
+        """Give a group a queue, or the queue that it has other limits. A full one drops its oldest messages, or `rejects`."""
         broker = self._broker
         client_id = queue_id(share_name, topic_filter)
-        session = broker.sessions.get(client_id)
+        session = cast("GroupQueue | None", broker.sessions.get(client_id))
         if session is None:
-            session = broker.sessions[client_id] = Session(broker, client_id, now)
+            session = broker.sessions[client_id] = GroupQueue(broker, client_id, now)
             session.version = QUEUE_VERSION
             session.expiry_interval = EXPIRY_NEVER
             session.disconnected_at = now
@@ -41,6 +49,7 @@ class GroupQueues:
             if broker.commits.journal is not None:
                 attach_records(session, broker.commits.journal)
         session.group_limits = (messages_max, bytes_max, seconds_max)
+        session.rejects = rejects
         session.take_limits(broker.settings)
         full = full_filter(share_name, topic_filter)
         if full not in session.subscriptions:

@@ -9,6 +9,7 @@ from broker.codec.reason_codes import (
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED,
     QOS_NOT_SUPPORTED,
+    QUOTA_EXCEEDED,
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
     SUCCESS,
@@ -86,6 +87,7 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
         connection.client_id,
         link,
     )
+    broker.rejected = False
     if jobs is not None:
         if not take_job(broker, jobs, message, now):
             refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_GROUP_GONE)
@@ -101,11 +103,14 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
             return
     if header is not None:
         broker.duplicates.note(header, hops_before, True)
+    if broker.rejected and version == 5:
+        reason_code = QUOTA_EXCEEDED
     if qos == 1:
         broker.commits.acknowledge(connection, encode_ack(PUBACK, publish.packet_id, reason_code, version))
     elif qos == 2:
-        # A message that is refused above does not count as received: it is refused again after a reconnect.
-        session.note_received(publish.packet_id)
+        # A message that is refused does not count as received: it is refused again after a reconnect.
+        if reason_code < 0x80:
+            session.note_received(publish.packet_id)
         broker.commits.acknowledge(connection, encode_ack(PUBREC, publish.packet_id, reason_code, version))
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Final
 
 from broker.counters import DROP_EXPIRED, DROP_QUEUE_BYTES, DROP_QUEUE_FULL
-from broker.message import message_bytes
+from broker.message import Message, message_bytes
 from broker.session.outgoing import Outgoing
 from broker.session.session_records import SessionRecords
 
@@ -48,6 +48,12 @@ class MessageQueue:
     def is_drained(self, count_max: int, bytes_max: int) -> bool:
         """Whether the messages take no more than a quarter of each bound."""
         return self.count == 0 or (self.count * 4 <= count_max and self.bytes * 4 <= bytes_max)
+
+    def overflow(self, message: Message, count_max: int, bytes_max: int) -> str:
+        """The reason why one more message does not fit in the bounds; "" when it does."""
+        if self.count >= count_max:
+            return DROP_QUEUE_FULL
+        return DROP_QUEUE_BYTES if self.bytes + message_bytes(message) > bytes_max else ""
 
     def put(self, outgoing: Outgoing, count_max: int, bytes_max: int, now: float) -> list[tuple[str, int]] | None:
         """Queue a message. Older ones are dropped until it fits in the bounds; it is dropped itself when it never fits.

@@ -10,7 +10,9 @@ from broker.codec.packets import Will
 from broker.link_header import LinkHeaderError, parse_connect, parse_header
 from broker.message import Message
 from broker.routing.names import parse_filter
+from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.routing.subscription import Subscription
+from broker.session.group_queue import GroupQueue
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.session.session_records import SessionRecords
@@ -158,7 +160,9 @@ class Restoring:
         broker = self._broker
         offset = self._wall_offset
         now = self._now
-        session = Session(broker, cast(str, client_id), cast(float, created_at) - offset)
+        name = cast(str, client_id)
+        made = GroupQueue if name.startswith(GROUP_QUEUE_PREFIX) else Session
+        session = made(broker, name, cast(float, created_at) - offset)
         session.username = cast(str, username)
         if access is not None:
             entries = cast(tuple[tuple[str, bool, bool], ...], access)

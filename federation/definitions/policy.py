@@ -30,6 +30,8 @@ _QUEUE_NUMBERS: Final = {
     "message-ttl": 10 * 365 * 86_400 * MILLISECONDS,
 }
 _QUEUE_KEYS: Final = (*_QUEUE_NUMBERS, "overflow")
+DROP_HEAD: Final = "drop-head"
+REJECT_PUBLISH: Final = "reject-publish"
 
 
 class ApplyTo(Enum):
@@ -54,11 +56,13 @@ class QueueLimits:
     max_length        messages
     max_length_bytes  their bytes
     message_ttl       seconds that a message waits
+    rejects           a full queue takes no new message, instead of dropping its oldest one
     """
 
     max_length: int | None = None
     max_length_bytes: int | None = None
     message_ttl: float | None = None
+    rejects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +168,7 @@ def _read_definition(value: object, apply_to: ApplyTo) -> PolicyDefinition:
 
 
 def _read_limits(found: Mapping[str, object]) -> QueueLimits:
-    if found.get("overflow") == "reject-publish":
-        text = "reject-publish is not possible: one publish goes to many receivers, and has one answer; use drop-head"
-        raise DefinitionError("definition.overflow", text)
-    if "overflow" in found:
-        read_word("definition.overflow", found["overflow"], ("drop-head",))
+    overflow = read_word("definition.overflow", found.get("overflow", DROP_HEAD), (DROP_HEAD, REJECT_PUBLISH))
     numbers = {
         key: read_whole(f"definition.{key}", found[key], 1, most)
         for key, most in _QUEUE_NUMBERS.items()
@@ -176,7 +176,10 @@ def _read_limits(found: Mapping[str, object]) -> QueueLimits:
     }
     ttl = numbers.get("message-ttl")
     return QueueLimits(
-        numbers.get("max-length"), numbers.get("max-length-bytes"), None if ttl is None else ttl / MILLISECONDS
+        numbers.get("max-length"),
+        numbers.get("max-length-bytes"),
+        None if ttl is None else ttl / MILLISECONDS,
+        overflow == REJECT_PUBLISH,
     )
 
 

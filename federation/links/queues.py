@@ -149,6 +149,7 @@ class Queues:
             limits.max_length_bytes or defaults.max_length_bytes,
             limits.message_ttl or NO_TTL,
             now,
+            limits.rejects,
         )
 
     def _is_full(self) -> bool:

@@ -32,7 +32,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.definitions.api.ParameterService.Set": "Create or replace a parameter, in effect at once on all nodes of the cluster.",
     "gmqtt.definitions.api.Policy": "A policy: which topics are federated with which upstreams, or which shared groups have a queue and are federated. Example: {\"pattern\": \"sensors/#\", \"apply-to\": \"topics\", \"definition\": {\"federation-upstream-set\": \"all\"}}",
     "gmqtt.definitions.api.Policy.apply_to": "topics or queues. Empty: queues for a pattern with $share/, topics for all others.",
-    "gmqtt.definitions.api.Policy.definition": "Exactly one of federation-upstream, federation-upstream-set and federation-upstream-pattern. For queues at most one of them, and max-length, max-length-bytes, message-ttl (milliseconds) and overflow (drop-head). Example: {\"federation-upstream-set\": \"all\"}",
+    "gmqtt.definitions.api.Policy.definition": "Exactly one of federation-upstream, federation-upstream-set and federation-upstream-pattern. For queues at most one of them, and max-length, max-length-bytes, message-ttl (milliseconds) and overflow (drop-head or reject-publish). Example: {\"federation-upstream-set\": \"all\"}",
     "gmqtt.definitions.api.Policy.pattern": "A topic filter, or $share/GROUP/FILTER for queues, where GROUP may be +. Example: \"sensors/#\"",
     "gmqtt.definitions.api.Policy.priority": "Of several policies that match a topic or a group the one with the highest priority applies alone.",
     "gmqtt.definitions.api.Policy.read_only": "It stands in the configuration file of the node, which cannot be changed by a call.",

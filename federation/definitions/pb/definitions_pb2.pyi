@@ -182,7 +182,8 @@ class Policy(_message.Message):
     @_builtins.property
     def definition(self) -> _struct_pb2.Struct:
         """Exactly one of federation-upstream, federation-upstream-set and federation-upstream-pattern. For queues at most one of
-        them, and max-length, max-length-bytes, message-ttl (milliseconds) and overflow (drop-head).
+        them, and max-length, max-length-bytes, message-ttl (milliseconds) and overflow (drop-head or
+        reject-publish).
         Example: {"federation-upstream-set": "all"}
         """
 

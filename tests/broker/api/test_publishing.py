@@ -13,6 +13,7 @@ from broker.api.publishing import USER_PROPERTIES_MAX
 from broker.codec.properties import publish_properties_to_dict
 from broker.hooks import Forwarder, Peer, RemoteRoute, Tap
 from broker.message import Message
+from broker.session.group_queues import GroupQueues
 
 
 class KeepingPeer(Peer):
@@ -191,3 +192,12 @@ async def test_a_full_event_log_refuses(node: Any, rest: Any) -> None:
     await rest.fails(("POST", "/v1/publish", body(topic_name="a"), 429, 8, "the event log has no room"))
     node.broker.remove_tap(full)
     assert await rest.post("/v1/publish", {"topic_name": "a"}) == {}
+
+
+async def test_a_message_that_a_full_queue_of_a_group_rejects_is_told(node: Any, rest: Any) -> None:
+    GroupQueues(node.broker).declare(b"g", b"jobs", 1, 10_000, 0.0, node.now(), True)
+    assert await rest.post("/v1/publish", {"topic_name": "jobs", "qos": 1}) == {}
+    await rest.fails(
+        ("POST", "/v1/publish", body(topic_name="jobs", qos=1), 429, 8, "the queue of a shared group is full")
+    )
+    assert await rest.post("/v1/publish", {"topic_name": "other", "qos": 1}) == {}

@@ -474,7 +474,7 @@ def test_the_queue_of_a_group_and_its_jobs_outlive_a_restart(make_world: Any) ->
     after.check()
     last = restarted(make_world, after)
     assert GroupQueues(last.broker).declared() == [(b"g", b"jobs")]
-    assert jobs(last, declare(last)) == []
+    assert (jobs(last, declare(last)), type(declare(last)).__name__) == ([], "GroupQueue")
 
 
 @pytest.mark.parametrize(("name", "links", "wants", "headers"), [("version1", 0, 0, 0), ("version1-links", 1, 1, 2)])

@@ -71,7 +71,7 @@ def test_changes_are_taken_once_and_the_last_of_each_entry() -> None:
         (UPSTREAM_SET, "s", [{"upstream": "u"}, {"upstream": "gone"}], "[1].upstream"),
         (UPSTREAM_SET, "s", [{"upstream": "u", "tls": {"cacertfile": "/a"}}], "[0].tls"),
         (POLICY, "p", {"pattern": "a/#/b", "definition": {"federation-upstream-set": "all"}}, "pattern"),
-        (POLICY, "p", {"pattern": "$share/g/a", "definition": {"overflow": "reject-publish"}}, "definition.overflow"),
+        (POLICY, "p", {"pattern": "$share/g/a", "definition": {"overflow": "reject"}}, "definition.overflow"),
         (UPSTREAM, "declared", upstream(), "name"),
         (UPSTREAM, "u", upstream(exchange="x" * 70_000), "exchange"),
     ],

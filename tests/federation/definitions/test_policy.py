@@ -79,7 +79,6 @@ def test_a_definition_selects_upstreams_in_one_way(definition: dict[str, str], s
         (queue(**{"max-length": 0}), "definition.max-length", "whole number of 1.."),
         (queue(**{"max-length-bytes": "1MB"}), "definition.max-length-bytes", "whole number"),
         (queue(**{"message-ttl": 0.5}), "definition.message-ttl", "whole number"),
-        (queue(overflow="reject-publish"), "definition.overflow", "use drop-head"),
         (queue(overflow="reject-publish-dlx"), "definition.overflow", "drop-head"),
         (queue(expires=1), "definition.expires", "unknown key"),
         (body(definition={"federation-upstream": 1}), "definition.federation-upstream", "text"),
@@ -96,6 +95,8 @@ def test_a_bad_policy_is_refused_with_its_key(value: object, key: str, part: str
 def test_a_policy_for_queues_has_limits_and_may_have_upstreams() -> None:
     policy = parse_policy("p", queue(**{"max-length": 10.0, "message-ttl": 1500, "overflow": "drop-head"}))
     assert policy.definition == PolicyDefinition(None, "", QueueLimits(10, None, 1.5))
+    policy = parse_policy("p", queue(overflow="reject-publish"))
+    assert policy.definition == PolicyDefinition(None, "", QueueLimits(rejects=True))
     policy = parse_policy("p", queue(**ALL, **{"max-length-bytes": 2**20}))
     assert policy.definition == PolicyDefinition(Selector.UPSTREAM_SET, "all", QueueLimits(None, 2**20, None))
 

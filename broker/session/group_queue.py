@@ -1,0 +1,52 @@
+"""The queue of a shared group: a session without a connection, which drops its oldest message when it is full, or takes no new
+one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import Context
+from broker.message import Message
+from broker.publisher import Publisher
+from broker.session.draining import first_waiting
+from broker.session.outgoing import Outgoing
+from broker.session.session import Session
+
+NO_BOUND: Final = 2**62
+
+
+class GroupQueue(Session):
+    """rejects  a full queue drops a new message and not its oldest one, and the publisher is told (`Context.rejected`). What it
+    has taken once stays when it comes back from a member: the queue may have so many more."""
+
+    def __init__(self, context: Context, client_id: str, now: float) -> None:
+        super().__init__(context, client_id, now)
+        self.rejects = False
+
+    def _enqueue(
+        self,
+        message: Message,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        publisher: Publisher | None,
+        now: float,
+    ) -> None:
+        context = self.context
+        if not self.rejects or self.ended or (qos == 0 and not context.settings.queue_qos0_messages):
+            super()._enqueue(message, qos, retain, identifiers, publisher, now)
+            return
+        queue = self._made_queue()
+        if not context.hands_over:
+            reason = queue.overflow(message, self.queue_max, self.queue_bytes_max)
+            if reason:
+                first_waiting(self, now)  # expired ones make room
+                reason = queue.overflow(message, self.queue_max, self.queue_bytes_max)
+            if reason:
+                self._drop(reason, qos)
+                context.rejected = True
+                return
+        expires_at = message.expires_at
+        if self.queue_seconds_max > 0:
+            expires_at = min(expires_at, now + self.queue_seconds_max)
+        queue.put(Outgoing(message, qos, retain, identifiers, expires_at), NO_BOUND, NO_BOUND, now)
