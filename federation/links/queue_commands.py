@@ -37,7 +37,7 @@ def list_queues(connection: dict[str, str], as_json: bool) -> None:
 def queue_lines(found: pb.ListGroupQueuesResponse) -> list[str]:
     """The answer of a node for people."""
     if not found.queues:
-        return ["no queues"]
+        return ["no queues: a policy with apply-to queues makes them"]
     rows: list[Sequence[str]] = [HEAD]
     for queue in found.queues:
         cells = (

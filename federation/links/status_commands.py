@@ -21,6 +21,9 @@ from pipeline.node_calls import NodeCalls
 from pipeline.options import read_connection
 
 MISSING: Final = "it has no links; turn its plugin links on"
+NO_LINKS: Final = (
+    "no links: a policy makes them, for the upstreams that it names (gmqttctl list_policies, list_parameters)"
+)
 WATCH_SECONDS: Final = 2.0
 HEAD: Final = ("status", "upstream", "type", "id", "node", "seconds", "in flight", "received", "sent", "uri")
 
@@ -76,7 +79,7 @@ def status_lines(found: pb.ListLinksResponse, unix_time: float, only_down: bool 
     """The answer of a node for people. `only_down`: it was asked for such links."""
     lines = [f"no answer from node {printable(name)}: its links are missing here" for name in found.unanswered]
     if not found.links:
-        return [*lines, "no link is down" if only_down else "no links"]
+        return [*lines, "no link is down" if only_down else NO_LINKS]
     links = sorted(found.links, key=lambda link: not has_state(link, DOWN))
     rows: list[Sequence[str]] = [HEAD]
     rows += [_row(link, unix_time) for link in links]

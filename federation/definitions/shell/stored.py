@@ -14,7 +14,7 @@ FILE: Final = "definitions.json"
 KEY: Final = "plugins.links"
 NO_NODE: Final = "node"
 """Name in versions of a node that is in no cluster."""
-NOT_KEPT: Final = "definitions that the API makes are lost at the end: there is no data_dir"
+NOT_KEPT: Final = "definitions that the API makes are lost when the node stops; data_dir keeps them"
 
 
 def stored_in(folder: str) -> PrivateFile:

@@ -87,3 +87,9 @@ async def test_a_node_that_cannot_restart_a_link_says_why() -> None:
     result = await run(nodes, "restart_federation_link", "0000000b")
     text = "gmqttctl: the link 0000000b is not restarted: it falls to node b: Connection refused\n"
     assert (result.exit_code, result.output) == (1, text)
+
+
+async def test_without_links_the_answer_says_what_makes_them() -> None:
+    result = await run(Nodes({"a": []}), "federation_status")
+    assert (result.exit_code, result.output.partition(":")[0]) == (0, "no links")
+    assert "policy" in result.output
