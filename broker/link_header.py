@@ -309,6 +309,7 @@ class LinkFacts:
     gate         of a link of this node, None for link sessions of other domains
     jobs         of a queue link of this node: the queues here by their names in headers of the upstream (broker/job_header.py);
                  None for all other links
+    is_node      the other end is another node of this domain: jobs that it may have may move there
     """
 
     __slots__ = (
@@ -317,6 +318,7 @@ class LinkFacts:
         "gate",
         "header",
         "is_explicit",
+        "is_node",
         "jobs",
         "max_hops",
         "message_ttl",
@@ -344,10 +346,11 @@ class LinkFacts:
         self.header = encode_header((domain,))
         self.gate: LinkGate | None = None
         self.jobs: dict[bytes, bytes] | None = None
+        self.is_node = False
 
     def takes(self, topic: bytes) -> bool:
         """Whether the domain may publish to a topic here, in a message that is no job."""
-        return self.jobs is None and (self.gate is None or self.gate.takes(topic))
+        return self.jobs is None and not self.is_node and (self.gate is None or self.gate.takes(topic))
 
     def refuses(self, link: bytes) -> bool:
         """Whether a message with this header does not go to the domain."""

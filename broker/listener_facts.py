@@ -10,6 +10,7 @@ class ListenerFacts:
     transport        "tcp", "tls", "ws", "wss" or "unix"
     message_rate, byte_rate  most messages and bytes a second of one connection; 0 is no limit
     is_own           connections of the node itself: no decider is asked who they are
+    is_node          connections of other nodes of the cluster: links for queues, and nothing else; no decider is asked either
     clients          connected clients by MQTT version as CONNECT has it: 3, 4 and 5
     allow_anonymous  whether clients without credentials may connect here. None: the settings of authentication decide
     """
@@ -23,6 +24,7 @@ class ListenerFacts:
         byte_rate: int = 0,
         is_own: bool = False,
         clients: list[int] | None = None,
+        is_node: bool = False,
     ) -> None:
         self.name = name
         self.transport = transport
@@ -31,6 +33,7 @@ class ListenerFacts:
         self.byte_rate = byte_rate
         self.clients = [0] * 6 if clients is None else clients
         self.is_own = is_own
+        self.is_node = is_node
 
 
 NO_LISTENER: Final = ListenerFacts("", "tcp")  # of a connection that no listener accepted: a simulated client

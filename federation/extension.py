@@ -1,8 +1,10 @@
-"""What another plugin adds to the federation of a node: services between nodes, and what it does when members change."""
+"""What another plugin adds to the federation of a node: services and connections between nodes, and what it does when members
+change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -13,6 +15,11 @@ class Extension:
         """Handlers of gRPC by full name of the service and name of the method. Every node that reaches fed_addr can call
         them, without a proof of who it is."""
         return {}
+
+    def mqtt_protocol(self, ended: Callable[[], None]) -> asyncio.Protocol | None:
+        """Who takes a connection to the address of the event streams that begins as one of MQTT, and calls `ended` behind it;
+        None: this extension does not. As with services, nobody has proved who the other end is."""
+        return None
 
     def members_changed(self) -> None:
         """Members came, left, failed, or have other tags; or this node left the federation, or is in it again."""

@@ -13,6 +13,7 @@ from broker.routing.shared import SharedGroup
 from broker.timers import Timed
 
 GROUP_QUEUE_PREFIX: Final = "$queue/"  # of client identifiers, which no client may have
+NODE_PREFIX: Final = "$node/"  # of client identifiers of other nodes of the cluster, and of nobody else
 LINK_PREFIX: Final = "link:"  # of client identifiers of the links of this node, which no other client may have
 
 
@@ -48,7 +49,8 @@ class Subscriber(Timed):
         """The client, for authorizers."""
         identity = self._identity
         if identity is None:
-            identity = ClientIdentity(self.client_id, self.username, self.remote_addr, self.access)
+            is_node = self.link is not None and self.link.is_node
+            identity = ClientIdentity(self.client_id, self.username, self.remote_addr, self.access, is_node)
             self._identity = identity
         return identity
 
@@ -72,6 +74,7 @@ class Subscriber(Timed):
         """The client has connected, as a link or not. True when routes are to be resolved again."""
         before = self.link
         self.link = link
+        self._identity = None
         if before is None or link is None:
             return before is not link
         return before.relays != link.relays

@@ -17,7 +17,7 @@ from broker.codec.reason_codes import (
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
 from broker.link_header import LinkFacts
-from broker.routing.subscriber import GROUP_QUEUE_PREFIX, LINK_PREFIX
+from broker.routing.subscriber import GROUP_QUEUE_PREFIX, LINK_PREFIX, NODE_PREFIX
 from broker.session.answers import check_answer, write_answer
 from broker.session.durable import note_change
 from broker.session.link_session import begin_link
@@ -72,7 +72,7 @@ class ConnectAnswer(ConnectRequest):
 
     def begin(self, now: float) -> None:
         """Ask the deciders; without any, let the client in. Raises MqttError when it cannot be accepted."""
-        if self._deciders and not self.listener.is_own:
+        if self._deciders and not self.listener.is_own and not self.listener.is_node:
             self._ask(now)
             self.go_on(now)
         elif not self._let_in(now):
@@ -159,7 +159,7 @@ class ConnectAnswer(ConnectRequest):
         connection.access = self.access
         link = self._link
         if link is not None and not begin_link(
-            broker, connection, self.client_id, link, self.is_link or not self._deciders, self._properties
+            broker, connection, self.client_id, link, self._may_be_link(), self._properties
         ):
             longest = int(min(broker.settings.session_expiry, EXPIRY_NEVER))
             if self._expiry_interval > longest:
@@ -185,6 +185,12 @@ class ConnectAnswer(ConnectRequest):
         for prefix in (GROUP_QUEUE_PREFIX, LINK_PREFIX):
             if self.client_id.startswith(prefix) and not self.listener.is_own:
                 raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, f"no client identifier begins with {prefix}")
+        if self.client_id.startswith(NODE_PREFIX) != self.listener.is_node:
+            text = f"client identifiers that begin with {NODE_PREFIX} are those of the nodes of the cluster"
+            raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, text)
+
+    def _may_be_link(self) -> bool:
+        return self.is_link or self.listener.is_node or not self._deciders
 
     def _check_store(self) -> None:
         """The store takes nothing. Raise MqttError for a client that would wait for it, so that the number of those that wait

@@ -106,7 +106,7 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
             raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "empty client identifier needs Clean Session 1 [MQTT-3.1.3-8]")
         client_id = broker.assign_client_id()
         answer[props.ASSIGNED_CLIENT_IDENTIFIER] = client_id
-    link = claimed_link(broker, packet)
+    link = claimed_link(broker, packet, connection.listener.is_node)
     expiry_interval = _session_expiry(packet, answer, session_expiry_max(settings, link or connection.link))
     connection.keep_alive = packet.keep_alive
     if settings.max_keepalive and packet.protocol_version == 5:
@@ -167,6 +167,8 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
         ask_as_bridge(packet)
     check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
     limit = NO_LIMIT if broker.lending is None else limit_of(session, packet)
+    if limit == NO_LIMIT and connection.listener.is_node:
+        raise ProtocolViolation("SUBSCRIBE of another node of the cluster that borrows no jobs")
     if limit != NO_LIMIT:
         work: Subscribing = Borrowing(broker, session, packet.filters, limit)
     else:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import cast
 
 from broker.counters import DROP_EXPIRED, DROP_GROUP_GONE
 from broker.errors import MqttError
-from broker.hooks import RemoteGroup
 from broker.message import Message
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
@@ -72,52 +70,6 @@ def take_first(session: Session, outgoing: Outgoing) -> None:
         session.records.remove(outgoing)
     if session.queue is not None:
         session.queue.remove_first()
-
-
-class Moved(Enum):
-    """ALL       nothing is left that another node takes
-    SOME     as much as one turn allows
-    LATER    a node with members is not reachable, or full
-    """
-
-    ALL = "all"
-    SOME = "some"
-    LATER = "later"
-
-
-def move_away(router: Router, group: SharedGroup, now: float) -> Moved:
-    """Send what waits to other nodes of the cluster that have members, while there is none here."""
-    session = queue_session(group)
-    slices = router.context.slices
-    while session is not None and len(group) == 0:
-        outgoing = first_waiting(session, now)
-        if outgoing is None or outgoing.message is None:
-            return Moved.ALL
-        message = outgoing.message
-        try:
-            route = router.lookup(message.topic)
-        except MqttError:
-            return Moved.ALL
-        remote: RemoteGroup | None = None
-        for found in route.groups:
-            if found.local is group:
-                remote = found.remote
-        if remote is None:
-            return Moved.ALL
-        if slices.is_over():
-            return Moved.SOME
-        slices.steps += 1
-        for peer in remote.peers:
-            if peer.names_groups and peer.reachable and not peer.congested:
-                break
-        else:
-            return Moved.LATER
-        take_first(session, outgoing)
-        counters = router.context.counters
-        counters.handed_over += 1
-        counters.messages_to_peers += 1
-        peer.forward(message, ((group.share_name, group.topic_filter),), now)
-    return Moved.ALL
 
 
 def room(group: SharedGroup) -> int:

@@ -1,8 +1,9 @@
-"""Jobs that wait in the queue of a shared group go to other domains whose consumers have room.
+"""Jobs that wait in the queue of a shared group go to where consumers have room: to other nodes of the cluster, and to other
+domains.
 
-A queue link of another domain is no member of the group. It is offered the jobs for which no member here has room, says how
-many of them it takes, and gets no more. A job is the other domain's when it is acknowledged. Until then it is in the session of
-the link, which outlives a connection; it goes back to the queue when the session ends, or the other domain refuses it.
+A queue link is no member of the group. It is offered the jobs for which no member here has room, says how many of them it
+takes, and gets no more. A job is the other end's when it is acknowledged. Until then it is in the session of the link, which
+outlives a connection; it goes back to the queue when the session ends, or the other end refuses it.
 """
 
 from __future__ import annotations
@@ -237,10 +238,15 @@ class Lending:
 
 
 def _next_lender(lenders: dict[Session, Lender], message: Message, now: float) -> Lender | None:
-    """The next one that takes the job, round robin."""
-    for session, lender in lenders.items():
-        if lender.takes(message, now):
-            del lenders[session]
-            lenders[session] = lender
-            return lender
-    return None
+    """The next one that takes the job, round robin; nodes of the cluster come before other domains."""
+    found: Lender | None = None
+    for lender in lenders.values():
+        is_node = lender.session.link is not None and lender.session.link.is_node
+        if (found is None or is_node) and lender.takes(message, now):
+            found = lender
+            if is_node:
+                break
+    if found is not None:
+        del lenders[found.session]
+        lenders[found.session] = found
+    return found

@@ -11,7 +11,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.codec import properties as props
 from broker.codec.packets import Connect, Properties, Publish, Subscribe
-from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
+from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, NOT_AUTHORIZED
 from broker.config.settings_mqtt import MqttSettings
 from broker.counters import DROP_LINK_HEADER, DROP_LINK_HOPS, DROP_LINK_PATH
 from broker.errors import MqttError, ProtocolViolation
@@ -44,15 +44,17 @@ def headers_of(properties: Properties) -> list[bytes]:
     return [text.encode() for key, text in props.get_user_properties(properties) if key == NAME_TEXT]
 
 
-def claimed_link(broker: Broker, packet: Connect) -> LinkFacts | None:
+def claimed_link(broker: Broker, packet: Connect, is_node: bool) -> LinkFacts | None:
     """What CONNECT says of the domain that it comes from; None for an ordinary client. Raises MqttError. The header of a will
-    is taken out."""
+    is taken out. `is_node`: it comes from another node of the cluster."""
     will = packet.will
     if will is not None and NAME in will.properties:
         will.properties, found = split_properties(will.properties)
         broker.counters.link_headers_stripped += len(found)
     headers = headers_of(packet.properties)
     if not headers:
+        if is_node:
+            raise MqttError(NOT_AUTHORIZED, "this address is for the other nodes of the cluster")
         return None
     if len(headers) > 1:
         raise ProtocolViolation(f"CONNECT has {len(headers)} user properties {NAME_TEXT}, may have one")
@@ -60,7 +62,14 @@ def claimed_link(broker: Broker, packet: Connect) -> LinkFacts | None:
         facts = parse_connect(headers[0])
     except LinkHeaderError as error:
         raise ProtocolViolation(f"user property {NAME_TEXT} of CONNECT: {error.text}") from None
-    if facts.domain != NO_DOMAIN and facts.domain == broker.domain:
+    facts.is_node = is_node
+    if is_node and facts.domain != broker.domain:
+        raise MqttError(
+            IMPLEMENTATION_SPECIFIC_ERROR,
+            f"a node of this cluster has the domain {facts.domain.decode()}, this one {broker.domain.decode()}: "
+            "`plugins.links.domain` is the same on all nodes of a cluster",
+        )
+    if not is_node and facts.domain != NO_DOMAIN and facts.domain == broker.domain:
         raise MqttError(
             IMPLEMENTATION_SPECIFIC_ERROR,
             f"the link comes from a domain of the name {facts.domain.decode()}, which is the name of this one: "
@@ -128,7 +137,7 @@ def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[b
         return b"", None, DROP_LINK_HEADER
     if facts.jobs is None and queue_of(link):
         return b"", None, DROP_LINK_HEADER
-    if broker.domain != NO_DOMAIN and broker.domain in header.path:
+    if broker.domain != NO_DOMAIN and broker.domain in header.path and not facts.is_node:
         return b"", None, DROP_LINK_PATH
     if facts.gate is not None and len(header.path) > facts.gate.max_hops:
         return b"", None, DROP_LINK_HOPS

@@ -37,6 +37,7 @@ class LinkPlan:
     policies  those whose topics or groups this link serves, the one that applies first in front
     error     why the link cannot run (state `invalid`); "" when it can
     echo      which topics that it pushes come back over another link; "" for none
+    is_node   the upstream is another node of the cluster (federation/links/node_plans.py), and none of the definitions
     """
 
     link_id: str
@@ -45,6 +46,7 @@ class LinkPlan:
     policies: tuple[Policy, ...]
     error: str = ""
     echo: str = ""
+    is_node: bool = False
 
 
 @dataclass(frozen=True, slots=True)

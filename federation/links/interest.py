@@ -137,12 +137,9 @@ class LinkInterest:
 class ClusterInterest(InterestObserver):
     """Wants by filter. A shared group counts as interest in its filter: it gets one copy in the whole domain.
 
-    `group_appeared` is told the share name and the filter of a group when it has its first member on a node, whose name is ""
-    for this one."""
+    `group_appeared` is told the share name and the filter of a group when it has its first member on this node."""
 
-    def __init__(
-        self, group_appeared: Callable[[str, bytes, bytes], None] = lambda _node, _name, _filter: None
-    ) -> None:
+    def __init__(self, group_appeared: Callable[[bytes, bytes], None] = lambda _name, _filter: None) -> None:
         self._group_appeared = group_appeared
         self._tallies: dict[bytes, Tally] = {}
         self._of_links: dict[tuple[str, bytes, bytes], Wants] = {}  # (node, share name, filter) that links want
@@ -163,8 +160,8 @@ class ClusterInterest(InterestObserver):
         if link_wants:
             wants = self._of_links[(node, share_name, topic_filter)] = parse_wants(link_wants)
         self.add(topic_filter, wants)
-        if share_name:
-            self._group_appeared(node, share_name, topic_filter)
+        if share_name and not node:
+            self._group_appeared(share_name, topic_filter)
 
     def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
         self.remove(topic_filter, self._of_links.pop((node, share_name, topic_filter), CLIENTS))

@@ -17,6 +17,7 @@ from federation.links.handshake import local_client_id
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.link import Link
 from federation.links.mapping import TopicMapping
+from federation.links.node_plans import node_plans
 from federation.links.queue_link import QueueLink
 from federation.links.queues import QUEUE_DEFAULTS, QueueDefaults, Queues
 from federation.links.scope import Scope, near_policies
@@ -56,6 +57,8 @@ class Links:
         self.by_id: dict[str, Link] = {}
         self.epochs: dict[str, int] = {}
         self.queues = Queues(broker, queue_defaults)
+        self._resolution = Resolution([], [], [])
+        self._nodes: dict[str, str] = {}
         self._plans: dict[str, LinkPlan] = {}
         self.interest = ClusterInterest(self.queues.group_appeared)
         self._relaying: set[str] = set()
@@ -64,7 +67,8 @@ class Links:
 
     def resolve(self, resolution: Resolution, now: float) -> None:
         """The definitions are these from now on. A link begins anew where its plan changed, or which topics are its own."""
-        plans = {plan.link_id: plan for plan in resolution.links()}
+        self._resolution = resolution
+        plans = {plan.link_id: plan for plan in (*resolution.links(), *node_plans(self._nodes, resolution.policies))}
         ranked = [policy for policy in resolution.policies if policy.apply_to is ApplyTo.TOPICS]
         patterns: dict[str, list[tuple[bytes, bool]]] = {}
         for planned in plans.values():
@@ -78,7 +82,7 @@ class Links:
                 del self.by_id[link_id]
                 if isinstance(link, TopicLink) and _asks(link.plan) and link_id in self.epochs:
                     self.interest.remove_link(link.interest)
-                link.stop("the definitions have changed", plan is None, now)
+                link.stop("the definitions or the nodes of the cluster have changed", plan is None, now)
         for link_id, old in self._plans.items():
             if link_id not in plans or _asks(plans[link_id]):
                 self._drop_queue(old, now)
@@ -88,6 +92,12 @@ class Links:
             self.run(link_id, epoch, now)
         self.queues.resolve(resolution, now)
         self._run_queue_links(now)
+
+    def set_nodes(self, nodes: Mapping[str, str], now: float) -> None:
+        """The other nodes of the cluster that lend jobs are these: the address of their event streams by name."""
+        if nodes != self._nodes:
+            self._nodes = dict(nodes)
+            self.resolve(self._resolution, now)
 
     def _run_queue_links(self, now: float) -> None:
         """Each node runs the links for its own queues."""

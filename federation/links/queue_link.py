@@ -1,6 +1,7 @@
 """A link of the kind `queues`: it borrows jobs of shared groups from an upstream of this kind (docs/federated-queues.md).
 
 Every node of a cluster runs its queue links itself, each with a session of its own: a queue and its consumers are of a node.
+The other nodes of the cluster are upstreams, too.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ class QueueLink(Link, QueueClientOwner):
 
     def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
         facts.jobs = self._names
+        facts.is_node = self.plan.is_node
         return Relay(self._broker, client, self, connect, self.address.redacted(), None, None, False, facts, None, now)
 
     def _end_connection(self, reason: str, now: float) -> None:
@@ -162,6 +164,8 @@ class QueueLink(Link, QueueClientOwner):
         row = super().status(now)
         if row.state is LinkState.RUNNING and not self._open:
             row = replace(row, state=LinkState.PAUSED)
+        if self.plan.is_node:
+            return row  # a node without a queue for a group has nothing that could wait
         missing = [full.decode() for full, borrower in self.borrowers.items() if borrower.is_missing]
         notes = [f"the upstream has no queue for {name}: it needs a policy for it" for name in missing]
         return replace(row, notes=(*row.notes, *notes))

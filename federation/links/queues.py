@@ -14,7 +14,7 @@ from broker.broker import Broker
 from broker.job_header import QUEUE_BYTES_MAX
 from broker.message import NEVER
 from broker.routing.names import full_filter, parse_filter
-from broker.session.draining import Moved, move_away, queue_session, room
+from broker.session.draining import queue_session, room
 from broker.session.group_queues import GroupQueues
 from broker.session.lending import Lending
 from federation.definitions.policy import ApplyTo, Policy
@@ -39,7 +39,6 @@ class QueueDefaults:
 
 QUEUE_DEFAULTS: Final = QueueDefaults()
 NO_TTL: Final = 0.0
-MOVE_SECONDS: Final = 1.0  # until jobs try again to move to a node of the cluster that did not take them
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class QueueRow:
     group           `$share/GROUP/FILTER`
     policy          name of the one that applies, "" for a queue without one, which is removed when it is empty
     oldest          seconds since the oldest message came, -1.0 for an empty queue
-    borrowers       links of other domains that borrow from it
+    borrowers       links of other nodes of the cluster and of other domains that borrow from it
     upstreams       links of this node that borrow for it
     dropped         messages that a full queue has dropped, or that expired in it
     """
@@ -81,7 +80,6 @@ class Queues:
         self._queues = GroupQueues(broker)
         self._resolution = Resolution([], [], [])
         self._has_policies = False
-        self._move_at = NEVER
         self._policies: dict[bytes, Policy] = {}  # of the groups that have a queue, as `$share/GROUP/FILTER`
         self._leaving: set[bytes] = set()  # queues without a policy, which wait to be empty
         self._demands: dict[bytes, Demand] = {}
@@ -101,13 +99,9 @@ class Queues:
             found += [(name, topic_filter) for name, topic_filter in self._broker.local_interest() if name]
         self._follow(dict.fromkeys(found), now)
 
-    def group_appeared(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
-        """The first client of a node has subscribed to a shared group; "" is this node."""
-        if not self._has_policies:
-            return
-        if node:
-            self._changed[full_filter(share_name, topic_filter)] = None
-        else:
+    def group_appeared(self, share_name: bytes, topic_filter: bytes) -> None:
+        """The first client of this node has subscribed to a shared group."""
+        if self._has_policies:
             self._appeared[(share_name, topic_filter)] = None
 
     def set_links(self, links: dict[str, QueueLink], now: float) -> None:
@@ -222,7 +216,7 @@ class Queues:
         self._changed[full] = None
 
     def next_timeout(self) -> float:
-        return min(self.lending.again_at, self._move_at)
+        return self.lending.again_at
 
     def turn_ended(self, now: float) -> bool:
         """Give, offer and ask for jobs. True when there was anything to look at."""
@@ -234,22 +228,11 @@ class Queues:
         if now >= lending.again_at:
             lending.again_at = NEVER
             self._changed.update(dict.fromkeys(lending.names()))
-        if now >= self._move_at:
-            self._move_at = NEVER
-            self._changed.update(dict.fromkeys(self._policies))
         if not self._changed and not lending.has_changed():
             return False
-        self._broker.slices.begin()
         changed, self._changed = self._changed, {}
         changed.update(dict.fromkeys(lending.take_changed()))
         for full in changed:
-            group = lending.group_of(full)
-            if group is not None:
-                match move_away(self._broker.router, group, now):
-                    case Moved.LATER:
-                        self._move_at = min(self._move_at, now + MOVE_SECONDS)
-                    case Moved.SOME:
-                        self._changed[full] = None
             lending.lend(full, now)
             self._plan(full, now)
             if full in self._leaving:

@@ -1,8 +1,8 @@
 """One port for both event streams.
 
-The first bytes of a connection tell which stream it brings. gRPC cannot take over a connection that another program part has
-accepted. So its server listens on a private unix socket, and connections of gRPC are passed on there byte by byte: those of Go
-brokers, and of nodes behind something that lets only gRPC through.
+The first bytes of a connection tell which stream it brings, or that it is one of MQTT, for an extension. gRPC cannot take over
+a connection that another program part has accepted. So its server listens on a private unix socket, and connections of gRPC are
+passed on there byte by byte: those of Go brokers, and of nodes behind something that lets only gRPC through.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from federation.shell.stream_host import StreamHost
 from federation.stream.direct_wire import PREFACE
 
 GRPC_PREFACE: Final = b"PRI * HTTP/2.0"
+CONNECT: Final = b"\x10"  # fixed header of the first packet of MQTT
 PASS_BYTES_MAX: Final = 1 << 20  # of one connection of gRPC, waiting on either side
 CONNECTIONS_MAX: Final = 1024  # at one time; further ones are closed and counted
 PREFACE_SECONDS_MAX: Final = 5.0
@@ -52,6 +53,7 @@ class StreamServer(StreamHost):
         self._servers: list[asyncio.Server] = []
         self._folder = ""
         self._grpc = GoStreams(self, extensions)
+        self._extensions = extensions
 
     def bind(self, host: str, port: int) -> int:
         """Take the port (0: a free one) and return it; OSError with the reason when it cannot be had."""
@@ -100,6 +102,14 @@ class StreamServer(StreamHost):
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    def mqtt_protocol(self, transport: asyncio.BaseTransport) -> asyncio.Protocol | None:
+        """Who takes a connection of MQTT; None for nobody."""
+        for extension in self._extensions:
+            protocol = extension.mqtt_protocol(lambda: self.connections.discard(transport))
+            if protocol is not None:
+                return protocol
+        return None
+
     def admits(self) -> bool:
         """Whether there may be one connection more."""
         if self.is_stopping:
@@ -134,6 +144,9 @@ class Front(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         data = self._data = self._data + data
+        if data.startswith(CONNECT):
+            self._begin_mqtt(transport, data)
+            return
         preface = PREFACE if data[:1] == PREFACE[:1] else GRPC_PREFACE
         if not data.startswith(preface):
             if not preface.startswith(data):
@@ -150,6 +163,16 @@ class Front(asyncio.Protocol):
             passing.connection_made(transport)
             transport.set_protocol(passing)
             passing.begin(data)
+
+    def _begin_mqtt(self, transport: asyncio.Transport, data: bytes) -> None:
+        protocol = self._server.mqtt_protocol(transport)
+        if protocol is None:
+            self._refuse()
+            return
+        self._cancel_timer()
+        protocol.connection_made(transport)
+        transport.set_protocol(protocol)
+        protocol.data_received(data)
 
     def _refuse(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

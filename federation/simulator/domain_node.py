@@ -14,13 +14,14 @@ from federation.links.relay import Relay
 from federation.links.status import LinkState
 from federation.serf.events import Event, MemberStatus
 from federation.simulator.link_owners import OWNER_PORT, LinkOwners, make_ownership
-from federation.simulator.link_streams import MQTT_PORT, ListenerEnd, UpstreamEnd
+from federation.simulator.link_streams import MQTT_PORT, NODE_PORT, ListenerEnd, UpstreamEnd
 from federation.simulator.network import Stream
 from federation.simulator.node_process import NodeOptions, NodeProcess
 from federation.simulator.process import Machine
 from federation.simulator.world import Host
 
 INCARNATION_BITS: Final = 63
+LINK_PORTS: Final = (MQTT_PORT, NODE_PORT)
 
 
 class DomainNode(NodeProcess):
@@ -65,6 +66,7 @@ class DomainNode(NodeProcess):
         }
         if living != self.owners.addresses:
             self.owners.members_changed(living, now)
+            self.links.set_nodes({name: f"{ip}:{NODE_PORT}" for name, (ip, _) in living.items()}, now)
 
     def _carry_out(self, host: Machine, now: float) -> bool:
         """Run and end links; whether there was anything."""
@@ -92,7 +94,7 @@ class DomainNode(NodeProcess):
     # --- streams
 
     def stream_accepted(self, stream: Stream, now: float) -> None:
-        if stream.port == MQTT_PORT:
+        if stream.port in LINK_PORTS:
             self._listened[stream] = ListenerEnd(self.broker, stream, now)
         elif stream.port == OWNER_PORT:
             self.owners.accepted(stream)
@@ -112,7 +114,7 @@ class DomainNode(NodeProcess):
             end.received(data, now)
         elif self.owners.knows(stream):
             self.owners.received(stream, data, now)
-        elif stream.port not in (MQTT_PORT, OWNER_PORT):
+        elif stream.port not in (*LINK_PORTS, OWNER_PORT):
             super().stream_received(stream, data, now)
 
     def stream_closed(self, stream: Stream, error: str, now: float) -> None:
@@ -124,11 +126,11 @@ class DomainNode(NodeProcess):
             end.closed(error, now)
         elif self.owners.knows(stream):
             self.owners.closed(stream, now)
-        elif stream.port not in (MQTT_PORT, OWNER_PORT):
+        elif stream.port not in (*LINK_PORTS, OWNER_PORT):
             super().stream_closed(stream, error, now)
 
     def _end_of(self, stream: Stream) -> UpstreamEnd | None:
-        if stream.port == MQTT_PORT:
+        if stream.port in LINK_PORTS:
             for end in self._ends.values():
                 if end.stream is stream:
                     return end

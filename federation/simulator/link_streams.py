@@ -8,6 +8,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.codec.packets import MQTT_5, Publish
 from broker.codec.reader import PacketReader
+from broker.listener_facts import ListenerFacts
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.links.link import Link
@@ -16,6 +17,8 @@ from federation.simulator.network import Stream
 from federation.simulator.process import Machine
 
 MQTT_PORT: Final = 1883
+NODE_PORT: Final = 1884  # for the other nodes of the cluster
+NODES: Final = ListenerFacts("nodes", "simulated", is_node=True)
 
 
 class ListenerEnd:
@@ -26,6 +29,8 @@ class ListenerEnd:
         self._broker = broker
         self._unread: deque[bytes] = deque()  # what is not read while the broker holds the client
         self._connection = Connection(broker, self, f"{stream.remote[0]}:{stream.remote[1]}", "simulated", now)
+        if stream.port == NODE_PORT:
+            self._connection.listener = NODES
 
     def received(self, data: bytes, now: float) -> None:
         if self._connection.closed:

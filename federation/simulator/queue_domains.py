@@ -27,6 +27,7 @@ START_SECONDS_MAX: Final = 60.0
 DONE_SECONDS_MAX: Final = 180.0
 """From the last fault until every job is done: half-open connections are noticed, and links wait before they try."""
 AT_HOME_MIN: Final = 0.95
+REST_SECONDS: Final = 3.0  # in which nothing is published or done: all that can move has moved then
 
 
 class Worker(Client):
@@ -63,7 +64,7 @@ class QueueDomains:
     def __init__(self, seed: int, edges: Sequence[Edge], sizes: dict[str, int] | None = None) -> None:
         self.world = World(seed, ROUGH if seed % 2 else None)
         self.rng = self.world.schedule_rng
-        self.names = sorted({name for edge in edges for name in (edge.downstream, edge.upstream)})
+        self.names = sorted({*(sizes or {}), *(name for edge in edges for name in (edge.downstream, edge.upstream))})
         self.places = {name: [f"{name}.{at}" for at in range((sizes or {}).get(name, 1))] for name in self.names}
         nodes = [node for places in self.places.values() for node in places]
         self.hosts: dict[str, Host] = {}
@@ -182,6 +183,15 @@ class QueueDomains:
 
     # --- the oracle
 
+    def rest(self) -> None:
+        """No job waits on any node of a domain while a consumer of the domain is free, on whatever node."""
+        self.world.run_until(lambda: not self.not_running(), START_SECONDS_MAX, "all links run")
+        self.world.run(REST_SECONDS)
+        for name in self.names:
+            free = [node for node, worker in self.all_workers(name) if worker.is_free()]
+            waiting = [node for node in self.places[name] if self._waiting(node)]
+            self.world.check(not (free and waiting), f"jobs wait on {waiting}, consumers are free on {free}")
+
     def check(self, *last: str) -> None:
         """In the end only the domains `last` have consumers. Every job is done there or was done before, each once."""
         for name in self.names:
@@ -217,6 +227,10 @@ class QueueDomains:
             return f"{sum(at_home)} of {len(at_home)} jobs were done at home"
         left = [node for node in self.hosts if self._waiting(node)]
         return f"jobs wait in {left}" if left else ""
+
+    def lent(self) -> int:
+        """Number of jobs that moved between nodes, of one domain or of several."""
+        return sum(self.node(node).links.queues.lending.lent for node in self.hosts)
 
     def moved(self) -> int:
         """Number of jobs that were done in another domain."""

@@ -45,8 +45,14 @@ def queue_of_one_upstream(seed: int) -> None:
 def queue_with_faults(seed: int) -> None:
     """Streams break, nodes stand still, domains are cut off, while consumers come and go: nothing is lost or done twice."""
     domains = QueueDomains(seed, COMPLETE)
-    world = domains.world
     rng = Random(f"faults {seed}")
+    _with_faults(domains, rng, 40.0)
+    domains.check(rng.choice(domains.names))
+
+
+def _with_faults(domains: QueueDomains, rng: Random, still_max: float) -> None:
+    """`still_max`: longest time that a node stands still."""
+    world = domains.world
     hosts = list(domains.hosts.values())
     for name in domains.names:
         domains.come(name)
@@ -59,14 +65,13 @@ def queue_with_faults(seed: int) -> None:
             case 1:
                 host = rng.choice(hosts)
                 if not host.is_still:
-                    host.stand_still(rng.choice((0.5, 5.0, 40.0)) * (0.5 + rng.random()))
+                    host.stand_still(rng.choice((0.5, 5.0, still_max)) * (0.5 + rng.random()))
             case 2:
                 world.partition(rng.sample(hosts, rng.randrange(1, len(hosts))))
             case _:
                 world.heal()
     world.heal()
     domains.run(100.0, 2.0, 0.5)
-    domains.check(rng.choice(domains.names))
 
 
 def queue_links_break(seed: int) -> None:
@@ -98,8 +103,29 @@ def queue_of_clusters(seed: int) -> None:
     domains.world.check(not found and domains.moved() == 0, f"jobs of the first consumer: {found}")
     for name in domains.names:
         domains.come(name)
-    domains.run(40.0, 8.0, 0.5)
+    for _ in range(4):
+        domains.run(10.0, 8.0, 0.5)
+        domains.rest()
     domains.check(rng.choice(domains.names))
+
+
+def queue_of_one_cluster(seed: int) -> None:
+    """Consumers of one cluster come and go: its nodes have one queue, as far as consumers can see."""
+    domains = QueueDomains(seed, (), {"a": Random(f"nodes {seed}").randrange(2, 6)})
+    domains.come("a")
+    for _ in range(8):
+        domains.run(6.0, 12.0, 1.0)
+        domains.rest()
+    domains.world.check(domains.lent() > 0, "jobs move to where consumers are")
+    domains.check("a")
+
+
+def queue_of_one_cluster_with_faults(seed: int) -> None:
+    """Streams break, nodes stand still and are cut off for less than a node may be away: nothing is lost or done twice."""
+    domains = QueueDomains(seed, (), {"a": 4})
+    _with_faults(domains, Random(f"faults {seed}"), 10.0)
+    domains.rest()
+    domains.check("a")
 
 
 QUEUE_SCHEDULES: Final = (
@@ -108,4 +134,6 @@ QUEUE_SCHEDULES: Final = (
     queue_with_faults,
     queue_links_break,
     queue_of_clusters,
+    queue_of_one_cluster,
+    queue_of_one_cluster_with_faults,
 )

@@ -229,9 +229,27 @@ async def test_every_node_of_a_cluster_borrows_for_its_own_consumers(nodes: Node
     await workers.come("east1")
     await eventually(lambda: (b"here", "east1") in workers.done, "it moves to the node with a consumer")
     links = (await pair[0].rest("GET", "/v1/federation-links"))[1]["links"]
-    (link_id,) = {link["id"] for link in links}
+    (link_id,) = {link["id"] for link in links if link["upstream"] == "west"}
     answer = await pair[0].rest("POST", f"/v1/federation-links/{link_id}/restart", {})
     assert answer == (200, {"nodes": ["east0", "east1"]})
+    await workers.leave(workers.working[0])
+    holder = await clients.connect(pair[0].port, properties={RECEIVE_MAXIMUM: 1})
+    holder.acknowledges = False
+    await holder.subscribe(GROUP, qos=1)
+    for number in range(5):
+        await writer.publish("jobs/a", b"beside %d" % number, qos=1)
+    await holder.take(1)
+    await eventually(lambda: has_messages(pair[0], "4"), "jobs wait behind the one that is held")
+    await workers.come("east1")
+    await eventually(lambda: len(workers.done) == 7, "they move to the other node, whose consumer is free")
+    assert workers.counts() == dict.fromkeys(workers.counts(), 1)
+    assert await down(pair[0]) == []
+
+
+async def down(node: Node) -> list[Any]:
+    status, answer = await node.rest("GET", "/v1/federation-links?state=down")
+    assert status == 200, answer
+    return list(answer["links"])
 
 
 async def has_borrowers(node: Node, count: str) -> bool:

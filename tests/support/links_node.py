@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,6 +41,9 @@ class Nodes:
         raise AssertionError("no order is given")
 
     def end_link(self, link_id: str) -> None:
+        raise AssertionError("no order is given")
+
+    def set_nodes(self, nodes: Mapping[str, str]) -> None:
         raise AssertionError("no order is given")
 
     def carried_out(self) -> None:

@@ -41,7 +41,7 @@ class LinkLog:
             self._notes.pop(link_id, None)
             self._sessions_lost.pop(link_id, None)
             if link_id not in movable:
-                self._log.info("link removed: no definition needs it any more", **details)
+                self._log.info("link removed: nothing needs it any more", **details)
             elif node := self._runs_on(link_id):
                 self._log.info("link has moved to another node", **details, to=node)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from federation.links.pb.link_status_pb2 import DESCRIPTOR, ListLinksRequest, Li
 from federation.links.planned import planned
 from federation.links.queue_reports import queue_metrics
 from federation.links.reports import LinkEvents, link_metrics
+from federation.links.shell.node_listener import NodeListener
 from federation.links.shell.owners import TAG, VERSION, Owners
 from federation.links.status import LinkState, LinkStatus
 from federation.plugin import FederationPlugin
@@ -47,7 +48,7 @@ class NodeLinks:
         federation = next((plugin for plugin in host.plugins if isinstance(plugin, FederationPlugin)), None)
         owners = self._owners = Owners(host, federation, self)
         if federation is not None:
-            federation.extensions.append(owners)
+            federation.extensions += [owners, NodeListener(host, federation.settings.fed_addr)]
         if host.api is not None:
             from federation.links.api.queues import GroupQueuesService
             from federation.links.api.service import LinksService
@@ -96,6 +97,10 @@ class NodeLinks:
         dropped = self._links.end(link_id, self._host.now(), keeps_queue=self._is_alone())
         if dropped:
             self._log.warning("messages that a link was to push are dropped: it moves", id=link_id, count=dropped)
+
+    def set_nodes(self, nodes: Mapping[str, str]) -> None:
+        self._links.set_nodes(nodes, self._host.now())
+        self._changed()
 
     def carried_out(self) -> None:
         self._changed()

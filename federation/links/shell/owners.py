@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import grpc
 
+from broker.hooks import OtherNode
 from broker.message import NEVER
 from broker.server.logging import get_logger
 from federation.extension import Extension
@@ -26,6 +27,7 @@ from federation.links.ownership import (
     Telling,
 )
 from federation.links.pb import link_status_pb2 as pb
+from federation.node import TAG_ADDR
 from federation.shell.member_calls import MemberAway, MemberCalls
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 SERVICE: Final = "gmqtt.links.api.LinkOwnership"
 TAG: Final = "links"
 """Serf tag of a node that can run links; its value is the version of this service."""
-VERSION: Final = "1"
+VERSION: Final = "2"
+WITHOUT_LENDING: Final = "1"  # version of nodes that lend no jobs to others of their cluster
 CALL_SECONDS_MAX: Final = 2.0
 HAND_OVER_SECONDS_MAX: Final = 0.8
 """Longest wait of a node that leaves until its links are drained and the other members know."""
@@ -60,6 +63,9 @@ class LinkRunner(Protocol):
 
     def carried_out(self) -> None:
         """Called after all orders of a time."""
+
+    def set_nodes(self, nodes: Mapping[str, str]) -> None:
+        """The other members that lend jobs to this node are these: the address of their event streams by name."""
 
     def list_here(self, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         """The links of this node."""
@@ -141,6 +147,7 @@ class Owners(Extension):
             self._has_left = False
             ownership.come_back(now)
         ownership.set_members(self.members(), now)
+        self._runner.set_nodes(self._lending_nodes())
         self._carry_out()
 
     def turn_ended(self) -> None:
@@ -177,13 +184,18 @@ class Owners(Extension):
 
     def members(self) -> list[str]:
         """The living members with links, without this node."""
+        return [other.name for other in self._living()]
+
+    def _living(self) -> list[OtherNode]:
         if self._federation is None or self._federation.node.has_left:
             return []
-        return [
-            other.name
-            for other in self._host.members.others()
-            if other.status in ("ALIVE", "LEAVING") and TAG in other.tags
-        ]
+        others = self._host.members.others()
+        return [other for other in others if other.status in ("ALIVE", "LEAVING") and TAG in other.tags]
+
+    def _lending_nodes(self) -> dict[str, str]:
+        return {
+            other.name: other.tags.get(TAG_ADDR, "") for other in self._living() if other.tags[TAG] != WITHOUT_LENDING
+        }
 
     def owner(self, link_id: str) -> Owner | None:
         """Who runs a link, or is about to."""

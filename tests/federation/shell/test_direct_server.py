@@ -56,7 +56,16 @@ async def test_hello_batch_and_ping_in_pieces(start_station: StartStation, piece
 
 @pytest.mark.parametrize(
     "data",
-    [b"x", b"GMQE", b"GMQD\x01", b"PRI * HTTP/1", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01", b"\0" * 9],
+    [
+        b"x",
+        b"GMQE",
+        b"GMQD\x01",
+        b"PRI * HTTP/1",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\0\x01",
+        b"\0" * 9,
+        b"\x10\x0c",
+    ],
 )
 async def test_wrong_prefaces_are_closed_and_counted(start_station: StartStation, data: bytes) -> None:
     n1 = await lone(start_station)

@@ -121,7 +121,7 @@ def test_a_link_without_a_definition_is_removed() -> None:
     story = Story()
     story.told()
     story.world.links.resolve(Resolution([], [], []), story.world.now)
-    assert story.told() == [("info", "link removed: no definition needs it any more")]
+    assert story.told() == [("info", "link removed: nothing needs it any more")]
 
 
 def test_links_for_queues_are_told_too() -> None:
@@ -134,4 +134,4 @@ def test_links_for_queues_are_told_too() -> None:
     link.connection_lost(link.attempt, "refused", world.now)
     assert story.told() == [("warning", "link error")]
     world.links.resolve(Resolution([], [], []), world.now)
-    assert story.told() == [("info", "link removed: no definition needs it any more")]
+    assert story.told() == [("info", "link removed: nothing needs it any more")]

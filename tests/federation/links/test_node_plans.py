@@ -1,0 +1,70 @@
+"""Links between the nodes of a cluster: which there are."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from broker.broker import Broker
+from broker.config.settings import MqttSettings
+from federation.definitions.policy import parse_policy
+from federation.definitions.resolution import LinkPlan, Resolution
+from federation.definitions.upstream import parse_upstream
+from federation.links.links import Links
+from federation.links.node_plans import AWAY_SECONDS_MAX, JOBS_MAX, node_plans
+from federation.links.status import LinkState
+
+JOBS = parse_policy("jobs", {"pattern": "$share/workers/jobs/#", "definition": {}})
+TOPICS = parse_policy("t", {"pattern": "t/#", "definition": {"federation-upstream-set": "all"}})
+
+
+def uris(plans: list[LinkPlan]) -> list[str]:
+    return [plan.upstream.uris[0].redacted() for plan in plans]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ({}, []),
+        ({"b": "10.0.0.2:8901", "a": "one.example.com:1"}, ["mqtt://one.example.com:1", "mqtt://10.0.0.2:8901"]),
+        ({"a": "[fe80::1]:8901"}, ["mqtt://[fe80::1]:8901"]),
+        ({"a": "", "b": "unix:///run/x", "c": "10.0.0.2", "d": ":8901", "e": "10.0.0.2:0", "f": "x:1"}, ["mqtt://x:1"]),
+    ],
+)
+def test_a_link_to_each_node_whose_address_is_known(nodes: dict[str, str], expected: list[str]) -> None:
+    plans = node_plans(nodes, [JOBS, TOPICS])
+    assert uris(plans) == expected
+    for plan in plans:
+        assert (plan.kind, plan.policies, plan.is_node, plan.error) == ("queues", (JOBS,), True, "")
+        assert (plan.upstream.prefetch_count, plan.upstream.expires) == (JOBS_MAX, AWAY_SECONDS_MAX)
+    assert node_plans(nodes, [TOPICS]) == []
+
+
+def test_ids_are_of_the_node_and_of_no_upstream() -> None:
+    upstream = parse_upstream("b", {"uri": "mqtt://b.example.com"})
+    policy = parse_policy("jobs", {"pattern": "$share/workers/#", "definition": {"federation-upstream-set": "all"}})
+    ids = {plan.link_id for plan in Resolution([upstream], [], [policy]).links()}
+    ids |= {plan.link_id for plan in node_plans({"b": "b:1", "c": "c:1"}, [policy])}
+    assert len(ids) == 3
+    (other,) = node_plans({"b": "elsewhere:1"}, [policy])
+    assert other.link_id in ids
+
+
+def test_links_follow_the_nodes_and_the_policies() -> None:
+    links = Links(b"berlin", Broker(MqttSettings(), random.Random(1), 1.0), random.Random(1))
+    links.set_nodes({"b": "b:1"}, 1.0)
+    assert links.by_id == {}
+    links.resolve(Resolution([], [], [JOBS]), 2.0)
+    (link,) = links.by_id.values()
+    assert (link.state, link.address.redacted()) == (LinkState.STARTING, "mqtt://b:1")
+    assert links.plans() == {}, "no node of the cluster runs it for the others"
+    links.set_nodes({"b": "b:1", "c": "c:1"}, 3.0)
+    assert len(links.by_id) == 2
+    assert links.by_id[link.plan.link_id] is link
+    links.set_nodes({"b": "b:2"}, 4.0)
+    (moved,) = links.by_id.values()
+    assert moved is not link
+    assert (link.state, moved.address.redacted()) == (LinkState.SHUTDOWN, "mqtt://b:2")
+    links.resolve(Resolution([], [], [TOPICS]), 5.0)
+    assert links.by_id == {}
