@@ -89,7 +89,7 @@ async def test_a_node_that_cannot_restart_a_link_says_why() -> None:
     assert (result.exit_code, result.output) == (1, text)
 
 
-async def test_the_answer_says_what_makes_links_where_there_are_none() -> None:
+async def test_an_empty_answer_names_the_keys_of_links() -> None:
     result = await run(Nodes({"a": []}), "federation_status")
     assert (result.exit_code, result.output.partition(":")[0]) == (0, "no links")
     assert "policy" in result.output
