@@ -82,7 +82,7 @@ def read_whole(key: str, value: object, minimum: int, maximum: int) -> int:
 
 def read_number(key: str, value: object, minimum: float, maximum: float, unit: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= maximum:
-        raise DefinitionError(key, f"{shown(value)} is not a number of {minimum:g}..{maximum:g} {unit}")
+        raise DefinitionError(key, f"{shown(value)} is not a number of {minimum:g}..{maximum:.15g} {unit}")
     return float(value)
 
 

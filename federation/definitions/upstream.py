@@ -263,7 +263,8 @@ def _check_whole_upstream(upstream: Upstream) -> None:
         key = f"uri[{index}]" if len(upstream.uris) > 1 else "uri"
         options = upstream.tls_of(uri)
         if uri.is_secure and bool(options.certfile) != bool(options.keyfile):
-            raise DefinitionError(key, "certfile and keyfile belong together; one of them is missing")
+            own = "tls" if bool(tls.certfile) != bool(tls.keyfile) else key
+            raise DefinitionError(own, "certfile and keyfile belong together; one of them is missing")
         if options.server_name and not is_host(options.server_name):
             in_uri = uri.option("server_name_indication")
             key = f"{key}?server_name_indication" if in_uri else "tls.server-name-indication"

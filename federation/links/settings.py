@@ -145,9 +145,11 @@ class LinksSettings:
         return {(component, name): body for component, section in sections for name, body in section}
 
     def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
-        """As `broker.server.start_warnings.WarnsAtStart`: of the definitions in this file and in the folder of written ones."""
+        """As `broker.server.start_warnings.WarnsAtStart`: of the definitions in this file and in the folder of written ones.
+        Files of TLS that are not there now fail the links that need them, and no start."""
         from federation.definitions.definitions import Definitions
         from federation.definitions.shell.stored import NO_NODE, NOT_KEPT, read_stored, stored_in
+        from federation.links.shell.client_context import TlsFault, client_context
 
         definitions = Definitions(NO_NODE, self.declared())
         if folder := self.dir or settings.data_dir:
@@ -156,3 +158,11 @@ class LinksSettings:
             yield NOT_KEPT
         for what, text in definitions.warnings():
             yield f"{what}: {text}"
+        told: set[str] = set()
+        for plan in definitions.resolution().links():
+            for options in [plan.upstream.tls_of(uri) for uri in plan.upstream.uris if uri.is_secure]:
+                try:
+                    client_context(options)
+                except TlsFault as fault:
+                    told.add(f'upstream "{plan.upstream.name}": {fault}')
+        yield from sorted(told)

@@ -112,7 +112,7 @@ def test_each_key_is_read() -> None:
         ({"uri": "mqtts://a", "tls": {"verify": True}}, "tls.verify", "verify_peer"),
         ({"uri": "mqtts://a", "tls": {"cafile": "/a"}}, "tls.cafile", "nearest known one is"),
         ({"uri": "mqtt://a", "tls": {"cacertfile": "/a"}}, "tls", "no URI has TLS"),
-        ({"uri": "mqtts://a", "tls": {"certfile": "/a"}}, "uri", "belong together"),
+        ({"uri": "mqtts://a", "tls": {"certfile": "/a"}}, "tls", "belong together"),
         ({"uri": "mqtts://a", "tls": {"server-name-indication": ".a"}}, "tls.server-name-indication", "name of a host"),
         ({"uri": "mqtts://a?server_name_indication=a..b"}, "uri?server_name_indication", "name of a host"),
         ({"uri": "mqtts://a?auth_mechanism=external"}, "uri", "needs certfile"),

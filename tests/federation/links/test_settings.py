@@ -91,3 +91,16 @@ def test_check_refuses_a_damaged_file_of_definitions(tmp_path: Path, rest: str) 
 )
 def test_check_tells_where_written_definitions_are_not_kept(tmp_path: Path, rest: str, expected: list[str]) -> None:
     assert told(check(tmp_path, "", rest)) == expected
+
+
+def test_check_names_the_files_of_tls_that_a_link_cannot_use(tmp_path: Path) -> None:
+    links = """
+    upstreams:
+      north: {uri: [mqtts://a.example.com, mqtts://b.example.com], tls: {cacertfile: /no/such/file}}
+      south: {uri: mqtt://south.example.com}
+      unused: {uri: mqtts://unused.example.com, tls: {cacertfile: /no/such/file}}
+    policies:
+      sensors: {pattern: sensors/#, definition: {federation-upstream-pattern: north|south}}
+"""
+    (line,) = told(check(tmp_path, links))
+    assert line.startswith('upstream "north": tls.cacertfile: /no/such/file cannot be read')
