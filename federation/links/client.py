@@ -170,7 +170,8 @@ class Client:
         self._pending: list[bytes] = []
         self._pending_size = 0
         self._needed = 0  # bytes of the packet that `_pending` begins, 0 while that is not known
-        self._deadline = NEVER  # of CONNACK, then of the next PINGREQ or its answer
+        self._connack_until = NEVER
+        self._ping_at = NEVER  # of the next PINGREQ; an answer makes no deadline earlier, so it needs no timer
         self._ping_seconds = PING_SECONDS
         self._connack_seconds = CONNACK_SECONDS_MAX
         # Keep Alive is how long this end takes the other one for alive without a word.
@@ -184,7 +185,7 @@ class Client:
         """The network connection is open: send CONNECT. The answer comes within `connack_seconds`."""
         self._out.append(encode_packet(self._connect, self.version))
         self._connack_seconds = connack_seconds
-        self._deadline = now + connack_seconds
+        self._connack_until = now + connack_seconds
 
     def take_output(self) -> bytes:
         """The bytes since the last call."""
@@ -247,21 +248,32 @@ class Client:
     def next_timeout(self) -> float:
         if self.is_closed:
             return NEVER
-        return min(self._deadline, self._asked_subscriptions_at + ANSWER_SECONDS_MAX)
+        return min(
+            self._connack_until,
+            self._ping_at,
+            self._asked_at + self._answer_seconds,
+            self._asked_subscriptions_at + ANSWER_SECONDS_MAX,
+        )
 
     def handle_timeout(self, now: float) -> None:
         if now < self.next_timeout():
             return
         if self.accepted is None:
             self._end(End.LOST, f"no CONNACK for {self._connack_seconds:.3g} s")
-        elif self._asked_at != NEVER and now >= self._asked_at + self._answer_seconds:
+        elif now >= self._asked_at + self._answer_seconds:
             self._end(End.LOST, f"no answer to PINGREQ for {self._answer_seconds:g} s")
         elif now >= self._asked_subscriptions_at + ANSWER_SECONDS_MAX:
             self._end(End.LOST, f"no answer to SUBSCRIBE for {ANSWER_SECONDS_MAX:g} s")
+        elif self._asked_at == NEVER:
+            self._ask(now)
         else:
-            self._asked_at = now
-            self._deadline = now + self._answer_seconds
-            self._out.append(PINGREQ)
+            self._ping_at = self._asked_at + self._answer_seconds
+
+    def _ask(self, now: float) -> None:
+        """The question whose answer is the proof of a round trip."""
+        self._asked_at = now
+        self._ping_at = now + self._ping_seconds
+        self._out.append(PINGREQ)
 
     def connection_lost(self, reason: str) -> None:
         """The network connection has ended."""
@@ -343,7 +355,6 @@ class Client:
                 raise ProtocolViolation("PINGRESP without PINGREQ")
             self.round_trip = now - self._asked_at
             self._asked_at = NEVER
-            self._deadline = now + self._ping_seconds
             self.answered_at = now
             self.has_news = True
         elif isinstance(packet, (SubAck, UnsubAck)):
@@ -389,8 +400,7 @@ class Client:
         if keep_alive:
             self._ping_seconds = min(PING_SECONDS, keep_alive / 2)
         self.answered_at = now
-        self._asked_at = now  # the first question about the round trip follows at once
-        self._deadline = now + self._answer_seconds
-        self._out.append(PINGREQ)
+        self._connack_until = NEVER
+        self._ask(now)
         self.has_news = True
         self._events.append(self.accepted)

@@ -118,8 +118,8 @@ class Link(RelayOwner):
 
     def start(self, now: float) -> None:
         """Run from now on: at once where something is wanted."""
-        if fault := self._fault():
-            self._give_up(fault, now)
+        if self.plan.error:
+            self._give_up(self.plan.error, now)
             return
         self._is_stopped = False
         self._take_interest()
@@ -176,10 +176,6 @@ class Link(RelayOwner):
         """After `drain`, at the end of a turn: whether nothing is in flight."""
         return self._relay is None or self._relay.is_drained()
 
-    def _fault(self) -> str:
-        """Why the link cannot run; "" when it can."""
-        return self.plan.error
-
     def _give_up(self, fault: str, now: float) -> None:
         """The link cannot run as it is defined."""
         self._is_stopped = True
@@ -234,7 +230,8 @@ class Link(RelayOwner):
         self.has_output()
 
     def receive_data(self, attempt: int, data: bytes, now: float) -> bool:
-        """The upstream has sent this. True when the state or a deadline may be another one."""
+        """The upstream has sent this. True for CONNACK, and where the state or the attempt is another one; otherwise
+        no deadline is earlier."""
         client = self._client
         if attempt != self.attempt or client is None:
             return False
@@ -242,10 +239,10 @@ class Link(RelayOwner):
         relay = self._relay
         if relay is not None:
             relay.pass_in(now)
+        before = self._state, self.attempt, self._connects
         if client.has_news:
             self._handle_news(client, now)
-            return True
-        return False
+        return before != (self._state, self.attempt, self._connects)
 
     def connection_lost(self, attempt: int, reason: str, now: float, says_why: bool = False) -> None:
         """The network connection of this attempt failed or ended. `says_why`: the other end has told the reason."""

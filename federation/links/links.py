@@ -209,10 +209,15 @@ class Links:
             at = min(at, link.next_timeout())
         return at
 
-    def handle_timeout(self, now: float) -> None:
+    def handle_timeout(self, now: float) -> bool:
+        """True when a link has another state, or wants another connection."""
+        is_changed = False
         for link in self.by_id.values():
             if link.next_timeout() <= now:
+                before = link.state, link.attempt
                 link.handle_timeout(now)
+                is_changed = is_changed or before != (link.state, link.attempt)
+        return is_changed
 
     def statuses(self, now: float) -> list[LinkStatus]:
         """One row for each link, sorted by upstream."""

@@ -47,6 +47,8 @@ class LinksPlugin(Plugin):
         self._turn_end = LinksTurnEnd(self)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = NEVER
+        self._has_changed = False  # links, in this turn
+        self._has_fired = False  # the timer, in this turn
 
     async def prepare(self) -> None:
         self.server.broker.domain = self.settings.domain.encode()
@@ -120,18 +122,25 @@ class LinksPlugin(Plugin):
         self._link_changed()
 
     def _link_changed(self) -> None:
-        self._link_log.changed(self.server.now())
-        self.node_links.follow()
-        self._arm_timer()
+        self._has_changed = True
         self.server.flush_soon()
+
+    def turn_ended(self) -> None:
+        """Tell what has become of links in this turn: of all at once, because it looks at each of them."""
+        if self._has_changed:
+            self._link_log.changed(self.server.now())
+            if self.node_links.follow():
+                self.server.flush_soon()
+        if self._has_changed or self._has_fired:
+            self._has_changed = self._has_fired = False
+            self._arm_timer(self.links.next_timeout())
 
     def queues_moved(self) -> None:
         """Jobs, offers or limits are to be written."""
-        self._arm_timer()
+        self._arm_timer(self.links.queues.next_timeout())
         self.server.flush_soon()
 
-    def _arm_timer(self) -> None:
-        at = self.links.next_timeout()
+    def _arm_timer(self, at: float) -> None:
         timer = self._timer
         if timer is not None:
             if self._timer_at <= at:
@@ -144,8 +153,10 @@ class LinksPlugin(Plugin):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self.links.handle_timeout(self.server.now())
-        self.changed()
+        self._has_fired = True
+        if self.links.handle_timeout(self.server.now()):
+            self.changed()
+        self.server.flush_soon()
 
 
 def defaults_of(settings: LinksSettings) -> QueueDefaults:
@@ -168,3 +179,4 @@ class LinksTurnEnd(TurnEnd):
             plugin.queues_moved()
         if plugin.links.interest.has_changes() and plugin.links.pass_on(now):
             plugin.server.flush_soon()
+        plugin.turn_ended()

@@ -121,12 +121,14 @@ class NodeLinks:
             if self._owners is not None:
                 self._owners.released(drained)
 
-    def follow(self) -> None:
-        """After each change of links: tell of it."""
+    def follow(self) -> bool:
+        """After each change of links: tell of it. False when there was nothing to tell."""
         host = self._host
         now = host.now()
-        for message in self._events.changes(self.statuses(now)):
+        messages = self._events.changes(self.statuses(now))
+        for message in messages:
             host.broker.router.publish_here(message, now)
+        return bool(messages)
 
     def _is_alone(self) -> bool:
         """Whether no other node of this cluster may run links."""
