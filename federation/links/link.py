@@ -150,8 +150,6 @@ class Link(RelayOwner):
     def restart(self, now: float) -> None:
         """Connect anew, without a delay."""
         self._backoff.reset()
-        if self._is_stopped and self._state is not LinkState.INVALID:
-            return
         self._drop("restarted", False, now)
         self.start(now)
         if self.shell is not None:

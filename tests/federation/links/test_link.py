@@ -328,6 +328,8 @@ def test_a_stop_keeps_the_session_and_the_end_of_a_link_does_not() -> None:
         world.link.stop("test", ends_link, world.now)
         assert world.sent() == [expected]
         assert (world.state(), world.link.wants_connection) == (LinkState.SHUTDOWN, False)
+        world.link.restart(world.now)
+        assert (world.state(), world.link.wants_connection) == (LinkState.STARTING, True)
     world = World({"resource-cleanup-mode": "never"})
     world.want()
     world.run()
