@@ -105,6 +105,15 @@ class Telling(NamedTuple):
     table: Table
 
 
+class Claim(NamedTuple):
+    """Of this node; it waits for other members."""
+
+    link_id: str
+    epoch: int
+    since: float
+    deadline: float
+
+
 class Owner(NamedTuple):
     """Who runs a link, or is about to. `epoch` is 0 before a claim."""
 
@@ -348,9 +357,13 @@ class Ownership:
         own = self._links.get(link_id)
         return None if own is None else own.phase
 
-    def waiting(self) -> list[tuple[str, int, float]]:
-        """(link, epoch, deadline) of the claims of this node that wait for others."""
-        return [(link_id, own.epoch, own.deadline) for link_id, own in self._links.items() if own.phase is Phase.CLAIMS]
+    def waiting(self) -> list[Claim]:
+        """The claims of this node that wait for others."""
+        return [
+            Claim(link_id, own.epoch, own.claimed_at, own.deadline)
+            for link_id, own in self._links.items()
+            if own.phase is Phase.CLAIMS
+        ]
 
     # --- rules ---
 

@@ -152,11 +152,11 @@ class NodeLinks:
             replace(status, node=node, epoch=epochs.get(status.link_id, 0)) for status in self._links.statuses(now)
         ]
         plans = self._links.plans()
-        for link_id, epoch, deadline in [] if self._owners is None else self._owners.waiting():
-            plan = plans.get(link_id)
-            if plan is not None and link_id not in self._links.by_id:
-                row = planned(plan, LinkState.STARTING, now, now)
-                found.append(replace(row, deadline=deadline, next_step=WAITS, node=node, epoch=epoch))
+        for claim in [] if self._owners is None else self._owners.waiting():
+            plan = plans.get(claim.link_id)
+            if plan is not None and claim.link_id not in self._links.by_id:
+                row = planned(plan, LinkState.STARTING, claim.since, claim.since)
+                found.append(replace(row, deadline=claim.deadline, next_step=WAITS, node=node, epoch=claim.epoch))
         return found
 
     def metrics(self) -> list[Metric]:

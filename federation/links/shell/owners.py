@@ -17,6 +17,7 @@ from federation.links.ownership import (
     LINKS_MAX,
     READY_SECONDS_MAX,
     SETTLE_SECONDS_MAX,
+    Claim,
     Drain,
     Owner,
     Ownership,
@@ -201,8 +202,8 @@ class Owners(Extension):
         """Who runs a link, or is about to."""
         return None if self._ownership is None else self._ownership.owner(link_id)
 
-    def waiting(self) -> list[tuple[str, int, float]]:
-        """(link, epoch, deadline) of claims that wait for other members."""
+    def waiting(self) -> list[Claim]:
+        """The claims that wait for other members."""
         return [] if self._ownership is None else self._ownership.waiting()
 
     async def list_at(self, name: str, request: pb.ListLinksRequest) -> pb.ListLinksResponse:

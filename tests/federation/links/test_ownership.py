@@ -18,6 +18,7 @@ from federation.links.ownership import (
     RETRY_SECONDS,
     SETTLE_SECONDS_MAX,
     STRANGERS_MAX,
+    Claim,
     Owner,
     Ownership,
     Phase,
@@ -251,6 +252,7 @@ def test_a_beaten_claim_rests_before_the_next_one() -> None:
     ownership.handle_table(Table("b", 1, 1, ()), 0.0)
     ownership.set_links(["0"], 0.0)
     assert ownership.phase("0") is Phase.CLAIMS
+    assert ownership.waiting() == [Claim("0", 100, 0.0, CLAIM_SECONDS_MAX)]
     ownership.handle_table(Table("b", 1, 2, (Row("0", Phase.CLAIMS, 100),)), 0.0)
     assert ownership.phase("0") is Phase.ABLE
     ownership.handle_table(Table("b", 1, 3, ()), 0.5)
