@@ -307,12 +307,14 @@ class LinkFacts:
     is_explicit  messages without a header get one on the way there: the other end does not know where they come from
     header       of its messages that have none
     gate         of a link of this node, None for link sessions of other domains
+    asked        filters that a link session has subscribed to on this connection
     jobs         of a queue link of this node: the queues here by their names in headers of the upstream (broker/job_header.py);
                  None for all other links
     is_node      the other end is another node of this domain: jobs that it may have may move there
     """
 
     __slots__ = (
+        "asked",
         "domain",
         "epoch",
         "gate",
@@ -345,6 +347,7 @@ class LinkFacts:
         self.epoch = epoch
         self.header = encode_header((domain,))
         self.gate: LinkGate | None = None
+        self.asked: set[bytes] = set()
         self.jobs: dict[bytes, bytes] | None = None
         self.is_node = False
 
@@ -471,3 +474,13 @@ def parse_want(value: bytes) -> LinkWant:
     if not path:
         raise LinkHeaderError(f"header {_shown(value)} of a SUBSCRIBE has no path")
     return LinkWant(path, _number(fields, b"hops", 1, 1, HOPS_MAX))
+
+
+ONLY_ASKED: Final = b"%d only-asked=1" % VERSION
+"""The header of UNSUBSCRIBE of a link that goes on with the session of another process: besides its own filters the packet ends
+all subscriptions of the session that were not asked for on this connection."""
+
+
+def parse_only_asked(value: bytes) -> bool:
+    """Whether a header of UNSUBSCRIBE is such a one. Raises LinkHeaderError."""
+    return _number(_fields(value), b"only-asked", 0, 0, 1) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from broker.broker import NO_REASON, Broker, FilterWork, Unsubscribing
 from broker.codec import properties as props
@@ -30,6 +30,7 @@ from broker.codec.reason_codes import (
     SUCCESS,
     TOPIC_FILTER_INVALID,
     TOPIC_NAME_INVALID,
+    UNSPECIFIED_ERROR,
 )
 from broker.codec.writer import encode_packet
 from broker.errors import MqttError, ProtocolViolation
@@ -38,7 +39,7 @@ from broker.routing.names import SHARE_PREFIX
 from broker.session.aliases import SentAliases
 from broker.session.answers import check_answer
 from broker.session.authentication import ConnectAnswer, handle_auth
-from broker.session.link_session import claimed_link, limit_of, session_expiry_max, wants_of
+from broker.session.link_session import claimed_link, limit_of, not_asked, session_expiry_max, wants_of
 from broker.session.output import ANSWERING, Output
 from broker.session.session import EXPIRY_NEVER, Session
 from broker.session.subscribable import judge_filter
@@ -187,7 +188,9 @@ def ask_as_bridge(packet: Subscribe) -> None:
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
     """Handle UNSUBSCRIBE [MQTT5 3.10]."""
     check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
-    _answer(broker, connection, packet.packet_id, ClientUnsubscribing(broker, session, packet.topic_filters), now)
+    filters = packet.topic_filters + not_asked(session, packet)
+    work = ClientUnsubscribing(broker, session, filters, len(packet.topic_filters))
+    _answer(broker, connection, packet.packet_id, work, now)
 
 
 def _answer(broker: Broker, connection: Output, packet_id: int, work: FilterWork, now: float) -> None:
@@ -217,7 +220,12 @@ class Subscribing(FilterWork):
         self._wants = wants
 
     def handle(self, index: int) -> int:
-        return self.broker.subscribe_one(self.session, self._requests[index], self._identifier, self._wants)
+        request = self._requests[index]
+        code = self.broker.subscribe_one(self.session, request, self._identifier, self._wants)
+        link = self.session.link
+        if link is not None and code < UNSPECIFIED_ERROR:
+            link.asked.add(request.topic_filter)
+        return code
 
 
 class Borrowing(Subscribing):
@@ -237,7 +245,11 @@ class Borrowing(Subscribing):
 
 
 class ClientUnsubscribing(Unsubscribing):
-    """Removes the filters of one UNSUBSCRIBE, where plugins wrap them."""
+    """Removes the filters of one UNSUBSCRIBE, where plugins wrap them. UNSUBACK has reason codes for the first `answered`."""
+
+    def __init__(self, broker: Broker, session: Session, full_filters: list[bytes], answered: int) -> None:
+        super().__init__(broker, session, full_filters)
+        self.answered = answered
 
     def handle(self, index: int) -> int:
         lending = self.broker.lending
@@ -269,7 +281,8 @@ class FiltersAnswer(Work):
             self._answer_after_commit(session, SubAck(self._packet_id, work.codes))
             session.pump(now)
         else:
-            self._answer_after_commit(session, UnsubAck(self._packet_id, work.codes))
+            answered = cast(ClientUnsubscribing, work).answered
+            self._answer_after_commit(session, UnsubAck(self._packet_id, work.codes[:answered]))
         return True
 
     def _answer_after_commit(self, session: Session, answer: Packet) -> None:

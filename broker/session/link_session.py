@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.codec import properties as props
-from broker.codec.packets import Connect, Properties, Publish, Subscribe
+from broker.codec.packets import Connect, Properties, Publish, Subscribe, Unsubscribe
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, NOT_AUTHORIZED
 from broker.config.settings_mqtt import MqttSettings
 from broker.counters import DROP_LINK_HEADER, DROP_LINK_HOPS, DROP_LINK_PATH
@@ -28,6 +28,7 @@ from broker.link_header import (
     canonical,
     encode_welcome,
     parse_connect,
+    parse_only_asked,
     parse_want,
     received,
     split_properties,
@@ -162,6 +163,21 @@ def limit_of(session: Session, packet: Subscribe) -> int:
             if limit != NO_LIMIT:
                 return limit
     return NO_LIMIT
+
+
+def not_asked(session: Session, packet: Unsubscribe) -> list[bytes]:
+    """The filters that an UNSUBSCRIBE of a link ends besides its own: those that the link has not asked for on this connection.
+    Raises ProtocolViolation."""
+    facts = session.link
+    if facts is None:
+        return []
+    for header in headers_of(packet.properties):
+        try:
+            if parse_only_asked(header):
+                return [full for full in session.subscriptions if full not in facts.asked]
+        except LinkHeaderError as error:
+            raise ProtocolViolation(f"user property {NAME_TEXT} of UNSUBSCRIBE: {error.text}") from None
+    return []
 
 
 def wants_of(session: Session, packet: Subscribe) -> tuple[bytes, ...]:

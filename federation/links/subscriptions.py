@@ -13,6 +13,7 @@ from broker.codec.packets import Packet, Properties, SubAck, Subscribe, Subscrib
 from broker.codec.properties import USER_PROPERTY
 from broker.codec.reason_codes import NO_SUBSCRIPTION_EXISTED
 from broker.errors import ProtocolViolation
+from broker.link_header import NAME, ONLY_ASKED
 
 BATCH_FILTERS_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 32_768  # of the filters of one packet; one longer filter travels by itself
@@ -21,6 +22,7 @@ FILTER_OVERHEAD: Final = 3  # bytes of a filter in its packet: length and option
 RETAINED_WHERE_NEW: Final = 1  # Retain Handling: retained messages only for a subscription that is not there yet
 RETAINED_NEVER: Final = 2
 PACKET_ID_MAX: Final = 65_535
+NO_FILTER: Final = b"$gmqttd/none"  # an UNSUBSCRIBE has one at least [MQTT-3.10.3-2]
 
 Headers = tuple[tuple[str, str], ...]
 """User Properties of the SUBSCRIBE of a filter."""
@@ -46,6 +48,7 @@ class Subscriptions:
         self._changes: dict[bytes, Headers | None] = {}  # not sent; None: the filter is to go
         self._on_way: dict[int, OnWay] = {}
         self._first: set[bytes] = set()  # those that changed when the connection began, and are not answered
+        self._is_inherited = False  # the session may have filters that nobody here has asked for
         self._last_id = 0
 
     def change(self, subscribe: Mapping[bytes, Headers], unsubscribe: Iterable[bytes]) -> None:
@@ -61,8 +64,9 @@ class Subscriptions:
                 self._changes.pop(topic_filter, None)
                 self._changes[topic_filter] = None
 
-    def begin(self, is_present: bool) -> None:
-        """A connection was accepted. `is_present`: it goes on with the session that earlier calls were about."""
+    def begin(self, is_present: bool, is_inherited: bool = False) -> None:
+        """A connection was accepted. `is_present`: it goes on with the session that earlier calls were about. `is_inherited`:
+        with one of another process, at an upstream of ours, which is told to end what is not wanted any more."""
         possible = dict.fromkeys(self._there)
         possible.update(dict.fromkeys(name for name, headers in self._changes.items() if headers is None))
         for sent in self._on_way.values():
@@ -77,6 +81,7 @@ class Subscriptions:
         self._changes = {name: headers for name, headers in self.wanted.items() if self._there.get(name) != headers}
         self._changes.update(dict.fromkeys(name for name in possible if name not in self.wanted))
         self._first = set(self._changes)
+        self._is_inherited = is_inherited
 
     def has_begun(self) -> bool:
         """Whether the upstream has answered what there was to change when the connection began."""
@@ -95,6 +100,11 @@ class Subscriptions:
         packets: list[Packet] = []
         while self._changes and len(self._on_way) < ON_WAY_MAX:
             packets.append(self._next_packet(qos, retain))
+        if self._is_inherited and not self._first:
+            self._is_inherited = False
+            packet_id = self._free_id()
+            self._on_way[packet_id] = OnWay(None, [NO_FILTER])
+            packets.append(Unsubscribe(packet_id, [NO_FILTER], {USER_PROPERTY: [(NAME.decode(), ONLY_ASKED.decode())]}))
         return packets
 
     def farewell(self) -> list[Packet]:

@@ -61,7 +61,9 @@ class TopicLink(Link):
 
     def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
         self._meet(None if welcome is None or welcome.refused else welcome.domain)
-        self.subscriptions.begin(is_present)
+        accepted = None if self._client is None else self._client.accepted
+        is_inherited = accepted is not None and accepted.session_present and not is_present
+        self.subscriptions.begin(is_present, is_inherited and self._other_end is not None)
         return True
 
     def _meet(self, domain: bytes | None) -> None:

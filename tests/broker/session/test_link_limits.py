@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.codec import properties as props
-from broker.codec.packets import Disconnect
-from broker.link_header import LinkFacts
+from broker.codec.packets import Disconnect, UnsubAck, Unsubscribe
+from broker.link_header import ONLY_ASKED, LinkFacts
 from link_clients import NAME, headers, link_options, linked, named_world, with_header
 
 
@@ -118,3 +118,35 @@ def test_interest_of_an_ordinary_client_has_no_headers() -> None:
     client = world.connect("c")
     assert client.subscribe(b"#", pairs=[(NAME, "nonsense")]) == [2]
     assert world.broker.sessions["c"].subscriptions[b"#"].wants == ()
+
+
+@pytest.mark.parametrize(
+    ("is_link", "header", "left"),
+    [
+        (True, ONLY_ASKED, [b"b"]),
+        (True, b"1 only-asked=0", [b"a", b"b"]),
+        (True, b"1 new=1", [b"a", b"b"]),
+        (False, ONLY_ASKED, [b"a", b"b"]),
+    ],
+)
+def test_a_link_ends_the_subscriptions_that_it_has_not_asked_for(
+    is_link: bool, header: bytes, left: list[bytes]
+) -> None:
+    world = named_world()
+    options = link_options() if is_link else {}
+    link = world.connect("link", expiry=100, **options)
+    link.subscribe(b"a", b"b", qos=1)
+    link.cut()
+    link = world.connect("link", clean_start=False, **options)
+    link.subscribe(b"b", qos=1)
+    link.send(Unsubscribe(7, [b"none"], {props.USER_PROPERTY: [(NAME, header.decode())]}))
+    assert link.take_packets() == [UnsubAck(7, [0x11])]
+    assert list(world.broker.sessions["link"].subscriptions) == left
+    world.check()
+
+
+def test_a_link_with_an_unreadable_header_of_unsubscribe_is_closed() -> None:
+    world = named_world()
+    link = world.connect("link", **link_options())
+    link.send(Unsubscribe(7, [b"none"], {props.USER_PROPERTY: [(NAME, "1 only-asked=yes")]}))
+    assert [packet.reason_code for packet in link.take_packets() if isinstance(packet, Disconnect)] == [0x82]

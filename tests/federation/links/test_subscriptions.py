@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from broker.codec.packets import Packet, SubAck, Subscribe, UnsubAck, Unsubscribe
 from broker.codec.properties import get_user_properties
 from broker.errors import ProtocolViolation
+from broker.link_header import NAME, ONLY_ASKED
 from federation.links.subscriptions import BATCH_BYTES_MAX, BATCH_FILTERS_MAX, ON_WAY_MAX, Headers, Subscriptions
 
 
@@ -125,6 +126,20 @@ def test_new_filters_come_first_also_where_the_old_one_was_to_be_asked_for_again
     for packet in on_way:
         subscriptions.answered(session.answer(packet))
     assert [type(packet) for packet in subscriptions.take_packets(1)] == [Subscribe, Unsubscribe]
+
+
+def test_an_inherited_session_keeps_only_filters_that_are_wanted() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.change({b"a": ()}, [])
+    subscriptions.begin(False, is_inherited=True)
+    (subscribe,) = subscriptions.take_packets(1)
+    assert isinstance(subscribe, Subscribe)
+    subscriptions.answered(SubAck(subscribe.packet_id, [1]))
+    (unsubscribe,) = subscriptions.take_packets(1)
+    assert isinstance(unsubscribe, Unsubscribe)
+    assert get_user_properties(unsubscribe.properties) == [(NAME.decode(), ONLY_ASKED.decode())]
+    subscriptions.answered(UnsubAck(unsubscribe.packet_id, [0x11]))
+    assert (subscriptions.is_settled(), subscriptions.there(), subscriptions.take_packets(1)) == (True, 1, [])
 
 
 def test_filters_have_the_options_of_a_link() -> None:
