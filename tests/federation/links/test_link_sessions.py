@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.codec import properties as props
-from broker.codec.packets import ConnAck, Disconnect, SubscribeFilter, Unsubscribe
+from broker.codec.packets import ConnAck, Disconnect, Properties, SubscribeFilter, Unsubscribe
 from broker.link_header import NAME, LinkWelcome, encode_welcome
 from federation.links.link import IDLE_SECONDS
 from federation.links.status import LinkState
@@ -85,9 +85,10 @@ def test_a_link_with_mqtt_3_1_1_goes_back_to_its_session_until_expires() -> None
     assert world.link.sessions_lost == 1
 
 
-def test_a_node_that_goes_on_with_the_session_of_another_process_ends_what_that_has_left() -> None:
-    welcome = {props.USER_PROPERTY: [(NAME.decode(), encode_welcome(LinkWelcome(b"paris", 1, "", 10, 10)).decode())]}
-    for properties, sweeps in ((welcome, True), ({}, False)):
+def test_a_session_of_another_process_loses_filters_that_are_not_wanted() -> None:
+    welcome: Properties = {props.USER_PROPERTY: [(NAME.decode(), encode_welcome(LinkWelcome(b"paris", 1, "", 10, 10)).decode())]}
+    nothing: Properties = {}
+    for properties, sweeps in ((welcome, True), (nothing, False)):
         world = World()
         world.want()
         found = world.run(session_present=True, properties=properties)
