@@ -86,7 +86,9 @@ def test_a_link_with_mqtt_3_1_1_goes_back_to_its_session_until_expires() -> None
 
 
 def test_a_session_of_another_process_loses_filters_that_are_not_wanted() -> None:
-    welcome: Properties = {props.USER_PROPERTY: [(NAME.decode(), encode_welcome(LinkWelcome(b"paris", 1, "", 10, 10)).decode())]}
+    welcome: Properties = {
+        props.USER_PROPERTY: [(NAME.decode(), encode_welcome(LinkWelcome(b"paris", 1, "", 10, 10)).decode())]
+    }
     nothing: Properties = {}
     for properties, sweeps in ((welcome, True), (nothing, False)):
         world = World()
