@@ -47,7 +47,7 @@ class LinkState(Enum):
     INVALID = "invalid"
 
 
-DOWN: Final = frozenset({LinkState.BLOCKED, LinkState.SHUTDOWN, LinkState.ERROR, LinkState.INVALID})
+DOWN_STATES: Final = frozenset({LinkState.BLOCKED, LinkState.SHUTDOWN, LinkState.ERROR, LinkState.INVALID})
 """States in which a link does not carry the messages that are wanted of it."""
 
 NEXT_STEPS: Final[Mapping[LinkState, str]] = MappingProxyType(
@@ -131,11 +131,6 @@ class LinkStatus:
     notes: tuple[str, ...] = ()
     node: str = ""
     epoch: int = 0
-
-
-def is_down(state: LinkState) -> bool:
-    """Whether `--only-down` and `?state=down` show a link in this state."""
-    return state in DOWN
 
 
 def next_step(status: LinkStatus, now: float) -> str:

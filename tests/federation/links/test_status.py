@@ -13,30 +13,11 @@ from federation.links.status import (
     NEXT_STEPS,
     LinkState,
     LinkStatus,
-    is_down,
     next_step,
     without_secrets,
 )
 
 ROW = LinkStatus("0a1b2c3d", "topics", "east", LinkState.STARTING, since=1.0, changed_at=1.0)
-
-
-@pytest.mark.parametrize(
-    ("state", "expected"),
-    [
-        (LinkState.STARTING, False),
-        (LinkState.RUNNING, False),
-        (LinkState.IDLE, False),
-        (LinkState.PAUSED, False),
-        (LinkState.DRAINING, False),
-        (LinkState.BLOCKED, True),
-        (LinkState.SHUTDOWN, True),
-        (LinkState.ERROR, True),
-        (LinkState.INVALID, True),
-    ],
-)
-def test_states_that_need_an_operator_are_down(state: LinkState, expected: bool) -> None:
-    assert is_down(state) is expected
 
 
 def test_every_state_has_a_next_step() -> None:

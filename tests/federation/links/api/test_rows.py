@@ -77,6 +77,10 @@ def test_rows_are_found_by_state(state: LinkState) -> None:
     )
 
 
+def test_a_state_that_only_a_newer_node_knows_is_not_down() -> None:
+    assert [wanted for wanted in ("", "down", "asleep") if has_state(Link(status="asleep"), wanted)] == ["", "asleep"]
+
+
 def test_rows_are_sorted() -> None:
     rows = [Link(upstream=upstream, id=id, node=node) for upstream, id, node in ("b2x", "a2x", "b1y", "b1x")]
     assert ["".join((found.upstream, found.id, found.node)) for found in in_order(rows)] == ["a2x", "b1x", "b1y", "b2x"]
