@@ -21,15 +21,20 @@ from federation.definitions.shell.service import DefinitionsService
 
 
 class Host:
-    """The part of broker.server.host.Host that definitions need. `resolutions` are those that the service told."""
+    """The part of broker.server.host.Host that definitions need. `resolutions` are those that the service told, `faults` what a
+    plugin has raised."""
 
     def __init__(self, members: Members, guard: ApiGuard | None = None) -> None:
         self.members = members
         self.api = ApiServer(api_settings(["tcp://127.0.0.1:0"], ["tcp://127.0.0.1:0"]), {}, get_logger("api"), guard)
         self.resolutions: list[Resolution] = []
+        self.faults: list[Exception] = []
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
+
+    def plugin_error(self, error: Exception) -> None:
+        self.faults.append(error)
 
     def wall_time(self, monotonic: float) -> float:
         return monotonic - self.now() + time.time()

@@ -117,6 +117,9 @@ class DefinitionsCluster(Extension):
             reason = away.reason
         except ExchangeError as error:
             outcome, reason = Outcome.FAILED, str(error)
+        except Exception as error:  # of what took effect: the exchange is over all the same
+            outcome, reason = Outcome.FAILED, "internal error"
+            self._host.plugin_error(error)
         if reason and reason != self._told.get(name):
             self._log.warning("definitions are not exchanged with a node", node=name, reason=reason)
         self._told[name] = reason

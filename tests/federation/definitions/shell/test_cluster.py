@@ -146,6 +146,25 @@ async def test_a_node_without_definitions_is_left_alone(make_node: Callable[...,
     await stranger.stop()
 
 
+async def test_a_fault_in_one_exchange_leaves_room_for_the_next_ones(
+    make_node: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = await make_node("a"), await make_node("b")
+    await b.service.put(UPSTREAM, "u", uri("b"))
+    fault = KeyError("u")
+
+    def fail(source: str) -> None:
+        raise fault
+
+    monkeypatch.setattr(a.service, "merged", fail)
+    a.meet(b)
+    await eventually(lambda: a.host.faults == [fault], "the fault is told")
+    monkeypatch.undo()
+    await b.service.put(UPSTREAM, "v", uri("b"))
+    await same(a, b)
+    await eventually(lambda: "v" in a.service.resolution().upstreams, "the next exchange takes effect")
+
+
 async def test_configuration_files_that_differ_are_told_once(make_node: Callable[..., Any]) -> None:
     with structlog.testing.capture_logs() as lines:
         a = await make_node("a", {(UPSTREAM, "declared"): uri("a")})
