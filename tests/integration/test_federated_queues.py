@@ -82,7 +82,8 @@ async def queue(node: Node) -> dict[str, Any]:
 
 
 class Worker:
-    """One job at a time, each with a time of its own. It leaves only without a job."""
+    """One job at a time, each with a time of its own. It is busy until its node knows that the job is done. It leaves only without
+    a job."""
 
     def __init__(self, place: str, client: MqttClient, done: list[tuple[bytes, str]], rng: random.Random) -> None:
         self.place = place
@@ -90,6 +91,7 @@ class Worker:
         self._client = client
         self._done = done
         self._rng = rng
+        self._asks = asyncio.Lock()
         self._task = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
@@ -99,11 +101,14 @@ class Worker:
             await asyncio.sleep(self._rng.uniform(0.001, 0.02))  # the work
             self._done.append((job.payload, self.place))
             self._client.send(PubAck(job.packet_id))
-            self.is_busy = False
+            async with self._asks:
+                await self._client.ping()
+            self.is_busy = not self._client.messages.empty()
 
     async def leave(self) -> None:
         """Take no more jobs, finish the one that came, and disconnect."""
-        await self._client.unsubscribe(GROUP)
+        async with self._asks:
+            await self._client.unsubscribe(GROUP)
         await eventually(lambda: not self.is_busy and self._client.messages.empty(), "the last job is done")
         self._task.cancel()
         await self._client.close()
@@ -284,6 +289,6 @@ async def test_every_job_is_done_once_and_at_home_while_consumers_are_free(nodes
     assert workers.counts() == dict.fromkeys(was_free, 1), "none twice"
     places = dict(workers.done)
     at_home = [places[job] == job.split()[0].decode() for job, free in was_free.items() if free]
-    assert len(at_home) > JOBS // 4, "consumers are rarely free on a busy machine, but often enough to tell"
+    assert len(at_home) > JOBS // 10, "consumers are rarely free on a busy machine, but often enough to tell"
     assert sum(at_home) >= AT_HOME_MIN * len(at_home)
     assert any(places[job] != job.split()[0].decode() for job in was_free), "jobs move to where consumers are"
