@@ -82,8 +82,8 @@ async def queue(node: Node) -> dict[str, Any]:
 
 
 class Worker:
-    """One job at a time, each with a time of its own. It is busy until its node knows that the job is done. It leaves only without
-    a job."""
+    """One job at a time, each with a time of its own. It is busy until its node knows that the job is done, and leaves only
+    without a job."""
 
     def __init__(self, place: str, client: MqttClient, done: list[tuple[bytes, str]], rng: random.Random) -> None:
         self.place = place
