@@ -55,7 +55,7 @@ class Broker(Context):
     """The broker of one node.
 
     sessions         by client id
-    lending          jobs of shared groups for other domains; a plugin sets it
+    lending          jobs of shared groups for other nodes and domains; a plugin sets it
     connecting       connections whose CONNECT is not decided yet, at most max_connections
     """
 

@@ -79,7 +79,7 @@ class Lender:
 class Lending:
     """Of one node. `lend` follows each change of a group, at the end of a turn.
 
-    lent      jobs that went to other domains
+    lent      jobs that went to other nodes of the cluster and to other domains
     returned  jobs of these that came back
     again_at  when a domain that has refused a job gets others; `lend` is to be called for all `names` then
     """

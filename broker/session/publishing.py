@@ -115,7 +115,7 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
 
 
 def take_job(broker: Broker, jobs: dict[bytes, bytes], message: Message, now: float) -> bool:
-    """Give a job of another domain to its group on this node, and to no other subscriber. False when there is no such group."""
+    """Give a job that came over a link to its group on this node, and to no other subscriber. False when there is none."""
     lending = broker.lending
     full = jobs.get(queue_of(message.link))
     group = None if lending is None or full is None else lending.group_of(full)

@@ -80,7 +80,7 @@ class QueueLink(Link, QueueClientOwner):
             self.has_output()
 
     def set_open(self, full: bytes, is_open: bool) -> None:
-        """Whether the group takes jobs of other domains now."""
+        """Whether the group takes jobs of upstreams now."""
         if is_open:
             self._open.add(full)
         else:

@@ -26,8 +26,14 @@ def queue_metrics(queues: Queues, now: float) -> list[Metric]:
             [(name, row.bytes) for name, row in names],
         ),
         counter("gmqtt_group_queues_refused_total", "Shared groups that got no queue: too many.", queues.refused),
-        counter("gmqtt_jobs_lent_total", "Jobs of shared groups that went to other domains.", lending.lent),
         counter(
-            "gmqtt_jobs_returned_total", "Jobs that another domain has refused, and that came back.", lending.returned
+            "gmqtt_jobs_lent_total",
+            "Jobs of shared groups that went to other nodes and domains.",
+            lending.lent,
+        ),
+        counter(
+            "gmqtt_jobs_returned_total",
+            "Jobs that another node or domain has refused, and that came back.",
+            lending.returned,
         ),
     ]

@@ -7,7 +7,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.links.api.FederationLinks.List": "All links, sorted by upstream, type, id and node.",
     "gmqtt.links.api.FederationLinks.Restart": "End the connection of a link, and connect anew without a delay, on each node that runs it. NOT_FOUND for an unknown id; FAILED_PRECONDITION (503 over REST) with the names of nodes that do not answer.",
     "gmqtt.links.api.GroupQueue": "The queue of a shared group on one node, by a policy for queues.",
-    "gmqtt.links.api.GroupQueue.borrowers": "Links of other domains that borrow jobs from the queue.",
+    "gmqtt.links.api.GroupQueue.borrowers": "Links of other nodes of the cluster and of other domains that borrow jobs from the queue.",
     "gmqtt.links.api.GroupQueue.dropped": "Messages that were dropped because the queue was full or they had expired, since the process began.",
     "gmqtt.links.api.GroupQueue.group": "The group, as clients subscribe to it. Example: \"$share/workers/jobs/#\"",
     "gmqtt.links.api.GroupQueue.members": "Clients on the node that are members of the group.",

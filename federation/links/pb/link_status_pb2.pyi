@@ -376,7 +376,7 @@ class GroupQueue(_message.Message):
     members: _builtins.int
     """Clients on the node that are members of the group."""
     borrowers: _builtins.int
-    """Links of other domains that borrow jobs from the queue."""
+    """Links of other nodes of the cluster and of other domains that borrow jobs from the queue."""
     upstreams: _builtins.int
     """Links of this node that borrow jobs for the group."""
     dropped: _builtins.int
