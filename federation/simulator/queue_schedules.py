@@ -116,8 +116,13 @@ def queue_of_one_cluster(seed: int) -> None:
     for _ in range(8):
         domains.run(6.0, 12.0, 1.0)
         domains.rest()
-    domains.world.check(domains.lent() > 0, "jobs move to where consumers are")
+    for node, worker in domains.all_workers("a"):
+        if not worker.is_leaving:
+            domains.leave(node, worker)
+    for _ in range(20):
+        domains.publish("a")
     domains.check("a")
+    domains.world.check(domains.lent() > 0, "jobs move to where consumers are")
 
 
 def queue_of_one_cluster_with_faults(seed: int) -> None:
