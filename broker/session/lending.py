@@ -226,12 +226,14 @@ class Lending:
             lender.session.deliver(job, 1, False, NO_IDENTIFIERS, None, now)
 
     def _offer(self, lender: Lender, name: bytes, spare: int, now: float) -> None:
-        """Tell the link how many jobs there are for it, where it knows another number."""
+        """Tell the link how many jobs there are for it, where it knows another number. While it asks for none, it only has to
+        know whether there are any."""
         session = lender.session
         count = min(spare, session.inflight_max)
         if now < lender.rests_until:
             count = min(count, 0)
-        if count != lender.told and session.is_available():
+        is_news = count != lender.told and (lender.limit > lender.sent or count <= 0 or lender.told <= 0)
+        if is_news and session.is_available():
             lender.told = count
             offer = Message(OFFER_TOPIC, b"", 0, False, b"", NEVER, "", encode_offer(name, count))
             session.deliver(offer, 0, False, NO_IDENTIFIERS, None, now)

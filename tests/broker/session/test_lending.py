@@ -73,6 +73,20 @@ def offers(link: Client) -> list[int]:
     return [offer_of(headers(packet)[0].encode()) for packet in published(link) if packet.topic == OFFER_TOPIC]
 
 
+def test_a_link_that_asks_for_nothing_is_told_whether_there_are_jobs(lent: Lent) -> None:
+    link = lent.link()
+    lent.borrow(link, 0)
+    for number in range(5):
+        lent.publish(b"%d" % number)
+    assert offers(link) == [0, 1]
+    lent.borrow(link, 1)
+    assert [job.payload for job in jobs(link)] == [b"0"]
+    assert offers(link) == [0, 1, 4], "the one that it knew of came"
+    lent.borrow(link, 5)
+    assert [job.payload for job in jobs(link)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert offers(link) == [0, 1, 4]
+
+
 def test_jobs_are_offered_and_go_to_the_link_that_takes_them(lent: Lent) -> None:
     link = lent.link()
     assert lent.borrow(link, 0) == [1]
