@@ -11,12 +11,15 @@ from broker.codec.packets import (
     Disconnect,
     Properties,
     PubAck,
+    PubComp,
     Publish,
+    PubRec,
+    PubRel,
     Subscribe,
     SubscribeFilter,
     Unsubscribe,
 )
-from broker.codec.properties import RECEIVE_MAXIMUM
+from broker.codec.properties import RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.session.connection import Connection
@@ -25,30 +28,47 @@ PROTOCOL_VERSION: Final = 5
 
 
 class Client:
-    """`received` are the (topic, payload) that came. A client that does not `take` leaves its output in the broker, as
-    one whose connection is full."""
+    """`received` are the (topic, payload) that came, `acknowledged` the packet identifiers of the messages that the broker has
+    taken. A client that does not `take` leaves its output in the broker, as one whose connection is full. `expiry`: seconds
+    that its session outlives a connection."""
 
-    def __init__(self, broker: Broker, client_id: str, now: float, receive_maximum: int = 0) -> None:
+    def __init__(self, broker: Broker, client_id: str, now: float, receive_maximum: int = 0, expiry: int = 0) -> None:
         self.received: list[tuple[bytes, bytes]] = []
+        self.acknowledged: set[int] = set()
         self.takes = True
-        self._broker = broker
+        self._client_id = client_id
         self._next_packet_id = 0
+        self._properties: Properties = {RECEIVE_MAXIMUM: receive_maximum} if receive_maximum else {}
+        if expiry:
+            self._properties[SESSION_EXPIRY_INTERVAL] = expiry
+        self.connect(broker, now)
+
+    def connect(self, broker: Broker, now: float) -> None:
+        """Connect to a broker, again to that of a new process of the node. What is known of a session stays."""
+        self._broker = broker
         self._connection = Connection(broker, self, "simulated", "simulated", now)
         self._packets = PacketReader(PROTOCOL_VERSION)
         self._unread: deque[bytes] = deque()  # what the broker does not read while it holds this client
-        properties: Properties = {RECEIVE_MAXIMUM: receive_maximum} if receive_maximum else {}
-        connect = Connect(client_id=client_id, protocol_version=PROTOCOL_VERSION, keep_alive=0, properties=properties)
+        connect = Connect(
+            client_id=self._client_id,
+            protocol_version=PROTOCOL_VERSION,
+            clean_start=SESSION_EXPIRY_INTERVAL not in self._properties,
+            keep_alive=0,
+            properties=self._properties,
+        )
         self._send(connect, now)
 
-    def subscribe(self, topic_filter: str, now: float) -> None:
-        self._send(Subscribe(self._packet_id(), [SubscribeFilter(topic_filter.encode(), 1)], {}), now)
+    def subscribe(self, topic_filter: str, now: float, qos: int = 1) -> None:
+        self._send(Subscribe(self._packet_id(), [SubscribeFilter(topic_filter.encode(), qos)], {}), now)
 
     def unsubscribe(self, topic_filter: str, now: float) -> None:
         self._send(Unsubscribe(self._packet_id(), [topic_filter.encode()], {}), now)
 
-    def publish(self, topic: str, payload: bytes, now: float, qos: int = 1, retain: bool = False) -> None:
+    def publish(self, topic: str, payload: bytes, now: float, qos: int = 1, retain: bool = False) -> int:
+        """Returns the packet identifier, 0 with QoS 0."""
         packet_id = self._packet_id() if qos else 0
         self._send(Publish(topic.encode(), payload, qos, retain, packet_id=packet_id), now)
+        return packet_id
 
     def set_taking(self, takes: bool, now: float) -> None:
         self.takes = takes
@@ -65,6 +85,10 @@ class Client:
                 self.received.append((packet.topic, packet.payload))
                 if packet.qos:
                     self._handle(packet, now)
+            elif isinstance(packet, PubRec):
+                self._send(PubRel(packet.packet_id), now)
+            elif isinstance(packet, PubAck | PubComp):
+                self.acknowledged.add(packet.packet_id)
         return bool(data)
 
     def _handle(self, packet: Publish, now: float) -> None:
@@ -78,7 +102,9 @@ class Client:
     def disconnect(self, now: float) -> None:
         self._send(Disconnect(), now)
 
-    def _send(self, packet: Disconnect | Connect | Subscribe | Unsubscribe | Publish | PubAck, now: float) -> None:
+    def _send(
+        self, packet: Disconnect | Connect | Subscribe | Unsubscribe | Publish | PubAck | PubRel, now: float
+    ) -> None:
         data = encode_packet(packet, PROTOCOL_VERSION)
         if self._connection.held or self._unread:
             self._unread.append(data)

@@ -11,7 +11,6 @@ from federation.definitions.resolution import Resolution
 from federation.links.links import Links
 from federation.links.ownership import Drain, Run
 from federation.links.relay import Relay
-from federation.links.status import LinkState
 from federation.serf.events import Event, MemberStatus
 from federation.simulator.link_owners import OWNER_PORT, LinkOwners, make_ownership
 from federation.simulator.link_streams import MQTT_PORT, NODE_PORT, ListenerEnd, UpstreamEnd
@@ -52,8 +51,9 @@ class DomainNode(NodeProcess):
 
     @property
     def repeated(self) -> int:
-        """Number of messages that upstreams have sent to this node again."""
-        return self._repeated + sum(end.repeated for end in self._ends.values())
+        """Number of messages that other domains have sent to this node again."""
+        pulled = sum(end.repeated for end in self._ends.values())
+        return self._repeated + pulled + sum(end.repeated for end in self._listened.values())
 
     # --- who runs the links
 
@@ -70,11 +70,14 @@ class DomainNode(NodeProcess):
 
     def _carry_out(self, host: Machine, now: float) -> bool:
         """Run and end links; whether there was anything."""
-        drained = {link_id for link_id in self._draining if self._is_drained(link_id)}
+        drained = [link_id for link_id in sorted(self._draining) if self._is_drained(link_id)]
         for link_id in drained:
             self.links.end(link_id, now)
             self.owners.core.released(link_id, now)
-        self._draining -= drained
+        self._draining.difference_update(drained)
+        core = self.owners.core
+        if core.waits_until_ready() and self.node.receivers.know_interest(self.owners.addresses):
+            core.ready(now)
         orders = self.owners.take_orders(host, now)
         for order in orders:
             self._draining.discard(order.link_id)
@@ -89,7 +92,7 @@ class DomainNode(NodeProcess):
 
     def _is_drained(self, link_id: str) -> bool:
         link = self.links.by_id.get(link_id)
-        return link is None or link.state is LinkState.SHUTDOWN
+        return link is None or link.is_drained()
 
     # --- streams
 
@@ -122,6 +125,7 @@ class DomainNode(NodeProcess):
         end = self._end_of(stream)
         if listened is not None:
             listened.closed(now)
+            self._repeated += listened.repeated
         elif end is not None:
             end.closed(error, now)
         elif self.owners.knows(stream):
@@ -149,6 +153,8 @@ class DomainNode(NodeProcess):
 
     def end_turn(self, host: Machine, now: float) -> bool:
         busy = super().end_turn(host, now)
+        if self.broker.acks_awaited:
+            self.links.release()
         busy = self.links.pass_on(now) or busy
         busy = self.links.turn_ended(now) or busy
         busy = self._carry_out(host, now) or busy

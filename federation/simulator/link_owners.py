@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from federation.gossip.addresses import Address
-from federation.links.ownership import SETTLE_SECONDS_MAX, Order, Ownership, Phase, Row, Table
+from federation.links.ownership import READY_SECONDS_MAX, SETTLE_SECONDS_MAX, Order, Ownership, Phase, Row, Table
 from federation.simulator.network import Stream
 from federation.simulator.process import Machine
 
@@ -88,7 +88,13 @@ class LinkOwners:
 
 def make_ownership(node: str, incarnation: int, epoch_min: int, waits: bool, now: float) -> Ownership:
     """As the plugin makes it: a node that has others to join waits for them first."""
-    return Ownership(node, incarnation, epoch_min, now + SETTLE_SECONDS_MAX if waits else now)
+    return Ownership(
+        node,
+        incarnation,
+        epoch_min,
+        now + SETTLE_SECONDS_MAX if waits else now,
+        now + READY_SECONDS_MAX if waits else now,
+    )
 
 
 def _write(table: Table) -> bytes:

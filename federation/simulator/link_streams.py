@@ -22,10 +22,13 @@ NODES: Final = ListenerFacts("nodes", "simulated", is_node=True)
 
 
 class ListenerEnd:
-    """The upstream's end: a connection of a client, as a listener has them."""
+    """The upstream's end: a connection of a client, as a listener has them. `repeated` counts messages that a link that pushes
+    has sent again."""
 
     def __init__(self, broker: Broker, stream: Stream, now: float) -> None:
         self.stream = stream
+        self.repeated = 0
+        self._packets = PacketReader(MQTT_5)
         self._broker = broker
         self._unread: deque[bytes] = deque()  # what is not read while the broker holds the client
         self._connection = Connection(broker, self, f"{stream.remote[0]}:{stream.remote[1]}", "simulated", now)
@@ -35,6 +38,8 @@ class ListenerEnd:
     def received(self, data: bytes, now: float) -> None:
         if self._connection.closed:
             return
+        for packet in self._packets.receive_data(data):
+            self.repeated += isinstance(packet, Publish) and packet.dup
         if self._connection.held or self._unread:
             self._unread.append(data)
         else:

@@ -20,6 +20,7 @@ from federation.settings import FederationSettings
 from federation.simulator.client import Client
 from federation.simulator.event_streams import EventStreams
 from federation.simulator.network import Stream
+from federation.simulator.node_store import WALL_START, Disk, NodeStore
 from federation.simulator.process import Machine
 from federation.simulator.serf_process import GOSSIP_PORT, SerfProcess
 from federation.simulator.world import Host
@@ -32,7 +33,8 @@ SETTLE_ROUNDS_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """`name` may differ from the host's. `seeds` are `retry_join`, tried each `retry_interval` seconds for ever."""
+    """`name` may differ from the host's. `seeds` are `retry_join`, tried each `retry_interval` seconds for ever. `disk`: None
+    for a node without a store. `clock_error`: seconds that its clock is ahead."""
 
     name: str
     seeds: list[Address] = field(default_factory=list)
@@ -40,6 +42,8 @@ class NodeOptions:
     outbox_age_max: float = 300.0
     outbox_bytes_max: int = 64 * 2**20
     outbox_policy: str = "drop_oldest"
+    disk: Disk | None = None
+    clock_error: float = 0.0
 
 
 class NodeProcess(SerfProcess):
@@ -51,6 +55,8 @@ class NodeProcess(SerfProcess):
         super().__init__(host, config, [])
         self.name = options.name
         self.broker = Broker(MqttSettings(), host.rng, now)
+        self.broker.wall_offset = WALL_START + options.clock_error
+        self._store = None if options.disk is None else NodeStore(options.disk, self.broker, host.rng, now)
         settings = FederationSettings(
             node_name=options.name,
             outbox_age_max=options.outbox_age_max,
@@ -125,6 +131,8 @@ class NodeProcess(SerfProcess):
         first = super().next_timeout()
         assert first is not None
         first = min(first, self.node.next_timeout(), self.broker.next_timeout() or NEVER)
+        if self._store is not None:
+            first = min(first, self._store.next_timeout())
         if self.retry_join is not None:
             first = min(first, self.retry_join.next_timeout() or NEVER)
         return min(first, self._streams.next_timeout())
@@ -133,6 +141,8 @@ class NodeProcess(SerfProcess):
         super().handle_timeout(now)
         self.node.handle_timeout(now)
         self.broker.handle_timeout(now)
+        if self._store is not None:
+            self._store.handle_timeout(now)
         self._streams.handle_timeout(now)
         if self.retry_join is not None:
             hosts = self.retry_join.take_hosts(now)
@@ -186,7 +196,8 @@ class NodeProcess(SerfProcess):
             busy = True
         for client in self.clients:
             busy = client.take(now) or busy
-        return self._streams.drive(now) or busy
+        busy = self._streams.drive(now) or busy
+        return (self._store is not None and self._store.turn_ended(now)) or busy
 
     def carry_out(self, connection: Connection) -> bool:
         """Write the output of a connection that is none of `clients`; False for others. A process that builds on this one

@@ -54,14 +54,17 @@ class Worker(Client):
 
 class QueueDomains:
     """Jobs are `NAME NUMBER`, with the domain's name. `sizes`: nodes of domains that have several; such an upstream is one for
-    each of its nodes.
+    each of its nodes. `has_stores`: nodes have stores, and may be killed and started again.
 
     hosts    of all nodes, by their names: DOMAIN.NUMBER
     workers  by the names of their nodes
     done     jobs, and the domains where they were done
+    at_home_min  part of the jobs that a consumer was free for in their domain, and that are to be done there
     """
 
-    def __init__(self, seed: int, edges: Sequence[Edge], sizes: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, seed: int, edges: Sequence[Edge], sizes: dict[str, int] | None = None, has_stores: bool = False
+    ) -> None:
         self.world = World(seed, ROUGH if seed % 2 else None)
         self.rng = self.world.schedule_rng
         self.names = sorted({*(sizes or {}), *(name for edge in edges for name in (edge.downstream, edge.upstream))})
@@ -71,6 +74,10 @@ class QueueDomains:
         self.workers: dict[str, list[Worker]] = {node: [] for node in nodes}
         self.done: list[tuple[bytes, str]] = []
         self.published: dict[bytes, bool] = {}  # whether a consumer was free there
+        self._acknowledged: dict[bytes, tuple[Client, int]] = {}  # publisher and packet identifier of each job
+        self.at_home_min = AT_HOME_MIN
+        self._has_stores = has_stores
+        self._kills = 0
         self._edges = edges
         self._addresses = {node: address(number) for number, node in enumerate(nodes, 1)}
         self._workers_made = 0
@@ -83,7 +90,8 @@ class QueueDomains:
     def _add(self, node: str) -> Host:
         domain = domain_of(node)
         first = self.places[domain][0]
-        options = NodeOptions(node, [] if node == first else [self._addresses[first]])
+        seeds = [] if node == first else [self._addresses[first]]
+        options = NodeOptions(node, seeds, disk={} if self._has_stores else None)
         return self.world.add_host(
             node,
             self._addresses[node][0],
@@ -109,7 +117,8 @@ class QueueDomains:
         """The links that do not run."""
         return [
             f"{node}: {link.state.value}"
-            for node in self.hosts
+            for node, host in self.hosts.items()
+            if host.process is not None
             for link in self.node(node).links.by_id.values()
             if link.state is not LinkState.RUNNING
         ]
@@ -121,14 +130,21 @@ class QueueDomains:
         return [(node, worker) for node in self.places[name] for worker in self.workers[node]]
 
     def publish(self, name: str) -> None:
-        node = self.rng.choice(self.places[name])
+        nodes = [node for node in self.places[name] if self.hosts[node].process is not None]
+        if not nodes:
+            return
+        node = self.rng.choice(nodes)
         payload = b"%s %d" % (name.encode(), len(self.published))
         self.published[payload] = any(worker.is_free() for _, worker in self.all_workers(name))
-        self._publishers[node].publish("jobs/a", payload, self.world.now)
+        publisher = self._publishers[node]
+        self._acknowledged[payload] = publisher, publisher.publish("jobs/a", payload, self.world.now)
         self.hosts[node].settle()
 
     def come(self, name: str, window: int = 1) -> None:
-        node = self.rng.choice(self.places[name])
+        nodes = [node for node in self.places[name] if self.hosts[node].process is not None]
+        if not nodes:
+            return
+        node = self.rng.choice(nodes)
         self._workers_made += 1
         now = self.world.now
         worker = Worker(self.node(node).broker, f"worker {self._workers_made}", now, window)
@@ -154,7 +170,7 @@ class QueueDomains:
     def work(self) -> None:
         """Some of the jobs that consumers have are done."""
         for node, host in self.hosts.items():
-            if host.is_still:
+            if host.is_still or host.process is None:
                 continue
             for worker in list(self.workers[node]):
                 if worker.jobs and self.rng.random() < 0.4:
@@ -181,6 +197,28 @@ class QueueDomains:
                 else:
                     self.come(name, self.rng.choice((1, 1, 3)))
 
+    # --- kills and definitions
+
+    def kill(self, node: str) -> None:
+        """kill -9, also of the consumers there. Jobs that the publisher there has no acknowledgement of may be lost."""
+        self._kills += 1
+        self.hosts[node].crash()
+        self.workers[node].clear()
+
+    def start(self, node: str) -> None:
+        self.hosts[node].start()
+        self._publishers[node] = self.node(node).add_client("publisher", self.world.now)
+        self.hosts[node].settle()
+
+    def define(self, edges: Sequence[Edge]) -> None:
+        """Other upstreams from now on, which the nodes learn one after the other."""
+        self._edges = edges
+        for node, host in self.hosts.items():
+            if host.process is not None:
+                self.node(node).resolve(self._resolution(domain_of(node)), self.world.now)
+                host.settle()
+                self.run(self.rng.random() * 0.5, 5.0)
+
     # --- the oracle
 
     def rest(self) -> None:
@@ -200,8 +238,9 @@ class QueueDomains:
                     self.leave(node, worker)
         for name in last:
             self.come(name, 5)
+        self.run(1.0, 0.0)
         start = self.world.now
-        while len(self.done) < len(self.published):
+        while self._not_done():
             self.world.check(self.world.now - start < DONE_SECONDS_MAX, f"{self._missing()}")
             self.world.run(0.05)
             self.work()
@@ -209,21 +248,32 @@ class QueueDomains:
         found = self.difference()
         self.world.check(not found, found)
 
-    def _missing(self) -> str:
+    def _not_done(self) -> list[bytes]:
         done = {payload for payload, _ in self.done}
-        missing = [payload for payload in self.published if payload not in done]
+        return [payload for payload in self.published if payload not in done and self._is_due(payload)]
+
+    def _is_due(self, payload: bytes) -> bool:
+        publisher, packet_id = self._acknowledged[payload]
+        return not self._kills or packet_id in publisher.acknowledged
+
+    def _missing(self) -> str:
+        missing = self._not_done()
         waiting = {node: self._waiting(node) for node in self.hosts}
         return f"{len(missing)} jobs are not done: {missing[:5]}; waiting: {waiting}; links: {self.not_running()}"
 
     def difference(self) -> str:
-        """ "" where every job was done once, and those that a consumer was free for nearly always at home."""
+        """ "" where every job was done once, and those that a consumer was free for nearly always at home. Where a node was
+        killed, so were consumers: a job may be done again, and somewhere else."""
         counts = Counter(payload for payload, _ in self.done)
+        if self._kills:
+            missing = self._not_done()
+            return f"{missing[0]!r} was not done, as {len(missing)} jobs" if missing else ""
         wrong = [payload for payload in self.published if counts[payload] != 1]
         if wrong:
             return f"{wrong[0]!r} was done {counts[wrong[0]]} times, as {len(wrong)} jobs"
         places = dict(self.done)
         at_home = [places[job] == job.split()[0].decode() for job, was_free in self.published.items() if was_free]
-        if sum(at_home) < AT_HOME_MIN * len(at_home):
+        if sum(at_home) < self.at_home_min * len(at_home):
             return f"{sum(at_home)} of {len(at_home)} jobs were done at home"
         left = [node for node in self.hosts if self._waiting(node)]
         return f"jobs wait in {left}" if left else ""
@@ -238,6 +288,8 @@ class QueueDomains:
 
     def _waiting(self, node: str) -> int:
         """Jobs in the queue and in the sessions of links."""
+        if self.hosts[node].process is None:
+            return 0
         sessions = self.node(node).broker.sessions.values()
         return sum(
             session.queue_length() + session.inflight_length()

@@ -50,6 +50,15 @@ def queue_with_faults(seed: int) -> None:
     domains.check(rng.choice(domains.names))
 
 
+def queue_of_clusters_with_faults(seed: int) -> None:
+    """As `queue_with_faults`. A consumer that is free is none for another node of its cluster that does not reach it."""
+    rng = Random(f"faults of clusters {seed}")
+    domains = QueueDomains(seed, COMPLETE, {name: rng.randrange(1, 3) for name in "abc"})
+    domains.at_home_min = 0.0
+    _with_faults(domains, rng, 40.0)
+    domains.check(rng.choice(domains.names))
+
+
 def _with_faults(domains: QueueDomains, rng: Random, still_max: float) -> None:
     """`still_max`: longest time that a node stands still."""
     world = domains.world
@@ -133,6 +142,44 @@ def queue_of_one_cluster_with_faults(seed: int) -> None:
     domains.check("a")
 
 
+def queue_nodes_die(seed: int) -> None:
+    """Nodes with stores are killed with their consumers and come back: no job that was acknowledged is lost."""
+    rng = Random(f"kills {seed}")
+    domains = QueueDomains(seed, rng.choice((COMPLETE, ONE_WAY)), has_stores=True)
+    for name in domains.names:
+        domains.come(name)
+    for _ in range(8):
+        domains.run(rng.random() * 4.0, 10.0, 1.0)
+        node, host = rng.choice(list(domains.hosts.items()))
+        if host.process is None:
+            domains.start(node)
+            continue
+        domains.kill(node)
+        if rng.random() < 0.5:
+            domains.run(rng.random() * 0.5, 10.0)
+            domains.start(node)
+    for node, host in domains.hosts.items():
+        if host.process is None:
+            domains.start(node)
+    domains.run(60.0, 2.0, 0.5)
+    domains.check(*domains.names)
+
+
+def queue_definitions_change(seed: int) -> None:
+    """Upstreams come and go while jobs move: none is lost or done twice."""
+    rng = Random(f"changes {seed}")
+    domains = QueueDomains(seed, COMPLETE, {"a": rng.randrange(1, 3)})
+    for name in domains.names:
+        domains.come(name)
+    for _ in range(6):
+        domains.run(rng.random() * 4.0, 10.0, 1.0)
+        domains.define(rng.sample(COMPLETE, rng.randrange(len(COMPLETE))))
+    domains.run(5.0, 5.0)
+    domains.define(COMPLETE)
+    domains.run(20.0, 5.0)
+    domains.check(*domains.names)
+
+
 QUEUE_SCHEDULES: Final = (
     queue_of_peers,
     queue_of_one_upstream,
@@ -141,4 +188,7 @@ QUEUE_SCHEDULES: Final = (
     queue_of_clusters,
     queue_of_one_cluster,
     queue_of_one_cluster_with_faults,
+    queue_of_clusters_with_faults,
+    queue_nodes_die,
+    queue_definitions_change,
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from federation.serf.events import MemberStatus
+from federation.simulator.change_schedules import CHANGE_SCHEDULES
 from federation.simulator.definition_schedules import definitions_converge
 from federation.simulator.domain_schedules import DOMAIN_SCHEDULES
 from federation.simulator.federation import RETURN_LIMIT, Federation
@@ -276,5 +277,6 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         definitions_converge,
         *DOMAIN_SCHEDULES,
         *QUEUE_SCHEDULES,
+        *CHANGE_SCHEDULES,
     )
 }

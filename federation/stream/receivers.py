@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from federation.stream.receiver import PeerReceiver
 
 
@@ -21,3 +23,8 @@ class Receivers:
         if receiver is None:
             raise NotAMember(f"{name} has not yet joined")
         return receiver
+
+    def know_interest(self, names: Iterable[str]) -> bool:
+        """Whether each of these nodes has told once what it subscribes to. Go brokers do not say when that is complete."""
+        receivers = [self.by_name.get(name) for name in names]
+        return all(receiver is None or not receiver.extended or receiver.has_interest for receiver in receivers)

@@ -29,6 +29,14 @@ ONCE_BROKEN = {
     "hops_end": (9, 20),
     "linked_clusters": (4, 8),
     "queue_links_break": (1, 37),
+    "nodes_with_stores_die": (1,),
+    "owners_die": (1,),
+    "domains_with_names": (1,),
+    "clusters_with_faults": (1,),
+    "definitions_change": (7,),
+    "queue_of_clusters_with_faults": (1,),
+    "queue_nodes_die": (1,),
+    "queue_definitions_change": (1,),
 }
 
 

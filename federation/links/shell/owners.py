@@ -157,16 +157,12 @@ class Owners(Extension):
             self._carry_out()
 
     def _knows_interest(self) -> bool:
-        """Whether all living members have told once what they subscribe to. Go brokers do not say when that is complete."""
+        """Whether all living members have told once what they subscribe to."""
         federation = self._federation
         if federation is None:
             return True
-        receivers = federation.node.receivers.by_name
-        for other in self._host.members.others():
-            receiver = receivers.get(other.name)
-            if other.status == "ALIVE" and receiver is not None and receiver.extended and not receiver.has_interest:
-                return False
-        return True
+        living = [other.name for other in self._host.members.others() if other.status == "ALIVE"]
+        return federation.node.receivers.know_interest(living)
 
     async def before_leave(self) -> None:
         """Drain the links, and let the other members know."""
