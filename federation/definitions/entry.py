@@ -74,7 +74,8 @@ class Entry:
             if len(self.value.encode("utf-8", "replace")) > VALUE_BYTES_MAX:
                 return f"the value has more than {VALUE_BYTES_MAX} bytes"
             try:
-                json.loads(self.value)
+                if canonical(json.loads(self.value)) != self.value:
+                    return "the value is not JSON in its canonical form"  # it would change with a restart
             except (ValueError, RecursionError):
                 return "the value is not JSON"
         return ""

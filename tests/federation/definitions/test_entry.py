@@ -45,6 +45,9 @@ def test_an_entry_knows_when_it_was_made() -> None:
         ({"clock": CLOCK_MAX + 1}, "clock"),
         ({"value": "{"}, "not JSON"),
         ({"value": "[" * 60000}, "not JSON"),
+        ({"value": "NaN"}, "not JSON"),
+        ({"value": '{"a": 1}'}, "canonical"),
+        ({"value": '"ä"'}, "canonical"),
         ({"value": '"' + "a" * VALUE_BYTES_MAX + '"'}, "bytes"),
     ],
 )
