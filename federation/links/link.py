@@ -305,16 +305,17 @@ class Link(RelayOwner):
         self._move(LinkState.STARTING, now + seconds, now)
 
     def _handle_news(self, client: Client, now: float) -> None:
+        while events := client.take_events():  # what came with CONNACK may end the connection
+            for event in events:
+                if isinstance(event, Accepted):
+                    self._accepted(client, event, now)
+                else:
+                    if event.end is End.VERSION:
+                        self._version.refused()
+                    self.has_output()
+                    self._fail(event.end, event.reason, now)
+                    return
         client.has_news = False
-        for event in client.take_events():
-            if isinstance(event, Accepted):
-                self._accepted(client, event, now)
-            else:
-                if event.end is End.VERSION:
-                    self._version.refused()
-                self.has_output()
-                self._fail(event.end, event.reason, now)
-                return
         if self._client is client:
             self._prove(now)
             self.has_output()

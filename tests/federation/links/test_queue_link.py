@@ -232,6 +232,15 @@ def test_a_job_that_comes_again_is_dropped_and_acknowledged() -> None:
     assert upstream.link.status(upstream.now).dropped == {"link_duplicate": 1}
 
 
+def test_what_comes_with_connack_may_end_the_connection() -> None:
+    upstream = Upstream()
+    upstream.link.connected(upstream.link.attempt, upstream.now)
+    value = encode_welcome(LinkWelcome(b"paris", 1, "", 10, 10, True)).decode()
+    upstream.receive(ConnAck(False, 0, {props.USER_PROPERTY: [(NAME, value)]}), Publish(b"jobs/a", b"no job"))
+    assert (upstream.state(), upstream.link.wants_connection) == (LinkState.ERROR, False)
+    assert "neither a job nor an offer" in upstream.link.last_error
+
+
 def test_a_job_that_was_refused_is_refused_again() -> None:
     """The answer may have been lost with the connection: the job is not here."""
     upstream = Upstream()
