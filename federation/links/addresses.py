@@ -11,6 +11,7 @@ import random
 from broker.message import NEVER
 from federation.definitions.uri import LinkUri
 from federation.links.client import EXPIRY_NEVER
+from federation.links.version import Version
 
 
 class Addresses:
@@ -20,11 +21,14 @@ class Addresses:
     where the session probably is.
     """
 
-    def __init__(self, uris: tuple[LinkUri, ...], seed: str) -> None:
+    def __init__(self, uris: tuple[LinkUri, ...], seed: str, needs_5: bool = False) -> None:
+        """`needs_5`: the link speaks MQTT 5 only."""
         order = list(uris)
         random.Random(seed).shuffle(order)
         self.sessions_lost = 0
         self._uris = order
+        self._needs_5 = needs_5
+        self._versions = [Version(needs_5) for _ in order]
         self._index = 0
         self._has_session = False
         self._session_until = NEVER
@@ -33,6 +37,21 @@ class Addresses:
     def current(self) -> LinkUri:
         """The address that is tried or used."""
         return self._uris[self._index]
+
+    @property
+    def version(self) -> Version:
+        """The version of MQTT in which the current address is asked."""
+        return self._versions[self._index]
+
+    def follow(self, before: Addresses) -> None:
+        """The upstream of the link had these addresses until now: begin where its session is."""
+        place = before.current
+        for index, uri in enumerate(self._uris):
+            if (uri.host, uri.port) == (place.host, place.port):
+                self._index = index
+                self._has_session = before._has_session
+                self._session_until = before._session_until
+                break
 
     def has_session(self) -> bool:
         """Whether the link left a session at the current address."""
@@ -59,6 +78,7 @@ class Addresses:
         if is_given_up:
             self._has_session = False
             self.sessions_lost += 1
+            self._versions = [Version(self._needs_5) for _ in self._uris]
         if not self._has_session:
             self._index = (self._index + 1) % len(self._uris)
         return is_given_up

@@ -32,7 +32,6 @@ from federation.links.rival import Rival
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
 from federation.links.subscriptions import Subscriptions
 from federation.links.totals import Totals
-from federation.links.version import Version
 
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
 BLOCKED_SECONDS: Final = 30.0
@@ -52,7 +51,6 @@ class Link(RelayOwner):
     """
 
     def __init__(self, plan: LinkPlan, relays: bool, domain: Domain, now: float) -> None:
-        upstream = plan.upstream
         self.plan = plan
         self.gate: LinkGate = LinkGate(plan.upstream.max_hops)
         self.relays = relays
@@ -66,10 +64,9 @@ class Link(RelayOwner):
         self._other_end: bytes | None = None  # domain of an upstream of ours
         self._is_careful = False  # the broker has ended a connection: maybe for a message that it does not take
         self._broker = domain.broker
-        self._addresses = Addresses(upstream.uris, self.client_id)
+        self._addresses = Addresses(plan.upstream.uris, self.client_id, plan.kind == ApplyTo.QUEUES.value)
         self._rival = Rival()
-        self._backoff = Backoff(upstream.reconnect_delay, domain.rng)
-        self._versions = self._new_versions()
+        self._backoff = Backoff(plan.upstream.reconnect_delay, domain.rng)
         self._client: Client | None = None
         self._relay: Relay | None = None
         self._is_stopped = False
@@ -116,14 +113,20 @@ class Link(RelayOwner):
         """Where the shell connects to."""
         return self._addresses.current
 
+    def follow(self, before: Link) -> None:
+        """Before `start`: the definition of the link was another one. It goes on with its session."""
+        if before.client_id == self.client_id:
+            self._addresses.follow(before._addresses)
+            self.subscriptions.follow(before.subscriptions)
+
     def start(self, now: float) -> None:
-        """Run from now on: at once where something is wanted."""
+        """Run from now on: at once where something is wanted, or where a session is left that is to be ended."""
         if self.plan.error:
             self._give_up(self.plan.error, now)
             return
         self._is_stopped = False
         self._take_interest()
-        if self._is_wanted():
+        if self._is_wanted() or self._addresses.has_session():
             self._connect(now)
         else:
             self._move(LinkState.IDLE, NEVER, now)
@@ -218,7 +221,7 @@ class Link(RelayOwner):
         upstream = self.plan.upstream
         header = header_of(upstream, self._domain.name, self.relays, self.epoch)
         connect = upstream_connect(
-            upstream, self.address, self.client_id, self._version.current, self.packet_bytes_max, header
+            upstream, self.address, self.client_id, self._addresses.version.current, self.packet_bytes_max, header
         )
         client = self._client = self._made_client(connect)
         # connection_timeout is for all of the attempt: what the network has left of it is for CONNACK.
@@ -252,7 +255,7 @@ class Link(RelayOwner):
             return
         if client.is_unanswered() and not says_why:
             reason += " before CONNACK"
-            self._version.unanswered()
+            self._addresses.version.unanswered()
         client.connection_lost(reason)
         self._handle_news(client, now)
 
@@ -311,7 +314,7 @@ class Link(RelayOwner):
                     self._accepted(client, event, now)
                 else:
                     if event.end is End.VERSION:
-                        self._version.refused()
+                        self._addresses.version.refused()
                     self.has_output()
                     self._fail(event.end, event.reason, now)
                     return
@@ -320,18 +323,13 @@ class Link(RelayOwner):
             self._prove(now)
             self.has_output()
 
-    def _new_versions(self) -> dict[LinkUri, Version]:
-        needs_5 = self.plan.kind == ApplyTo.QUEUES.value
-        return {uri: Version(needs_5) for uri in self.plan.upstream.uris}
-
-    @property
-    def _version(self) -> Version:
-        return self._versions[self.address]
-
     def _accepted(self, client: Client, accepted: Accepted, now: float) -> None:
         was_ours = self._addresses.has_session()
         self._addresses.accepted(accepted.session_present)
-        self._version.accepted()
+        if not self._addresses.version.accepted():
+            self._drop("the upstream may have MQTT 5", False, now)
+            self._connect(now)
+            return
         self._connects += 1
         try:
             welcome = welcome_of(accepted)
@@ -340,7 +338,7 @@ class Link(RelayOwner):
             return
         if self.plan.echo and client.version != MQTT_5:
             self._addresses.forget_session()
-            self._version.refused()  # it may get MQTT 5
+            self._addresses.version.refused()  # it may get MQTT 5
             self._hang_up(End.FAULT, f"{self.plan.echo}, and a broker without MQTT 5 does not say so; {NO_ECHOES}", now)
             return
         self._notes = notes_on(self.plan.upstream, client.version, accepted, welcome)
@@ -418,12 +416,11 @@ class Link(RelayOwner):
         if self._state is LinkState.DRAINING:
             self._move(LinkState.SHUTDOWN, NEVER, now)
             return
-        if end is End.VERSION and self._version.current == MQTT_311:  # the other one is refused, too, when it is MQTT 5
+        if end is End.VERSION and self._addresses.version.current == MQTT_311:  # with 5 both are refused
             self._connect(now)
             return
         if end is not End.TAKEN and self._addresses.next(now):
             self._error += "; its session is lost"
-            self._versions = self._new_versions()
         delay = self._backoff.delay(end, ran_for)
         if end is End.TAKEN:
             self._move(LinkState.BLOCKED, now + max(delay, BLOCKED_SECONDS), now)
@@ -440,7 +437,7 @@ class Link(RelayOwner):
             relay.close(reason, now)
             self._totals.add(relay)
         if client is not None and client.accepted is not None:
-            self._version.ended()
+            self._addresses.version.ended()
             granted = client.accepted.session_expiry
             self._addresses.lost(expiry_of(self.plan.upstream) if granted < 0 else granted, now)
 

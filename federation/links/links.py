@@ -60,6 +60,7 @@ class Links:
         self._resolution = Resolution([], [], [])
         self._nodes: dict[str, str] = {}
         self._plans: dict[str, LinkPlan] = {}
+        self._before: dict[str, Link] = {}  # while definitions change: links whose definition was another one
         self.interest = ClusterInterest(self.queues.group_appeared)
         self._relaying: set[str] = set()
         self._domain = Domain(domain, broker, self.interest, rng, ContentWindow())
@@ -75,6 +76,7 @@ class Links:
             own = {policy.name for policy in planned.policies}
             patterns[planned.link_id] = near_policies((policy.filter, policy.name in own) for policy in ranked)
         self._relaying = _relaying(plans.values())
+        self._before = {}
         for link_id, link in list(self.by_id.items()):
             plan = plans.get(link_id)
             is_same = plan == link.plan and (link_id in self._relaying) == link.relays
@@ -82,7 +84,9 @@ class Links:
                 del self.by_id[link_id]
                 if isinstance(link, TopicLink) and _asks(link.plan) and link_id in self.epochs:
                     self.interest.remove_link(link.interest)
-                link.stop("the definitions or the nodes of the cluster have changed", plan is None, now)
+                ends = plan is None or plan.upstream.consumer_tag != link.plan.upstream.consumer_tag
+                link.stop("the definitions or the nodes of the cluster have changed", ends, now)
+                self._before[link_id] = link
         for link_id, old in self._plans.items():
             if link_id not in plans or _asks(plans[link_id]):
                 self._drop_queue(old, now)
@@ -92,6 +96,7 @@ class Links:
             self.run(link_id, epoch, now)
         self.queues.resolve(resolution, now)
         self._run_queue_links(now)
+        self._before = {}
 
     def set_nodes(self, nodes: Mapping[str, str], now: float) -> None:
         """The other nodes of the cluster that lend jobs are these: the address of their event streams by name."""
@@ -107,9 +112,15 @@ class Links:
                 link = self.by_id.get(link_id)
                 if not isinstance(link, QueueLink):
                     link = self.by_id[link_id] = QueueLink(plan, self._domain, self.queues.changed, now)
-                    link.start(now)
+                    self._start(link, now)
                 found[link_id] = link
         self.queues.set_links(found, now)
+
+    def _start(self, link: Link, now: float) -> None:
+        before = self._before.get(link.plan.link_id)
+        if before is not None:
+            link.follow(before)
+        link.start(now)
 
     def turn_ended(self, now: float) -> bool:
         """Move jobs of shared groups. True when there may be output, or another deadline."""
@@ -138,7 +149,7 @@ class Links:
             link.epoch = epoch
             if _asks(plan):
                 self.interest.add_link(interest)
-            link.start(now)
+            self._start(link, now)
 
     def drain(self, link_id: str, deadline: float, now: float) -> None:
         """Another node runs the link from now on. `end` it when it is drained (`Link.is_drained`)."""

@@ -64,6 +64,13 @@ class Subscriptions:
                 self._changes.pop(topic_filter, None)
                 self._changes[topic_filter] = None
 
+    def follow(self, before: Subscriptions) -> None:
+        """The session has what is known of another one, before anything is wanted here."""
+        self._there = dict(before._there)
+        self._changes = {name: None for name, headers in before._changes.items() if headers is None}
+        for sent in before._on_way.values():
+            self._changes.update(dict.fromkeys(sent.filters))
+
     def begin(self, is_present: bool, is_inherited: bool = False) -> None:
         """A connection was accepted. `is_present`: it goes on with the session that earlier calls were about. `is_inherited`:
         with one of another process, at an upstream of ours, which is told to end what is not wanted any more."""

@@ -1,7 +1,8 @@
 """Which version of MQTT an upstream is asked in: 5, or 3.1.1 where it has no 5.
 
 A broker without MQTT 5 says so, or closes the connection without an answer. That has other causes, too, such as a proxy whose
-broker is away. So 3.1.1 is a guess then, and the next connection asks for 5 again.
+broker is away. So 3.1.1 is a guess then. Once it is accepted the link asks for 5 again, at once for the first time, then with
+the next connection.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ class Version:
         self.current = MQTT_5
         self._needs_5 = needs_5
         self._is_known = False
+        self._is_checked = False
 
-    def accepted(self) -> None:
-        """The upstream has accepted a CONNECT."""
+    def accepted(self) -> bool:
+        """The upstream has accepted a CONNECT. False: it is to be asked in 5 now."""
         if self.current == MQTT_5:
             self._is_known = True
+        elif not self._is_known and not self._is_checked:
+            self._is_checked = True
+            self.current = MQTT_5
+            return False
+        return True
 
     def refused(self) -> None:
         """The upstream does not have this version, or it is not enough."""

@@ -38,6 +38,22 @@ def test_a_link_goes_back_to_its_session_until_that_expires() -> None:
     assert not addresses.has_session()
 
 
+def test_other_keys_of_an_upstream_leave_a_link_where_its_session_is() -> None:
+    before = Addresses(URIS, "seed")
+    before.next(0.0)
+    before.accepted(False)
+    before.lost(100, now=10.0)
+    addresses = Addresses(tuple(parse_uri(f"mqtt://u:p@{uri.host}?heartbeat=5") for uri in URIS), "seed")
+    addresses.follow(before)
+    assert (addresses.current.host, addresses.current.username) == (before.current.host, "u")
+    assert addresses.has_session()
+    assert not addresses.next(109.0)
+    assert addresses.next(110.0)
+    others = Addresses((parse_uri("mqtt://other.example.com"),), "seed")
+    others.follow(before)
+    assert not others.has_session()
+
+
 def test_a_session_without_an_end_is_never_given_up() -> None:
     addresses = Addresses(URIS, "seed")
     first = addresses.current

@@ -128,6 +128,11 @@ def test_an_upstream_without_version_5_is_asked_in_version_4() -> None:
         world.link.connected(world.link.attempt, world.now)
         if refusal is None:
             world.lose("closed")
+            assert version_of_next_try(world) == 4
+            world.receive(ConnAck(False), version=4)
+            assert (world.state(), world.link.wants_connection) == (LinkState.STARTING, True)
+            world.link.connected(world.link.attempt, world.now)  # with MQTT 5, once more
+            world.lose("closed")
             world.until_next_try()
         else:
             world.receive(refusal, version=4)
@@ -157,6 +162,20 @@ def test_a_version_that_was_accepted_is_kept_while_the_upstream_closes_without_a
     for _ in range(3):
         assert version_of_next_try(world) == 5
         world.lose("closed")
+
+
+def test_an_upstream_that_was_only_starting_is_asked_in_version_5_again() -> None:
+    world = World()
+    world.want()
+    world.link.connected(world.link.attempt, world.now)
+    world.lose("closed")
+    assert version_of_next_try(world) == 4
+    world.receive(ConnAck(True), version=4)
+    world.shell.out = b""
+    connect = world.connect(True)[0]
+    assert isinstance(connect, Connect)
+    assert connect.protocol_version == 5
+    assert "3.1.1" not in str(world.link.notes)
 
 
 def test_a_connection_that_was_closed_with_a_reason_is_no_matter_of_the_version() -> None:

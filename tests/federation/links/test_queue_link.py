@@ -232,7 +232,7 @@ def test_a_job_that_comes_again_is_dropped_and_acknowledged() -> None:
     assert upstream.link.status(upstream.now).dropped == {"link_duplicate": 1}
 
 
-def test_what_comes_with_connack_may_end_the_connection() -> None:
+def test_a_packet_in_one_piece_with_connack_may_end_the_connection() -> None:
     upstream = Upstream()
     upstream.link.connected(upstream.link.attempt, upstream.now)
     value = encode_welcome(LinkWelcome(b"paris", 1, "", 10, 10, True)).decode()

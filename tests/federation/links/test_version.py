@@ -19,9 +19,12 @@ from federation.links.version import Version
         (["refused", "accepted", "ended"], MQTT_311),
         (["refused", "accepted", "ended", "unanswered"], MQTT_311),
         (["refused", "refused"], MQTT_5),
-        (["unanswered", "accepted"], MQTT_311),
-        (["unanswered", "accepted", "ended"], MQTT_5),
+        (["unanswered", "accepted"], MQTT_5),
+        (["unanswered", "accepted", "ended", "accepted"], MQTT_5),
         (["unanswered", "accepted", "ended", "unanswered"], MQTT_311),
+        (["unanswered", "accepted", "ended", "unanswered", "accepted"], MQTT_311),
+        (["unanswered", "accepted", "ended", "unanswered", "accepted", "ended"], MQTT_5),
+        (["unanswered", "accepted", "ended", "refused", "accepted", "ended"], MQTT_311),
     ],
 )
 def test_an_upstream_is_asked_in_5_unless_it_has_no_5(calls: list[str], expected: int) -> None:
