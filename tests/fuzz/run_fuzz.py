@@ -20,8 +20,10 @@ from typing import Final
 
 from broker.config.settings import LogSettings
 from broker.server.logging import setup_logging
+from definition_targets import DefinitionFileTarget, DefinitionTarget, ImportTarget, MappingTarget, MemberTarget
 from federation_targets import DirectTarget, GossipPacketTarget, GossipStreamTarget, GoTarget
 from fuzz_target import CORPUS, Target
+from link_targets import LinkHeaderTarget, LinkTarget
 from login_targets import AnswerTarget, KeyTarget, TokenTarget
 from mqtt_targets import PacketTarget, SessionTarget
 from rest_target import RequestTarget, RestTarget
@@ -45,6 +47,13 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "tokens": TokenTarget,
     "token-keys": KeyTarget,
     "webhook": AnswerTarget,
+    "link": LinkTarget,
+    "link-headers": LinkHeaderTarget,
+    "definitions": DefinitionTarget,
+    "definitions-file": DefinitionFileTarget,
+    "mappings": MappingTarget,
+    "imports": ImportTarget,
+    "link-members": MemberTarget,
 }
 CPU_SECONDS_MAX: Final = 10.0  # of one input
 BLOCKS_MAX: Final = 5_000  # objects that may be there after the second half and were not after the first: caches
