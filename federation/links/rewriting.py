@@ -61,7 +61,7 @@ class Rewriter:
                 body += 1
             topic_end = end + 1 if body + 2 > end else body + 2 + (flow[body] << 8 | flow[body + 1])
             block = topic_end + 2 if first & 6 else topic_end
-            if block > end:  # whoever gets this packet refuses it
+            if block > end or flow[topic_end:block] == b"\0\0":  # whoever gets this packet refuses it
                 pos = end
                 continue
             topic = flow[body + 2 : topic_end]

@@ -81,7 +81,9 @@ def test_pushed_messages_are_dropped_where_they_come_back(sent: list[Packet], ve
     assert into.rewrite(pushed, 2.0)[0] == pushed
 
 
-@pytest.mark.parametrize("packet", ["320300057a", "300300057a", "320300017a", "300500017a0102", "300800017affffffff01"])
+@pytest.mark.parametrize(
+    "packet", ["320300057a", "300300057a", "320300017a", "300500017a0102", "300800017affffffff01", "320700026e6f000000"]
+)
 def test_packets_that_the_broker_refuses_pass_as_they_are(packet: str) -> None:
     data = bytes.fromhex(packet)
     rewriter = Rewriter(Table(), ContentCheck(ContentWindow(), 9.0, False), False, 5)
