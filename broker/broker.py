@@ -35,7 +35,7 @@ from broker.routing.subscription import Subscription, add_subscription, interest
 from broker.session.answers import write_reason
 from broker.session.backlog import new_portion
 from broker.session.commits import Commits
-from broker.session.draining import drain, give_back, join_groups
+from broker.session.draining import drain, give_back, join_groups, leave_group
 from broker.session.durable import attach_records, end_records, note_change, note_subscription, note_unsubscribed
 from broker.session.handover import take_left_behind
 from broker.session.lending import Lending
@@ -433,6 +433,7 @@ class Broker(Context):
             return NO_SUBSCRIPTION_EXISTED
         self.counters.subscriptions -= 1
         self.slices.steps += SUBSCRIPTION_STEPS
+        leave_group(session, full, subscription)
         note_unsubscribed(session, subscription)
         if session.backlog is not None:
             session.backlog.remove(full)

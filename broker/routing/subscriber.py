@@ -27,6 +27,7 @@ class Subscriber(Timed):
     is_group_queue  what waits for a shared group (broker/session/group_queues.py), and no client's session
     queued_groups  the shared groups with a queue that the session is a member of, borrows from, or keeps the jobs of; None for
                    none
+    left_groups    those that the session has unsubscribed from and may have jobs of, as `$share/GROUP/FILTER`; None for none
     group_limits   of such a queue: messages, bytes, and seconds that a message waits, 0 for no limit
     ended      the session has ended and gets no more messages
     """
@@ -40,6 +41,7 @@ class Subscriber(Timed):
         self.judged_number = -1
         self.link: LinkFacts | None = None
         self.queued_groups: dict[SharedGroup, None] | None = None
+        self.left_groups: dict[bytes, None] | None = None
         self.group_limits: tuple[int, int, float] | None = None
         self.is_group_queue = client_id.startswith(GROUP_QUEUE_PREFIX)
         self.ended = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from broker.counters import DROP_EXPIRED, DROP_GROUP_GONE
 from broker.errors import MqttError
@@ -10,11 +10,13 @@ from broker.message import Message
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import Subscription
-from broker.session.durable import begin_records
+from broker.session.durable import begin_records, note_change
 from broker.session.handover import take_left_behind
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.store.journal import Journal
+
+LEFT_GROUPS_MAX: Final = 64  # of a session. Policy: jobs of groups that it leaves later end with it
 
 
 def join_groups(router: Router, session: Session, journal: Journal | None, now: float) -> None:
@@ -25,6 +27,22 @@ def join_groups(router: Router, session: Session, journal: Journal | None, now: 
         begin_records(session, journal)
     for group in list(session.queued_groups):
         drain(router, group, now)
+
+
+def leave_group(session: Session, full: bytes, subscription: Subscription) -> None:
+    """The session unsubscribes: the jobs that it has not acknowledged go back when its connection ends, or the process."""
+    if session.inflight_length() == 0:
+        session.left_groups = None
+        return
+    group = subscription.group
+    if group is None or group.queue is None:
+        return
+    left = session.left_groups
+    if left is None:
+        left = session.left_groups = {}
+    if len(left) < LEFT_GROUPS_MAX:
+        left[full] = None
+        note_change(session)
 
 
 def drain(router: Router, group: SharedGroup, now: float) -> None:
@@ -86,14 +104,16 @@ def give_back(router: Router, session: Session, now: float) -> None:
     """The connection of a session ended: jobs of groups with a queue that it has not acknowledged go to others, or back to the
     queue [MQTT5 4.8.2]. QoS 2 messages that were sent stay with the session, and so do all jobs of a link's session until it
     ends: the other domain may have them."""
-    if session.queued_groups is None:
+    if session.queued_groups is not None:
+        router.context.changed_groups.update(session.queued_groups)
+    elif session.left_groups is None:
         return
-    router.context.changed_groups.update(session.queued_groups)
     if session.link is not None:
         return
     for group, message in take_left_behind(router.tree, session, now, True):
         if not router.hand_over(group, message, now):
             router.context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
+    session.left_groups = None
 
 
 def _hand_on(router: Router, group: SharedGroup, message: Message, now: float) -> bool:

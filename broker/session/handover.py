@@ -26,7 +26,7 @@ def take_left_behind(
     tree: Trie, session: Session, now: float, queued_only: bool = False
 ) -> list[tuple[SharedGroup, Message]]:
     """Take the messages that other members of their group can get out of the session's queue. The session is still
-    subscribed.
+    subscribed, or has left a group that has a queue.
 
     These are QoS 1 messages without PUBACK, and QoS 1 and 2 messages that were not sent yet. A QoS 2 message that was sent is
     not sent to another member of the group [MQTT-4.8.2-5]. `queued_only`: only those of groups that have a queue. The session
@@ -48,9 +48,19 @@ def take_left_behind(
     return handover.taken
 
 
+def find_group(tree: Trie, full: bytes) -> SharedGroup | None:
+    """The group of `$share/GROUP/FILTER` on this node, None when it has neither members nor a queue."""
+    try:
+        share_name, topic_filter = parse_filter(full)
+    except MqttError:
+        return None
+    entry = cast("FilterEntry | None", tree.get(topic_filter))
+    return None if entry is None or entry.groups is None else entry.groups.get(share_name)
+
+
 class Handover:
-    """groups  by topic filter, of the session's shared subscriptions: the group if it has other members or a queue and no other
-            group of the session has the filter, else None
+    """groups  by topic filter, of the session's shared subscriptions, and of those that it has left: the group if it has other
+            members or a queue and no other group of the session has the filter, else None
     taken   messages with their group, in order
     """
 
@@ -65,8 +75,14 @@ class Handover:
         for subscription in session.subscriptions.values():
             group = subscription.group
             if group is not None and (group.queue is not None or (len(group) > 1 and not queued_only)):
-                topic_filter = subscription.topic_filter
-                self.groups[topic_filter] = None if topic_filter in self.groups else group
+                self._add(group)
+        for full in session.left_groups or ():
+            left = find_group(tree, full)
+            if left is not None and left.queue is not None:
+                self._add(left)
+
+    def _add(self, group: SharedGroup) -> None:
+        self.groups[group.topic_filter] = None if group.topic_filter in self.groups else group
 
     def take(self, outgoing: Outgoing) -> bool:
         """Whether another member of its group gets the message."""
@@ -92,14 +108,7 @@ class Handover:
     def _group_of_job(self, message: Message) -> SharedGroup | None:
         """The group from which a link has borrowed the message."""
         name = queue_of(message.link)
-        if not name:
-            return None
-        try:
-            share_name, topic_filter = parse_filter(unquoted(name))
-        except MqttError:
-            return None
-        entry = cast("FilterEntry | None", self._tree.get(topic_filter))
-        return None if entry is None or entry.groups is None else entry.groups.get(share_name)
+        return find_group(self._tree, unquoted(name)) if name else None
 
     def _group_of(self, topic: bytes) -> SharedGroup | None:
         """The one group for which the session can have got a message of this topic. None when it can have got it by an

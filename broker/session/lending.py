@@ -8,19 +8,18 @@ outlives a connection; it goes back to the queue when the session ends, or the o
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from broker.codec.reason_codes import QUOTA_EXCEEDED, SUCCESS
 from broker.context import Context
 from broker.counters import DROP_GROUP_GONE
-from broker.errors import MqttError
 from broker.job_header import NO_QUEUE, encode_job, encode_offer, queue_of, quoted, unquoted, visits_of
 from broker.message import NEVER, Message
-from broker.routing.names import full_filter, parse_filter
+from broker.routing.names import full_filter
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
-from broker.routing.subscription import FilterEntry
 from broker.session.draining import first_waiting, hand_out, queue_session, take_first
+from broker.session.handover import find_group
 from broker.session.output import Output
 from broker.session.session import NO_IDENTIFIERS, Session
 
@@ -118,12 +117,7 @@ class Lending:
 
     def group_of(self, full: bytes) -> SharedGroup | None:
         """The group on this node, None when it has neither members nor a queue."""
-        try:
-            share_name, topic_filter = parse_filter(full)
-        except MqttError:
-            return None
-        entry = cast("FilterEntry | None", self._router.tree.get(topic_filter))
-        return None if entry is None or entry.groups is None else entry.groups.get(share_name)
+        return find_group(self._router.tree, full)
 
     # --- what links say
 

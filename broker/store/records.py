@@ -2,7 +2,7 @@
 
 Times are wall time in records: seconds since 1970, `wall_offset` more than the monotonic time of the process. Another process
 has another monotonic clock, and therefore another offset. The first value of a record is its kind. What links between domains
-add is a further value at the end, which records without it do not have.
+and queues of groups add are further values at the end, which records without it do not have.
 """
 
 from __future__ import annotations
@@ -137,9 +137,11 @@ def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:
         will_due_at,
     )
     facts = session.link
-    if facts is None:
+    left = session.left_groups
+    if facts is None and left is None:
         return record
-    return (*record, encode_connect(facts.domain, facts.max_hops, facts.relays, facts.message_ttl))
+    link = b"" if facts is None else encode_connect(facts.domain, facts.max_hops, facts.relays, facts.message_ttl)
+    return (*record, link) if left is None else (*record, link, tuple(left))
 
 
 def encode_will(will: Will) -> tuple[object, ...]:

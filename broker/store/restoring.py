@@ -12,6 +12,7 @@ from broker.message import Message
 from broker.routing.names import parse_filter
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.routing.subscription import Subscription
+from broker.session.draining import give_back
 from broker.session.group_queue import GroupQueue
 from broker.session.outgoing import Outgoing
 from broker.session.session import Session
@@ -39,7 +40,7 @@ class Restoring:
     A session that has expired and a will that is due are left to the broker's next `handle_timeout`. All sessions are
     restored before that call, so that each of them gets the wills that it subscribed to. Limits that are lower than those of
     the process before end no session: the queue is cut to its bounds by its next message. Retained messages above the limits
-    are deleted.
+    are deleted. Jobs that a member of a group with a queue had not acknowledged go back to that.
 
     refused  number of these
     """
@@ -90,6 +91,9 @@ class Restoring:
         self._broker.set_journal(journal)
         for number in self._surplus:
             journal.remove(number)
+        for session in self._sessions.values():
+            if not session.is_group_queue:
+                give_back(self._broker.router, session, self._now)
         for number, message in self._messages.items():
             if message.references == 0:
                 journal.remove(number)
@@ -175,9 +179,11 @@ class Restoring:
         # The wall clock may have been set back since: neither the expiry nor the will's delay becomes longer by that.
         session.disconnected_at = min(now, monotonic_time(cast(float, disconnected_at), offset))
         session.expiry_interval = cast(int, expiry_interval)
-        if more:
+        if more and more[0]:
             session.link = parse_connect(cast(bytes, more[0]))
             session.take_limits(broker.settings)
+        if len(more) > 1:
+            session.left_groups = dict.fromkeys(cast(tuple[bytes, ...], more[1]))
         session.records = SessionRecords(self.journal, number)
         if session.client_id in broker.sessions:
             raise RecordFault(f"record {number} is a second session of the client identifier {session.client_id!r}")

@@ -76,7 +76,6 @@ class Links:
             own = {policy.name for policy in planned.policies}
             patterns[planned.link_id] = near_policies((policy.filter, policy.name in own) for policy in ranked)
         self._relaying = _relaying(plans.values())
-        self._before = {}
         for link_id, link in list(self.by_id.items()):
             plan = plans.get(link_id)
             is_same = plan == link.plan and (link_id in self._relaying) == link.relays

@@ -91,6 +91,29 @@ def test_jobs_that_were_not_acknowledged_go_back(declared: Declared) -> None:
     assert payloads(other) == [b"1", b"2"]
 
 
+@pytest.mark.parametrize("expiry", [0, 100])
+def test_jobs_of_a_group_that_the_member_has_left_go_back(declared: Declared, expiry: int) -> None:
+    first = declared.worker("first", auto=False, expiry=expiry)
+    declared.publish(b"1", b"2")
+    first.unsubscribe(JOBS)
+    first.send(PubAck(1))
+    first.cut()
+    assert declared.waiting() == [b"2"]
+    assert payloads(declared.worker("second")) == [b"2"]
+    declared.world.check()
+
+
+def test_a_member_that_leaves_without_jobs_leaves_nothing(declared: Declared) -> None:
+    first = declared.worker("first", auto=False)
+    declared.publish(b"1")
+    first.unsubscribe(JOBS)
+    assert declared.world.broker.sessions["first"].left_groups == {JOBS: None}
+    first.send(PubAck(1))
+    first.subscribe(b"a")
+    first.unsubscribe(b"a")
+    assert declared.world.broker.sessions["first"].left_groups is None
+
+
 def test_all_jobs_of_a_member_with_a_large_window_go_back() -> None:
     declared = Declared(messages_max=1_000)
     worker = declared.worker("w", window=400, auto=False)
