@@ -28,13 +28,14 @@ from federation.definitions.entry import (
 from federation.definitions.error import DefinitionError, check_name
 from federation.definitions.policy import ApplyTo, Policy, doubt, parse_policy
 from federation.definitions.resolution import Resolution
-from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
+from federation.definitions.upstream import IGNORED_KEYS, UPSTREAM_KEYS, Upstream, ignored_keys, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
 from federation.definitions.uri import HIDDEN, parse_uri
 
 ENTRIES_MAX: Final = 4096  # that this node adds to; twice as many when nodes add at the same time
 TOMBSTONES_MAX: Final = 8192  # the oldest are forgotten first, and counted
 TOMBSTONE_SECONDS: Final = 90 * 86_400
+SHOWN_KEYS: Final = frozenset((*UPSTREAM_KEYS, *IGNORED_KEYS, "upstream"))
 
 Parsed = Upstream | UpstreamSet | Policy
 _PARSERS: Final[dict[str, Any]] = {UPSTREAM: parse_upstream, UPSTREAM_SET: parse_upstream_set, POLICY: parse_policy}
@@ -79,8 +80,8 @@ class Definitions:
         value = self.get(component, name)
         if component == UPSTREAM:
             return without_secrets(value)
-        if component == UPSTREAM_SET and isinstance(value, list):
-            return [without_secrets(member) for member in value]
+        if component == UPSTREAM_SET:
+            return [without_secrets(item) for item in value] if isinstance(value, list) else without_secrets(value)
         return value
 
     def names(self, component: str) -> list[str]:
@@ -344,11 +345,17 @@ def parse(component: str, name: str, value: object) -> Parsed:
 
 
 def without_secrets(value: object) -> object:
-    """The keys of an upstream, or of a member of a set, without user names and passwords."""
-    if not isinstance(value, dict) or "uri" not in value:
-        return value
-    uri = value["uri"]
-    return value | {"uri": [_shown(text) for text in uri] if isinstance(uri, list) else _shown(uri)}
+    """The keys of an upstream, or of a member of a set, without user names and passwords. Nodes of later versions may have keys
+    that are not known here: who knows what is in them."""
+    if not isinstance(value, dict):
+        return None if value is None else HIDDEN
+    return {key: _shown_value(key, inner) for key, inner in value.items()}
+
+
+def _shown_value(key: str, value: object) -> object:
+    if key == "uri":
+        return [_shown(text) for text in value] if isinstance(value, list) else _shown(value)
+    return value if key in SHOWN_KEYS else HIDDEN
 
 
 def _shown(text: object) -> str:

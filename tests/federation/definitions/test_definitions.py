@@ -109,6 +109,18 @@ def test_readers_see_no_user_name_and_password() -> None:
         {"upstream": "declared"},
     ]
     assert definitions.read(UPSTREAM, "newer") == {"uri": "***"}
+    unknown = {"token": "secret", "max-hops": 2}
+    for clock, (component, value, shown) in enumerate(
+        [
+            (UPSTREAM, unknown, {"token": "***", "max-hops": 2}),
+            (UPSTREAM_SET, [unknown], [{"token": "***", "max-hops": 2}]),
+            (UPSTREAM_SET, {"members": ["secret"]}, {"members": "***"}),
+            (UPSTREAM, "secret", "***"),
+        ],
+        1,
+    ):
+        definitions.merge([Entry(component, "x", clock, "m", canonical(value))], NOW)
+        assert definitions.read(component, "x") == shown
     assert definitions.read(UPSTREAM, "gone") is None
     assert definitions.get(UPSTREAM, "u") == {"uri": "mqtt://token@h?heartbeat=5", "max-hops": 2}
 
