@@ -125,7 +125,11 @@ class ClientProtocol(asyncio.Protocol):
         server.flush_soon()
 
     def eof_received(self) -> bool:
-        return False
+        """The client has closed its end. True: the transport stays open until a later turn closes it."""
+        if self.transport is None or self.turns.may_close(self.transport):
+            return False
+        self.pause_writing()  # messages for the client wait in its queue
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         server = self.server

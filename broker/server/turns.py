@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
@@ -19,6 +20,7 @@ from broker.session.connection import Connection
 
 FLUSH_ROUNDS_MAX: Final = 100  # rounds of one flush; the next turn continues
 FLUSH_WRITES_MAX: Final = 2_000  # connections that one flush writes to; some 5 µs each
+CLOSES_MAX: Final = 100  # sockets that one turn closes because their clients have gone; 16 µs each, 12 in the kernel
 SMALL_CHUNK: Final = 512  # bytes; larger chunks come under load, where one flush for many saves CPU
 SINGLE_SECONDS: Final = 0.00025  # shortest time between two chunks that are flushed at once
 
@@ -69,6 +71,8 @@ class Turns:
         self._faults = faults
         self._is_scheduled = False
         self._is_going_on = False
+        self._closes = 0  # in this turn
+        self._closing: deque[asyncio.Transport] = deque()  # in later turns
         self._single_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -94,9 +98,24 @@ class Turns:
                 return
         self.flush_soon()
 
+    def may_close(self, transport: asyncio.Transport) -> bool:
+        """The client has gone. Whether its socket may be closed now. Where many go at once, later turns close it."""
+        self.flush_soon()
+        if self._closes < CLOSES_MAX:
+            self._closes += 1
+            return True
+        self._closing.append(transport)
+        return False
+
     def _end_turn(self) -> None:
         self._is_scheduled = False
         self.flush_now(self.now())
+        closing = self._closing
+        self._closes = min(CLOSES_MAX, len(closing))
+        for _ in range(self._closes):
+            closing.popleft().close()
+        if self._closes:
+            self.flush_soon()
 
     def flush_now(self, now: float) -> None:
         """Write the output of the broker and set the timer. Must not be called during a flush."""

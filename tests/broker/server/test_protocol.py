@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.codec.packets import Connect, Disconnect, Packet, PingReq
+from broker.codec.packets import Connect, Disconnect, Packet, PingReq, Subscribe, SubscribeFilter
 from broker.codec.properties import REASON_STRING
 from broker.codec.reader import PacketReader
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, SERVER_SHUTTING_DOWN
@@ -17,9 +17,11 @@ from broker.config.addresses import parse_address
 from broker.config.settings import Settings
 from broker.config.settings_listeners import ListenerSettings
 from broker.config.settings_mqtt import MqttSettings
+from broker.message import Message
 from broker.server.host import Host
 from broker.server.listener import Listener
 from broker.server.protocol import ClientProtocol
+from broker.server.turns import CLOSES_MAX
 from broker.session.connection import Connection
 
 LISTENER = Listener(ListenerSettings(parse_address("127.0.0.1:1883")), "listeners[0]", 0.0)
@@ -206,6 +208,45 @@ async def test_a_fault_ends_one_connection(node: Node) -> None:
     assert wire.calls == ["write_eof"]
     node.send(other, PingReq())
     assert len(other_wire.sent()) == 1
+
+
+def close_others(node: Node) -> None:
+    """So many clients have gone in this turn that further ones are closed later."""
+    for _ in range(CLOSES_MAX):
+        assert node.host.turns.may_close(asyncio.Transport())
+
+
+async def test_a_client_that_has_gone_is_closed_at_once(node: Node) -> None:
+    protocol, _ = node.connect("c")
+    assert not protocol.eof_received(), "the transport closes itself"
+
+
+async def test_clients_that_go_at_once_are_closed_in_several_turns(node: Node) -> None:
+    protocol, wire = node.connect("c")
+    node.send(protocol, Subscribe(1, [SubscribeFilter(b"t", 0)]))
+    close_others(node)
+    assert protocol.eof_received(), "the transport does not close itself"
+    broker = node.host.broker
+    broker.publish(Message(b"t", b"x", 0, False), node.host.now())
+    assert broker.sessions["c"].queue_length() == 1
+    assert wire.calls == []
+    await asyncio.sleep(0)
+    assert wire.calls == ["close"]
+
+
+async def test_a_client_comes_back_before_its_former_socket_is_closed(node: Node) -> None:
+    former, former_wire = node.connect("c")
+    close_others(node)
+    assert former.eof_received()
+    present, present_wire = node.connect("c")
+    await asyncio.sleep(0)
+    assert former_wire.calls[-1] == "close"
+    former.connection_lost(None)
+    session = node.host.broker.sessions["c"]
+    assert session.connection is present.connection
+    node.send(present, PingReq())
+    assert len(present_wire.sent()) == 1
+    assert present_wire.calls == []
 
 
 async def test_a_lost_connection_is_forgotten(node: Node) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from broker.broker import Broker
 from broker.config.settings import MqttSettings
-from broker.server.turns import FLUSH_WRITES_MAX, SINGLE_SECONDS, SMALL_CHUNK, Turns
+from broker.server.turns import CLOSES_MAX, FLUSH_WRITES_MAX, SINGLE_SECONDS, SMALL_CHUNK, Turns
 from broker.session.connection import Connection
 from broker.slices import Work
 
@@ -90,6 +90,32 @@ async def test_a_turn_writes_to_a_bounded_number_of_connections() -> None:
     assert sum(len(owner.written) for owner in owners) == FLUSH_WRITES_MAX
     await node.next_turn()
     assert [owner.written for owner in owners] == [[b"x"]] * len(owners)
+
+
+async def test_a_turn_closes_a_bounded_number_of_sockets() -> None:
+    """The others wait in the order in which their clients have gone."""
+
+    class Wire(asyncio.Transport):
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+        def close(self) -> None:
+            closed.append(self.number)
+
+    closed: list[int] = []
+    node = Node()
+    count = 3 * CLOSES_MAX + 1
+    assert [node.turns.may_close(Wire(number)) for number in range(count)].count(True) == CLOSES_MAX
+    after_turns = []
+    while len(closed) < count - CLOSES_MAX:
+        await node.next_turn()
+        after_turns.append(len(closed))
+    assert after_turns == [CLOSES_MAX, 2 * CLOSES_MAX, 2 * CLOSES_MAX + 1]
+    assert closed == list(range(CLOSES_MAX, count))
+    assert node.turns.may_close(Wire(count)), "this turn has closed one"
+    await node.next_turn()
+    assert [node.turns.may_close(Wire(number)) for number in range(CLOSES_MAX + 1)].count(True) == CLOSES_MAX
 
 
 async def test_work_goes_on_in_later_turns() -> None:
