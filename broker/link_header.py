@@ -335,7 +335,6 @@ class LinkFacts:
         relays: bool = False,
         version: int = VERSION,
         message_ttl: float = -1.0,
-        is_explicit: bool = False,
         epoch: int = 0,
     ) -> None:
         self.domain = domain
@@ -343,7 +342,7 @@ class LinkFacts:
         self.relays = relays
         self.version = version
         self.message_ttl = message_ttl
-        self.is_explicit = is_explicit
+        self.is_explicit = False
         self.epoch = epoch
         self.header = encode_header((domain,))
         self.gate: LinkGate | None = None

@@ -114,7 +114,8 @@ def test_a_broker_of_another_kind_gets_a_shorter_copy_only_where_the_first_one_w
     found = []
     for max_hops in (3, 9):
         client = ways.world.open()
-        client.connection.link = LinkFacts(b"-", max_hops, is_explicit=True)
+        client.connection.link = LinkFacts(b"-", max_hops)
+        client.connection.link.is_explicit = True
         client.connect(f"link-out-{max_hops}")
         client.subscribe(b"#")
         found.append(client)

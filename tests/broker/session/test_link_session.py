@@ -268,7 +268,8 @@ def test_the_will_of_a_link_does_not_go_back_to_its_domain() -> None:
 def test_a_link_whose_other_end_is_of_another_kind_gets_a_header_with_every_message() -> None:
     world = named_world()
     client = world.open()
-    client.connection.link = LinkFacts(b"-", 1, is_explicit=True)
+    client.connection.link = LinkFacts(b"-", 1)
+    client.connection.link.is_explicit = True
     client.connect("link-out")
     client.subscribe(b"#")
     publisher = world.connect("publisher")
