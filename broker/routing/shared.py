@@ -42,11 +42,8 @@ class SharedGroup:
     def __len__(self) -> int:
         return self._size
 
-    def add(self, member: GroupMember) -> bool:
-        """False when it is a member of this group already."""
-        if member.group is not None:
-            assert member.group is self, "the member is in another group"
-            return False
+    def add(self, member: GroupMember) -> None:
+        assert member.group is None, "the member is in a group"
         member.group = self
         self._size += 1
         first = self._first
@@ -59,12 +56,10 @@ class SharedGroup:
             member.previous = last
             member.following = first
             last.following = first.previous = member
-        return True
 
-    def remove(self, member: GroupMember) -> bool:
-        """False when it is no member of this group. The order of the others does not change."""
-        if member.group is not self:
-            return False
+    def remove(self, member: GroupMember) -> None:
+        """The order of the others does not change."""
+        assert member.group is self, "no member of this group"
         following, previous = member.following, member.previous
         assert following is not None
         assert previous is not None
@@ -72,14 +67,13 @@ class SharedGroup:
         self._size -= 1
         if self._size == 0:
             self._first = self._next = None
-            return True
+            return
         previous.following = following
         following.previous = previous
         if self._first is member:
             self._first = following
         if self._next is member:
             self._next = following
-        return True
 
     def members(self) -> list[GroupMember]:
         found: list[GroupMember] = []
