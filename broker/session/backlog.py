@@ -61,10 +61,6 @@ class RetainedBacklog:
         self.portion: Portion | None = None
         self.resting = False
 
-    def __len__(self) -> int:
-        """Number of portions."""
-        return len(self._portions)
-
     def is_resting(self) -> bool:
         return self.resting
 

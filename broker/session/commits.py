@@ -67,10 +67,6 @@ class Commits:
         journal.is_touched = False
         return journal.is_full
 
-    def waiting(self) -> int:
-        """Number of packets that wait."""
-        return sum([len(waiting.acks) for waiting in self._waiting])
-
     def is_due(self) -> bool:
         """Whether the packet being handled has to wait."""
         journal = self.journal

@@ -106,7 +106,7 @@ def test_a_connection_that_ends_meanwhile(world: Any) -> None:
     keeper.sync()
     world.flush()
     assert acks(other.take_packets()) == [(PubAck, 9)]
-    assert world.broker.commits.waiting() == 0
+    assert client.connection.acks_waiting == 0
 
 
 def test_a_client_with_too_many_acknowledgements_waiting_is_not_read(world: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_client_with_too_many_acknowledgements_waiting_is_not_read(world: Any)
     for number in range(ACKS_WAITING_MAX + 10):
         client.publish(b"durable", b"%d" % number, qos=1, packet_id=number + 1)
     assert not client.reading
-    assert world.broker.commits.waiting() == ACKS_WAITING_MAX
+    assert client.connection.acks_waiting == ACKS_WAITING_MAX
     keeper.sync()
     world.flush()
     assert client.reading
