@@ -78,8 +78,7 @@ class Broker(Context):
     # --- the shell's doors ---
 
     def connection_lost(self, connection: Output, now: float) -> None:
-        """The network connection has ended. A second call does nothing."""
-        self.slices.begin()
+        """The network connection has ended. A second call does nothing. All that end in one turn share its slice."""
         self.close_connection(connection, NO_REASON, "connection lost", now)
 
     def connection_writable(self, connection: Output, now: float) -> None:

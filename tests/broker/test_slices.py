@@ -171,6 +171,20 @@ def test_a_client_that_goes_while_it_is_answered(world: Any) -> None:
     world.check()
 
 
+def test_sessions_that_end_in_one_turn_share_a_slice(world: Any) -> None:
+    clients = [world.connect(f"c{number}") for number in range(20)]
+    for client in clients:
+        client.subscribe(*(b"%s/%d" % (client.connection.client_id.encode(), number) for number in range(200)))
+    world.broker.slices.begin()
+    for client in clients:
+        world.broker.connection_lost(client.connection, world.now)
+    assert world.broker.sessions == {}
+    assert len(world.broker.local_interest()) > 3_000, "most of the 4,000 filters are left to later turns"
+    turns_until_idle(world)
+    assert world.broker.local_interest() == []
+    world.check()
+
+
 def test_the_end_of_a_large_session(world: Any) -> None:
     """Its client identifier is free at once; the filters go in slices, and nothing more is queued for it."""
     client = world.connect("c", expiry=100)
