@@ -176,7 +176,7 @@ class ClientProtocol(asyncio.Protocol):
             if self.paused:
                 self.paused = False
                 transport.resume_reading()
-        else:
+        elif self.turns.may_close(transport):
             transport.close()
         self.linger = self.server.loop.call_later(LINGER_SECONDS_MAX, transport.abort)
 
