@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final, NamedTuple
 
+from broker.admission import counted_address
 from broker.auth.accounts import name_fault
-from broker.auth.failed_logins import address_key
 from broker.authorization import TopicAccess
 from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED
+from broker.config.addresses import host_of
 from broker.hooks import NOT_LET_IN, AuthenticationRequest, ConnectRequest
 from broker.message import NEVER
 
@@ -44,7 +45,7 @@ class Attempt:
     request     asks to connect, or to authenticate again
     username    of CONNECT, "" for none; a source that knows who the client is sets it
     password    of CONNECT, None for none
-    address     of the client, as `address_key` has it
+    address     by which the client is counted (broker/admission.py), "" for a Unix socket
     login_name  under which failed logins are counted: the user name that the client gave, else its client id
     is_proven   a certificate, a token or an Authentication Method has proved who the client is; passwords are not looked at
     expires_at  monotonic seconds when the credentials expire, NEVER for never
@@ -68,7 +69,7 @@ class Attempt:
         self.request = request
         self.username = request.username
         self.password = request.connect.password if isinstance(request, ConnectRequest) else None
-        self.address = address_key(request.remote_addr)
+        self.address = counted_address(host_of(request.remote_addr))
         self.login_name = self.username or request.client_id
         self.is_proven = False
         self.expires_at = NEVER

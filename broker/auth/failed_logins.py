@@ -7,7 +7,6 @@ logged in from an address is not slowed down by what others do there: clients be
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from collections import OrderedDict
 from typing import Final
 
@@ -15,21 +14,6 @@ USER_SECONDS: Final = 10.0  # one failure of a user name from one address is for
 ADDRESS_SECONDS: Final = 0.5  # one failure of an address
 ENTRIES_MAX: Final = 20_000  # of each table; the oldest entry gives way
 NAME_CHARACTERS_MAX: Final = 64  # in a key; longer names are kept as their hash
-NETWORK_BITS: Final = 64  # of an IPv6 address: whoever has one has all of its network
-
-
-def address_key(remote_addr: str) -> str:
-    """What of HOST:PORT counts as one place; "" for a Unix socket, whose clients have no address."""
-    host = remote_addr.rpartition(":")[0].strip("[]")
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return ""
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False))
-    return str(address)
 
 
 def user_key(address: str, username: str) -> str:
@@ -71,7 +55,8 @@ class Buckets:
 
 
 class FailedLogins:
-    """The failures of one node. Keys are of `address_key`. `slowed` counts logins that were refused without a check."""
+    """The failures of one node. Addresses are those of `counted_address` (broker/admission.py). `slowed` counts logins that
+    were refused without a check."""
 
     def __init__(self, per_user: int, per_address: int) -> None:
         self.slowed = 0

@@ -27,6 +27,7 @@ from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Source, Verdict, d
 from broker.auth.files import webhook_context
 from broker.authorization import TopicAccess
 from broker.codec.reason_codes import SERVER_UNAVAILABLE
+from broker.config.addresses import host_of
 from broker.hooks import NOT_LET_IN
 from broker.message import NEVER
 
@@ -173,7 +174,7 @@ def _question(attempt: Attempt) -> bytes:
     fields: dict[str, str] = {
         "client_id": request.client_id,
         "username": attempt.username,
-        "address": request.remote_addr.rpartition(":")[0].strip("[]"),
+        "address": host_of(request.remote_addr),
         "listener": request.listener.name,
         "certificate_name": request.certificate_name,
         "method": request.method,

@@ -59,6 +59,11 @@ def socket_name_text(name: object) -> str:
     return str(name or "")
 
 
+def host_of(remote_addr: str) -> str:
+    """The host of a HOST:PORT or [V6]:PORT; "" for the path of a Unix socket."""
+    return "" if remote_addr.startswith("/") else remote_addr.rpartition(":")[0].strip("[]")
+
+
 def parse_address(text: str, default_port: int | None = None, *, unix_allowed: bool = True) -> Address:
     """Read `:1883`, `HOST:1883`, `[::1]:1883`, `tcp://HOST:1883` or `unix:///PATH`.
 

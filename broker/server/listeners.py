@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.admission import counted_address
-from broker.config.addresses import socket_name_text
+from broker.config.addresses import host_of, socket_name_text
 from broker.config.settings_listeners import ListenerSettings
 from broker.metrics.metric import Kind, Metric
 from broker.server.listener import Listener
@@ -129,7 +129,7 @@ class Listeners:
             if protocol.listener is listener:
                 connection = protocol.connection
                 if connection is not None and not listener.settings.address.is_unix:
-                    protocol.counted_address = counted_address(connection.remote_addr.rpartition(":")[0].strip("[]"))
+                    protocol.counted_address = counted_address(host_of(connection.remote_addr))
                 found.append(protocol.counted_address)
         return found
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from broker.codec.packets import Packet
+from broker.config.addresses import host_of
 from broker.errors import MqttError
 from broker.routing.names import filter_matches
 from broker.server.logging import get_logger, short_text
@@ -74,7 +75,7 @@ class Selection(NamedTuple):
 
 
 def is_at(remote_addr: str, wanted: str) -> bool:
-    return wanted in (remote_addr, remote_addr.rpartition(":")[0].strip("[]"))
+    return wanted in (remote_addr, host_of(remote_addr))
 
 
 class Trace:

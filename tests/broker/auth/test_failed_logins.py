@@ -4,26 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.auth.failed_logins import ADDRESS_SECONDS, ENTRIES_MAX, USER_SECONDS, FailedLogins, address_key
+from broker.auth.failed_logins import ADDRESS_SECONDS, ENTRIES_MAX, USER_SECONDS, FailedLogins
 
 NOW = 1000.0
-
-
-@pytest.mark.parametrize(
-    ("remote_addr", "expected"),
-    [
-        ("192.0.2.1:1234", "192.0.2.1"),
-        ("[2001:db8:0:1:2:3:4:5]:1234", "2001:db8:0:1::/64"),
-        ("[2001:db8:0:1:ffff::1]:99", "2001:db8:0:1::/64"),
-        ("[::ffff:192.0.2.1]:1234", "192.0.2.1"),
-        ("[fe80::1%eth0]:1", "fe80::/64"),
-        ("/run/gmqttd.sock", ""),
-        ("", ""),
-        (":1883", ""),
-    ],
-)
-def test_addresses_are_one_place(remote_addr: str, expected: str) -> None:
-    assert address_key(remote_addr) == expected
 
 
 def test_a_user_name_is_slowed_down_after_its_failures() -> None:

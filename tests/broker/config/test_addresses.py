@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.config.addresses import Address, AddressError, advertised_address, parse_address, socket_name_text
+from broker.config.addresses import Address, AddressError, advertised_address, host_of, parse_address, socket_name_text
 from broker.config.interfaces import local_ipv4_addresses
 
 
@@ -128,3 +128,19 @@ def test_a_host_that_is_named_is_advertised_as_it_is(host: str) -> None:
 def test_local_addresses_are_ipv4_and_not_loopback() -> None:
     for text in local_ipv4_addresses():
         assert not ipaddress.IPv4Address(text).is_loopback
+
+
+@pytest.mark.parametrize(
+    ("remote_addr", "host"),
+    [
+        ("192.0.2.1:1234", "192.0.2.1"),
+        ("[2001:db8::5]:1234", "2001:db8::5"),
+        ("[fe80::1%eth0]:1", "fe80::1%eth0"),
+        ("/run/gmqttd.sock", ""),
+        ("/run/a:1", ""),
+        ("", ""),
+        (":1883", ""),
+    ],
+)
+def test_the_host_of_a_client(remote_addr: str, host: str) -> None:
+    assert host_of(remote_addr) == host
