@@ -364,7 +364,7 @@ class ConnectDecider:
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ClientObserver:
     """Sees clients, their sessions and subscriptions (`Broker.add_observer`). Calls never wait. There is none for a
-    connection that ends before it sent a byte.
+    connection that its client ends before CONNECT is accepted.
 
     addr    HOST:PORT of the client
     reason  why the connection ended, as in the Reason String of the answer
