@@ -104,6 +104,16 @@ class ChaosRun:
     def archive_folder(self) -> Path:
         return self.directory / "pipelines" / "archive"
 
+    @contextlib.asynccontextmanager
+    async def all_read(self) -> AsyncIterator[None]:
+        """Nothing is published inside, and the queries have committed all that the logs have."""
+        publisher = self.publisher
+        publisher.is_paused = True
+        await eventually(lambda: publisher.acknowledged_count == publisher.published, "all is acknowledged")
+        await self._until_all_read()
+        yield
+        publisher.is_paused = False
+
     async def published_more(self) -> None:
         """Wait until PART_SECONDS of messages more are acknowledged."""
         await self._published(self.publisher.acknowledged_count + int(PART_SECONDS * self.plan.rate))
@@ -202,6 +212,11 @@ class ChaosRun:
         """Wait until both queries have committed all that the logs have, and stop them."""
         for node in self.nodes:
             await eventually(node.serves, f"{node.name} serves clients again")
+        await self._until_all_read()
+        for driver in self.drivers:
+            await driver.stop()
+
+    async def _until_all_read(self) -> None:
         for driver in self.drivers:
             await eventually(
                 partial(self._has_read_all, driver),
@@ -209,8 +224,6 @@ class ChaosRun:
                 READ_SECONDS,
             )
             self.say(f"the {driver.name} has read the logs to their end: {driver.batches()} batches")
-        for driver in self.drivers:
-            await driver.stop()
 
     def _has_read_all(self, driver: SparkProcess) -> bool:
         driver.restart_when_ended()

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from chaos_run import ChaosRun
+from chaos_run import BATCH_SECONDS, ChaosRun
 from clock_node import ClockNode
 from waiting import eventually
 
 CLOCK_STEP_SECONDS: Final = 3600.0
 BATCHES_MEANWHILE: Final = 2
-BATCH_SECONDS: Final = 60.0
 
 
 async def node_away(run: ChaosRun, seconds: float) -> None:
-    """Stop a node with SIGTERM for some seconds. The archive goes on with the others meanwhile."""
+    """Stop a node with SIGTERM for some seconds. The archive goes on with the others meanwhile: a batch that is planned with
+    records of the node could not end without it."""
     node = run.nodes[-1]
-    await node.stop()
+    async with run.all_read():
+        await node.stop()
     batches = run.archive.batches()
     run.say(f"{node.name} is stopped for {seconds:.0f} s")
     await asyncio.sleep(seconds)

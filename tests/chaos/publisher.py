@@ -25,11 +25,13 @@ FAILURE_CODE: Final = 0x80
 class Publisher:
     """Publishes numbered messages at a rate over connections to whichever node is up.
 
+    is_paused     nothing new is published
     acknowledged  by number: 1 for an acknowledged message. Grows with what was published
     sent_again    how often a message was sent once more: its connection ended before the acknowledgement, or a node refused it
     """
 
     def __init__(self, ports: list[int], seed: int, rate: float, connections: int = 8) -> None:
+        self.is_paused = False
         self.acknowledged = bytearray()
         self.sent_again = 0
         self.connects = 0
@@ -72,7 +74,7 @@ class Publisher:
     def take_number(self) -> int | None:
         """The next message, None while the rate does not allow one."""
         number = self.published
-        if self._limit is not None or number >= (time.monotonic() - self._began_at) * self._rate:
+        if self.is_paused or self._limit is not None or number >= (time.monotonic() - self._began_at) * self._rate:
             return None
         self.acknowledged.append(0)
         self._waiting += 1

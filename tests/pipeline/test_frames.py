@@ -71,7 +71,7 @@ def a_log(blocks: Sequence[Sequence[Any]], offset: int = 40) -> bytes:
 
 def naive(data: bytes, start: int, end: int, filters: Sequence[str], include_pipeline: bool) -> list[dict[str, object]]:
     trie = Trie()
-    for each in filters or ("#", "$SYS/#"):
+    for each in filters:
         trie.set(each.encode(), True)
     return [
         {
@@ -95,7 +95,7 @@ def naive(data: bytes, start: int, end: int, filters: Sequence[str], include_pip
         }
         for record in records(data)
         if start <= record.offset < end
-        and trie.match(record.topic.encode())
+        and (not filters or trie.match(record.topic.encode()))
         and (include_pipeline or record.client_id or all(key != MARKER for key, _ in record.user_properties))
     ]
 
