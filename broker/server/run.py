@@ -31,6 +31,7 @@ EXIT_TIMEOUT: Final = 5.0  # from the signal to the end of the process, also whe
 
 def run_node(settings: Settings, config_file: str, allow_missing: bool) -> NoReturn:
     """Run a node under uvloop until a stop is requested, and end the process."""
+    gc.disable()  # while modules are loaded and a store is read, whose objects stay; see _settle_memory
     if settings.pid_file:
         try:
             write_pid(settings.pid_file)
@@ -192,4 +193,5 @@ def _settle_memory() -> None:
     the API leaves is young. So a full collection comes once for 400 million objects more than were freed."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 20, 1_000)
