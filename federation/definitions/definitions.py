@@ -204,10 +204,13 @@ class Definitions:
             texts = [text] if (text := self.resolution().unresolved_name(parsed)) else []
             if text := doubt(parsed):
                 texts.append(f"pattern: {text}")
+            texts += self.resolution().faults(policy=parsed)
             texts += self.resolution().echo_warnings(policy=parsed)
             texts += self.resolution().copied(parsed)
+        elif isinstance(parsed, UpstreamSet):
+            texts = self.resolution().faults([upstream for upstream, _ in parsed.members])
         else:
-            texts = ignored_keys(value) + self.resolution().echo_warnings(name) if component == UPSTREAM else []
+            texts = ignored_keys(value) + self.resolution().faults([name]) + self.resolution().echo_warnings(name)
         return texts
 
     def _collisions_of(self, keys: Collection[Key]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -144,7 +144,7 @@ class Resolution:
         texts = [text for _, found in sorted(self.sets.items()) for text in self._missing_members(found)]
         if self._left_out:
             texts.append(f"more than {LINKS_MAX} links: {self._left_out} of them do not run, the last ones by upstream")
-        texts += [f'upstream "{plan.upstream.name}": {plan.error}' for plan in self._links if plan.error]
+        texts += self.faults(self.upstreams)
         found = [(policy.name, self.unresolved_name(policy)) for policy in self.policies]
         return texts + [f'policy "{name}": {text}' for name, text in found if text]
 
@@ -217,6 +217,14 @@ class Resolution:
         ways = {id(plan): Way(plan.upstream, plan.policies, self._topic_policies) for plan in topics}
         return [
             replace(plan, echo=echo_of(ways[id(plan)], ways.values())) if id(plan) in ways else plan for plan in plans
+        ]
+
+    def faults(self, upstreams: Collection[str] = (), policy: Policy | None = None) -> list[str]:
+        """Why links of some upstreams, or of a policy, cannot run."""
+        return [
+            f'link {plan.link_id} to "{plan.upstream.name}" cannot run: {plan.error}'
+            for plan in self._links
+            if plan.error and (plan.upstream.name in upstreams or policy in plan.policies)
         ]
 
     def echo_warnings(self, upstream: str | None = None, policy: Policy | None = None) -> list[str]:

@@ -282,3 +282,16 @@ def test_digests_are_equal_exactly_when_the_entries_are(found: list[Entry], othe
     assert (first.buckets() == second.buckets()) is is_same
     assert (first.digest() == second.digest()) is is_same
     assert bool(first.differing(second.buckets()) or second.differing(first.buckets())) is not is_same
+
+
+def test_links_that_a_change_makes_impossible_are_warned_about() -> None:
+    definitions = Definitions("a")
+    definitions.put(UPSTREAM, "u", {"uri": "mqtts://u"}, NOW)
+    definitions.put(UPSTREAM_SET, "s", [{"upstream": "u", "tls": {"verify": "verify_none"}}, {"upstream": "u"}], NOW)
+    policy = {"pattern": "a", "definition": {"federation-upstream-set": "s"}}
+    assert definitions.put(POLICY, "p", policy, NOW) == []
+    (warning,) = definitions.put(UPSTREAM, "u", {"uri": "mqtt://u"}, NOW)
+    assert 'to "u" cannot run' in warning
+    assert "no URI has TLS" in warning
+    assert definitions.put(POLICY, "p", {**policy, "priority": 1}, NOW) == [warning]
+    assert definitions.put(UPSTREAM_SET, "s", [{"upstream": "u"}], NOW) == []
