@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from broker.broker import Broker
 from broker.routing.subscriber import LINK_PREFIX
@@ -219,13 +219,19 @@ class Links:
             at = min(at, link.next_timeout())
         return at
 
-    def handle_timeout(self, now: float) -> bool:
-        """True when a link has another state, or wants another connection."""
+    def handle_timeout(self, now: float, on_fault: Callable[[Exception], None] | None = None) -> bool:
+        """True when a link has another state, or wants another connection. With `on_fault` an exception stops its link only."""
         is_changed = False
         for link in self.by_id.values():
             if link.next_timeout() <= now:
                 before = link.state, link.attempt
-                link.handle_timeout(now)
+                try:
+                    link.handle_timeout(now)
+                except Exception as error:
+                    if on_fault is None:
+                        raise
+                    on_fault(error)
+                    link.stop("internal error", False, now)
                 is_changed = is_changed or before != (link.state, link.attempt)
         return is_changed
 

@@ -154,7 +154,7 @@ class LinksPlugin(Plugin):
     def _timer_fired(self) -> None:
         self._timer = None
         self._has_fired = True
-        if self.links.handle_timeout(self.server.now()):
+        if self.links.handle_timeout(self.server.now(), self.server.plugin_error):
             self.changed()
         self.server.flush_soon()
 
