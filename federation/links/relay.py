@@ -92,7 +92,9 @@ class Relay:
         self._check = check
         self._rewriter: Rewriter | None = None
         if rule is not None or check is not None:
-            self._rewriter = Rewriter(rule, check, is_out, client.version)
+            granted = 0 if client.accepted is None else client.accepted.maximum_packet_size
+            bytes_max = granted if is_out else broker.max_packet_size
+            self._rewriter = Rewriter(rule, check, is_out, client.version, bytes_max)
         self.connection = Connection(broker, self, remote, LISTENER_NAME, now)
         self.connection.listener = ListenerFacts(LISTENER_NAME, LISTENER_NAME, is_own=True)
         self.connection.link = facts

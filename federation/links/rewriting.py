@@ -33,13 +33,17 @@ class TopicRule:
 class Rewriter:
     """dropped  messages that the rule did not let cross"""
 
-    def __init__(self, rule: TopicRule | None, check: ContentCheck | None, is_out: bool, version: int) -> None:
-        """`rule` is for topics, None changes none. `check` is for contents, None lets all cross. `version`: of the protocol."""
+    def __init__(
+        self, rule: TopicRule | None, check: ContentCheck | None, is_out: bool, version: int, bytes_max: int
+    ) -> None:
+        """`rule` is for topics, None changes none. `check` is for contents, None lets all cross. `version`: of the protocol.
+        `bytes_max`: the largest packet that the other side takes, 0 for no limit. It ends the connection for a larger one."""
         self.dropped = 0
         self._rule = rule
         self._check = check
         self._is_out = is_out
         self._version = version
+        self._bytes_max = bytes_max
         self._names: dict[bytes, bytes | None] = {}
 
     def rewrite(self, flow: bytes, now: float) -> tuple[bytes, bytes]:
@@ -66,6 +70,8 @@ class Rewriter:
                 continue
             topic = flow[body + 2 : topic_end]
             name = self._name(topic)
+            if name is not None and len(name) > len(topic) and self._is_too_large(2 + len(name) + end - topic_end):
+                name = None
             if name is None:
                 self.dropped += 1
             elif self._check is not None:
@@ -86,6 +92,10 @@ class Rewriter:
             return flow, b""
         parts.append(flow[kept_from:])
         return b"".join(parts), b"".join(acks)
+
+    def _is_too_large(self, remaining: int) -> bool:
+        """Whether a packet of this remaining length is larger than the other side takes."""
+        return 0 < self._bytes_max < 1 + len(encode_varint(remaining)) + remaining
 
     def _payload_at(self, flow: bytes, block: int, end: int) -> int:
         """Where the payload begins behind the properties, which begin at `block`."""
