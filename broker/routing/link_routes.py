@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.codec.packets import Publish
 from broker.codec.runs import Run
 from broker.context import Context
@@ -12,7 +14,6 @@ from broker.link_header import (
     NO_DOMAIN,
     LinkFacts,
     forwarded,
-    hops,
     is_sequenced,
     may_come_again,
     numbered,
@@ -26,6 +27,8 @@ from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.duplicates import NEW, SEEN
 from broker.routing.route import Route
+
+AHEAD_MAX: Final = 60_000  # milliseconds that the clock of another node may be ahead
 
 
 def is_relayed(wants: tuple[bytes, ...]) -> bool:
@@ -112,24 +115,26 @@ def give_number(context: Context, route: Route, message: Message) -> None:
 
 
 def stays_retained(context: Context, route: Route, message: Message, now: float) -> bool:
-    """Note when a retained message was published, where domains are linked. False for one that has waited for a link while a
-    newer one came or the topic's was deleted. A time that is still to come is now: a clock that is fast makes nothing newer
-    for ever."""
+    """Note when a retained message was published, where domains are linked. What a client publishes here is newer than what is
+    here, whatever the clocks say. False for a message of another node that has waited while a newer one came, or the topic's
+    was deleted. A time that is far from coming is now."""
     if context.domain == NO_DOMAIN and not route.has_links:
         return True
+    held = context.retained.get(message.topic)
+    if held is None or held.expires_at <= now:
+        newest = context.deletions.time_of(message.topic)
+    else:
+        newest = time_of(held.link)
     at = time_of(message.link)
     milliseconds = int((now + context.wall_offset) * 1000)
-    if at == 0 or at > milliseconds:
+    if at == 0:
+        at = max(milliseconds, newest + 1)
+        message.link = timed(message.link, at)
+    elif at > milliseconds + AHEAD_MAX:
         at = milliseconds
         message.link = timed(message.link, at)
-    elif hops(message.link):
-        held = context.retained.get(message.topic)
-        if held is None or held.expires_at <= now:
-            newest = context.deletions.time_of(message.topic)
-        else:
-            newest = time_of(held.link)
-        if at < newest:
-            return False
+    elif at < newest:
+        return False
     if not message.payload:
         context.deletions.note(message.topic, at)
     return True

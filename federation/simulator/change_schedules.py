@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from federation.simulator.domain_schedules import faults, graph
+from federation.simulator.domain_schedules import complete_graph, faults, graph, pair, ring, tree
 from federation.simulator.domains import Domains, Edge
 from federation.simulator.world import Host
 
@@ -125,10 +125,40 @@ def _changed(rng: Random, domains: Domains) -> list[Edge]:
     return list(edges.values())
 
 
+def retained_messages_of_domains(seed: int) -> None:
+    """All domains change the same few retained messages while the network fails: in the end all have the newest ones. Where the
+    clocks differ by seconds, all have the same ones."""
+    rng = Random(f"retained {seed}")
+    clock_error_max = rng.choice((0.0, 5.0))
+    edges = rng.choice((pair, complete_graph, tree, ring))()
+    names = sorted({edge.downstream for edge in edges})
+    domains = Domains(
+        seed,
+        [replace(edge, max_hops=len(names)) for edge in edges],
+        {rng.choice(names): rng.randrange(1, 3)},
+        clock_error_max=clock_error_max,
+    )
+    hosts = list(domains.world.hosts.values())
+    for _ in range(8):
+        for _ in range(5):
+            domains.world.run(0.1 + rng.random())
+            domains.retain()
+        if rng.random() < 0.5:
+            domains.world.partition(rng.sample(hosts, rng.randrange(1, len(hosts))))
+        elif rng.random() < 0.5:
+            domains.world.break_streams(*rng.sample(hosts, 2), [])
+        else:
+            domains.world.heal()
+    domains.world.heal()
+    domains.until_running("the faults")
+    domains.check_retained()
+
+
 CHANGE_SCHEDULES: Final = (
     nodes_with_stores_die,
     owners_die,
     domains_with_names,
     clusters_with_faults,
     definitions_change,
+    retained_messages_of_domains,
 )

@@ -17,6 +17,7 @@ from federation.simulator.domain_node import DomainNode
 from federation.simulator.federation import ROUGH, address
 from federation.simulator.link_streams import MQTT_PORT
 from federation.simulator.node_process import NodeOptions
+from federation.simulator.node_store import Disk
 from federation.simulator.world import Host, World
 
 RUNNING_LIMIT: Final = 60.0
@@ -25,6 +26,7 @@ MESSAGE_LIMIT: Final = 120.0
 """Seconds until everything has arrived after the faults: half-open connections are noticed, and links wait before they try."""
 NO_FILTER_LIMIT: Final = 15.0
 """Seconds until the last filter of a link is gone after its last reader, in the largest graphs."""
+RETAINED_TOPICS: Final = 3
 SESSION_SECONDS: Final = 3600
 """Session Expiry Interval of readers of nodes with a store."""
 SETTLE_SECONDS: Final = 3.0
@@ -92,7 +94,7 @@ class Sent:
 class Domains:
     """`sizes`: nodes of domains that have several. `plain`: upstreams without the plugin `links`. `has_stores`: nodes have
     stores, and may be killed and started again. `has_names`: each domain has names of its own for all topics, which its links
-    map. The network is lossy and late for every other seed.
+    map. `clock_error_max`: seconds that the clocks of nodes may be wrong. The network is lossy and late for every other seed.
 
     publishing  domains that publish
     qos         of what they publish, by chance
@@ -106,6 +108,7 @@ class Domains:
         plain: frozenset[str] = frozenset(),
         has_stores: bool = False,
         has_names: bool = False,
+        clock_error_max: float = 0.0,
     ) -> None:
         self.world = World(seed, ROUGH if seed % 2 else None)
         self.rng = self.world.schedule_rng
@@ -113,6 +116,7 @@ class Domains:
         self.plain = plain
         self.has_stores = has_stores
         self._has_names = has_names
+        self._clock_error_max = clock_error_max
         self.qos: tuple[int, ...] = (1,)
         self._kills = 0
         self.names = sorted({name for edge in edges for name in (edge.downstream, edge.upstream)})
@@ -122,6 +126,7 @@ class Domains:
         self._reading: dict[Client, Host] = {}
         self._publishers: dict[Host, Client] = {}
         self.sent: dict[str, list[Sent]] = {name: [] for name in self.names}
+        self._retained: dict[bytes, bytes] = {}  # the last payload of each topic, b"" for a deletion
         self._old_edges: list[Edge] | None = None  # while the definitions change
         number = 0
         for name in self.names:
@@ -137,7 +142,9 @@ class Domains:
 
     def _add(self, domain: str, number: int, seed: int) -> Host:
         seeds = [address(seed)] if seed != number else []
-        options = NodeOptions(f"{domain}.{number}", seeds, disk={} if self.has_stores else None)
+        error = (2 * self.rng.random() - 1) * self._clock_error_max if self._clock_error_max else 0.0
+        disk: Disk | None = {} if self.has_stores else None
+        options = NodeOptions(f"{domain}.{number}", seeds, disk=disk, clock_error=error)
         return self.world.add_host(
             f"h{number}",
             address(number)[0],
@@ -207,9 +214,7 @@ class Domains:
             host = self.rng.choice(self.hosts[name])
             if host.is_still or host.process is None:
                 continue
-            publisher = self._publishers.get(host)
-            if publisher is None:
-                publisher = self._publishers[host] = self.node(host).add_client("publisher", self.world.now)
+            publisher = self._publisher(host)
             payload = b"%s %d" % (name.encode(), len(self.sent[name]))
             packet_id = publisher.publish(self._topic(name, name), payload, self.world.now, self.rng.choice(self.qos))
             must, may = self._reach_now(name, bool(packet_id))
@@ -223,6 +228,21 @@ class Domains:
             return reached, reached
         lasting = both(self._old_edges, self.edges) if is_kept else []
         return reach(lasting, origin), reach(self._old_edges + self.edges, origin)
+
+    def _publisher(self, host: Host) -> Client:
+        if host not in self._publishers:
+            self._publishers[host] = self.node(host).add_client("publisher", self.world.now)
+        return self._publishers[host]
+
+    def retain(self) -> None:
+        """A domain by chance publishes or deletes a retained message."""
+        host = self.rng.choice(self.hosts[self.rng.choice(self.publishing)])
+        if not host.is_still and host.process is not None:
+            topic = f"t/retained/{self.rng.randrange(RETAINED_TOPICS)}"
+            payload = b"" if self.rng.random() < 0.3 else b"%d" % self.rng.getrandbits(60)
+            self._publisher(host).publish(topic, payload, self.world.now, retain=True)
+            self._retained[topic.encode()] = payload
+            host.settle()
 
     # --- changes of definitions
 
@@ -326,6 +346,23 @@ class Domains:
             if session.client_id.startswith("federation-link-")
             for topic_filter in session.subscriptions
         ]
+
+    def check_retained(self) -> None:
+        """Each node holds the same retained messages, and the newest ones where the clocks are right."""
+        start = self.world.now
+        while found := self._retained_difference():
+            self.world.check(self.world.now - start < MESSAGE_LIMIT, found)
+            self.world.run(0.5)
+
+    def _retained_difference(self) -> str:
+        wanted = {topic: payload for topic, payload in self._retained.items() if payload}
+        for node in self.nodes:
+            held = {message.topic: message.payload for message in node.broker.retained.messages()}
+            if self._clock_error_max and node is self.nodes[0]:
+                wanted = held
+            if held != wanted:
+                return f"{node.name} holds {held}, not {wanted}"
+        return ""
 
     def check_sessions(self) -> None:
         """No session of a link that is gone stays, at either end."""

@@ -207,7 +207,7 @@ def test_an_older_message_does_not_bring_back_deleted_values() -> None:
     ways = Ways()
     ways.world.publish(b"t", b"here", qos=1, retain=True)
     ways.world.publish(b"t", b"", qos=1, retain=True)
-    for time, kept in ((999_999, b""), (1_000_000, b"x")):
+    for time, kept in ((1_000_000, b""), (1_000_001, b"x")):  # the deletion is newer than the value
         ways.bring(f"1 time={time} path=lima".encode(), retain=True)
         assert retained(ways.world) == kept
 
@@ -217,12 +217,24 @@ def test_an_older_retained_message_of_another_node_does_not_replace_a_newer_one(
     ways.world.publish(b"t", b"here", qos=1, retain=True)
     ways.bring_event(b"1 time=999000 path=lima", retain=True)
     assert retained(ways.world) == b"here"
-    # Of the clients of one domain the last message that comes stays, as in any cluster.
     ways.bring_event(b"1 time=999000 path=", retain=True)
+    assert retained(ways.world) == b"here"
+    ways.bring_event(b"1 time=1000000 path=", retain=True)
     assert retained(ways.world) == b"x"
 
 
-def test_a_time_that_is_still_to_come_is_now() -> None:
+def test_a_message_of_a_client_is_newer_than_the_one_that_is_held() -> None:
+    ways = Ways()
+    ways.bring(b"1 time=1030000 path=lima", retain=True)
+    ways.world.publish(b"t", b"here", qos=1, retain=True)
+    assert retained(ways.world) == b"here"
+    assert [headers(publish) for publish in ways.far.take_publishes()] == [
+        ["1 time=1030000 path=lima,berlin"],
+        ["1 time=1030001 path=berlin"],
+    ]
+
+
+def test_a_time_that_is_far_from_coming_is_now() -> None:
     """A domain whose clock is fast does not keep the messages of others out."""
     ways = Ways()
     ways.bring(b"1 time=0999999999999 path=lima", retain=True)
