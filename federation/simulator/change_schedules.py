@@ -87,7 +87,8 @@ def clusters_with_faults(seed: int) -> None:
 
 
 def definitions_change(seed: int) -> None:
-    """Links come and go, and allow other numbers of hops, while messages flow. No session of a link that is gone stays."""
+    """Links come and go, allow other numbers of hops, and have other patterns, while messages flow. No session of a link that
+    is gone stays, and no filter that a link does not want any more."""
     rng = Random(f"changes {seed}")
     count = rng.randrange(2, 8)
     edges = _limited(rng, graph(rng, count, count + rng.randrange(count)))
@@ -102,6 +103,7 @@ def definitions_change(seed: int) -> None:
         domains.until_running("a change")
         domains.run(5.0, 5.0)
         domains.end_change()
+        domains.check_filters()
     domains.run(3.0, 10.0)
     domains.check_messages()
     domains.check_no_filters()

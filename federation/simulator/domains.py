@@ -127,6 +127,7 @@ class Domains:
         self._publishers: dict[Host, Client] = {}
         self.sent: dict[str, list[Sent]] = {name: [] for name in self.names}
         self._retained: dict[bytes, bytes] = {}  # the last payload of each topic, b"" for a deletion
+        self._levels = "#"  # of the policies, behind the first level
         self._old_edges: list[Edge] | None = None  # while the definitions change
         number = 0
         for name in self.names:
@@ -166,7 +167,7 @@ class Domains:
             for edge in self.edges
             if edge.owner == domain
         ]
-        policy = {"pattern": self._topic(domain, "#"), "definition": {"federation-upstream-set": "all"}}
+        policy = {"pattern": self._topic(domain, self._levels), "definition": {"federation-upstream-set": "all"}}
         return Resolution(upstreams, [], [parse_policy("p", policy)])
 
     def _topic(self, domain: str, origin: str) -> str:
@@ -251,6 +252,7 @@ class Domains:
         self.world.run(1.0)  # what is on its way with QoS 0 is lost where a link begins anew
         self._old_edges = self.edges
         self.edges = edges
+        self._levels = self.rng.choice("#+")
         for name in self.rng.sample(self.names, len(self.names)):
             self.run(self.rng.random() * 0.5, 10.0)
             for host in self.hosts[name]:
@@ -363,6 +365,20 @@ class Domains:
             if held != wanted:
                 return f"{node.name} holds {held}, not {wanted}"
         return ""
+
+    def check_filters(self) -> None:
+        """The session of each link that pulls has the filters that the link wants, and no others."""
+        sessions = {
+            session.client_id: session
+            for node in self.nodes
+            for session in node.broker.sessions.values()
+            if session.link is not None and session.connection is not None
+        }
+        for node in self.nodes:
+            for link in node.links.by_id.values():
+                if link.state is LinkState.RUNNING and link.subscriptions.wanted:
+                    found = set(sessions[link.client_id].subscriptions)
+                    self.world.check(found == set(link.subscriptions.wanted), f"{link.client_id} has {found}")
 
     def check_sessions(self) -> None:
         """No session of a link that is gone stays, at either end."""
