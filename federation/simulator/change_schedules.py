@@ -148,7 +148,8 @@ def retained_messages_of_domains(seed: int) -> None:
         if rng.random() < 0.5:
             domains.world.partition(rng.sample(hosts, rng.randrange(1, len(hosts))))
         elif rng.random() < 0.5:
-            domains.world.break_streams(*rng.sample(hosts, 2), [])
+            first, second = rng.sample(hosts, 2)
+            domains.world.break_streams(first, second, [])
         else:
             domains.world.heal()
     domains.world.heal()
