@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from broker.config.addresses import socket_name_text
@@ -24,12 +25,14 @@ class ClientProtocol(asyncio.Protocol):
     """Shell of one `Connection`. It has no task, stream or queue, so an idle client takes little memory.
 
     counted_address  by which the listener's limits count the connection; "" for none
+    ended            is called behind the end of the connection; None for nobody
     tap              shows the packets to traces; None for none
     """
 
     __slots__ = (
         "connection",
         "counted_address",
+        "ended",
         "linger",
         "listener",
         "paused",
@@ -44,6 +47,7 @@ class ClientProtocol(asyncio.Protocol):
         self.server = server
         self.listener = listener
         self.counted_address = ""
+        self.ended: Callable[[], None] | None = None
         self.turns = server.turns
         self.transport: asyncio.Transport | None = None
         self.writer: SocketWriter | None = None
@@ -63,7 +67,7 @@ class ClientProtocol(asyncio.Protocol):
 
     def begin(self, peer: object) -> None:
         """The connection is let in. `peer` is the name of its other end."""
-        if self.admit_address(peer):
+        if self.listener.facts.is_node or self.admit_address(peer):
             self.open_connection(peer, "")
 
     def admit_address(self, client: object) -> bool:
@@ -145,6 +149,8 @@ class ClientProtocol(asyncio.Protocol):
         if connection is not None:
             server.broker.connection_lost(connection, server.now())
             server.flush_soon()
+        if self.ended is not None:
+            self.ended()
 
     def carry_out(self, connection: Connection) -> None:
         """Write the connection's output in one call; close the socket when the core has closed the connection."""

@@ -17,24 +17,9 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 
-class NodeProtocol(ClientProtocol):
-    """One connection. Like that of a client it is one of `mqtt.max_connections`, and ends when the node stops."""
-
-    def __init__(self, host: Host, listener: Listener, ended: Callable[[], None]) -> None:
-        super().__init__(host, listener)
-        self._ended = ended
-
-    def begin(self, peer: object) -> None:
-        """Limits for addresses of clients, and plugins that look at them, have no say."""
-        self.open_connection(peer, "")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._ended()
-
-
 class NodeListener(Extension):
-    """`address` is that of the event streams."""
+    """`address` is that of the event streams. A connection is one of `mqtt.max_connections`; limits for addresses of clients,
+    and plugins that look at them, have no say."""
 
     def __init__(self, host: Host, address: Address) -> None:
         self._host = host
@@ -42,4 +27,6 @@ class NodeListener(Extension):
         self._listener.facts = ListenerFacts(str(address), "tcp", is_node=True)
 
     def mqtt_protocol(self, ended: Callable[[], None]) -> asyncio.Protocol:
-        return NodeProtocol(self._host, self._listener, ended)
+        protocol = ClientProtocol(self._host, self._listener)
+        protocol.ended = ended
+        return protocol
