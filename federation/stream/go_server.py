@@ -18,6 +18,7 @@ class GoServer(ServedStream):
     def __init__(self) -> None:
         super().__init__()
         self._ack = -1
+        self._told = -1  # the last acknowledgement while the store had not all events
         self._now = 0.0
         self._store_at = NEVER  # when to look again whether the store has the events
 
@@ -49,6 +50,9 @@ class GoServer(ServedStream):
             stored = self.receiver.stored.newest()
             if stored < ack:
                 self._store_at = self._now + STORE_SECONDS
+                if stored == self._told:
+                    return -1
+                self._told = stored
                 return stored
         self._store_at = NEVER
         self._ack = -1
