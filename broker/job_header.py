@@ -1,7 +1,7 @@
 """Headers of federated queues: the user property `gmqttd-link` of what a queue link asks for, of offers, and of jobs.
 
     SUBSCRIBE   1 limit=N                                        jobs that the link takes since its connection began
-    offer       1 queue=NAME offer=N path=DOMAIN                 N is `none` where the upstream has no such queue
+    offer       1 queue=NAME offer=N sent=N path=DOMAIN          `none` where the upstream has no such queue
     job         1 queue=NAME visits=N node=NODE seq=N path=DOMAIN
 
 NAME is `$share/GROUP/FILTER`, percent-encoded. A job has a number of its own for each link that it goes over
@@ -24,6 +24,7 @@ _NONE: Final = b"none"
 _LIMIT: Final = b" limit="
 _OFFER: Final = b" offer="
 _QUEUE: Final = b" queue="
+_SENT: Final = b" sent="
 _VISITS: Final = b" visits="
 
 
@@ -46,15 +47,21 @@ def parse_limit(value: bytes) -> int:
     return _number(value, _LIMIT, NO_LIMIT)
 
 
-def encode_offer(name: bytes, count: int) -> bytes:
-    """The header of an offer, as Message.link."""
+def encode_offer(name: bytes, count: int, sent: int) -> bytes:
+    """The header of an offer, as Message.link. `sent`: jobs since the connection began, which an offer may overtake: they wait
+    for the store."""
     offered = _NONE if count == NO_QUEUE else b"%d" % count
-    return b"%d" % VERSION + _QUEUE + name + _OFFER + offered + b" path="
+    return b"%d" % VERSION + _QUEUE + name + _OFFER + offered + _SENT + b"%d path=" % sent
 
 
 def offer_of(link: bytes) -> int:
     """How many jobs a header offers; NO_QUEUE for none. Raises LinkHeaderError."""
     return NO_QUEUE if _text(link, _OFFER) == _NONE else _number(link, _OFFER, NO_QUEUE)
+
+
+def sent_of(link: bytes) -> int:
+    """How many jobs an upstream has sent before an offer; 0 where it is of an older version. Raises LinkHeaderError."""
+    return _number(link, _SENT, 0)
 
 
 def encode_job(name: bytes, visits: int, node: bytes, sequence: int) -> bytes:

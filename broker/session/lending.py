@@ -229,7 +229,7 @@ class Lending:
         is_news = count != lender.told and (lender.limit > lender.sent or count <= 0 or lender.told <= 0)
         if is_news and session.is_available():
             lender.told = count
-            offer = Message(OFFER_TOPIC, b"", 0, False, b"", NEVER, "", encode_offer(name, count))
+            offer = Message(OFFER_TOPIC, b"", 0, False, b"", NEVER, "", encode_offer(name, count, lender.sent))
             session.deliver(offer, 0, False, NO_IDENTIFIERS, None, now)
 
 

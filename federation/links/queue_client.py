@@ -6,7 +6,7 @@ from broker.codec.packets import MQTT_5, PUBLISH, Connect
 from broker.codec.reader import decode_publish
 from broker.codec.wire import decode_varint
 from broker.errors import MqttError, ProtocolViolation
-from broker.job_header import offer_of, queue_of
+from broker.job_header import offer_of, queue_of, sent_of
 from broker.link_header import LinkHeaderError, split_properties
 from federation.errors import QueueLinkFault
 from federation.links.client import Client
@@ -17,8 +17,9 @@ from federation.links.subscriptions import Subscriptions
 class QueueClientOwner:
     """What a queue client asks of its link. `name` is that of a queue in the upstream's headers."""
 
-    def offered(self, name: bytes, count: int) -> None:
-        """The upstream has so many jobs to spare, without those on the way; NO_QUEUE where it has no such queue."""
+    def offered(self, name: bytes, count: int, sent: int) -> None:
+        """The upstream has so many jobs to spare, without those on the way; NO_QUEUE where it has no such queue. `sent`: all
+        that it has sent before."""
         raise AssertionError("a subclass implements this")
 
     def job_came(self, name: bytes) -> None:
@@ -63,7 +64,7 @@ class QueueClient(Client):
             if not name or publish.qos == 2:
                 raise ProtocolViolation("a message that is neither a job nor an offer")
             if publish.qos == 0:
-                self._owner.offered(name, offer_of(headers[0]))
+                self._owner.offered(name, offer_of(headers[0]), sent_of(headers[0]))
                 parts.append(flow[kept_from:pos])
                 kept_from = end
             elif not publish.dup:  # one that is sent again was asked for on an earlier connection

@@ -16,7 +16,7 @@ from federation.errors import QueueLinkFault
 class Borrower:
     """The downstream end of one link, for one group.
 
-    offered     jobs that the upstream has to spare
+    offered     jobs that the upstream has to spare, with those on the way
     is_missing  the upstream has no queue for the group
     limit       told to the upstream
     received    jobs since the connection began
@@ -35,10 +35,11 @@ class Borrower:
         """Number of jobs that were asked for and did not come yet."""
         return max(0, self.limit - self.received)
 
-    def offer(self, count: int) -> None:
-        """The upstream has so many jobs to spare, without those on the way; NO_QUEUE where it has no queue."""
+    def offer(self, count: int, sent: int = 0) -> None:
+        """The upstream has so many jobs to spare, without those on the way; NO_QUEUE where it has no queue. `sent`: all that it
+        has sent before; some of them may come behind the offer."""
         self.is_missing = count == NO_QUEUE
-        self.offered = max(0, count)
+        self.offered = max(0, count) + max(0, sent - self.received)
 
     def ask(self, count: int) -> bool:
         """Ask for so many jobs, in all. True when the upstream is to be told the new `limit`."""

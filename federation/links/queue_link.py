@@ -88,10 +88,10 @@ class QueueLink(Link, QueueClientOwner):
 
     # --- what the client tells
 
-    def offered(self, name: bytes, count: int) -> None:
+    def offered(self, name: bytes, count: int, sent: int) -> None:
         full = self._names.get(name)
         if full is not None:
-            self.borrowers[full].offer(count)
+            self.borrowers[full].offer(count, sent)
             self._on_change(full)
 
     def job_came(self, name: bytes) -> None:

@@ -16,6 +16,7 @@ from broker.job_header import (
     parse_limit,
     queue_of,
     quoted,
+    sent_of,
     unquoted,
     visits_of,
 )
@@ -41,8 +42,8 @@ def test_a_job_has_its_queue_its_visits_and_a_number() -> None:
 
 @pytest.mark.parametrize("count", [0, 7, NO_QUEUE])
 def test_an_offer_says_how_many(count: int) -> None:
-    link = extended(encode_offer(quoted(JOBS), count), b"berlin")
-    assert offer_of(link) == count
+    link = extended(encode_offer(quoted(JOBS), count, 9), b"berlin")
+    assert (offer_of(link), sent_of(link)) == (count, 9)
     assert unquoted(queue_of(link)) == JOBS
     assert parse_header(link).path == (b"berlin",)
 

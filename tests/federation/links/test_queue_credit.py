@@ -76,3 +76,12 @@ def test_limits_never_exceed_room_and_offers(upstreams: list[tuple[int, int]], p
         asked = [borrower.asked() for borrower in demand.borrowers.values()]
         possible = sum(min(borrower.offered, borrower.prefetch) for borrower in demand.borrowers.values())
         assert sum(asked) == (0 if waiting else min(room, possible))
+
+
+def test_jobs_that_an_offer_has_overtaken_are_no_part_of_it() -> None:
+    borrower = Borrower(10)
+    borrower.offer(1)
+    borrower.ask(1)
+    borrower.offer(2, sent=1)  # it leaves at once, while the job waits for the store of the upstream
+    borrower.receive()
+    assert borrower.offered == 2

@@ -120,7 +120,7 @@ class Upstream:
         return found
 
     def offer(self, count: int, queue: bytes = JOBS) -> None:
-        link = extended(encode_offer(quoted(queue), count), b"paris")
+        link = extended(encode_offer(quoted(queue), count, self.sequence), b"paris")
         self.receive(Publish(OFFER_TOPIC, b"", properties=header(link)))
 
     def job(self, packet_id: int, payload: bytes, dup: bool = False, queue: bytes = JOBS, sequence: int = 0) -> None:
