@@ -145,7 +145,8 @@ def queue_of_one_cluster_with_faults(seed: int) -> None:
 def queue_nodes_die(seed: int) -> None:
     """Nodes with stores are killed with their consumers and come back: no job that was acknowledged is lost."""
     rng = Random(f"kills {seed}")
-    domains = QueueDomains(seed, rng.choice((COMPLETE, ONE_WAY)), has_stores=True)
+    sizes = {"a": rng.randrange(1, 3), "b": rng.randrange(1, 3)}
+    domains = QueueDomains(seed, rng.choice((COMPLETE, ONE_WAY)), sizes, has_stores=True)
     for name in domains.names:
         domains.come(name)
     for _ in range(8):
