@@ -126,6 +126,7 @@ def hops_end(seed: int) -> None:
     ]
     domains = Domains(seed, edges, {f"d{rng.randrange(count)}": 3})
     domains.begin_reading(domains.names)
+    domains.world.run(1.0)  # until the other nodes know
     domains.run(5.0, 40.0)
     domains.check_messages()
     domains.check_no_filters()
@@ -146,6 +147,7 @@ def clusters(seed: int) -> Domains:
     edges = rng.choice(CLUSTERS)()
     domains = Domains(seed, edges, {name: rng.randrange(1, 4) for name in "abcd"})
     domains.begin_reading(domains.names)
+    domains.world.run(1.0)  # until the other nodes know
     return domains
 
 

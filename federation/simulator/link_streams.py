@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from broker.broker import Broker
 from broker.codec.packets import MQTT_5, Publish
 from broker.codec.reader import PacketReader
+from broker.errors import MqttError
 from broker.listener_facts import ListenerFacts
 from broker.publisher import Publisher
 from broker.session.connection import Connection
@@ -123,8 +125,9 @@ class UpstreamEnd(LinkShell):
         self.link.connected(self._attempt, now)
 
     def received(self, data: bytes, now: float) -> None:
-        for packet in self._packets.receive_data(data):
-            self.repeated += isinstance(packet, Publish) and packet.dup
+        with suppress(MqttError):  # of MQTT 3.1.1, after connections that ended without an answer, nothing is counted
+            for packet in self._packets.receive_data(data):
+                self.repeated += isinstance(packet, Publish) and packet.dup
         if self._is_held or self._unread:
             self._unread.append(data)
         else:
