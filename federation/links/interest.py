@@ -145,6 +145,7 @@ class ClusterInterest(InterestObserver):
         self._of_links: dict[tuple[str, bytes, bytes], Wants] = {}  # (node, share name, filter) that links want
         self._changed: OrderedDict[bytes, None] = OrderedDict()
         self._links: list[LinkInterest] = []
+        self._untold: dict[LinkInterest, list[bytes]] = {}  # filters that new links are not told of yet
 
     def observe(self, broker: Broker) -> None:
         """Take the interest that is there, and be told of changes from now on."""
@@ -193,21 +194,27 @@ class ClusterInterest(InterestObserver):
         return NOBODY if tally is None else tally.wants()
 
     def add_link(self, link: LinkInterest) -> None:
-        """Tell the link everything, now, and changes from now on."""
-        self.tell(link)
+        """Tell the link everything, with the next calls of `pass_on`, and changes from now on."""
         self._links.append(link)
+        if self._tallies:
+            self._untold[link] = list(reversed(self._tallies))
+
+    def has_told(self, link: LinkInterest) -> bool:
+        """Whether a link that was added knows everything by now."""
+        return link not in self._untold
 
     def tell(self, link: LinkInterest) -> None:
-        """Tell one link everything."""
+        """Tell a link again what it knows, because its upstream is another one. Little changes for most filters."""
         for topic_filter, tally in self._tallies.items():
             link.change(topic_filter, tally.wants())
 
     def remove_link(self, link: LinkInterest) -> None:
         self._links.remove(link)
+        self._untold.pop(link, None)
 
     def has_changes(self) -> bool:
         """Whether `pass_on` has something to do."""
-        return bool(self._changed) or not all(link.is_settled() for link in self._links)
+        return bool(self._changed or self._untold) or not all(link.is_settled() for link in self._links)
 
     def pass_on(self, steps: int = STEPS_PER_CALL) -> bool:
         """Tell the links of changed filters, in about so many steps. True when there are more."""
@@ -219,8 +226,22 @@ class ClusterInterest(InterestObserver):
             for link in self._links:
                 link.change(topic_filter, wants)
                 steps -= 1
+        steps -= self._tell_new(steps)
         self._go_on(steps)
         return self.has_changes()
+
+    def _tell_new(self, steps: int) -> int:
+        """Tell new links of about so many filters. Returns how many there were. A link may be told twice of one that
+        has changed meanwhile, which changes nothing."""
+        told = 0
+        for link, filters in list(self._untold.items()):
+            while filters and told < steps:
+                topic_filter = filters.pop()
+                link.change(topic_filter, self.wants_of(topic_filter))
+                told += 1
+            if not filters:
+                del self._untold[link]
+        return told
 
     def _go_on(self, steps: int) -> int:
         looked = 0

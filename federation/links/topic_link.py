@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.codec.packets import MQTT_5, Connect
 from broker.link_header import LinkFacts, LinkWelcome
+from broker.message import NEVER
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction
 from federation.links.client import Accepted, Client
@@ -15,6 +16,7 @@ from federation.links.interest import FILTERS_MAX, LinkInterest
 from federation.links.link import Link
 from federation.links.notes import Note
 from federation.links.relay import Relay
+from federation.links.status import LinkState
 from federation.links.subscriptions import NO_HEADERS, Headers
 from federation.links.wants import Upstream
 
@@ -34,12 +36,30 @@ class TopicLink(Link):
         self.gate = TopicGate(plan.upstream.max_hops, interest, plan.upstream.direction is Direction.OUT)
         self.interest = interest
         self._is_known = False  # which domain the upstream is
+        self._starts_when_told = False
 
     @property
     def notes(self) -> tuple[Note, ...]:
         waiting = self.interest.refused
         text = f"{waiting} filters are not subscribed to: a link has at most {FILTERS_MAX}"
         return (*super().notes, Note(text)) if waiting else super().notes
+
+    def start(self, now: float) -> None:
+        """A session that is there would end filters that the link is not told of yet: it waits for them."""
+        self._starts_when_told = not self.plan.error and not self._domain.interest.has_told(self.interest)
+        if self._starts_when_told:
+            self._is_stopped = False
+            self._move(LinkState.STARTING, NEVER, now)
+        else:
+            super().start(now)
+
+    def send_interest(self, now: float) -> None:
+        if not self._starts_when_told:
+            super().send_interest(now)
+        elif not self._is_stopped and self._domain.interest.has_told(self.interest):
+            self.start(now)
+            if self.shell is not None:
+                self.shell.changed()
 
     def _is_wanted(self) -> bool:
         return bool(self.subscriptions.wanted) or self.plan.upstream.direction is Direction.OUT

@@ -90,7 +90,9 @@ class Upstream:
     def told(self, wants: Wants) -> Wants:
         """What the upstream is told of a filter with these wants. () for a filter that it is not told."""
         if self.is_known and self.name is None:
-            return CLIENTS if CLIENT in wants else NOBODY
+            if CLIENT not in wants:
+                return NOBODY
+            wants = CLIENTS  # told as before CONNACK: so nothing changes for most filters
         found: list[Want] = []
         for path, hops in wants:
             passed = len(path)

@@ -48,6 +48,7 @@ def test_a_link_that_comes_later_is_told_everything() -> None:
     cluster.add(b"#")
     link = link_of([(b"a/#", True), (b"b", True)])
     cluster.add_link(link)
+    cluster.pass_on()
     assert link.take_changes() == ([b"a/#", b"b"], [])
     cluster.remove_link(link)
     cluster.remove(b"#")
@@ -75,7 +76,7 @@ def test_interest_of_the_upstream_is_not_told_to_it() -> None:
     cluster.add(b"a/#")
     cluster.pass_on()
     assert link.take_changes() == ([b"a/#"], [])
-    assert link.wants_of(b"a/#") == CLIENTS
+    assert link.wants_of(b"a/#") == (Want((b"here",), 3),)
 
 
 def test_a_link_that_keeps_all_wants_its_patterns() -> None:
@@ -87,8 +88,8 @@ def test_a_link_that_keeps_all_wants_its_patterns() -> None:
     assert link.take_changes() == ([b"up/a/#"], [])
     link.set_upstream(Upstream(b"here", 1, None))
     cluster.tell(link)
-    assert link.take_changes() == ([b"up/a/#"], [])
-    assert link.wants_of(b"up/a/#") == CLIENTS
+    assert link.take_changes() == ([], [])
+    assert link.wants_of(b"up/a/#") == HERE
 
 
 def test_a_mapping_names_filters_and_topics() -> None:
@@ -127,6 +128,29 @@ def test_many_changes_are_passed_on_in_portions() -> None:
     assert cluster.pass_on(2)
     assert not cluster.pass_on(2)
     assert link.take_changes() == ([b"2", b"3", b"4"], [])
+
+
+def test_a_link_that_comes_later_is_told_in_portions() -> None:
+    cluster = ClusterInterest()
+    for number in range(5):
+        cluster.add(b"%d" % number)
+    assert not cluster.pass_on()
+    link, gone = link_of([(b"#", True)]), link_of([(b"#", True)])
+    cluster.add_link(link)
+    cluster.add_link(gone)
+    assert cluster.pass_on(2)
+    assert link.take_changes() == ([b"0", b"1"], [])
+    cluster.add(b"9")
+    cluster.remove(b"1")
+    cluster.remove(b"4")
+    cluster.remove_link(gone)
+    assert cluster.pass_on(3)
+    assert link.take_changes() == ([b"9"], [b"1"])
+    assert not cluster.has_told(link)
+    assert not cluster.pass_on(5)
+    assert cluster.has_told(link)
+    assert link.take_changes() == ([b"2", b"3"], [])
+    assert gone.take_changes() == ([], [])
 
 
 LEVELS: Final = st.lists(st.sampled_from([b"a", b"b", b"c", b"+"]), min_size=1, max_size=3)

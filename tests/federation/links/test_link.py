@@ -420,6 +420,7 @@ def test_another_node_finds_the_session_of_a_link_that_ended_here() -> None:
     assert world.sent() == [Disconnect()]
     assert world.broker.sessions == {}
     world.links.run(link_id, 7, world.now)
+    world.links.pass_on(world.now)
     (link,) = world.links.by_id.values()
     assert (link.epoch, link.wants_connection) == (7, True)
 

@@ -21,6 +21,7 @@ def change(world: World, pattern: str = "s/#", **keys: Any) -> list[Packet]:
     body = {"uri": "mqtt://north.example.com", "reconnect-delay": 1, **keys}
     policy = {"pattern": pattern, "definition": {"federation-upstream": "north"}}
     world.links.resolve(Resolution([parse_upstream("north", body)], [], [parse_policy("p", policy)]), world.now)
+    world.links.pass_on(world.now)
     sent = world.sent()
     (world.link,) = world.links.by_id.values()
     if world.link is not before.link:

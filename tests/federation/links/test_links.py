@@ -7,6 +7,7 @@ import pytest
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
+from federation.links.interest import STEPS_PER_CALL
 from federation.links.link import CONNECT_SECONDS_MAX
 from federation.links.status import LinkState
 from link_world import World
@@ -33,3 +34,20 @@ def test_a_fault_in_a_deadline_stops_its_link_only(monkeypatch: pytest.MonkeyPat
     monkeypatch.undo()
     first.restart(world.now)
     assert first.state is LinkState.STARTING
+
+
+def test_a_new_link_is_told_of_all_filters_before_it_connects() -> None:
+    world = World()
+    for number in range(STEPS_PER_CALL + 1):
+        world.want(b"t/%d" % number)
+    north = parse_upstream("north", {"uri": "mqtt://north.example.com"})
+    policy = parse_policy("p", {"pattern": "t/#", "definition": {"federation-upstream": "north"}})
+    world.links.resolve(Resolution([north], [], [policy]), world.now)
+    (link,) = world.links.by_id.values()
+    assert (link.state, link.wants_connection) == (LinkState.STARTING, False)
+    assert world.links.pass_on(world.now)
+    link.restart(world.now)
+    assert not link.wants_connection
+    assert not world.links.pass_on(world.now)
+    assert (link.state, link.wants_connection) == (LinkState.STARTING, True)
+    assert len(link.subscriptions.wanted) == STEPS_PER_CALL + 1

@@ -16,7 +16,7 @@ AB: Final = Want((b"a", b"b"), 3)
 def test_interest_of_clients_goes_to_every_upstream() -> None:
     assert Upstream(b"here", 1, b"there").told(CLIENTS) == (Want((b"here",), 1),)
     assert Upstream(b"here", 7, b"there").told(CLIENTS) == (Want((b"here",), 7),)
-    assert Upstream(b"here", 1, None).told(CLIENTS) == CLIENTS
+    assert Upstream(b"here", 1, None).told(CLIENTS) == (Want((b"here",), 1),)
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,16 @@ def test_interest_of_clients_goes_to_every_upstream() -> None:
 def test_interest_of_a_link_goes_on_as_far_as_it_may(want: Want, upstream: bytes, told: Wants) -> None:
     assert Upstream(b"here", 3, upstream).told((want,)) == told
     assert Upstream(b"here", 3, None).told((want,)) == NOBODY
-    assert Upstream(b"here", 3, None).told((want, CLIENT)) == CLIENTS
+    assert Upstream(b"here", 3, None).told((want, CLIENT)) == (Want((b"here",), 3),)
 
 
 def test_an_upstream_that_is_not_known_yet_may_be_one_of_ours() -> None:
     assert Upstream(b"here", 3, None, is_known=False).told((Want((b"a",), 2),)) == (Want((b"a", b"here"), 2),)
+
+
+@pytest.mark.parametrize("name", [None, b"there"])
+def test_the_wants_of_clients_are_the_same_before_the_upstream_is_known(name: bytes | None) -> None:
+    assert Upstream(b"here", 3, name).told(CLIENTS) == Upstream(b"here", 3, None, is_known=False).told(CLIENTS)
 
 
 def test_wants_that_others_include_are_left_out() -> None:
