@@ -75,13 +75,18 @@ def _shown(file: str) -> str:
     return "standard input" if file == STANDARD_INPUT else file
 
 
+def _printable(text: str) -> str:
+    """Words of the file may have characters that would change a terminal."""
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
 def _run(file: str, output: Path | None, translate: Callable[[], Imported]) -> None:
     try:
         found = translate()
     except ImportFault as error:
-        raise click.ClickException(f"{_shown(file)}: {error}") from None
+        raise click.ClickException(f"{_shown(file)}: {_printable(str(error))}") from None
     for warning in found.warnings:
-        click.echo(f"{_shown(file)}: {warning}", err=True)
+        click.echo(f"{_shown(file)}: {_printable(warning)}", err=True)
     text = json.dumps(found.document(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         if found.has_passwords() and sys.stdout.isatty():

@@ -94,3 +94,10 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     result = run("import-mosquitto", file, "--output", tmp_path / "absent" / "file")
     assert result.exit_code == 1
     assert "No such file or directory" in result.stderr
+
+
+def test_words_of_a_file_change_no_terminal() -> None:
+    result = CliRunner().invoke(main, ["import-mosquitto", "-"], input=BRIDGE + "odd\x1b[2J 1\n")
+    assert result.exit_code == 0
+    assert "odd\\x1b[2J" in result.stderr
+    assert "\x1b" not in result.stderr
