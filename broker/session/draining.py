@@ -61,7 +61,7 @@ def hand_out(router: Router, group: SharedGroup, now: float) -> None:
             return
         if not _hand_on(router, group, outgoing.message, now):
             return
-        take_first(session, outgoing)
+        take_out(session, outgoing)
 
 
 def queue_session(group: SharedGroup) -> Session | None:
@@ -78,16 +78,16 @@ def first_waiting(session: Session, now: float) -> Outgoing | None:
             return outgoing
         session.messages_dropped += 1
         session.context.counters.drop_for_client(DROP_EXPIRED, 1, outgoing.qos, session.client_id)
-        take_first(session, outgoing)
+        take_out(session, outgoing)
     return None
 
 
-def take_first(session: Session, outgoing: Outgoing) -> None:
-    """Take the oldest message out of a group's queue."""
+def take_out(session: Session, outgoing: Outgoing) -> None:
+    """Take a message, which is one of the oldest, out of a group's queue."""
     if outgoing.record and session.records is not None:
         session.records.remove(outgoing)
     if session.queue is not None:
-        session.queue.remove_first()
+        session.queue.take_out(outgoing)
 
 
 def room(group: SharedGroup) -> int:

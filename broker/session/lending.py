@@ -18,8 +18,9 @@ from broker.message import NEVER, Message
 from broker.routing.names import full_filter
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
-from broker.session.draining import first_waiting, hand_out, queue_session, take_first
+from broker.session.draining import first_waiting, hand_out, queue_session, take_out
 from broker.session.handover import find_group
+from broker.session.outgoing import Outgoing
 from broker.session.output import Output
 from broker.session.session import NO_IDENTIFIERS, Session
 
@@ -27,6 +28,7 @@ OFFER_TOPIC: Final = b"$gmqttd/offer"
 LENDERS_MAX: Final = 65_536  # groups of all queue links together; a SUBSCRIBE beyond them is refused
 REST_SECONDS: Final = 30.0  # without jobs for a domain that has refused one
 VISITS_MAX: Final = 1_000  # links that a job passes; it stays where it is then
+STAYING_MAX: Final = 64  # oldest jobs of a queue that no link takes; further ones hold up what is behind them
 HEADER_BYTES: Final = 4_096  # more than the header and the fixed parts of a PUBLISH with a job have
 UNTOLD: Final = -2
 
@@ -64,9 +66,13 @@ class Lender:
         if group is not None:
             self.session.add_queued_group(group)
 
+    def has_room(self, now: float) -> bool:
+        """Whether the link may be sent jobs now."""
+        return self.sent < self.limit and now >= self.rests_until and self.session.is_available()
+
     def takes(self, message: Message, now: float) -> bool:
         """Whether the job may be sent to the link now."""
-        if self.sent >= self.limit or now < self.rests_until or not self.session.is_available():
+        if not self.has_room(now):
             return False
         size = len(message.topic) + len(message.payload) + len(message.properties) + HEADER_BYTES
         if self.connection is None or not self.connection.takes(size):
@@ -90,6 +96,7 @@ class Lending:
         self._context = context
         self._router = router
         self._lenders: dict[bytes, dict[Session, Lender]] = {}  # by `$share/GROUP/FILTER`
+        self._lenders_count = 0
         self._changed: dict[bytes, None] = {}
 
     def take_changed(self) -> list[bytes]:
@@ -126,12 +133,14 @@ class Lending:
         lenders = self._lenders.get(full)
         lender = None if lenders is None else lenders.get(session)
         if lender is None or lender.is_over():
-            if lender is None and sum([len(others) for others in self._lenders.values()]) >= LENDERS_MAX:
-                return QUOTA_EXCEEDED
+            if lender is None:
+                if self._lenders_count >= LENDERS_MAX:
+                    return QUOTA_EXCEEDED
+                self._lenders_count += 1
+            else:
+                lender.follow(None)
             if lenders is None:
                 lenders = self._lenders[full] = {}
-            elif lender is not None:
-                lender.follow(None)
             lender = lenders[session] = Lender(session)
         lender.limit = limit
         self._changed[full] = None
@@ -144,6 +153,7 @@ class Lending:
         if lender is None:
             return False
         lender.follow(None)
+        self._lenders_count -= 1
         if not lenders:
             del self._lenders[full]
         return True
@@ -185,6 +195,7 @@ class Lending:
             lender.follow(None if lender.is_over() else group)
             if lender.is_over():
                 del lenders[session]
+                self._lenders_count -= 1
         if not lenders:
             del self._lenders[full]
             return
@@ -198,26 +209,39 @@ class Lending:
             self._offer(lender, name, spare, now)
 
     def _send_jobs(self, queue: Session, name: bytes, lenders: dict[Session, Lender], now: float) -> None:
-        while True:
-            outgoing = first_waiting(queue, now)
-            if outgoing is None or outgoing.message is None:
-                return
-            message = outgoing.message
-            visits = visits_of(message.link) + 1
-            lender = _next_lender(lenders, message, now)
-            if lender is None or visits > VISITS_MAX:
-                return
-            take_first(queue, outgoing)
-            node, sequence = self._context.next_number()
-            job = message.copy()
-            job.qos = 1
-            job.retain = False
-            job.link = encode_job(name, visits, node, sequence)
-            lender.sent += 1
-            lender.told = max(0, lender.told - 1)
-            self.lent += 1
-            self._context.counters.handed_over += 1
-            lender.session.deliver(job, 1, False, NO_IDENTIFIERS, None, now)
+        oldest = first_waiting(queue, now)
+        while oldest is not None and self._send_job(queue, oldest, name, lenders, now):
+            oldest = first_waiting(queue, now)
+        if oldest is None or queue.queue is None:
+            return
+        if True in [lender.has_room(now) for lender in lenders.values()]:  # so it is the job that stays
+            for outgoing in queue.queue.oldest(STAYING_MAX + 1):
+                if outgoing is not oldest and outgoing.expires_at > now:
+                    self._send_job(queue, outgoing, name, lenders, now)
+
+    def _send_job(
+        self, queue: Session, outgoing: Outgoing, name: bytes, lenders: dict[Session, Lender], now: float
+    ) -> bool:
+        """Give a link one of the oldest jobs. False when none takes it now."""
+        message = outgoing.message
+        if message is None:
+            return False
+        visits = visits_of(message.link) + 1
+        lender = None if visits > VISITS_MAX else _next_lender(lenders, message, now)
+        if lender is None:
+            return False
+        take_out(queue, outgoing)
+        node, sequence = self._context.next_number()
+        job = message.copy()
+        job.qos = 1
+        job.retain = False
+        job.link = encode_job(name, visits, node, sequence)
+        lender.sent += 1
+        lender.told = max(0, lender.told - 1)
+        self.lent += 1
+        self._context.counters.handed_over += 1
+        lender.session.deliver(job, 1, False, NO_IDENTIFIERS, None, now)
+        return True
 
     def _offer(self, lender: Lender, name: bytes, spare: int, now: float) -> None:
         """Tell the link how many jobs there are for it, where it knows another number. While it asks for none, it only has to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Final
 
 from broker.counters import DROP_EXPIRED, DROP_QUEUE_BYTES, DROP_QUEUE_FULL
@@ -105,6 +106,12 @@ class MessageQueue:
             return qos0[0]
         return qos1_2[0]
 
+    def oldest(self, count: int) -> list[Outgoing]:
+        """So many messages, or all, oldest first."""
+        found = list(islice(self._qos0 or (), count)) + list(islice(self._qos1_2 or (), count))
+        found.sort(key=number_of)
+        return found[:count]
+
     def remove_first(self) -> None:
         """The oldest message was sent, or is given up."""
         outgoing = self.first()
@@ -112,6 +119,12 @@ class MessageQueue:
             lane = self._qos1_2 if outgoing.qos else self._qos0
             assert lane is not None
             self._remove(lane, 0)
+
+    def take_out(self, outgoing: Outgoing) -> None:
+        """Take out one message. Takes time for each one of its lane before it."""
+        lane = self._qos1_2 if outgoing.qos else self._qos0
+        assert lane is not None
+        self._remove(lane, lane.index(outgoing))
 
     def remove(self, numbers: set[int]) -> None:
         """Take out the messages of these numbers. Takes time for each message of the queue."""

@@ -11,7 +11,7 @@ from broker.codec.properties import RECEIVE_MAXIMUM
 from broker.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, visits_of
 from broker.message import Message
 from broker.session.group_queues import GroupQueues
-from broker.session.lending import OFFER_TOPIC, REST_SECONDS, VISITS_MAX, Lending
+from broker.session.lending import LENDERS_MAX, OFFER_TOPIC, REST_SECONDS, VISITS_MAX, Lending
 from broker_world import Client
 from link_clients import NAME, headers, link_options, named_world
 
@@ -224,6 +224,9 @@ def test_a_job_above_the_maximum_packet_size_stays(lent: Lent) -> None:
     lent.publish(b"x" * 4_000)
     assert jobs(link) == []
     assert len(lent.waiting()) == 1
+    lent.publish(b"small", b"next")
+    assert [job.payload for job in jobs(link)] == [b"small", b"next"]
+    assert len(lent.waiting()) == 1
 
 
 def test_a_job_that_came_far_stays(lent: Lent) -> None:
@@ -234,6 +237,25 @@ def test_a_job_that_came_far_stays(lent: Lent) -> None:
     lent.turn()
     assert jobs(link) == []
     assert lent.waiting() == [b"far"]
+    lent.publish(b"near", qos=0)
+    lent.publish(b"next")
+    assert [job.payload for job in jobs(link)] == [b"near", b"next"]
+    assert lent.waiting() == [b"far"]
+
+
+def test_links_borrow_of_a_limited_number_of_groups(lent: Lent) -> None:
+    lent.borrow(lent.link(), 1)
+    session = lent.world.broker.sessions["link-paris"]
+    names = [b"$share/%d/jobs" % number for number in range(LENDERS_MAX)]
+    codes = [lent.lending.borrow(session, name, 1) for name in names]
+    assert codes == [1] * (LENDERS_MAX - 1) + [0x97]
+    assert lent.lending.borrow(session, names[0], 2) == 1
+    assert lent.lending.end(session, names[0])
+    assert [lent.lending.borrow(session, name, 1) for name in names[-2:]] == [1, 1]
+    assert lent.lending.borrow(session, names[0], 1) == 0x97
+    session.connection = None
+    lent.lending.lend(JOBS, lent.world.now)
+    assert lent.lending.borrow(session, names[0], 1) == 1
 
 
 @pytest.mark.parametrize("topic_filter", [b"jobs/#", b"$share/" + b"g" * 1_100 + b"/jobs"])
