@@ -28,6 +28,7 @@ DROP_LINK_PATH: Final = "link_path"
 DROP_LINK_HOPS: Final = "link_hops"
 DROP_LINK_DUPLICATE: Final = "link_duplicate"
 DROP_LINK_TOPIC: Final = "link_topic"
+DROP_LINK_RETAINED: Final = "link_retained"
 # Of copies, which are messages for one client each.
 COPY_DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
@@ -54,6 +55,7 @@ DROP_REASONS: Final = (
     DROP_LINK_HOPS,
     DROP_LINK_DUPLICATE,
     DROP_LINK_TOPIC,
+    DROP_LINK_RETAINED,
 )
 
 

@@ -16,7 +16,13 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_GROUP_GONE, DROP_LINK_DUPLICATE, DROP_LINK_TOPIC, DROP_REFUSED_BY_PLUGIN
+from broker.counters import (
+    DROP_GROUP_GONE,
+    DROP_LINK_DUPLICATE,
+    DROP_LINK_RETAINED,
+    DROP_LINK_TOPIC,
+    DROP_REFUSED_BY_PLUGIN,
+)
 from broker.errors import MqttError, ProtocolViolation
 from broker.job_header import queue_of
 from broker.link_header import NAME, LinkHeader
@@ -38,7 +44,14 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
     qos = publish.qos
     if publish.subscription_identifiers:
         raise ProtocolViolation("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+    facts = connection.link
     if publish.retain and not settings.retain_available:
+        if facts is not None and facts.gate is not None:  # no SUBSCRIBE of MQTT 3.1.1 asks for messages without it
+            broker.counters.count_received(qos)
+            refuse_publish(
+                broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_LINK_RETAINED
+            )
+            return
         raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but this server has no retained messages")
     if qos > settings.maximum_qos:
         raise MqttError(QOS_NOT_SUPPORTED, f"QoS {qos} above the server's maximum QoS {settings.maximum_qos}")
@@ -51,7 +64,6 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
                 RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
             )
     broker.counters.count_received(qos)
-    facts = connection.link
     jobs = None if facts is None else facts.jobs
     link = b"" if facts is None else facts.header
     header: LinkHeader | None = None

@@ -381,6 +381,20 @@ def test_a_broker_without_retained_messages_asks_for_none() -> None:
     assert (entry.qos, entry.retain_as_published, entry.retain_handling) == (0, False, 2)
 
 
+def test_retained_messages_of_an_upstream_that_sends_them_unasked_are_dropped() -> None:
+    world = World(retain_available=False)
+    world.version = 4
+    world.want()
+    world.link.connected(world.link.attempt, world.now)
+    world.receive(ConnAck(False, 0x84), version=5)  # it has MQTT 3.1.1 only
+    world.run()
+    world.receive(Publish(b"s/a", b"0", 0, True), Publish(b"s/a", b"1", 1, True, packet_id=1), Publish(b"s/a", b"live"))
+    assert world.sent() == [PubAck(1)]
+    assert world.state() is LinkState.RUNNING
+    found = world.link.status(world.now)
+    assert (found.received, found.dropped) == (3, {"link_retained": 2})
+
+
 def test_a_broker_that_ends_the_local_connection_ends_the_other_one() -> None:
     world = World()
     world.want()
