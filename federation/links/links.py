@@ -170,6 +170,20 @@ class Links:
         # The node that runs the link has a session of its own there. This one would collect messages.
         return 0 if keeps_queue else self._drop_queue(link.plan, now)
 
+    def queues_left(self) -> list[str]:
+        """The links that push and do not run here, and have a local session that collects messages: from before a restart, or
+        from a time without other nodes."""
+        sessions = self._domain.broker.sessions
+        return [
+            link_id
+            for link_id, plan in self.plans().items()
+            if not _asks(plan) and link_id not in self.by_id and local_client_id(plan) in sessions
+        ]
+
+    def drop_queue(self, link_id: str, now: float) -> int:
+        """Another node runs one of `queues_left` for good. Returns how many messages are dropped."""
+        return self._drop_queue(self._plans[link_id], now)
+
     def _drop_queue(self, plan: LinkPlan, now: float) -> int:
         """End the local session of a link that pushes. Returns how many messages it had."""
         if _asks(plan):

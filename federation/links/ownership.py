@@ -352,6 +352,11 @@ class Ownership:
         chosen = self._chosen(link_id)
         return None if chosen is None else Owner(chosen, 0)
 
+    def settled_at(self, link_id: str) -> str:
+        """The other member that claims or runs the link, and to which it falls; "" for none."""
+        rival = self._rival(link_id)
+        return rival.node if rival is not None and rival.node == self._chosen(link_id) else ""
+
     def phase(self, link_id: str) -> Phase | None:
         """What this node does with a link; None for one that it does not know."""
         own = self._links.get(link_id)

@@ -49,6 +49,9 @@ class Nodes:
     def carried_out(self) -> None:
         raise AssertionError("no order is given")
 
+    def owners_changed(self) -> None:
+        raise AssertionError("no order is given")
+
     def list_here(self, request: pb.ListLinksRequest) -> pb.ListLinksResponse:
         return self._list("a", request)
 

@@ -94,9 +94,20 @@ class NodeLinks:
 
     def end_link(self, link_id: str) -> None:
         self._draining.discard(link_id)
-        dropped = self._links.end(link_id, self._host.now(), keeps_queue=self._is_alone())
-        if dropped:
-            self._log.warning("messages that a link was to push are dropped: it moves", id=link_id, count=dropped)
+        self._tell_dropped(link_id, self._links.end(link_id, self._host.now(), keeps_queue=self._is_alone()))
+
+    def owners_changed(self) -> None:
+        """What a link was to push here, and another node pushes now, is dropped."""
+        owners = self._owners
+        moved = [link_id for link_id in self._links.queues_left() if owners is not None and owners.settled_at(link_id)]
+        for link_id in moved:
+            self._tell_dropped(link_id, self._links.drop_queue(link_id, self._host.now()))
+        if moved:
+            self._changed()
+
+    def _tell_dropped(self, link_id: str, count: int) -> None:
+        if count:
+            self._log.warning("messages that a link was to push are dropped: it moves", id=link_id, count=count)
 
     def set_nodes(self, nodes: Mapping[str, str]) -> None:
         self._links.set_nodes(nodes, self._host.now())

@@ -65,6 +65,9 @@ class LinkRunner(Protocol):
     def carried_out(self) -> None:
         """Called after all orders of a time."""
 
+    def owners_changed(self) -> None:
+        """Another member may run a link now."""
+
     def set_nodes(self, nodes: Mapping[str, str]) -> None:
         """The other members that lend jobs to this node are these: the address of their event streams by name."""
 
@@ -153,7 +156,7 @@ class Owners(Extension):
 
     def turn_ended(self) -> None:
         """A turn may have brought the interest of other nodes."""
-        if self._ownership is not None and self._ownership.waits_until_ready():
+        if self._ownership is not None and self._ownership.waits_until_ready() and self._knows_interest():
             self._carry_out()
 
     def _knows_interest(self) -> bool:
@@ -197,6 +200,10 @@ class Owners(Extension):
     def owner(self, link_id: str) -> Owner | None:
         """Who runs a link, or is about to."""
         return None if self._ownership is None else self._ownership.owner(link_id)
+
+    def settled_at(self, link_id: str) -> str:
+        """The other member that runs a link for good; "" for none."""
+        return "" if self._ownership is None else self._ownership.settled_at(link_id)
 
     def waiting(self) -> list[Claim]:
         """The claims that wait for other members."""
@@ -270,6 +277,7 @@ class Owners(Extension):
                 else:
                     self._runner.end_link(order.link_id)
             self._runner.carried_out()
+        self._runner.owners_changed()
         now = self._host.now()
         for telling in ownership.take_tables(now):
             task = self._loop.create_task(self._tell_member(telling))

@@ -142,6 +142,16 @@ def test_messages_to_push_stay_where_no_other_node_can_run_the_link(is_alone: bo
     world.links.drain(link_id, world.now + 5.0, world.now)
     assert world.links.end(link_id, world.now, keeps_queue=is_alone) == (0 if is_alone else 2)
     assert len(world.broker.sessions) == is_alone
+    assert world.links.queues_left() == [link_id] * is_alone
+    for link_id in world.links.queues_left():
+        assert world.links.drop_queue(link_id, world.now) == 2
+    assert world.broker.sessions == {}
+
+
+def test_a_queue_is_not_left_while_its_link_runs() -> None:
+    world = World(OUT)
+    world.run()
+    assert world.links.queues_left() == []
 
 
 def test_an_expiry_below_a_second_is_a_second() -> None:

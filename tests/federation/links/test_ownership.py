@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.message import NEVER
 from federation.links.ownership import (
     CLAIM_SECONDS_MAX,
     DRAIN_SECONDS_MAX,
@@ -64,6 +65,21 @@ def test_a_node_that_does_not_know_the_interest_of_others_claims_nothing_for_a_w
             assert ownership.next_timeout() == READY_SECONDS_MAX
             ownership.handle_timeout(READY_SECONDS_MAX)
         assert (ownership.waits_until_ready(), ownership.take_orders()) == (False, [Run("0", 100)])
+
+
+def test_a_link_settles_at_the_other_member_that_runs_it_and_to_which_it_falls() -> None:
+    names = sorted("ab", key=lambda name: weight("0", name))
+    for here, there in (names, reversed(names)):
+        ownership = Ownership(here, 1, 100, NEVER, NEVER)
+        ownership.set_links(["0"], 0.0)
+        ownership.set_members([there], 0.0)
+        found = []
+        for serial, phase in enumerate((Phase.ABLE, Phase.CLAIMS, Phase.RUNS, Phase.DRAINS)):
+            ownership.handle_table(Table(there, 1, serial, (Row("0", phase, 7),)), 0.0)
+            found.append(ownership.settled_at("0"))
+        falls_there = weight("0", there) > weight("0", here)
+        assert found == (["", there, there, ""] if falls_there else ["", "", "", ""])
+        assert ownership.settled_at("1") == ""
 
 
 def test_links_are_shared_among_the_nodes() -> None:
