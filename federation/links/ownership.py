@@ -178,7 +178,7 @@ class Ownership:
         self._ready_until = ready_until
         self._serial = 1
         self._links: dict[str, _Own] = {}
-        self._heard: dict[str, int] = {}  # highest epoch of each link
+        self._heard: dict[str, int] = {}  # highest epoch of each link that a member knows
         self._others: dict[str, _Other] = {}
         self._strangers: OrderedDict[str, Table] = OrderedDict()
         self._rows: dict[str, dict[str, Row]] = {}  # of living members, by name and link
@@ -384,8 +384,9 @@ class Ownership:
         other.waits_until = 0.0
         self._rows[name] = {row.link_id: row for row in table.rows}
         for link_id, _, epoch in table.rows:
-            if epoch > self._heard.get(link_id, 0):
-                self._heard[link_id] = epoch
+            self._heard[link_id] = max(epoch, self._heard.get(link_id, 0))
+        link_ids = set(self._links).union(*self._rows.values())
+        self._heard = {link_id: epoch for link_id, epoch in self._heard.items() if link_id in link_ids}
 
     def _decide(self, now: float) -> None:
         """Everything that follows from what is known now."""

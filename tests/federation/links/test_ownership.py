@@ -82,6 +82,19 @@ def test_a_link_settles_at_the_other_member_that_runs_it_and_to_which_it_falls()
         assert ownership.settled_at("1") == ""
 
 
+def test_epochs_of_links_that_no_member_knows_are_forgotten() -> None:
+    ownership = Ownership("a", 1, 100, NEVER, NEVER)
+    ownership.set_members(["b", "c"], 0.0)
+    ownership.handle_table(Table("b", 1, 1, (Row("0", Phase.RUNS, 7), Row("1", Phase.RUNS, 8))), 0.0)
+    ownership.handle_table(Table("b", 1, 2, (Row("1", Phase.RUNS, 8),)), 0.0)
+    ownership.handle_table(Table("c", 1, 1, (Row("2", Phase.RUNS, 9),)), 0.0)
+    ownership.set_links("012", 0.0)
+    assert [row.epoch for row in ownership.table().rows] == [0, 8, 9]
+    ownership.set_members([], 0.0)
+    ownership.handle_table(Table("c", 1, 2, ()), 0.0)
+    assert [row.epoch for row in ownership.table().rows] == [0, 8, 9], "this node knows them"
+
+
 def test_links_are_shared_among_the_nodes() -> None:
     world = world_of("abc")
     assert all(process.running for process in world.processes.values())
