@@ -17,7 +17,9 @@ from federation.definitions.upstream import Direction, Upstream
 from federation.definitions.upstream_pattern import UpstreamPattern
 from federation.definitions.upstream_set import ALL, UpstreamSet
 from federation.links.filters import intersection
-from federation.links.ownership import LINKS_MAX
+from federation.links.ownership_table import (
+    LINKS_MAX,
+)
 
 LINK_ID_LENGTH: Final = 8
 QUEUE_EXPIRES_MAX: Final = 600.0

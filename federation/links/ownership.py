@@ -21,12 +21,24 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
-from functools import lru_cache
-from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.message import NEVER
+from federation.links.ownership_table import (
+    LINKS_MAX,
+    TOGETHER,
+    Claim,
+    Drain,
+    Order,
+    Owner,
+    Phase,
+    Row,
+    Run,
+    Stop,
+    Table,
+    Telling,
+    weight,
+)
 
 CLAIM_SECONDS_MAX: Final = 2.0
 """Longest wait of a claim for the answers of other members, and for the first table of a member that has just come."""
@@ -43,92 +55,6 @@ RETRY_SECONDS: Final = 0.5
 """Between two tries to tell a member the table."""
 STRANGERS_MAX: Final = 64
 """Tables of nodes that are no members yet. The oldest one is dropped."""
-LINKS_MAX: Final = 10_000
-"""Rows of one table. A longer one is refused."""
-
-
-class Phase(IntEnum):
-    """What a member does with a link. The numbers are on the wire."""
-
-    ABLE = 1
-    CLAIMS = 2
-    RUNS = 3
-    DRAINS = 4
-
-
-class Row(NamedTuple):
-    """`epoch`: of the claim; of an ABLE row the highest that the member has heard of, 0 for none."""
-
-    link_id: str
-    phase: Phase
-    epoch: int
-
-
-class Table(NamedTuple):
-    """What a member does with its links.
-
-    incarnation  a random number of its process
-    serial       rises with each change; a table with a lower one came late
-    """
-
-    node: str
-    incarnation: int
-    serial: int
-    rows: tuple[Row, ...]
-
-
-class Run(NamedTuple):
-    """Run the link with this epoch from now on; again: nobody else has its session any more."""
-
-    link_id: str
-    epoch: int
-
-
-class Drain(NamedTuple):
-    """End the link: nothing new, what is in flight until the deadline. Then `released`. `owner` takes it over, "" for none."""
-
-    link_id: str
-    deadline: float
-    owner: str
-
-
-class Stop(NamedTuple):
-    """End the link at once: the deadline of Drain is over."""
-
-    link_id: str
-
-
-class Telling(NamedTuple):
-    """The own table for a member: the answer goes to `handle_answer`, a failure to `telling_failed`."""
-
-    name: str
-    table: Table
-
-
-class Claim(NamedTuple):
-    """Of this node; it waits for other members."""
-
-    link_id: str
-    epoch: int
-    since: float
-    deadline: float
-
-
-class Owner(NamedTuple):
-    """Who runs a link, or is about to. `epoch` is 0 before a claim."""
-
-    node: str
-    epoch: int
-
-
-Order = Run | Drain | Stop
-TOGETHER: Final = "together"  # hashed for links that fall to one member
-
-
-@lru_cache(maxsize=65_536)
-def weight(link_id: str, name: str) -> bytes:
-    """The hash of rendezvous hashing; the member with the highest one gets the link."""
-    return blake2b(f"{link_id}\0{name}".encode(), digest_size=8).digest()
 
 
 @dataclass(slots=True)

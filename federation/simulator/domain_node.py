@@ -9,7 +9,10 @@ from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.definitions.resolution import Resolution
 from federation.links.links import Links
-from federation.links.ownership import Drain, Run
+from federation.links.ownership_table import (
+    Drain,
+    Run,
+)
 from federation.links.relay import Relay
 from federation.serf.events import Event, MemberStatus
 from federation.simulator.link_owners import OWNER_PORT, LinkOwners, make_ownership

@@ -6,7 +6,17 @@ import json
 from typing import Final
 
 from federation.gossip.addresses import Address
-from federation.links.ownership import READY_SECONDS_MAX, SETTLE_SECONDS_MAX, Order, Ownership, Phase, Row, Table
+from federation.links.ownership import (
+    READY_SECONDS_MAX,
+    SETTLE_SECONDS_MAX,
+    Ownership,
+)
+from federation.links.ownership_table import (
+    Order,
+    Phase,
+    Row,
+    Table,
+)
 from federation.simulator.network import Stream
 from federation.simulator.process import Machine
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from federation.links.ownership import weight
+from federation.links.ownership_table import (
+    weight,
+)
 from link_schedule import Incident, Trouble
 from link_status_watch import RUNNING, Watch
 from local_traffic import LocalTraffic

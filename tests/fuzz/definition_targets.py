@@ -22,7 +22,14 @@ from federation.definitions.pb import definitions_pb2
 from federation.definitions.shell.cluster import read_answer, read_request, write_answer, write_request
 from federation.links.filters import covers
 from federation.links.mapping import MappingError, TopicMapping
-from federation.links.ownership import Ownership, Phase, Row, Table
+from federation.links.ownership import (
+    Ownership,
+)
+from federation.links.ownership_table import (
+    Phase,
+    Row,
+    Table,
+)
 from federation.links.pb import link_status_pb2
 from federation.links.shell.owners import read_table, write_table
 from fuzz_target import Target, joined, separated

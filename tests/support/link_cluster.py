@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from federation.links.ownership import weight
+from federation.links.ownership_table import (
+    weight,
+)
 from node_process import FAILED_SECONDS, Node
 from waiting import eventually
 

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from federation.links.ownership import weight
+from federation.links.ownership_table import (
+    weight,
+)
 from federation.simulator.domain_schedules import PLAIN, TOPOLOGIES, complete_graph, diamond, tree
 from federation.simulator.domains import Edge, reach
 from mqtt_client import Clients, MqttClient

@@ -13,7 +13,9 @@ from broker.api.server import ApiServer
 from broker.server.logging import get_logger
 from federation.links.api.rows import has_state, link_row
 from federation.links.api.service import LinksService
-from federation.links.ownership import Owner
+from federation.links.ownership_table import (
+    Owner,
+)
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.status import LinkStatus
 from federation.shell.member_calls import MemberAway

@@ -12,9 +12,11 @@ from broker.message import NEVER
 from federation.links.ownership import (
     DRAIN_SECONDS_MAX,
     SETTLE_SECONDS_MAX,
+    Ownership,
+)
+from federation.links.ownership_table import (
     Drain,
     Owner,
-    Ownership,
     Run,
     Stop,
     Table,

@@ -14,13 +14,15 @@ from broker.message import NEVER
 from broker.server.logging import get_logger
 from federation.extension import Extension
 from federation.links.ownership import (
-    LINKS_MAX,
     READY_SECONDS_MAX,
     SETTLE_SECONDS_MAX,
+    Ownership,
+)
+from federation.links.ownership_table import (
+    LINKS_MAX,
     Claim,
     Drain,
     Owner,
-    Ownership,
     Phase,
     Row,
     Run,

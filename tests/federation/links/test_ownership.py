@@ -13,15 +13,17 @@ from broker.message import NEVER
 from federation.links.ownership import (
     CLAIM_SECONDS_MAX,
     DRAIN_SECONDS_MAX,
-    LINKS_MAX,
     READY_SECONDS_MAX,
     RECLAIM_SECONDS,
     RETRY_SECONDS,
     SETTLE_SECONDS_MAX,
     STRANGERS_MAX,
+    Ownership,
+)
+from federation.links.ownership_table import (
+    LINKS_MAX,
     Claim,
     Owner,
-    Ownership,
     Phase,
     Row,
     Run,

@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner, Result
 
-from federation.links.ownership import Owner
+from federation.links.ownership_table import (
+    Owner,
+)
 from federation.links.status import LinkState, LinkStatus
 from links_node import Nodes, links_node
 from pipeline.cli import main

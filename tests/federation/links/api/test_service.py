@@ -9,7 +9,9 @@ import aiohttp
 import pytest
 
 from api_calls import Rest
-from federation.links.ownership import Owner
+from federation.links.ownership_table import (
+    Owner,
+)
 from federation.links.status import LinkState, LinkStatus
 from links_node import Nodes, links_node
 

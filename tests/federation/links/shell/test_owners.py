@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from federation.links.ownership import LINKS_MAX, Phase, Row, Table
+from federation.links.ownership_table import (
+    LINKS_MAX,
+    Phase,
+    Row,
+    Table,
+)
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.shell.owners import EPOCH_MAX, LINK_ID_CHARS_MAX, read_table, write_table
 
