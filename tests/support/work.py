@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -18,9 +19,13 @@ def executed_lines(action: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    collects = gc.isenabled()
+    gc.disable()  # the lines of finalizers are not those of the call
     sys.settrace(trace)
     try:
         action()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return count

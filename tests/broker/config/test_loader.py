@@ -482,7 +482,7 @@ def test_a_set_of_the_file_names_upstreams_of_the_file() -> None:
         "[{upstream: north, max-hops: 1}]", "[{upstream: north, tls: {certfile: /a}}, {upstream: gone}]"
     )
     assert faults(text) == [
-        "x.yml:9: plugins.links.sets.near: [0].uri: certfile and keyfile belong together; one of them is missing",
+        "x.yml:9: plugins.links.sets.near: [0].tls: certfile and keyfile belong together; one of them is missing",
         'x.yml:9: plugins.links.sets.near: [1].upstream: the file has no upstream "gone"',
     ]
 

@@ -9,6 +9,7 @@ import pytest
 from broker.broker import Broker
 from broker.config.settings import MqttSettings
 from broker.message import NEVER
+from broker.store.journal import Journal
 from federation.pb import federation_pb2 as pb
 from federation.stream.go_client import GoClient
 from federation.stream.go_server import GoServer
@@ -130,17 +131,15 @@ def test_the_end_of_the_membership_ends_it() -> None:
     assert (server.is_over, server.end_text) == (True, "n2 is not a member any more")
 
 
-class SlowStore(StoredEvents):
-    """Has the first event, and not the others yet."""
-
-    def newest(self) -> int:
-        return 0
-
-
 def test_an_acknowledgement_is_told_once_while_the_store_is_slow() -> None:
     world, server = served()
     assert server.receiver is not None
-    server.receiver.stored = SlowStore(Broker(MqttSettings(), random.Random(1), world.now))
-    for event_id in range(3):
+    broker = Broker(MqttSettings(), random.Random(1), world.now)
+    journal = Journal()
+    broker.set_journal(journal)
+    server.receiver.stored = StoredEvents(broker)
+    server.receive_event(subscribe(0), world.now)
+    journal.add("not written yet")
+    for event_id in (1, 2):
         server.receive_event(subscribe(event_id), world.now)
     assert [server.take_ack() for _ in range(3)] == [0, -1, -1]
