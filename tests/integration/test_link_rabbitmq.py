@@ -109,7 +109,13 @@ async def test_messages_wait_in_its_queue_while_the_node_is_away_and_over_its_re
     await node.start()
     reader = await clients.connect(node.port, "reader")
     await reader.subscribe("second/#", qos=1)
-    assert [message.payload for message in await reader.take(len(payloads))] == payloads
+    # The probe comes once more, where the node died before RabbitMQ had its acknowledgement.
+    found: list[bytes] = []
+    while len(found) < len(payloads):
+        message = await reader.message()
+        if message.topic == b"second/a":
+            found.append(message.payload)
+    assert found == payloads
     await running(node, 2)
     await asyncio.to_thread(rabbitmq.stop)
     await node.logged("link error")
