@@ -135,7 +135,7 @@ def extensions() -> tuple[list[Extension], str]:
     from mypyc.build import mypycify
 
     try:
-        found = mypycify([*MYPY_OPTIONS, *hot_modules()], opt_level="3", debug_level="0", group_name="gmqttd")
+        found = mypycify([*MYPY_OPTIONS, *hot_modules()], opt_level="3", group_name="gmqttd")
     except SystemExit as error:  # mypyc exits after it has printed its errors
         raise SystemExit(
             "gmqttd: mypyc refused the sources, see above; GMQTTD_COMPILE=0 builds the interpreted form"
