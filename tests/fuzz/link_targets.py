@@ -57,10 +57,10 @@ from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.links.link import Link
-from federation.links.link_shell import LinkShell
 from federation.links.links import Links
 from federation.links.status import LinkState
 from fuzz_target import Target, joined, rng_of, separated
+from link_world import Shell
 from mutation import mutated, pieces_of
 
 JOBS: Final = "$share/workers/jobs/#"
@@ -97,25 +97,6 @@ HEADERS: Final = (
     b"1 limit=5",
 )
 WELCOMES: Final = (None, *HEADERS[10:13], HEADERS[10], b"1 domain=berlin", b"9 domain=north later=1")
-
-
-class Shell(LinkShell):
-    """Keeps what the link writes."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.out = b""
-        self.is_held = False
-        link.shell = self
-
-    def has_output(self) -> None:
-        self.out += self.link.take_output()
-
-    def set_reading(self, is_held: bool) -> None:
-        self.is_held = is_held
-
-    def changed(self) -> None:
-        pass
 
 
 class LocalClient:
