@@ -9,7 +9,7 @@ from broker.context import Context
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.session.draining import first_waiting
-from broker.session.outgoing import Outgoing
+from broker.session.outgoing import Outgoing, expiry_in_queue
 from broker.session.session import Session
 
 NO_BOUND: Final = 2**62
@@ -46,7 +46,5 @@ class GroupQueue(Session):
                 self._drop(reason, qos)
                 context.rejected = True
                 return
-        expires_at = message.expires_at
-        if self.queue_seconds_max > 0:
-            expires_at = min(expires_at, now + self.queue_seconds_max)
+        expires_at = expiry_in_queue(message, self.queue_seconds_max, now)
         queue.put(Outgoing(message, qos, retain, identifiers, expires_at), NO_BOUND, NO_BOUND, now)

@@ -26,7 +26,7 @@ from broker.routing.subscription import Subscription
 from broker.session.backlog import BacklogWork, Portion, RetainedBacklog
 from broker.session.incoming import ReceivingSession
 from broker.session.inflight import Inflight
-from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing, encode_to, encode_unaliased
+from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing, encode_to, encode_unaliased, expiry_in_queue
 from broker.session.output import Output
 from broker.session.queue import MessageQueue
 from broker.session.reading import discard_unreadable, drop_unreadable
@@ -309,9 +309,7 @@ class Session(ReceivingSession):
             self._drop(DROP_QOS0_OFFLINE, 0)
             return
         settings = self.context.settings
-        expires_at = message.expires_at
-        if self.queue_seconds_max > 0:
-            expires_at = min(expires_at, now + self.queue_seconds_max)
+        expires_at = expiry_in_queue(message, self.queue_seconds_max, now)
         room = self.queue_max - self.inflight_length()
         queue = self._made_queue()
         inflight = self.inflight
