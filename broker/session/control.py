@@ -252,6 +252,9 @@ class ClientUnsubscribing(Unsubscribing):
         self.answered = answered
 
     def handle(self, index: int) -> int:
+        link = self.session.link
+        if link is not None:
+            link.asked.discard(self.full_filters[index])
         lending = self.broker.lending
         if lending is not None and lending.end(self.session, self.full_filters[index]):
             return SUCCESS

@@ -100,9 +100,8 @@ class TopicLink(Link):
     def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
         upstream = self.plan.upstream
         is_out = upstream.direction is Direction.OUT
-        facts.is_explicit = (
-            self._other_end is None and client.version == MQTT_5
-        )  # nobody else says where they come from
+        # Nobody else says where messages come from.
+        facts.is_explicit = self._other_end is None and client.version == MQTT_5
         if is_out and upstream.message_ttl is not None:
             facts.message_ttl = upstream.message_ttl
         confirmation = None

@@ -145,6 +145,18 @@ def test_a_link_ends_the_subscriptions_that_it_has_not_asked_for(
     world.check()
 
 
+def test_filters_that_come_and_go_leave_nothing() -> None:
+    """A link stays connected for months."""
+    world = named_world()
+    link = world.connect("link", **link_options())
+    for number in range(5):
+        link.subscribe(b"t/%d" % number, qos=1)
+        link.send(Unsubscribe(7, [b"t/%d" % number]))
+    facts = world.broker.sessions["link"].link
+    assert facts is not None
+    assert facts.asked == set()
+
+
 def test_a_link_with_an_unreadable_header_of_unsubscribe_is_closed() -> None:
     world = named_world()
     link = world.connect("link", **link_options())
