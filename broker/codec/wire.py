@@ -26,8 +26,8 @@ def encode_varint(value: int) -> bytes:
     return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21))
 
 
-def decode_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """(value, position after it); (-1, pos) when data[pos:end] holds only a part of it."""
+def decode_length(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    """As `decode_varint`, in any form: a Remaining Length of MQTT 3.1.1 may end with bytes that add nothing."""
     value = 0
     shift = 0
     at = pos
@@ -36,13 +36,19 @@ def decode_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
         at += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            if byte == 0 and shift:
-                raise MalformedPacket("variable byte integer is not in its shortest form [MQTT-1.5.5-1]")
             return value, at
         shift += 7
         if shift == 28:
             raise MalformedPacket("variable byte integer of more than four bytes [MQTT5 1.5.5]")
     return -1, pos
+
+
+def decode_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    """(value, position after it); (-1, pos) when data[pos:end] holds only a part of it."""
+    value, at = decode_length(data, pos, end)
+    if at > pos + 1 and data[at - 1] == 0:
+        raise MalformedPacket("variable byte integer is not in its shortest form [MQTT-1.5.5-1]")
+    return value, at
 
 
 def encode_string(data: bytes) -> bytes:

@@ -23,7 +23,7 @@ from broker.codec.reason_codes import (
     SUCCESS,
 )
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
-from broker.codec.wire import encode_varint
+from broker.codec.wire import decode_length
 from broker.codec.writer import encode_ack
 from broker.counters import DROP_LINK_TOPIC, DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
@@ -247,15 +247,16 @@ class Connection(Output):
         self.broker.close_connection(self, error.reason_code, error.text, now)
 
     def _receive(self, data: bytes, pos: int, now: float) -> int:
-        """Handle packets from `pos` on. Returns the position of the first byte that is not handled; sets _pending_needed."""
+        """Handle packets from `pos` on, until the connection is held or the rest is no whole packet. Returns the position of
+        the packet to go on from, and sets `_pending_needed`, its size; 0 while it is not known."""
         size = len(data)
         broker = self.broker
         slices = broker.slices
-        while pos + 1 < size:
+        self._pending_needed = 0
+        while pos + 1 < size and not self.held:
             if slices.is_over():
                 broker.rest(self)
-                self._pending_needed = 0
-                return pos
+                break
             slices.steps += 1
             first = data[pos]
             version = self.version if self.session is not None else 0
@@ -263,43 +264,22 @@ class Connection(Output):
                 check_first_type(self, first >> 4)
             remaining = data[pos + 1]
             body = pos + 2
+            is_shortest = True
             if remaining > 127:
-                remaining &= 127
-                shift = 7
-                while True:
-                    if body >= size:
-                        self._pending_needed = 0
-                        return pos
-                    byte = data[body]
-                    body += 1
-                    remaining |= (byte & 127) << shift
-                    if byte < 128:
-                        break
-                    shift += 7
-                    if shift > 21:
-                        raise MalformedPacket("remaining length of more than four bytes [MQTT5 2.1.4]")
-                if byte == 0:
-                    if version == 5:
-                        raise MalformedPacket("remaining length is not in its shortest form [MQTT-1.5.5-1]")
-                    # MQTT 3.1.1 allows this form outside of a table. The packet is encoded again before it is handled,
-                    # because packets are forwarded as they came.
-                    end = body + remaining
-                    if first >> 4 == PUBLISH and end <= size and version:
-                        self._receive(data[pos : pos + 1] + encode_varint(remaining) + data[body:end], 0, now)
-                        if self.closed:
-                            return size
-                        pos = end
-                        if self.held:
-                            return pos
-                        continue
+                remaining, body = decode_length(data, pos + 1, size)
+                if remaining < 0:
+                    break
+                is_shortest = data[body - 1] > 0
+                if version == 5 and not is_shortest:
+                    raise MalformedPacket("remaining length is not in its shortest form [MQTT-1.5.5-1]")
             end = body + remaining
             if end > size:
                 self._check_size(first, end - pos)
                 self._pending_needed = end - pos
-                return pos
+                break
             kind = first >> 4
             payload_at = -1
-            if kind == PUBLISH:
+            if kind == PUBLISH and is_shortest:  # MQTT 3.1.1 allows longer forms; they are not forwarded as they came
                 payload_at = bare_payload_at(data, first, body, end, version, self._properties)
             if payload_at >= 0:
                 if end - pos > broker.max_packet_size:
@@ -309,7 +289,7 @@ class Connection(Output):
                 else:
                     self._receive_qos1(data, pos, body, end, payload_at, now)
             elif first == 0x40 and remaining == 2 and version and data[body] | data[body + 1]:
-                self.count_packet(PUBACK, 4)
+                self.count_packet(PUBACK, end - pos)
                 session = self.session
                 assert session is not None
                 session.acknowledge(data[body] << 8 | data[body + 1])
@@ -320,10 +300,6 @@ class Connection(Output):
             pos = end
             if self.closed:
                 return size
-            if self.held:
-                self._pending_needed = 0
-                return pos
-        self._pending_needed = 0
         return pos
 
     def _receive_other(self, kind: int, first: int, data: bytes, body: int, end: int, now: float) -> None:

@@ -31,6 +31,7 @@ from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_packet
 from broker.session.connection import Connection
 from broker.session.limits import CONTROL_BYTES_MAX
+from broker.slices import SLICE_STEPS
 
 TOPICS = (b"a", b"a/b", b"c/d/e", b"$x", "é/ü".encode())
 FILTERS = (b"a", b"a/#", b"+/b", b"#", b"$share/g/a", b"$share/g/+/b", b"c/+/e", "é/#".encode())
@@ -205,6 +206,21 @@ def test_a_length_that_is_longer_than_it_need_be(world: Any, version: int, lengt
     for receiver in receivers:
         assert receiver.take_payloads() == ([b"x"] if qos else [b"xyz"]) * 5
         assert receiver.output[:2] == bytes((packet[0], 6 if receiver.version < 5 else 7))
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("before", range(3))
+def test_lengths_that_are_longer_than_they_need_be_are_read_over_slices(world: Any, qos: int, before: int) -> None:
+    """The slice ends between two of the packets, wherever it began."""
+    receiver = world.connect("r", 4)
+    receiver.subscribe(b"a")
+    publisher = world.connect("p", 4)
+    publisher.output = b""
+    head = b"\x32\x88\x00\0\1a\0\7" if qos else b"\x30\x86\x00\0\1a"
+    payloads = [b"%03d" % (number % 1000) for number in range(2 * SLICE_STEPS)]
+    publisher.send_bytes(b"\xc0\0" * before + b"".join(head + payload for payload in payloads))
+    assert receiver.take_payloads() == payloads
+    assert publisher.output == b"\xd0\0" * before + b"\x40\2\0\7" * len(payloads) * qos
 
 
 def test_a_length_that_is_longer_than_it_need_be_is_malformed(world: Any) -> None:
