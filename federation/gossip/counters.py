@@ -18,6 +18,7 @@ class DropReason(StrEnum):
     PING_FOR_OTHER = "ping_for_other_node"
     TABLE_FULL = "member_table_full"
     BAD_VERSION = "unacceptable_version"
+    BAD_NAME = "unprintable_name"
     NAME_CONFLICT = "name_conflict"
     RELAYS_FULL = "indirect_ping_relays_full"
     STREAMS_FULL = "too_many_streams"

@@ -23,6 +23,11 @@ FACTS_POOL_MAX: Final = 32_768
 """Facts in one pool; a full pool is emptied. Records keep the facts that they hold."""
 
 
+def is_node_name(name: str) -> bool:
+    """Whether a member may have the name. Control and format characters would change what terminals and logs show."""
+    return name.isprintable() and name != ""
+
+
 class NodeFacts:
     """What a member says about itself. Facts never change: a member with new tags gets new facts."""
 

@@ -23,6 +23,7 @@ from federation.gossip.members import (
     MemberTable,
     Node,
     NodeFacts,
+    is_node_name,
 )
 from federation.gossip.messages import DEAD, SUSPECT, VERSION_BYTES, Accusation, Alive, Ping, PushPullNode
 from federation.gossip.msgpack_fields import ACCUSED_INCARNATION_MAX, UINT32_MAX
@@ -110,6 +111,9 @@ class Membership:
         if not alive.node or not alive.addr or len(alive.versions) != VERSION_BYTES or alive.port == 0:
             self._counters.drop(DropReason.MALFORMED_MESSAGE)
             return
+        if not is_node_name(alive.node):
+            self._counters.drop(DropReason.BAD_NAME)
+            return
         versions = alive.versions
         if versions[0] == 0 or versions[1] == 0 or versions[0] > versions[1]:
             self._counters.drop(DropReason.BAD_VERSION)
@@ -150,6 +154,7 @@ class Membership:
         node.facts = facts
         if old_state != STATE_ALIVE:
             self.table.set_state(node, STATE_ALIVE, now)
+            self._members_changed()
         if old_state >= STATE_DEAD:
             self._delegate.node_joined(facts, now)
         elif meta_changed:
@@ -201,17 +206,12 @@ class Membership:
         node.incarnation = suspect.incarnation
         self.table.set_state(node, STATE_SUSPECT, now)
         config = self._config
-        count = len(self.table)
-        shortest = suspicion_timeout(config.suspicion_mult, count, config.probe_interval)
-        suspicion = Suspicion(
-            suspect.incarnation,
-            suspect.origin,
-            confirmations_wanted(config.suspicion_mult, count),
-            shortest,
-            shortest * config.suspicion_max_timeout_mult,
-            now,
-        )
+        shortest = suspicion_timeout(config.suspicion_mult, len(self.table), config.probe_interval)
+        longest = shortest * config.suspicion_max_timeout_mult
+        wanted = self._suspicions.wanted
+        suspicion = Suspicion(suspect.incarnation, suspect.origin, wanted, shortest, longest, now)
         self._suspicions.add(suspect.node, suspicion)
+        self._members_changed()
 
     def receive_dead(self, dead: Accusation, encoded: bytes, now: float) -> None:
         node = self.table.get(dead.node)
@@ -229,6 +229,7 @@ class Membership:
             self.queue.queue(encoded if len(encoded) <= BROADCAST_BYTES_MAX else dead.encode(DEAD), dead.node)
         node.incarnation = dead.incarnation
         self.table.set_state(node, STATE_LEFT if dead.node == dead.origin else STATE_DEAD, now)
+        self._members_changed()
         self._delegate.node_left(node.facts, node.state == STATE_LEFT, now)
 
     def suspect(self, name: str, incarnation: int, now: float) -> None:
@@ -238,6 +239,12 @@ class Membership:
 
     def _set_dead(self, dead: Accusation, now: float) -> None:
         self.receive_dead(dead, dead.encode(DEAD), now)
+
+    def _members_changed(self) -> None:
+        """A member has another state. The suspicions that run want as many confirmations as there can be now."""
+        living = self.table.alive_others + 1
+        unsuspected = self.table.alive_others - len(self._suspicions)
+        self._suspicions.want(confirmations_wanted(self._config.suspicion_mult, living, unsuspected))
 
     # --- push-pull
 

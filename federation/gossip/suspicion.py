@@ -16,10 +16,16 @@ def suspicion_timeout(mult: int, node_count: int, probe_interval: float) -> floa
     return mult * probe_interval * (math.floor(scale * 1000) / 1000)
 
 
-def confirmations_wanted(mult: int, node_count: int) -> int:
-    """Confirmations that bring the timeout to its shortest; 0 where the cluster is too small to give them."""
+def confirmations_wanted(mult: int, living: int, unsuspected: int) -> int:
+    """Confirmations that bring the timeout to its shortest; 0 where the cluster is too small to give them.
+
+    living       members that are alive or suspected, this node among them. memberlist counts the dead for another 30 s, which
+                 waits for confirmations that no member can give
+    unsuspected  members that are alive, without this node. All of them together are enough. At least one is wanted, because a
+                 node that suspects all others may itself be the faulty one
+    """
     wanted = mult - 2
-    return wanted if node_count - 2 >= wanted else 0
+    return min(wanted, max(1, unsuspected)) if living - 2 >= wanted else 0
 
 
 class Suspicion:
@@ -35,28 +41,41 @@ class Suspicion:
         self._longest = longest
         self._started_at = now
         self._confirmed_by: dict[str, None] = {origin: None}
-        self.deadline = now + (longest if wanted > 0 else shortest)
+        self.deadline = self._deadline()
 
     def confirm(self, origin: str) -> bool:
         """Another member suspects the node too. False when the confirmation does not count: repeated, or not wanted."""
-        count = len(self._confirmed_by) - 1
-        if count >= self._wanted or origin in self._confirmed_by:
+        if len(self._confirmed_by) - 1 >= self._wanted or origin in self._confirmed_by:
             return False
         self._confirmed_by[origin] = None
-        count += 1
+        self.deadline = self._deadline()
+        return True
+
+    def want(self, wanted: int) -> None:
+        """Other members can confirm the suspicion than when it began."""
+        self._wanted = wanted
+        self.deadline = self._deadline()
+
+    def _deadline(self) -> float:
+        count = len(self._confirmed_by) - 1
+        if count >= self._wanted:
+            return self._started_at + self._shortest
         part = math.log(count + 1) / math.log(self._wanted + 1)
         timeout = self._longest - part * (self._longest - self._shortest)
-        self.deadline = self._started_at + max(self._shortest, math.floor(timeout * 1000) / 1000)
-        return True
+        return self._started_at + max(self._shortest, math.floor(timeout * 1000) / 1000)
 
 
 class Suspicions:
-    """All suspicions of one node by name, the earliest deadline first."""
+    """All suspicions of one node by name, the earliest deadline first. `wanted`: confirmations that each of them wants."""
 
     def __init__(self) -> None:
+        self.wanted = 0
         self._by_name: dict[str, Suspicion] = {}
         # A heap. The deadline of a suspicion that ended or was confirmed stays in it until it is due or the heap is rebuilt.
         self._deadlines: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._by_name)
 
     def get(self, name: str) -> Suspicion | None:
         return self._by_name.get(name)
@@ -72,6 +91,15 @@ class Suspicions:
             return False
         self._note(name, suspicion)
         return True
+
+    def want(self, wanted: int) -> None:
+        """All suspicions want so many confirmations from now on."""
+        if wanted == self.wanted:
+            return
+        self.wanted = wanted
+        for suspicion in self._by_name.values():
+            suspicion.want(wanted)
+        self._rebuild()
 
     def end(self, name: str) -> None:
         self._by_name.pop(name, None)
@@ -93,5 +121,8 @@ class Suspicions:
     def _note(self, name: str, suspicion: Suspicion) -> None:
         heappush(self._deadlines, (suspicion.deadline, name))
         if len(self._deadlines) > 2 * len(self._by_name) + STALE_DEADLINES_MAX:
-            self._deadlines = [(known.deadline, name) for name, known in self._by_name.items()]
-            heapify(self._deadlines)
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._deadlines = [(suspicion.deadline, name) for name, suspicion in self._by_name.items()]
+        heapify(self._deadlines)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from federation.gossip.addresses import pack_ip
 from federation.gossip.config import LAN, GossipConfig
+from federation.gossip.members import is_node_name
 from federation.gossip.msgpack_fields import NAME_BYTES_MAX
 from federation.serf.tags import encode_tags
 
@@ -53,6 +54,8 @@ class SerfConfig:
     def __post_init__(self) -> None:
         if not self.node_name:
             raise ValueError("node_name is empty; give each node its own name")
+        if not is_node_name(self.node_name):
+            raise ValueError(f"node_name {self.node_name!a} has a control character; letters, digits, - and . are safe")
         if len(self.node_name.encode()) > NAME_BYTES_MAX:
             raise ValueError(f"node_name is longer than {NAME_BYTES_MAX} bytes")
         try:

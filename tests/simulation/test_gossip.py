@@ -103,6 +103,22 @@ def test_a_hundred_nodes_agree_on_joins_crashes_leaves_and_returns(seed: int, fa
         federation.world.check(federation.process(host).serf.counters.drops == 0, "nothing was dropped")
 
 
+@pytest.mark.parametrize("seed", range(1, 8))
+def test_a_second_crash_within_half_a_minute_is_noticed_as_soon_as_the_first(seed: int) -> None:
+    federation = Federation(seed, count=4)
+    hosts = federation.hosts
+    federation.until_all_see(MemberStatus.ALIVE, hosts, hosts, 60.0)
+    federation.world.run(30.0)
+    crashed: list[Host] = []
+    for host in hosts[1:3]:
+        host.crash()
+        crashed.append(host)
+        rest = [other for other in hosts if other not in crashed]
+        federation.until_all_see(MemberStatus.FAILED, [host], rest, 7.5)
+        federation.world.run(10.0)
+    federation.check_no_false_failure(crashed)
+
+
 def test_many_crashes_at_once_are_known_to_all() -> None:
     federation = Federation(4)
     hosts = federation.hosts

@@ -285,6 +285,16 @@ def test_alive_without_versions_that_make_sense(versions: bytes, reason: DropRea
     assert "a" not in view.membership.table.nodes
 
 
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "a\x00", "a\u202eb", "a\x7f"])
+def test_a_name_with_control_characters_is_dropped(name: str) -> None:
+    view = View()
+    alive = Alive(1, name, bytes((10, 0, 0, 2)), 8902, b"", OUR_VERSIONS)
+    view.membership.merge([PushPullNode(name, alive.addr, 8902, b"", 1, STATE_ALIVE, OUR_VERSIONS)], 0.0)
+    view.membership.receive_alive(alive, alive.encode(), 0.0)
+    assert view.counters.dropped[DropReason.BAD_NAME] == 2
+    assert name not in view.membership.table.nodes
+
+
 def test_two_forms_of_this_nodes_address_are_no_conflict() -> None:
     view = View()
     alive = Alive(1, "me", bytes(10) + b"\xff\xff" + bytes((10, 0, 0, 1)), 8902, b"", OUR_VERSIONS)

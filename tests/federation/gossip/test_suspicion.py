@@ -17,9 +17,25 @@ def test_suspicion_timeout_grows_with_the_logarithm(count: int, timeout: float) 
     assert suspicion_timeout(4, count, 1.0) == pytest.approx(timeout)  # LAN; wire-gossip 6.3
 
 
-@pytest.mark.parametrize(("count", "wanted"), [(2, 0), (3, 0), (4, 2), (5, 2), (100, 2)])
-def test_confirmations_wanted(count: int, wanted: int) -> None:
-    assert confirmations_wanted(4, count) == wanted
+@pytest.mark.parametrize(
+    ("living", "unsuspected", "wanted"),
+    [(2, 0, 0), (3, 1, 0), (4, 2, 2), (4, 1, 1), (4, 0, 1), (5, 3, 2), (5, 1, 1), (100, 98, 2), (100, 0, 1)],
+)
+def test_confirmations_wanted(living: int, unsuspected: int, wanted: int) -> None:
+    assert confirmations_wanted(4, living, unsuspected) == wanted
+
+
+def test_suspicions_that_fewer_members_can_confirm_end_sooner() -> None:
+    suspicions = Suspicions()
+    suspicions.want(2)
+    suspicions.add("x", Suspicion(1, "a", 2, 4.0, 24.0, 100.0))
+    assert suspicions.confirm("x", "b")
+    suspicions.want(1)
+    assert suspicions.next_timeout() == 104.0
+    suspicions.want(2)
+    assert suspicions.next_timeout() == pytest.approx(100 + 11.381)
+    suspicions.want(0)
+    assert [name for name, _ in suspicions.take_expired(104.0)] == ["x"]
 
 
 def test_confirmations_shorten_a_suspicion() -> None:

@@ -11,6 +11,7 @@ from federation.serf.config import SerfConfig
     ("arguments", "text"),
     [
         (("", "10.0.0.1", 8902), "node_name is empty"),
+        (("n\x1b[2J", "10.0.0.1", 8902), "node_name .* control character"),
         (("x" * 256, "10.0.0.1", 8902), "255"),
         (("a", "somewhere", 8902), "'somewhere' is not an IP address"),
         (("a", "10.0.0.1", 0), "port 0"),
