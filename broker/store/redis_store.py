@@ -135,14 +135,11 @@ class RedisStore(Store):
                 if (owner or b"").decode() not in ("", self._token):
                     raise OwnerLost(f"{self._place}: another node has taken it while it was out of reach")
                 known = int(commits or 0)
-                if (
-                    not is_whole
-                    and known != self._commits
-                    and not (self._may_have_committed and known == self._commits + 1)
-                ):
-                    raise LostCommits(f"{self._place}: it has {known} commits, {self._commits} were written")
-                self._commits = known
-                self._add(pipe, batch, is_whole)
+                if not is_whole:
+                    if known != self._commits and not (self._may_have_committed and known == self._commits + 1):
+                        raise LostCommits(f"{self._place}: it has {known} commits, {self._commits} were written")
+                    self._commits = known
+                self._add(pipe, batch, is_whole, known + 1)
                 self._may_have_committed = True
                 pipe.execute()
         except WatchError:
@@ -150,13 +147,13 @@ class RedisStore(Store):
         except RedisError as error:
             raise self._fault(error) from error
         self._may_have_committed = False
-        self._commits += 1
+        self._commits = known + 1
 
-    def _add(self, pipe: Any, batch: Sequence[tuple[int, bytes | None]], is_whole: bool) -> None:
+    def _add(self, pipe: Any, batch: Sequence[tuple[int, bytes | None]], is_whole: bool, commits: int) -> None:
         pipe.multi()
         pipe.set(self._owner, self._token)
         pipe.set(self._version_key, self._version)
-        pipe.set(self._commits_key, self._commits + 1)
+        pipe.set(self._commits_key, commits)
         if is_whole:
             pipe.delete(self._records)
         written = iter([(number, value) for number, value in batch if value is not None])

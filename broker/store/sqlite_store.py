@@ -147,8 +147,8 @@ class SqliteStore(Store):
         assert database is not None
         deleted = [number for number, value in batch if value is None]
         written = [row for row in batch if row[1] is not None]
-        database.execute("BEGIN IMMEDIATE")
         try:
+            database.execute("BEGIN IMMEDIATE")
             if is_whole:
                 database.execute("DELETE FROM record")
             elif deleted:

@@ -56,7 +56,8 @@ class Store(ABC):
 
     @abstractmethod
     def replace(self, batch: Sequence[tuple[int, bytes | None]]) -> None:
-        """As `commit`, in place of all records that were there."""
+        """As `commit`, in place of all records that were there. One that has failed is tried again as `replace`: until then
+        `commit` may raise LostCommits."""
 
     @abstractmethod
     def compact(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Final
 
 from broker.broker import Broker
@@ -21,6 +22,28 @@ RETRY_SECONDS: Final = 1.0  # between two attempts while the store takes nothing
 
 Batch = dict[int, "tuple[object, ...] | None"]
 Write = Callable[[Sequence[tuple[int, "bytes | None"]]], None]
+
+
+class State(Enum):
+    """state    means                                        leaves to
+    IDLE     the store has every batch                    WRITING (changes), WAITING (they cannot be encoded), STOPPED
+    WRITING  the thread writes the batch                  IDLE, WRITING (commits were lost), WAITING (fault), STOPPED
+    WAITING  the batch is tried again in RETRY_SECONDS    WRITING, WAITING (it cannot be encoded), STOPPED
+    STOPPED  nothing is written any more
+    """
+
+    IDLE = "idle"
+    WRITING = "writing"
+    WAITING = "waiting"
+    STOPPED = "stopped"
+
+
+MOVES: Final[dict[State, tuple[State, ...]]] = {
+    State.IDLE: (State.WRITING, State.WAITING, State.STOPPED),
+    State.WRITING: (State.IDLE, State.WRITING, State.WAITING, State.STOPPED),
+    State.WAITING: (State.WRITING, State.WAITING, State.STOPPED),
+    State.STOPPED: (),
+}
 
 
 class StoreWriter(TurnEnd):
@@ -41,40 +64,56 @@ class StoreWriter(TurnEnd):
         self._journal = journal
         self._thread = thread
         self._log = get_logger("store")
-        self._is_busy = False
-        self._batch: Batch = {}  # that is being written
+        self._state = State.IDLE
+        self._call: Write = store.commit  # that takes the batch; a batch that failed is tried again with the same one
+        self._changes: dict[int, object] = {}  # of the batch, not encoded yet
+        self._batch: Batch = {}  # that the store does not have
         self._begun: list[int] = []  # commits that end with the batch
         self._retry: asyncio.TimerHandle | None = None
 
+    def _move(self, state: State) -> None:
+        assert state in MOVES[self._state], (self._state, state)
+        self._state = state
+
     def turn_ended(self, now: float) -> None:
         journal = self._journal
-        if not self._is_busy and (journal.changes or journal.commit):
+        if self._state is State.IDLE and (journal.changes or journal.commit):
             self._write()
 
     def _write(self) -> None:
-        """Hand the changes to the writer's thread. Where all of them have been taken back nothing is written."""
+        """Hand the batch and what has changed since to the writer's thread. Where all changes have been taken back nothing is
+        written."""
         journal = self._journal
-        self._begun.append(journal.commit or self._broker.commits.begin())
-        changes = journal.take()
-        if not changes:
-            self._finish()
+        if journal.commit or not self._begun:
+            self._begun.append(journal.commit or self._broker.commits.begin())
+        self._changes.update(journal.take())
+        try:
+            self._batch.update(encode_changes(self._changes, self._host.wall_time(0.0)))
+        except Exception as error:  # the changes stay: nothing that waits for them is acknowledged without them
+            self._fail(error)
             return
-        self._batch = encode_changes(changes, self._host.wall_time(0.0))
-        self._is_busy = True
-        self._submit(self._store.commit)
+        self._changes = {}
+        self._move(State.WRITING)
+        if self._batch or self._call == self._store.replace:
+            self._thread.submit(self._write_batch, (self._call, self._batch), self._written)
+        else:
+            self._end()
 
-    def _submit(self, write: Write) -> None:
-        self._thread.submit(self._write_batch, (write, self._batch), self._written)
-
-    def _write_batch(self, write: Write, batch: Batch) -> float:
+    def _write_batch(self, call: Write, batch: Batch) -> float:
         """In the writer's thread. Returns the seconds that it took."""
         begun = self._host.loop.time()
-        write([(number, None if record is None else pack_record(record)) for number, record in batch.items()])
+        call([(number, None if record is None else pack_record(record)) for number, record in batch.items()])
         return self._host.loop.time() - begun
 
     def _written(self, result: float | Exception) -> None:
+        if self._state is State.STOPPED:
+            return
         if isinstance(result, LostCommits):
-            self._write_all(result)
+            self._log.error("the store has lost changes; all is written again", error=str(result))
+            self._call = self._store.replace
+            self._changes = all_contents(self._broker)
+            self._batch = {}
+            self._write()
             return
         if isinstance(result, Exception):
             self._fail(result)
@@ -86,24 +125,13 @@ class StoreWriter(TurnEnd):
         self.commits += 1
         self.records += len(self._batch)
         self.seconds += result
+        self._end()
+
+    def _end(self) -> None:
+        """The store has the batch."""
+        self._move(State.IDLE)
+        self._call = self._store.commit
         self._batch = {}
-        self._is_busy = False
-        self._finish()
-
-    def _write_all(self, fault: LostCommits) -> None:
-        """Write everything again: it is all in memory."""
-        self._log.error("the store has lost changes; all is written again", error=str(fault))
-        self._take_later_commit()
-        self._batch = encode_changes(all_contents(self._broker), self._host.wall_time(0.0))
-        self._submit(self._store.replace)
-
-    def _take_later_commit(self) -> dict[int, object]:
-        """The changes that came while the batch was not written; their commit ends with the batch."""
-        if self._journal.commit:
-            self._begun.append(self._journal.commit)
-        return self._journal.take()
-
-    def _finish(self) -> None:
         begun, self._begun = self._begun, []
         for commit in begun:
             self._broker.commits.finish(commit)
@@ -116,20 +144,16 @@ class StoreWriter(TurnEnd):
             self._log.error(
                 "the store takes no changes; nothing durable is acknowledged", error=str(error), exc_info=exc_info
             )
-        self.fault = str(error)
+        self.fault = str(error) or type(error).__name__
         if isinstance(error, OwnerLost):
+            self._move(State.STOPPED)
             self._host.stop_soon(self.fault)
             return
+        self._move(State.WAITING)
         self._journal.is_full = True
         refuse_waiting(self._broker, self._host.now())
         self._host.flush_soon()
-        self._retry = self._host.loop.call_later(RETRY_SECONDS, self._try_again)
-
-    def _try_again(self) -> None:
-        """Write what has come meanwhile in the same batch."""
-        self._retry = None
-        self._batch.update(encode_changes(self._take_later_commit(), self._host.wall_time(0.0)))
-        self._submit(self._store.commit)
+        self._retry = self._host.loop.call_later(RETRY_SECONDS, self._write)
 
     def metrics(self) -> list[Metric]:
         return [
@@ -143,5 +167,7 @@ class StoreWriter(TurnEnd):
         return [f"the store takes no changes: {self.fault}"] if self.fault else []
 
     def stop(self) -> None:
+        if self._state is not State.STOPPED:
+            self._move(State.STOPPED)
         if self._retry is not None:
             self._retry.cancel()
