@@ -17,6 +17,8 @@ LINES_MAX: Final = 500
 CORES: Final = (
     "broker/errors.py",
     "broker/admission.py",
+    "broker/reclaiming.py",
+    "broker/unaccepted.py",
     "broker/listener_facts.py",
     "broker/job_header.py",
     "broker/link_header.py",

@@ -210,6 +210,17 @@ class MqttSettings:
             source=Source.EXTENSION,
         ),
     ] = 0
+    max_unaccepted_bytes: Annotated[
+        int,
+        Setting(
+            "Most bytes of all connections whose CONNECT is not accepted yet: what they have sent, and the state of TLS. Then "
+            "the oldest of them is closed, and counted.",
+            Size(2**20, BYTES_MAX, "64MiB"),
+            "Raising it lets clients that nobody knows take more memory; lowering it closes connections where thousands of "
+            "clients connect at one time, with TLS (40 KiB each) above all.",
+            source=Source.EXTENSION,
+        ),
+    ] = 64 * 2**20
     max_sessions: Annotated[
         int,
         Setting(

@@ -9,6 +9,7 @@ from broker.broker import Broker
 from broker.codec import packets
 from broker.counters import COPY_DROP_REASONS, Counters
 from broker.metrics.metric import Kind, Metric, counter, counters, gauge
+from broker.unaccepted import Unaccepted
 
 PACKET_NAMES: Final = {
     packets.CONNECT: "CONNECT",
@@ -94,6 +95,22 @@ def broker_metrics(broker: Broker) -> list[Metric]:
         ),
         _dropped(found),
         *_own_metrics(broker),
+    ]
+
+
+def unaccepted_metrics(found: Unaccepted) -> list[Metric]:
+    """Of connections whose CONNECT is not accepted yet."""
+    return [
+        gauge(
+            "gmqtt_unaccepted_bytes_current",
+            "Bytes of connections whose CONNECT is not accepted yet, for max_unaccepted_bytes.",
+            found.bytes,
+        ),
+        counter(
+            "gmqtt_unaccepted_closed_total",
+            "Connections that were closed because all of those before CONNECT took max_unaccepted_bytes.",
+            found.closed,
+        ),
     ]
 
 

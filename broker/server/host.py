@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 from broker.admission import counted_address
 from broker.api.pages import Page, PageMaker, alive_page, ready_page
 from broker.broker import Broker
-from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR
+from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, SERVER_BUSY
 from broker.config.addresses import socket_name_text
 from broker.config.settings import Settings
 from broker.hooks import Members
-from broker.metrics.broker_metrics import broker_metrics
+from broker.metrics.broker_metrics import broker_metrics, unaccepted_metrics
 from broker.metrics.metric import Metric
 from broker.server.client_log import ClientLog
 from broker.server.listener import Listener
@@ -24,6 +24,7 @@ from broker.server.named_files import path_in
 from broker.server.plugin_faults import LoggedFaults
 from broker.server.turns import Turns
 from broker.session.connection import Connection
+from broker.unaccepted import Unaccepted
 from broker.wrappers import AcceptRequest
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Host:
     tags       what the plugins tell other nodes about this one; complete when plugins start
     turns      the turns of the loop; a plugin that acts at the end of each adds itself to `turns.ends`
     protocols  the connections of clients
+    unaccepted what those have whose CONNECT is not accepted yet
     traces     None until the first one, or `log.dump_packet`, is asked for
     pages      of the REST API, by path
     plugins    those that are loaded, in their order
@@ -89,6 +91,7 @@ class Host:
         self.members = Members("")
         self.tags: dict[str, str] = {}
         self.protocols: set[ClientShell] = set()
+        self.unaccepted = Unaccepted()
         self.traces: Traces | None = None
         self.pages: dict[str, PageMaker] = {"/healthz": alive_page, "/readyz": self._ready_page}
         self.plugins: Sequence[PluginFigures] = []
@@ -133,7 +136,8 @@ class Host:
 
     def metrics(self) -> list[Metric]:
         """All metrics of the node and its plugins."""
-        return broker_metrics(self.broker) + [metric for plugin in self.plugins for metric in plugin.metrics()]
+        of_plugins = [metric for plugin in self.plugins for metric in plugin.metrics()]
+        return broker_metrics(self.broker) + unaccepted_metrics(self.unaccepted) + of_plugins
 
     def not_ready(self) -> list[str]:
         """Why clients should be sent to other nodes; empty when the node is ready."""
@@ -156,6 +160,7 @@ class Host:
         found = {
             "connections_refused": counters.connections_refused,
             "handshakes_failed": counters.handshakes_failed,
+            "unaccepted_closed": self.unaccepted.closed,
             "protocol_errors": counters.protocol_errors,
             "publishes_not_stored": counters.publishes_not_stored,
             "plugin_faults": counters.plugin_faults,
@@ -240,8 +245,32 @@ class Host:
         if self.broker.observer is not None:
             self.broker.observer.client_refused("", socket_name_text(client), "", reason)
 
+    def count_unaccepted(self, protocol: ClientShell, size: int) -> bool:
+        """Note the memory of a connection whose CONNECT is not accepted yet, and close the oldest of them where all have too
+        much. False when that is this one."""
+        unaccepted = self.unaccepted
+        unaccepted.note(protocol, size)
+        limit = self.broker.settings.max_unaccepted_bytes
+        reason = f"connections whose CONNECT is not accepted have more than max_unaccepted_bytes, {limit}"
+        is_open = True
+        while (oldest := unaccepted.take_oldest(limit)) is not None:
+            is_open = is_open and oldest is not protocol
+            self._close_unaccepted(cast(ClientShell, oldest), reason)
+        return is_open
+
+    def _close_unaccepted(self, protocol: ClientShell, reason: str) -> None:
+        connection = protocol.connection
+        if connection is None:
+            assert protocol.transport is not None
+            self.refused(protocol.transport.get_extra_info("peername"), reason)
+        else:
+            self.broker.close_connection(connection, SERVER_BUSY, reason, self.now())
+            self.flush_soon()
+        protocol.abort()
+
     def forget(self, protocol: ClientShell) -> None:
         """Remove a closed connection."""
+        self.unaccepted.forget(protocol)
         if protocol in self.protocols:
             self.protocols.remove(protocol)
             if protocol.listener.admission is not None:

@@ -30,7 +30,7 @@ class LayeredProtocol(ClientProtocol):
     is_failed     the client is told why, and its further input is discarded
     """
 
-    __slots__ = ("answered", "client", "has_client_limits", "is_failed", "layers", "opening", "proxy_header")
+    __slots__ = ("answered", "client", "is_failed", "layers", "opening", "proxy_header")
 
     def __init__(self, server: Host, listener: Listener) -> None:
         super().__init__(server, listener)
@@ -39,7 +39,6 @@ class LayeredProtocol(ClientProtocol):
         self.layers: list[Layer] = []
         self.opening: asyncio.TimerHandle | None = None
         self.answered = 0
-        self.has_client_limits = False
         self.is_failed = False
 
     def begin(self, peer: object) -> None:
@@ -72,7 +71,10 @@ class LayeredProtocol(ClientProtocol):
         if self.is_failed or self.linger is not None or (connection is not None and connection.closed):
             return
         try:
+            self.unaccepted_bytes += len(data)
             data = self.decode(data)
+            if not self.is_accepted and not self.count_unaccepted(0):
+                return
             if connection is None:
                 if not self.is_open():
                     if self.has_more():
@@ -84,10 +86,6 @@ class LayeredProtocol(ClientProtocol):
             return
         if data:
             ClientProtocol.data_received(self, data)
-        if not self.has_client_limits and connection.session is not None:
-            self.has_client_limits = True
-            for layer in self.layers:
-                layer.client_accepted()
         server = self.server
         if connection.closed:
             return
@@ -149,6 +147,18 @@ class LayeredProtocol(ClientProtocol):
         connection = self.connection
         if connection is not None and not connection.held and self.has_more():
             self.data_received(b"")
+
+    def count_unaccepted(self, size: int) -> bool:
+        """Count the state of the layers and what they got, whatever they have made of it."""
+        taken = self.unaccepted_bytes
+        for layer in self.layers:
+            taken += layer.state_bytes
+        return self.server.count_unaccepted(self, taken)
+
+    def accepted(self) -> None:
+        super().accepted()
+        for layer in self.layers:
+            layer.client_accepted()
 
     # --- output ---
 

@@ -11,15 +11,17 @@ class LayerError(Exception):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Layer:
-    """is_open   the handshake is done; before that nothing can be encoded
-    is_ended  the client has said that it sends no more
-    has_more  input waits: `receive_data(b"")` in a later turn decodes the next part of it
+    """is_open      the handshake is done; before that nothing can be encoded
+    is_ended     the client has said that it sends no more
+    has_more     input waits: `receive_data(b"")` in a later turn decodes the next part of it
+    state_bytes  memory that the layer takes beside its input, where that is much
     """
 
     def __init__(self) -> None:
         self.is_open = False
         self.is_ended = False
         self.has_more = False
+        self.state_bytes = 0
 
     def receive_data(self, data: bytes) -> bytes:
         """Decode what comes from the layer below, a bounded part of it. Raises LayerError."""

@@ -16,6 +16,7 @@ from broker.server.exposure import api_warnings, exposure_warnings
 from broker.server.host import Host
 from broker.server.listeners import Listeners
 from broker.server.logging import get_logger
+from broker.server.memory_watch import MemoryWatch
 from broker.server.start_error import StartError
 from broker.server.sys_publisher import SysPublisher
 from broker.store.durability import Durability
@@ -41,6 +42,7 @@ class Server(Host):
         self._durability = Durability(self)
         self._counter_logs: CounterLogs | None = None
         self._sys_publisher = SysPublisher(self)
+        self._memory_watch = MemoryWatch(self)
         self._health: HealthService | None = None
 
     def _loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -83,6 +85,7 @@ class Server(Host):
         self._counter_logs = self._make_counter_logs()
         self._counter_logs.start()
         self._sys_publisher.follow_settings()
+        self._memory_watch.start()
 
     async def _read_tokens(self) -> None:
         """Read the tokens of the API. Raises StartError; the former ones then stay."""
@@ -95,7 +98,7 @@ class Server(Host):
             self.log.warning("nobody can call the API: `gmqttd token create` makes a token", key="api.token_file")
 
     def metrics(self) -> list[Metric]:
-        return super().metrics() + self.listeners.metrics() + self._durability.metrics()
+        return super().metrics() + self.listeners.metrics() + self._durability.metrics() + self._memory_watch.metrics()
 
     def not_ready(self) -> list[str]:
         return super().not_ready() + self._durability.not_ready()
@@ -140,6 +143,7 @@ class Server(Host):
         await self._within(PLUGIN_STOP_SECONDS_MAX, [plugin.stop() for plugin in reversed(self.plugins)], "stop")
         await self._within(STORE_SECONDS_MAX, [self._durability.close()], "stop the store")
         self._sys_publisher.stop()
+        self._memory_watch.stop()
         self.turns.stop()
         if self._counter_logs is not None:
             self._counter_logs.stop()

@@ -26,6 +26,7 @@ class ClientProtocol(asyncio.Protocol):
 
     counted_address  by which the listener's limits count the connection; "" for none
     ended            is called behind the end of the connection; None for nobody
+    is_accepted      CONNECT is accepted; what came in before that is unaccepted_bytes
     tap              shows the packets to traces; None for none
     """
 
@@ -33,6 +34,7 @@ class ClientProtocol(asyncio.Protocol):
         "connection",
         "counted_address",
         "ended",
+        "is_accepted",
         "linger",
         "listener",
         "paused",
@@ -40,6 +42,7 @@ class ClientProtocol(asyncio.Protocol):
         "tap",
         "transport",
         "turns",
+        "unaccepted_bytes",
         "writer",
     )
 
@@ -53,6 +56,8 @@ class ClientProtocol(asyncio.Protocol):
         self.writer: SocketWriter | None = None
         self.connection: Connection | None = None
         self.paused = False
+        self.is_accepted = False
+        self.unaccepted_bytes = 0
         self.tap: PacketTap | None = None
         self.linger: asyncio.TimerHandle | None = None  # runs from the close until the client ends the connection
 
@@ -103,6 +108,8 @@ class ClientProtocol(asyncio.Protocol):
         connection = self.connection
         if connection is None or connection.closed:
             return
+        if not self.is_accepted and not self.count_unaccepted(len(data)):
+            return
         turns = self.turns
         now = turns.now()
         if self.tap is not None:
@@ -111,7 +118,19 @@ class ClientProtocol(asyncio.Protocol):
             connection.receive_data(data, now)
         except Exception as error:  # a fault of the broker ends this connection only
             self.server.internal_error(connection, error)
+        if not self.is_accepted and connection.session is not None:
+            self.accepted()
         turns.chunk_handled(len(data), now)
+
+    def count_unaccepted(self, size: int) -> bool:
+        """Count input before CONNECT is accepted. False when the connection is closed because all such input is too much."""
+        self.unaccepted_bytes += size
+        return self.server.count_unaccepted(self, self.unaccepted_bytes)
+
+    def accepted(self) -> None:
+        """CONNECT is accepted."""
+        self.is_accepted = True
+        self.server.unaccepted.forget(self)
 
     def pause_writing(self) -> None:
         if self.connection is not None:
@@ -205,3 +224,5 @@ class ClientProtocol(asyncio.Protocol):
                 self.paused = False
                 transport.resume_reading()
             connection.resume_receiving(self.server.now())
+            if not self.is_accepted and connection.session is not None:
+                self.accepted()

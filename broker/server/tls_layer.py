@@ -13,6 +13,8 @@ from broker.server.layers import Layer, LayerError
 
 RECORDS_MAX: Final = 512  # decoded in one turn; a record can be as short as one byte
 READ_BYTES: Final = 16_384  # plain text of the largest record
+HELLO_BYTES: Final = 40 * 1024  # memory of a connection whose first handshake message has begun: OpenSSL's buffers
+TLS_BYTES: Final = 16 * 1024  # afterwards
 CONNECT_FIRST_BYTE: Final = 0x10
 HTTP_METHODS: Final = (b"GET ", b"POST", b"HEAD", b"PUT ")
 
@@ -33,6 +35,7 @@ class TlsLayer(Layer):
         if data:
             if not self._has_begun:
                 self._has_begun = True
+                self.state_bytes = HELLO_BYTES
                 _refuse_plain_text(data)
             self._incoming.write(data)
         if not self.is_open and not self._shake_hands():
@@ -85,7 +88,10 @@ class TlsLayer(Layer):
         return self._outgoing.read()
 
     def take_output(self) -> bytes:
-        return self._outgoing.read() if self._outgoing.pending else b""
+        if not self._outgoing.pending:
+            return b""
+        self.state_bytes = TLS_BYTES
+        return self._outgoing.read()
 
     def close(self) -> bytes:
         if self.is_open and not self._is_broken:
