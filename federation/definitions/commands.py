@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ def set_parameter(connection: dict[str, str], component: str, name: str, value: 
     """
     request = pb.Parameter(component=component, name=name)
     json_format.ParseDict(_read_json("JSON", value), request.value)
-    _warn(_call(connection, ParameterServiceStub, "Set", request))
+    _warn(_call(connection, ParameterServiceStub, "Set", request).warnings)
 
 
 @click.command()
@@ -62,7 +62,9 @@ def clear_parameter(connection: dict[str, str], component: str, name: str) -> No
 @json_option
 def list_parameters(connection: dict[str, str], as_json: bool) -> None:
     """List upstreams and upstream sets. User names and passwords in URIs are shown as ***."""
-    found = _call(connection, ParameterServiceStub, "List", pb.ListParametersRequest()).parameters
+    answer = _call(connection, ParameterServiceStub, "List", pb.ListParametersRequest())
+    found = answer.parameters
+    _warn(answer.warnings)
     if as_json:
         _print_json([as_values(parameter) for parameter in found])
         return
@@ -98,7 +100,7 @@ def set_policy(
     if not isinstance(value, dict):
         raise click.BadParameter("is not an object of JSON", param_hint="JSON")
     json_format.ParseDict(value, request.definition)
-    _warn(_call(connection, PolicyServiceStub, "Set", request))
+    _warn(_call(connection, PolicyServiceStub, "Set", request).warnings)
 
 
 @click.command()
@@ -205,7 +207,7 @@ def import_file(connection: dict[str, str], file: Any) -> None:
     except (json_format.ParseError, TypeError, AttributeError) as error:
         text = f"not a file of `gmqttctl definitions export`: {error}; see import-rabbitmq for one of RabbitMQ"
         raise click.ClickException(f"FILE: {text}") from None
-    _warn(_call(connection, DefinitionsServiceStub, "Import", request))
+    _warn(_call(connection, DefinitionsServiceStub, "Import", request).warnings)
     click.echo(f"{len(request.parameters)} parameters, {len(request.policies)} policies", err=True)
 
 
@@ -215,8 +217,8 @@ def _call(connection: dict[str, str], stub: Callable[[Any], Any], method: str, r
         return calls.call(stub, method, request)
 
 
-def _warn(written: pb.Written) -> None:
-    for text in written.warnings:
+def _warn(warnings: Iterable[str]) -> None:
+    for text in warnings:
         click.echo(f"warning: {printable(text)}", err=True)
 
 

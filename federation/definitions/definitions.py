@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final
 
 from federation.definitions.entry import (
+    AHEAD_MAX,
     BUCKETS,
+    CLOCK_LATEST,
     COMPONENTS,
     COUNTER_BITS,
     POLICY,
@@ -25,7 +28,7 @@ from federation.definitions.entry import (
     bucket_of,
     canonical,
 )
-from federation.definitions.error import DefinitionError, check_name
+from federation.definitions.error import DefinitionError, check_name, shown
 from federation.definitions.policy import ApplyTo, Policy, doubt, parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import IGNORED_KEYS, UPSTREAM_KEYS, Upstream, ignored_keys, parse_upstream
@@ -35,6 +38,7 @@ from federation.definitions.uri import HIDDEN, parse_uri
 ENTRIES_MAX: Final = 4096  # that this node adds to; twice as many when nodes add at the same time
 TOMBSTONES_MAX: Final = 8192  # the oldest are forgotten first, and counted
 TOMBSTONE_SECONDS: Final = 90 * 86_400
+REFUSED_NAMED_MAX: Final = 16  # between two calls of take_refused; counters.refused has all
 SHOWN_KEYS: Final = frozenset((*UPSTREAM_KEYS, *IGNORED_KEYS, "upstream"))
 
 Parsed = Upstream | UpstreamSet | Policy
@@ -43,10 +47,13 @@ WORDS: Final = {UPSTREAM: "upstream", UPSTREAM_SET: "upstream set", POLICY: "pol
 
 
 class Counters:
-    """What was not kept. refused: entries of other nodes that are damaged or too many."""
+    """refused  entries of other nodes that were not taken: see `refusal`
+    stamped_anew  entries whose clocks were too far ahead
+    """
 
     def __init__(self) -> None:
         self.refused = 0
+        self.stamped_anew = 0
         self.tombstones_dropped = 0
 
 
@@ -62,6 +69,7 @@ class Definitions:
         self._live = 0
         self._clock = 0
         self._changes: dict[Key, Entry] = {}
+        self._refused: list[str] = []
         self._parsed = {key: parse(*key, value) for key, value in self.declared.items()}
         self._faults: dict[Key, str] = {}
         self._resolution: Resolution | None = None
@@ -161,7 +169,7 @@ class Definitions:
         """Create or replace (component, name, value)s, all or none; sets after their upstreams. Gives warnings. Raises
         DefinitionError, whose key names the definition."""
         trial = Definitions(self.node, self.declared)
-        trial.merge(self._entries.values(), now)
+        trial.load(self._entries.values(), now)
         trial.take_changes()
         ordered = sorted(definitions, key=lambda item: COMPONENTS.index(item[0]) if item[0] in COMPONENTS else 0)
         for component, name, value in ordered:
@@ -230,23 +238,63 @@ class Definitions:
 
     # --- entries of other nodes and of the file
 
+    def load(self, entries: Iterable[Entry], now: float) -> None:
+        """Take the entries of this node's own file. Its clock may be the wrong one: entries ahead of it stay as they are, up to
+        those that no clock can have made."""
+        for entry in entries:
+            self._take(entry, now)
+        self._stamp_anew([entry for entry in self._entries.values() if entry.clock > CLOCK_LATEST], now)
+
+    def correct(self, now: float) -> None:
+        """Stamp entries anew whose clocks are too far ahead of the cluster's time: all other nodes would refuse them, and each
+        change after them."""
+        self._stamp_anew([entry for entry in self._entries.values() if entry.is_ahead(now)], now)
+
+    def _stamp_anew(self, wrong: list[Entry], now: float) -> None:
+        if not wrong:
+            return
+        keys = {entry.key for entry in wrong}
+        self._clock = max((entry.clock for key, entry in self._entries.items() if key not in keys), default=0)
+        for entry in sorted(wrong, key=lambda entry: entry.order):
+            self._keep(replace(entry, clock=self._next_clock(now), node=self.node))
+        self.counters.stamped_anew += len(wrong)
+
     def merge(self, entries: Iterable[Entry], now: float) -> int:
-        """Take entries of another node or of the file; the number of those that were new. `now` is Unix seconds."""
+        """Take entries of another node; the number of those that were new. `now` is Unix seconds. `take_refused` has those that
+        are not taken."""
         taken = 0
         for entry in entries:
-            if entry.fault() or self._is_too_many(entry):
+            if refusal := self._refusal(entry, now):
                 self.counters.refused += 1
-                continue
-            old = self._entries.get(entry.key)
-            if (old is None and self._is_expired(entry, now)) or (old is not None and old.order >= entry.order):
-                continue
-            self._keep(entry)
-            taken += 1
+                if len(self._refused) < REFUSED_NAMED_MAX:
+                    self._refused.append(f"{WORDS.get(entry.component, 'definition')} {shown(entry.name)}: {refusal}")
+            else:
+                taken += self._take(entry, now)
         return taken
 
-    def _is_too_many(self, entry: Entry) -> bool:
+    def _refusal(self, entry: Entry, now: float) -> str:
+        """Why an entry of another node is not taken; "" for one that may be."""
+        if fault := entry.fault():
+            return fault
+        if entry.is_ahead(now):
+            return f"the clock of node {shown(entry.node)}, which made it, was more than {AHEAD_MAX:g} s ahead"
         old = self._entries.get(entry.key)
-        return entry.value is not None and (old is None or old.value is None) and self._live >= 2 * ENTRIES_MAX
+        if entry.value is not None and (old is None or old.value is None) and self._live >= 2 * ENTRIES_MAX:
+            return f"there are {self._live} definitions already"
+        return ""
+
+    def _take(self, entry: Entry, now: float) -> bool:
+        old = self._entries.get(entry.key)
+        if (old is None and self._is_expired(entry, now)) or (old is not None and old.order >= entry.order):
+            return False
+        self._keep(entry)
+        return True
+
+    def take_refused(self) -> list[str]:
+        """Entries that were not taken since the last call, at most REFUSED_NAMED_MAX, with the reason."""
+        found = self._refused
+        self._refused = []
+        return found
 
     def _keep(self, entry: Entry) -> None:
         old = self._entries.get(entry.key)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from federation.definitions.entry import Entry
+from federation.definitions.entry import CLOCK_MAX, Entry
 
 FORMAT: Final = 1
 FILE_BYTES_MAX: Final = 1 << 30
@@ -64,7 +64,8 @@ def _read_entry(item: Any, index: int) -> Entry:
     if is_deleted == ("value" in item):
         raise DocumentFault(f"{place} has not exactly one of value and deleted")
     value = None if is_deleted else json.dumps(item["value"], sort_keys=True, separators=(",", ":"))
-    entry = Entry(item["component"], item["name"], item["clock"], item["node"], value)
+    # A wrong clock is no reason not to start: `Definitions.load` stamps such an entry anew.
+    entry = Entry(item["component"], item["name"], min(item["clock"], CLOCK_MAX), item["node"], value)
     if fault := entry.fault():
         raise DocumentFault(f"{place}: {fault}")
     return entry

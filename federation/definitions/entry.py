@@ -17,7 +17,10 @@ TEXT_BYTES_MAX: Final = 128  # of a component, a name and a node's name
 VALUE_BYTES_MAX: Final = 65536
 COUNTER_BITS: Final = 16
 CLOCK_MAX: Final = 2**60
-"""Far beyond the year 2500: a clock above it is damage, and would leave no room for later changes."""
+CLOCK_LATEST: Final = 2**59
+"""The year 2248: the latest clock that the time of a node gives. Up to CLOCK_MAX there is space for the changes after it."""
+AHEAD_MAX: Final = 600.0
+"""Seconds that a clock of another node's entry may be ahead. Raising it lets a wrong clock win for longer."""
 BUCKETS: Final = 64
 
 Key = tuple[str, str]
@@ -53,6 +56,10 @@ class Entry:
     def milliseconds(self) -> int:
         """When the change was made, in Unix milliseconds of the node's clock or a later one that it had seen."""
         return self.clock >> COUNTER_BITS
+
+    def is_ahead(self, now: float) -> bool:
+        """Whether only a wrong clock can have stamped the entry before `now`, in Unix seconds."""
+        return self.milliseconds / 1000 > now + AHEAD_MAX
 
     def digest(self) -> int:
         """64 bits that differ for entries that differ."""

@@ -153,7 +153,7 @@ class LinksSettings:
 
         definitions = Definitions(NO_NODE, self.declared())
         if folder := self.dir or settings.data_dir:
-            definitions.merge(read_stored(stored_in(path_of(folder))), time.time())
+            definitions.load(read_stored(stored_in(path_of(folder))), time.time())
         elif settings.api.grpc or settings.api.http:
             yield NOT_KEPT
         for what, text in definitions.warnings():

@@ -10,7 +10,7 @@ from typing import Final
 
 from federation.serf.events import MemberStatus
 from federation.simulator.change_schedules import CHANGE_SCHEDULES
-from federation.simulator.definition_schedules import definitions_converge
+from federation.simulator.definition_schedules import definitions_converge, one_clock_is_wrong
 from federation.simulator.domain_schedules import DOMAIN_SCHEDULES
 from federation.simulator.federation import RETURN_LIMIT, Federation
 from federation.simulator.queue_schedules import QUEUE_SCHEDULES
@@ -275,6 +275,7 @@ SCHEDULES: Final[dict[str, Callable[[int], None]]] = {
         thirty_nodes,
         *TRAFFIC_SCHEDULES,
         definitions_converge,
+        one_clock_is_wrong,
         *DOMAIN_SCHEDULES,
         *QUEUE_SCHEDULES,
         *CHANGE_SCHEDULES,

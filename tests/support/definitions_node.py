@@ -29,6 +29,7 @@ class Host:
         self.api = ApiServer(api_settings(["tcp://127.0.0.1:0"], ["tcp://127.0.0.1:0"]), {}, get_logger("api"), guard)
         self.resolutions: list[Resolution] = []
         self.faults: list[Exception] = []
+        self.skew = 0.0  # seconds that the clock is ahead
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -37,7 +38,7 @@ class Host:
         self.faults.append(error)
 
     def wall_time(self, monotonic: float) -> float:
-        return monotonic - self.now() + time.time()
+        return monotonic - self.now() + time.time() + self.skew
 
 
 @asynccontextmanager

@@ -60,7 +60,8 @@ class Parameters(ParameterServiceServicer):
                 for component in PARAMETERS
                 if request.component in ("", component)
                 for name in found.names(component)
-            ]
+            ],
+            warnings=[f"{what}: {text}" for what, text in self._service.warnings()],
         )
 
     async def Get(self, request: pb.ParameterKey, context: object) -> pb.Parameter:

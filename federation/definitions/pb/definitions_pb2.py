@@ -27,7 +27,7 @@ from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+federation/definitions/pb/definitions.proto\x12\x15gmqtt.definitions.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1cgoogle/protobuf/struct.proto\"\x84\x01\n\tParameter\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x05value\x18\x03 \x01(\x0b\x32\x16.google.protobuf.Value\x12\x11\n\tread_only\x18\x04 \x01(\x08\x12\x12\n\x05vhost\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_vhost\"M\n\x0cParameterKey\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\x05vhost\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_vhost\"*\n\x15ListParametersRequest\x12\x11\n\tcomponent\x18\x01 \x01(\t\"N\n\x16ListParametersResponse\x12\x34\n\nparameters\x18\x01 \x03(\x0b\x32 .gmqtt.definitions.api.Parameter\"\x1b\n\x07Written\x12\x10\n\x08warnings\x18\x01 \x03(\t\"\xbe\x01\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x1a\n\x08\x61pply_to\x18\x03 \x01(\tR\x08\x61pply-to\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12+\n\ndefinition\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x1c\n\tread_only\x18\x06 \x01(\x08R\tread_only\x12\x12\n\x05vhost\x18\x07 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_vhost\"7\n\tPolicyKey\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05vhost\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_vhost\"G\n\x14ListPoliciesResponse\x12/\n\x08policies\x18\x01 \x03(\x0b\x32\x1d.gmqtt.definitions.api.Policy\"\x1f\n\x0e\x45xplainRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"_\n\x0bPolicyMatch\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x10\n\x08priority\x18\x03 \x01(\x05\x12\x0f\n\x07\x61pplies\x18\x04 \x01(\x08\x12\x0e\n\x06reason\x18\x05 \x01(\t\";\n\rExplainedLink\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08upstream\x18\x02 \x01(\t\x12\x0c\n\x04uris\x18\x03 \x03(\t\"\x98\x01\n\x0b\x45xplanation\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x34\n\x08policies\x18\x02 \x03(\x0b\x32\".gmqtt.definitions.api.PolicyMatch\x12\x33\n\x05links\x18\x03 \x03(\x0b\x32$.gmqtt.definitions.api.ExplainedLink\x12\x0f\n\x07missing\x18\x04 \x03(\t\"w\n\x0e\x41llDefinitions\x12\x34\n\nparameters\x18\x01 \x03(\x0b\x32 .gmqtt.definitions.api.Parameter\x12/\n\x08policies\x18\x02 \x03(\x0b\x32\x1d.gmqtt.definitions.api.Policy\"q\n\x13VersionedDefinition\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05\x63lock\x18\x03 \x01(\x04\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x12\n\x05value\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xb0\x01\n\x0f\x45xchangeRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x06\x12\x17\n\x0f\x61\x66ter_component\x18\x02 \x01(\t\x12\x12\n\nafter_name\x18\x03 \x01(\t\x12?\n\x0b\x64\x65\x66initions\x18\x04 \x03(\x0b\x32*.gmqtt.definitions.api.VersionedDefinition\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x10\n\x08\x64\x65\x63lared\x18\x06 \x01(\x06\"p\n\x0e\x45xchangeAnswer\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x06\x12?\n\x0b\x64\x65\x66initions\x18\x02 \x03(\x0b\x32*.gmqtt.definitions.api.VersionedDefinition\x12\x0c\n\x04more\x18\x03 \x01(\x08\x32\x9c\x05\n\x10ParameterService\x12\x99\x01\n\x04List\x12,.gmqtt.definitions.api.ListParametersRequest\x1a-.gmqtt.definitions.api.ListParametersResponse\"4\x82\xd3\xe4\x93\x02.\x12\x0e/v1/parametersZ\x1c\x12\x1a/v1/parameters/{component}\x12\xa4\x01\n\x03Get\x12#.gmqtt.definitions.api.ParameterKey\x1a .gmqtt.definitions.api.Parameter\"V\x82\xd3\xe4\x93\x02P\x12!/v1/parameters/{component}/{name}Z+\x12)/v1/parameters/{component}/{vhost}/{name}\x12\xa5\x01\n\x03Set\x12 .gmqtt.definitions.api.Parameter\x1a\x1e.gmqtt.definitions.api.Written\"\\\x82\xd3\xe4\x93\x02V\x1a!/v1/parameters/{component}/{name}:\x01*Z.\x1a)/v1/parameters/{component}/{vhost}/{name}:\x01*\x12\x9c\x01\n\x05\x43lear\x12#.gmqtt.definitions.api.ParameterKey\x1a\x16.google.protobuf.Empty\"V\x82\xd3\xe4\x93\x02P*!/v1/parameters/{component}/{name}Z+*)/v1/parameters/{component}/{vhost}/{name}2\xf2\x04\n\rPolicyService\x12\x61\n\x04List\x12\x16.google.protobuf.Empty\x1a+.gmqtt.definitions.api.ListPoliciesResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/policies\x12\x82\x01\n\x03Get\x12 .gmqtt.definitions.api.PolicyKey\x1a\x1d.gmqtt.definitions.api.Policy\":\x82\xd3\xe4\x93\x02\x34\x12\x13/v1/policies/{name}Z\x1d\x12\x1b/v1/policies/{vhost}/{name}\x12\x86\x01\n\x03Set\x12\x1d.gmqtt.definitions.api.Policy\x1a\x1e.gmqtt.definitions.api.Written\"@\x82\xd3\xe4\x93\x02:\x1a\x13/v1/policies/{name}:\x01*Z \x1a\x1b/v1/policies/{vhost}/{name}:\x01*\x12}\n\x05\x43lear\x12 .gmqtt.definitions.api.PolicyKey\x1a\x16.google.protobuf.Empty\":\x82\xd3\xe4\x93\x02\x34*\x13/v1/policies/{name}Z\x1d*\x1b/v1/policies/{vhost}/{name}\x12q\n\x07\x45xplain\x12%.gmqtt.definitions.api.ExplainRequest\x1a\".gmqtt.definitions.api.Explanation\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/policy-of-topic2\xe3\x01\n\x12\x44\x65\x66initionsService\x12`\n\x06\x45xport\x12\x16.google.protobuf.Empty\x1a%.gmqtt.definitions.api.AllDefinitions\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/definitions\x12k\n\x06Import\x12%.gmqtt.definitions.api.AllDefinitions\x1a\x1e.gmqtt.definitions.api.Written\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/definitions:\x01*2p\n\x13\x44\x65\x66initionsExchange\x12Y\n\x08\x45xchange\x12&.gmqtt.definitions.api.ExchangeRequest\x1a%.gmqtt.definitions.api.ExchangeAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n+federation/definitions/pb/definitions.proto\x12\x15gmqtt.definitions.api\x1a\x1cgoogle/api/annotations.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1cgoogle/protobuf/struct.proto\"\x84\x01\n\tParameter\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x05value\x18\x03 \x01(\x0b\x32\x16.google.protobuf.Value\x12\x11\n\tread_only\x18\x04 \x01(\x08\x12\x12\n\x05vhost\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_vhost\"M\n\x0cParameterKey\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\x05vhost\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_vhost\"*\n\x15ListParametersRequest\x12\x11\n\tcomponent\x18\x01 \x01(\t\"`\n\x16ListParametersResponse\x12\x34\n\nparameters\x18\x01 \x03(\x0b\x32 .gmqtt.definitions.api.Parameter\x12\x10\n\x08warnings\x18\x02 \x03(\t\"\x1b\n\x07Written\x12\x10\n\x08warnings\x18\x01 \x03(\t\"\xbe\x01\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x1a\n\x08\x61pply_to\x18\x03 \x01(\tR\x08\x61pply-to\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12+\n\ndefinition\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x1c\n\tread_only\x18\x06 \x01(\x08R\tread_only\x12\x12\n\x05vhost\x18\x07 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_vhost\"7\n\tPolicyKey\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05vhost\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_vhost\"G\n\x14ListPoliciesResponse\x12/\n\x08policies\x18\x01 \x03(\x0b\x32\x1d.gmqtt.definitions.api.Policy\"\x1f\n\x0e\x45xplainRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"_\n\x0bPolicyMatch\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07pattern\x18\x02 \x01(\t\x12\x10\n\x08priority\x18\x03 \x01(\x05\x12\x0f\n\x07\x61pplies\x18\x04 \x01(\x08\x12\x0e\n\x06reason\x18\x05 \x01(\t\";\n\rExplainedLink\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08upstream\x18\x02 \x01(\t\x12\x0c\n\x04uris\x18\x03 \x03(\t\"\x98\x01\n\x0b\x45xplanation\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x34\n\x08policies\x18\x02 \x03(\x0b\x32\".gmqtt.definitions.api.PolicyMatch\x12\x33\n\x05links\x18\x03 \x03(\x0b\x32$.gmqtt.definitions.api.ExplainedLink\x12\x0f\n\x07missing\x18\x04 \x03(\t\"w\n\x0e\x41llDefinitions\x12\x34\n\nparameters\x18\x01 \x03(\x0b\x32 .gmqtt.definitions.api.Parameter\x12/\n\x08policies\x18\x02 \x03(\x0b\x32\x1d.gmqtt.definitions.api.Policy\"q\n\x13VersionedDefinition\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05\x63lock\x18\x03 \x01(\x04\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x12\n\x05value\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x08\n\x06_value\"\xbe\x01\n\x0f\x45xchangeRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x06\x12\x17\n\x0f\x61\x66ter_component\x18\x02 \x01(\t\x12\x12\n\nafter_name\x18\x03 \x01(\t\x12?\n\x0b\x64\x65\x66initions\x18\x04 \x03(\x0b\x32*.gmqtt.definitions.api.VersionedDefinition\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x10\n\x08\x64\x65\x63lared\x18\x06 \x01(\x06\x12\x0c\n\x04time\x18\x07 \x01(\x04\"~\n\x0e\x45xchangeAnswer\x12\x0f\n\x07\x64igests\x18\x01 \x03(\x06\x12?\n\x0b\x64\x65\x66initions\x18\x02 \x03(\x0b\x32*.gmqtt.definitions.api.VersionedDefinition\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\x0c\n\x04time\x18\x04 \x01(\x04\x32\x9c\x05\n\x10ParameterService\x12\x99\x01\n\x04List\x12,.gmqtt.definitions.api.ListParametersRequest\x1a-.gmqtt.definitions.api.ListParametersResponse\"4\x82\xd3\xe4\x93\x02.\x12\x0e/v1/parametersZ\x1c\x12\x1a/v1/parameters/{component}\x12\xa4\x01\n\x03Get\x12#.gmqtt.definitions.api.ParameterKey\x1a .gmqtt.definitions.api.Parameter\"V\x82\xd3\xe4\x93\x02P\x12!/v1/parameters/{component}/{name}Z+\x12)/v1/parameters/{component}/{vhost}/{name}\x12\xa5\x01\n\x03Set\x12 .gmqtt.definitions.api.Parameter\x1a\x1e.gmqtt.definitions.api.Written\"\\\x82\xd3\xe4\x93\x02V\x1a!/v1/parameters/{component}/{name}:\x01*Z.\x1a)/v1/parameters/{component}/{vhost}/{name}:\x01*\x12\x9c\x01\n\x05\x43lear\x12#.gmqtt.definitions.api.ParameterKey\x1a\x16.google.protobuf.Empty\"V\x82\xd3\xe4\x93\x02P*!/v1/parameters/{component}/{name}Z+*)/v1/parameters/{component}/{vhost}/{name}2\xf2\x04\n\rPolicyService\x12\x61\n\x04List\x12\x16.google.protobuf.Empty\x1a+.gmqtt.definitions.api.ListPoliciesResponse\"\x14\x82\xd3\xe4\x93\x02\x0e\x12\x0c/v1/policies\x12\x82\x01\n\x03Get\x12 .gmqtt.definitions.api.PolicyKey\x1a\x1d.gmqtt.definitions.api.Policy\":\x82\xd3\xe4\x93\x02\x34\x12\x13/v1/policies/{name}Z\x1d\x12\x1b/v1/policies/{vhost}/{name}\x12\x86\x01\n\x03Set\x12\x1d.gmqtt.definitions.api.Policy\x1a\x1e.gmqtt.definitions.api.Written\"@\x82\xd3\xe4\x93\x02:\x1a\x13/v1/policies/{name}:\x01*Z \x1a\x1b/v1/policies/{vhost}/{name}:\x01*\x12}\n\x05\x43lear\x12 .gmqtt.definitions.api.PolicyKey\x1a\x16.google.protobuf.Empty\":\x82\xd3\xe4\x93\x02\x34*\x13/v1/policies/{name}Z\x1d*\x1b/v1/policies/{vhost}/{name}\x12q\n\x07\x45xplain\x12%.gmqtt.definitions.api.ExplainRequest\x1a\".gmqtt.definitions.api.Explanation\"\x1b\x82\xd3\xe4\x93\x02\x15\x12\x13/v1/policy-of-topic2\xe3\x01\n\x12\x44\x65\x66initionsService\x12`\n\x06\x45xport\x12\x16.google.protobuf.Empty\x1a%.gmqtt.definitions.api.AllDefinitions\"\x17\x82\xd3\xe4\x93\x02\x11\x12\x0f/v1/definitions\x12k\n\x06Import\x12%.gmqtt.definitions.api.AllDefinitions\x1a\x1e.gmqtt.definitions.api.Written\"\x1a\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/definitions:\x01*2p\n\x13\x44\x65\x66initionsExchange\x12Y\n\x08\x45xchange\x12&.gmqtt.definitions.api.ExchangeRequest\x1a%.gmqtt.definitions.api.ExchangeAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -63,37 +63,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTPARAMETERSREQUEST']._serialized_start=373
   _globals['_LISTPARAMETERSREQUEST']._serialized_end=415
   _globals['_LISTPARAMETERSRESPONSE']._serialized_start=417
-  _globals['_LISTPARAMETERSRESPONSE']._serialized_end=495
-  _globals['_WRITTEN']._serialized_start=497
-  _globals['_WRITTEN']._serialized_end=524
-  _globals['_POLICY']._serialized_start=527
-  _globals['_POLICY']._serialized_end=717
-  _globals['_POLICYKEY']._serialized_start=719
-  _globals['_POLICYKEY']._serialized_end=774
-  _globals['_LISTPOLICIESRESPONSE']._serialized_start=776
-  _globals['_LISTPOLICIESRESPONSE']._serialized_end=847
-  _globals['_EXPLAINREQUEST']._serialized_start=849
-  _globals['_EXPLAINREQUEST']._serialized_end=880
-  _globals['_POLICYMATCH']._serialized_start=882
-  _globals['_POLICYMATCH']._serialized_end=977
-  _globals['_EXPLAINEDLINK']._serialized_start=979
-  _globals['_EXPLAINEDLINK']._serialized_end=1038
-  _globals['_EXPLANATION']._serialized_start=1041
-  _globals['_EXPLANATION']._serialized_end=1193
-  _globals['_ALLDEFINITIONS']._serialized_start=1195
-  _globals['_ALLDEFINITIONS']._serialized_end=1314
-  _globals['_VERSIONEDDEFINITION']._serialized_start=1316
-  _globals['_VERSIONEDDEFINITION']._serialized_end=1429
-  _globals['_EXCHANGEREQUEST']._serialized_start=1432
-  _globals['_EXCHANGEREQUEST']._serialized_end=1608
-  _globals['_EXCHANGEANSWER']._serialized_start=1610
-  _globals['_EXCHANGEANSWER']._serialized_end=1722
-  _globals['_PARAMETERSERVICE']._serialized_start=1725
-  _globals['_PARAMETERSERVICE']._serialized_end=2393
-  _globals['_POLICYSERVICE']._serialized_start=2396
-  _globals['_POLICYSERVICE']._serialized_end=3022
-  _globals['_DEFINITIONSSERVICE']._serialized_start=3025
-  _globals['_DEFINITIONSSERVICE']._serialized_end=3252
-  _globals['_DEFINITIONSEXCHANGE']._serialized_start=3254
-  _globals['_DEFINITIONSEXCHANGE']._serialized_end=3366
+  _globals['_LISTPARAMETERSRESPONSE']._serialized_end=513
+  _globals['_WRITTEN']._serialized_start=515
+  _globals['_WRITTEN']._serialized_end=542
+  _globals['_POLICY']._serialized_start=545
+  _globals['_POLICY']._serialized_end=735
+  _globals['_POLICYKEY']._serialized_start=737
+  _globals['_POLICYKEY']._serialized_end=792
+  _globals['_LISTPOLICIESRESPONSE']._serialized_start=794
+  _globals['_LISTPOLICIESRESPONSE']._serialized_end=865
+  _globals['_EXPLAINREQUEST']._serialized_start=867
+  _globals['_EXPLAINREQUEST']._serialized_end=898
+  _globals['_POLICYMATCH']._serialized_start=900
+  _globals['_POLICYMATCH']._serialized_end=995
+  _globals['_EXPLAINEDLINK']._serialized_start=997
+  _globals['_EXPLAINEDLINK']._serialized_end=1056
+  _globals['_EXPLANATION']._serialized_start=1059
+  _globals['_EXPLANATION']._serialized_end=1211
+  _globals['_ALLDEFINITIONS']._serialized_start=1213
+  _globals['_ALLDEFINITIONS']._serialized_end=1332
+  _globals['_VERSIONEDDEFINITION']._serialized_start=1334
+  _globals['_VERSIONEDDEFINITION']._serialized_end=1447
+  _globals['_EXCHANGEREQUEST']._serialized_start=1450
+  _globals['_EXCHANGEREQUEST']._serialized_end=1640
+  _globals['_EXCHANGEANSWER']._serialized_start=1642
+  _globals['_EXCHANGEANSWER']._serialized_end=1768
+  _globals['_PARAMETERSERVICE']._serialized_start=1771
+  _globals['_PARAMETERSERVICE']._serialized_end=2439
+  _globals['_POLICYSERVICE']._serialized_start=2442
+  _globals['_POLICYSERVICE']._serialized_end=3068
+  _globals['_DEFINITIONSSERVICE']._serialized_start=3071
+  _globals['_DEFINITIONSSERVICE']._serialized_end=3298
+  _globals['_DEFINITIONSEXCHANGE']._serialized_start=3300
+  _globals['_DEFINITIONSEXCHANGE']._serialized_end=3412
 # @@protoc_insertion_point(module_scope)

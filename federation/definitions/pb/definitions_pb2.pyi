@@ -116,16 +116,22 @@ class ListParametersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PARAMETERS_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Parameter]: ...
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What keeps definitions from having the effect that they seem to have, as the log of this node says it."""
+
     def __init__(
         self,
         *,
         parameters: _abc.Iterable[Global___Parameter] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -445,12 +451,15 @@ class ExchangeRequest(_message.Message):
     DEFINITIONS_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     DECLARED_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
     after_component: _builtins.str
     """Only definitions behind this one are asked for; empty at the beginning."""
     after_name: _builtins.str
     node: _builtins.str
     """The asking node's name, and the digest of the definitions in its configuration file, which every node should have."""
     declared: _builtins.int
+    time: _builtins.int
+    """The asking node's own clock in Unix milliseconds; 0 from a node of an earlier version."""
     @_builtins.property
     def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Digests of the 64 parts of the asking node's definitions when the exchange began; none when it only sends."""
@@ -468,10 +477,11 @@ class ExchangeRequest(_message.Message):
         definitions: _abc.Iterable[Global___VersionedDefinition] | None = ...,
         node: _builtins.str = ...,
         declared: _builtins.int = ...,
+        time: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_component", b"after_component", "after_name", b"after_name", "declared", b"declared", "definitions", b"definitions", "digests", b"digests", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_component", b"after_component", "after_name", b"after_name", "declared", b"declared", "definitions", b"definitions", "digests", b"digests", "node", b"node", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -484,8 +494,11 @@ class ExchangeAnswer(_message.Message):
     DIGESTS_FIELD_NUMBER: _builtins.int
     DEFINITIONS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
     """There are further ones behind the last of them."""
+    time: _builtins.int
+    """The answering node's own clock in Unix milliseconds; 0 from a node of an earlier version."""
     @_builtins.property
     def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Of the answering node; none for a request without."""
@@ -500,10 +513,11 @@ class ExchangeAnswer(_message.Message):
         digests: _abc.Iterable[_builtins.int] | None = ...,
         definitions: _abc.Iterable[Global___VersionedDefinition] | None = ...,
         more: _builtins.bool = ...,
+        time: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "digests", b"digests", "more", b"more"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "digests", b"digests", "more", b"more", "time", b"time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,7 +11,7 @@ import grpc
 
 from broker.message import NEVER
 from broker.server.logging import get_logger
-from federation.definitions.entry import TEXT_BYTES_MAX, Entry
+from federation.definitions.entry import Entry
 from federation.definitions.exchange import NO_KEY, Answer, Exchange, ExchangeError, Request, answer
 from federation.definitions.pb import definitions_pb2 as pb
 from federation.definitions.replication import Outcome, Replication
@@ -46,6 +46,7 @@ class DefinitionsCluster(Extension):
         self._declared = service.definitions.declared_digest()
         self._files: dict[str, int] = {}  # node -> the digest of the definitions in its configuration file
         self._told: dict[str, str] = {}  # node -> the last reason that was logged
+        self._refused: dict[str, str] = {}  # node -> what was last refused of it, as logged
 
     def start(self) -> None:
         """Exchange from now on."""
@@ -76,6 +77,8 @@ class DefinitionsCluster(Extension):
         names = [other.name for other in others if other.status == "ALIVE" and self._tag in other.tags]
         self._told = {name: reason for name, reason in self._told.items() if name in names}
         self._files = {name: digest for name, digest in self._files.items() if name in names}
+        self._refused = {name: text for name, text in self._refused.items() if name in names}
+        self._service.clock.set_members(names)
         self._replication.set_members(names, self._host.now())
         self._carry_out()
 
@@ -131,28 +134,50 @@ class DefinitionsCluster(Extension):
         while (request := exchange.request()) is not None:
             message = write_request(request)
             message.node, message.declared = self._host.members.node_name, self._declared
+            message.time = self._own_milliseconds()
             found = await self._calls.call(name, METHOD, message, pb.ExchangeAnswer.FromString, CALL_SECONDS_MAX)
+            self._heard_clock(name, found.time)
             taken = exchange.receive(read_answer(found), self._service.unix_time())
+            self._name_refused(name)
             if taken:
                 self._service.merged(name)
 
     async def _answer(self, request: pb.ExchangeRequest, context: Any) -> pb.ExchangeAnswer:
         if not self._is_running:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "definitions are not there yet, or no more")
+        is_member = any(other.name == request.node for other in self._host.members.others())
+        name = request.node if is_member else "another node"
+        if is_member:  # what is remembered is bounded by the members
+            self._heard_clock(name, request.time)
+            self._compare_files(request)
         try:
             found = answer(self._service.definitions, read_request(request), self._service.unix_time())
         except ExchangeError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        self._name_refused(name)
         if request.definitions:
-            self._service.merged(request.node[:TEXT_BYTES_MAX] or "another node")
-        self._compare_files(request)
-        return write_answer(found)
+            self._service.merged(name)
+        made = write_answer(found)
+        made.time = self._own_milliseconds()
+        return made
+
+    def _own_milliseconds(self) -> int:
+        return max(1, int(self._service.own_time() * 1000))
+
+    def _heard_clock(self, name: str, milliseconds: int) -> None:
+        if milliseconds:
+            self._service.heard_clock(name, milliseconds / 1000)
+
+    def _name_refused(self, name: str) -> None:
+        """Log what was not taken of a node, until it is something else."""
+        refused = sorted(self._service.definitions.take_refused())
+        if refused and refused[0] != self._refused.get(name):
+            self._log.warning("definitions of a node are refused", node=name, reason=refused[0], count=len(refused))
+            self._refused[name] = refused[0]
 
     def _compare_files(self, request: pb.ExchangeRequest) -> None:
         """Any node may run a link, so a difference between the configuration files is told, once."""
         name = request.node
-        if not any(other.name == name for other in self._host.members.others()):
-            return  # it is bounded by the members
         if self._files.get(name, self._declared) != request.declared and request.declared != self._declared:
             text = "the definitions in the configuration file of a node are others than here; each node needs the same"
             self._log.warning(text, node=name)

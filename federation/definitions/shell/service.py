@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from broker.api.errors import ApiError
-from broker.metrics.metric import Metric, counter, gauges
+from broker.metrics.metric import Metric, counter, gauge, gauges
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
+from federation.definitions.cluster_clock import ClusterClock
 from federation.definitions.definitions import WORDS, Definitions
 from federation.definitions.document import write_document
 from federation.definitions.entry import COMPONENTS, UPSTREAM, Key
+from federation.definitions.error import shown
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.probe import probe_upstream
 from federation.definitions.shell.stored import KEY, NO_NODE, NOT_KEPT, read_stored, stored_in
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from broker.server.host import Host
 
 EXPIRE_SECONDS: Final = 3600.0  # between two looks for tombstones that are too old
+CLOCK_DIFFERS: Final = "a clock differs from the median of the nodes"
 
 
 class DefinitionsService:
@@ -45,6 +48,7 @@ class DefinitionsService:
         self._log = get_logger("definitions")
         self._changed = changed
         self.definitions = Definitions(NO_NODE, declared)
+        self.clock = ClusterClock()
         self._file = stored_in(folder) if folder else None
         self._made = self._written = 0  # changes
         self._told: set[tuple[str, str]] = set()  # warnings of definitions
@@ -69,8 +73,18 @@ class DefinitionsService:
             ),
             counter(
                 "gmqtt_definitions_refused_total",
-                "Definitions of other nodes that were damaged or too many.",
+                "Definitions of other nodes that were not taken: damaged, too many, or made by a wrong clock.",
                 definitions.counters.refused,
+            ),
+            counter(
+                "gmqtt_definitions_stamped_anew_total",
+                "Definitions of this node that a wrong clock had made, and that were stamped with the present time.",
+                definitions.counters.stamped_anew,
+            ),
+            gauge(
+                "gmqtt_definitions_clock_correction_seconds",
+                "Seconds that are added to the clock of this node because it differs from the median of the nodes.",
+                self.clock.correction(),
             ),
             counter(
                 "gmqtt_definition_tombstones_dropped_total",
@@ -79,8 +93,23 @@ class DefinitionsService:
             ),
         ]
 
-    def unix_time(self) -> float:
+    def own_time(self) -> float:
+        """Unix seconds of this node's clock."""
         return self._server.wall_time(self._server.now())
+
+    def unix_time(self) -> float:
+        """Unix seconds to stamp definitions with."""
+        return self.clock.time(self.own_time())
+
+    def warnings(self) -> list[tuple[str, str]]:
+        """(what, text) of definitions, and clocks, that do not have the effect that they seem to have."""
+        return self.definitions.warnings() + self._clock_warnings()
+
+    def _clock_warnings(self) -> list[tuple[str, str]]:
+        names = [f"node {shown(name)}" for name in self.clock.differing()]
+        if self.clock.correction():
+            names.insert(0, "this node, which stamps definitions with the median")
+        return [(CLOCK_DIFFERS, f"{name}: set its clock") for name in names]
 
     # --- start and stop
 
@@ -89,7 +118,7 @@ class DefinitionsService:
         self.definitions.node = self._server.members.node_name or NO_NODE
         if self._file is not None:
             _make_folder(os.path.dirname(self._file.path))
-            self.definitions.merge(await asyncio.to_thread(read_stored, self._file), self.unix_time())
+            self.definitions.load(await asyncio.to_thread(read_stored, self._file), self.unix_time())
             self.definitions.take_changes()
         self._tell_warnings()
         if self._server.api is not None and self._file is None:
@@ -135,6 +164,15 @@ class DefinitionsService:
 
     # --- changes by other nodes
 
+    def heard_clock(self, node: str, time: float) -> None:
+        """Another node has told its clock. Definitions that are ahead of the cluster's time are stamped anew."""
+        before = self._clock_warnings()
+        self.clock.heard(node, time, self.own_time())
+        self.definitions.correct(self.unix_time())
+        self.merged("a wrong clock")
+        if self._clock_warnings() != before:
+            self._tell_warnings()
+
     def merged(self, source: str) -> None:
         """Entries of another node were merged into `definitions`: let them take effect, and store them."""
         if self._apply(source):
@@ -158,7 +196,7 @@ class DefinitionsService:
 
     def _tell_warnings(self) -> None:
         """Log what is new among the warnings of the definitions; the change of another node may cause it, too."""
-        warnings = set(self.definitions.warnings())
+        warnings = set(self.warnings())
         for what, text in sorted(warnings - self._told):
             self._log.warning(what, reason=text)
         self._told = warnings

@@ -10,8 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.definitions import definitions as module
-from federation.definitions.definitions import TOMBSTONE_SECONDS, Definitions
-from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Entry, canonical
+from federation.definitions.definitions import REFUSED_NAMED_MAX, TOMBSTONE_SECONDS, Definitions
+from federation.definitions.entry import (
+    AHEAD_MAX,
+    CLOCK_LATEST,
+    CLOCK_MAX,
+    COUNTER_BITS,
+    POLICY,
+    UPSTREAM,
+    UPSTREAM_SET,
+    Entry,
+    canonical,
+)
 from federation.definitions.error import DefinitionError
 
 NOW = 1_700_000_000.0
@@ -36,9 +46,13 @@ def test_a_definition_is_in_effect_at_once() -> None:
     assert not definitions.delete(UPSTREAM, "u", NOW)
 
 
+def clock_at(time: float) -> int:
+    return int(time * 1000) << COUNTER_BITS
+
+
 def test_a_change_is_above_everything_that_its_node_has_seen() -> None:
     definitions = Definitions("n")
-    ahead = Entry(UPSTREAM, "u", int((NOW + 3600) * 1000) << 16, "z", canonical(upstream("far")))
+    ahead = Entry(UPSTREAM, "u", clock_at(NOW + AHEAD_MAX), "z", canonical(upstream("far")))
     assert definitions.merge([ahead], NOW) == 1
     definitions.put(UPSTREAM, "u", upstream("near"), NOW)
     definitions.put(UPSTREAM, "u", upstream("nearer"), NOW)
@@ -206,6 +220,64 @@ def test_damaged_entries_are_refused_and_counted() -> None:
     assert definitions.merge([Entry(UPSTREAM, "u", 0, "m", "{}"), Entry(UPSTREAM, "u", 1, "m", "{")], NOW) == 0
     assert definitions.counters.refused == 2
     assert definitions.entries() == []
+
+
+@pytest.mark.parametrize("clock", [clock_at(NOW + AHEAD_MAX + 1), CLOCK_MAX])
+def test_an_entry_that_a_wrong_clock_made_is_refused_and_named(clock: int) -> None:
+    definitions = Definitions("n")
+    far = Entry(UPSTREAM, "far", clock, "z", canonical(upstream("far")))
+    assert definitions.merge([far, Entry(UPSTREAM, "u", clock_at(NOW), "m", canonical(upstream()))], NOW) == 1
+    assert definitions.counters.refused == 1
+    (refused,) = definitions.take_refused()
+    assert all(part in refused for part in ('"far"', '"z"', "clock"))
+    assert definitions.take_refused() == []
+    other = Definitions("o")
+    definitions.put(UPSTREAM, "v", upstream(), NOW)
+    assert other.merge(definitions.entries(), NOW) == 2
+
+
+@pytest.mark.parametrize("clock", [CLOCK_LATEST + 1, CLOCK_MAX])
+def test_a_clock_that_no_node_can_have_is_stamped_anew_when_it_is_loaded(clock: int) -> None:
+    definitions = Definitions("n")
+    definitions.load(
+        [
+            Entry(UPSTREAM, "far", clock, "z", canonical(upstream("far"))),
+            Entry(UPSTREAM, "u", clock_at(NOW) + 5, "m", canonical(upstream())),
+        ],
+        NOW,
+    )
+    assert definitions.counters.stamped_anew == 1
+    definitions.put(UPSTREAM, "far", upstream("near"), NOW)
+    found = {entry.name: entry for entry in definitions.entries()}
+    assert clock_at(NOW) + 5 < found["far"].clock < clock_at(NOW + 1)
+    assert found["u"].node == "m"
+    assert Definitions("o").merge(found.values(), NOW) == 2
+
+
+def test_definitions_ahead_of_the_clusters_time_are_stamped_anew_in_their_order() -> None:
+    """A node that starts with a clock of 1970 loads what it made in its right time, and keeps it as it is until then."""
+    definitions = Definitions("n")
+    made = [
+        Entry(UPSTREAM, name, clock_at(NOW) + counter, "m", canonical(upstream())) for counter, name in enumerate("ba")
+    ]
+    definitions.load(made, 0.0)
+    assert definitions.entries() == made
+    definitions.put(UPSTREAM, "a", upstream("other"), 0.0)
+    before = definitions.digest()
+    definitions.correct(NOW)
+    assert definitions.digest() == before
+    definitions.correct(NOW - AHEAD_MAX - 60)
+    found = sorted(definitions.entries(), key=lambda entry: entry.clock)
+    assert [(entry.name, entry.node) for entry in found] == [("b", "n"), ("a", "n")]
+    assert Definitions("o").merge(found, NOW - AHEAD_MAX - 60) == 2
+    assert definitions.get(UPSTREAM, "a") == upstream("other")
+
+
+def test_what_was_refused_is_named_in_bounds() -> None:
+    definitions = Definitions("n")
+    definitions.merge([Entry(UPSTREAM, f"u{index}", CLOCK_MAX, "m", "{}") for index in range(100)], NOW)
+    assert len(definitions.take_refused()) == REFUSED_NAMED_MAX
+    assert definitions.counters.refused == 100
 
 
 def test_a_tombstone_is_forgotten_after_its_time_and_not_taken_again() -> None:

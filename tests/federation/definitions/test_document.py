@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.definitions.document import DocumentFault, read_document, write_document
-from federation.definitions.entry import Entry, canonical
+from federation.definitions.entry import CLOCK_MAX, Entry, canonical
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 values = st.none() | st.recursive(
@@ -65,3 +65,9 @@ def test_a_damaged_entry_is_refused_with_its_place(change: dict[str, object], pa
     with pytest.raises(DocumentFault) as caught:
         read_document(data)
     assert part in str(caught.value)
+
+
+def test_a_clock_beyond_all_others_does_not_make_the_file_unreadable() -> None:
+    data = json.dumps({"format": 1, "entries": [GOOD | {"clock": CLOCK_MAX * 1000}]}).encode()
+    (entry,) = read_document(data)
+    assert entry.fault() == ""

@@ -181,6 +181,17 @@ async def test_a_regular_expression_as_a_pattern_is_a_warning(node: tuple[Defini
     assert await put(rest, "/v1/policies/p", {"pattern": "a.b/+/c$d/#", "definition": ALL}) == {"warnings": []}
 
 
+async def test_the_list_says_what_has_no_effect(node: tuple[DefinitionsService, Rest]) -> None:
+    service, rest = node
+    assert (await rest.get("/v1/parameters"))["warnings"] == []
+    await put(rest, "/v1/policies/p", {"pattern": "a", "definition": {"federation-upstream": "gone"}})
+    service.heard_clock("n2", service.own_time() + 1e9)
+    service.heard_clock("n3", service.own_time() + 1e9)
+    warnings = "\n".join((await rest.get("/v1/parameters"))["warnings"])
+    assert '"gone"' in warnings
+    assert "clock" in warnings
+
+
 async def test_an_explanation_has_policies_and_links(node: tuple[DefinitionsService, Rest]) -> None:
     _, rest = node
     await put(rest, "/v1/policies/low", {"pattern": "#", "definition": ALL})

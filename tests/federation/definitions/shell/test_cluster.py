@@ -180,6 +180,43 @@ async def test_configuration_files_that_differ_are_told_once(make_node: Callable
     assert sorted(told) == ["a", "c"]
 
 
+async def test_one_wrong_clock_stops_nobody(make_node: Callable[..., Any]) -> None:
+    with structlog.testing.capture_logs() as lines:
+        a, b, c = [await make_node(name) for name in "abc"]
+        c.host.skew = 1e9
+        await c.service.put(UPSTREAM, "early", uri("c"))
+        for node in (a, b, c):
+            for other in (a, b, c):
+                if other is not node:
+                    node.meet(other)
+        await same(a, b, c)
+        for node in (a, b, c):
+            await node.service.put(UPSTREAM, f"of-{node.members.node_name}", uri("h"))
+            await same(a, b, c)
+        assert all(len(node.service.resolution().upstreams) == 4 for node in (a, b, c))
+        assert max(entry.milliseconds for entry in a.service.definitions.entries()) / 1000 < a.service.own_time() + 60
+    told = [line["reason"] for line in lines if "clock differs" in line["event"]]
+    assert any(reason.startswith("this node") for reason in told)
+    assert any(reason.startswith('node "c"') for reason in told)
+
+
+async def test_a_definition_that_a_wrong_clock_made_is_refused_and_its_sender_named(
+    make_node: Callable[..., Any],
+) -> None:
+    a, b = await make_node("a"), await make_node("b")
+    b.service.definitions.load([Entry(UPSTREAM, "u", 2**59, "z", "{}")], b.service.own_time())
+    with structlog.testing.capture_logs() as lines, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(b.service, "heard_clock", lambda name, time: None)  # a node of the version before
+        a.meet(b)
+        await eventually(lambda: any("refused" in line["event"] for line in lines), "the refusal is told")
+        await b.service.put(UPSTREAM, "v", uri("v"))
+        assert a.service.definitions.counters.refused > 0
+    (line,) = [line for line in lines if "refused" in line["event"]]
+    assert line["node"] == "b"
+    assert '"u"' in line["reason"]
+    assert a.service.definitions.get(UPSTREAM, "u") is None
+
+
 async def test_a_request_that_no_node_makes_is_refused(make_node: Callable[..., Any]) -> None:
     a = await make_node("a")
     members = Known("b")
