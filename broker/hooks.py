@@ -235,6 +235,7 @@ class AuthenticationRequest(Work):
     expires_at   monotonic seconds when the connection ends because its credentials do; the decider may lower it
     access       what the credentials say about topics, for the authorizer; None for nothing
     is_link      the account has the role `link`: its clients may be links of other domains
+    link_domain  the only domain that they may be links of; "" for any
     is_challenged  an AUTH was sent, and the client has not answered it
     reason_code  of the answer; UNDECIDED before it
     reason       of a refusal, for the log and the Reason String
@@ -264,6 +265,7 @@ class AuthenticationRequest(Work):
         self.expires_at = NEVER
         self.access: tuple[TopicAccess, ...] | None = None
         self.is_link = False
+        self.link_domain = ""
         self.is_challenged = False
         self.reason_code = UNDECIDED
         self.reason = ""

@@ -311,6 +311,7 @@ class LinkFacts:
     jobs         of a queue link of this node: the queues here by their names in headers of the upstream (broker/job_header.py);
                  None for all other links
     is_node      the other end is another node of this domain: jobs that it may have may move there
+    is_released  the session may be taken up by another user (broker/session/link_session.py)
     """
 
     __slots__ = (
@@ -321,6 +322,7 @@ class LinkFacts:
         "header",
         "is_explicit",
         "is_node",
+        "is_released",
         "jobs",
         "max_hops",
         "message_ttl",
@@ -349,6 +351,7 @@ class LinkFacts:
         self.asked: set[bytes] = set()
         self.jobs: dict[bytes, bytes] | None = None
         self.is_node = False
+        self.is_released = False
 
     def takes(self, topic: bytes) -> bool:
         """Whether the domain may publish to a topic here, in a message that is no job."""

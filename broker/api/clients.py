@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker.api.after_commit import answer_after_commit
-from broker.api.errors import invalid_argument, not_found
+from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.long_calls import LongCalls, Steps
 from broker.api.paging import page_bounds
 from broker.api.pb.admin_pb2 import (
@@ -19,10 +20,12 @@ from broker.api.pb.admin_pb2 import (
     GetClientResponse,
     ListClientRequest,
     ListClientResponse,
+    ReleaseClientRequest,
 )
 from broker.api.pb.admin_pb2_grpc import ClientServiceServicer
 from broker.api.tokens import Role
 from broker.server.logging import get_logger
+from broker.session.link_session import release_session
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -32,7 +35,7 @@ NANOSECONDS: Final = 1_000_000_000
 
 
 class ClientService(ClientServiceServicer):
-    roles: Final = {"List": Role.READ, "Get": Role.READ, "Delete": Role.WRITE}
+    roles: Final = {"List": Role.READ, "Get": Role.READ, "Delete": Role.WRITE, "Release": Role.ADMIN}
 
     def __init__(self, server: Host, long_calls: LongCalls) -> None:
         self._server = server
@@ -77,6 +80,16 @@ class ClientService(ClientServiceServicer):
             self._log.info("client ended by the API", client_id=request.client_id, clean_session=request.clean_session)
         server.flush_soon()
         await answer_after_commit(server)
+        return Empty()
+
+    async def Release(self, request: ReleaseClientRequest, context: object) -> Empty:
+        session = self._server.broker.sessions.get(wanted(request.client_id))
+        if session is None:
+            raise not_found(unknown_client(request.client_id))
+        if not release_session(session):
+            text = f'the session of "{request.client_id}" is of no link: any client of this id takes it up'
+            raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, text)
+        self._log.info("session of a link released by the API", client_id=request.client_id, username=session.username)
         return Empty()
 
     def _client(self, session: Session) -> Client:

@@ -24,18 +24,27 @@ SCRAM_TEXT: Final = re.compile(
 )
 KEY_BYTES: Final = 32  # of SHA-256
 LINK: Final = "link"  # the role of accounts whose clients may be links of other domains
-ROLES: Final = ("", LINK)
+LINK_OF: Final = "link:"  # and of those of one domain, whose name follows
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One user. `password` is what is stored of it; `scram` is None for a user who cannot log in with SCRAM. `role` is one of
-    ROLES."""
+    """One user. `password` is what is stored of it; `scram` is None for a user who cannot log in with SCRAM. `role` is
+    LINK, LINK_OF with the name of a domain, or ""."""
 
     username: str
     password: str = field(repr=False)
     scram: Credentials | None = field(default=None, repr=False)
     role: str = ""
+
+
+def link_domain_of(role: object) -> str | None:
+    """The domain that the clients of a role may be links of: "" for any one, None for none."""
+    if role == LINK:
+        return ""
+    return (
+        role.removeprefix(LINK_OF) if isinstance(role, str) and role.startswith(LINK_OF) and role != LINK_OF else None
+    )
 
 
 def name_fault(username: str) -> str:
@@ -63,8 +72,8 @@ def read_accounts(data: bytes, bare: str) -> dict[str, Account]:
             raise EntriesFault(line, f'a second account of "{username[:100]}"')
         scram = _read_scram(line, texts["scram"]) if "scram" in texts else None
         role = texts.get("role", "")
-        if role not in ROLES:
-            raise EntriesFault(line, f"the role may be {LINK}, or is left away")
+        if role and link_domain_of(role) is None:
+            raise EntriesFault(line, f"the role may be {LINK} or {LINK_OF}DOMAIN, or is left away")
         accounts[username] = Account(username, texts["password"], scram, role)
     return accounts
 

@@ -50,15 +50,15 @@ class Attempt:
     is_proven   a certificate, a token or an Authentication Method has proved who the client is; passwords are not looked at
     expires_at  monotonic seconds when the credentials expire, NEVER for never
     access      what the credentials say about topics, None for nothing
-    is_link     a token or the web service says that the client may be a link; an account may say so as well
+    link_domain  of the role that a token or the web service names (`link_domain_of`); an account may have one as well
     """
 
     __slots__ = (
         "access",
         "address",
         "expires_at",
-        "is_link",
         "is_proven",
+        "link_domain",
         "login_name",
         "password",
         "request",
@@ -74,7 +74,7 @@ class Attempt:
         self.is_proven = False
         self.expires_at = NEVER
         self.access: tuple[TopicAccess, ...] | None = None
-        self.is_link = False
+        self.link_domain: str | None = None
 
 
 class Source:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.auth.accounts import LINK
+from broker.auth.accounts import link_domain_of
 from broker.auth.attempt import SLOWED, Attempt, Source, Verdict, denied
 from broker.auth.failed_logins import FailedLogins
 from broker.auth.scram_logins import ScramLogins
@@ -158,7 +158,11 @@ class AuthDecider(ConnectDecider):
             request.username = attempt.username
             request.expires_at = attempt.expires_at
             request.access = attempt.access
-            request.is_link = attempt.is_link or self._role_of(attempt.username) == LINK
+            domain = attempt.link_domain
+            if domain is None:
+                domain = link_domain_of(self._role_of(attempt.username))
+            request.is_link = domain is not None
+            request.link_domain = domain or ""
             if attempt.password is not None or request.method:
                 self._failed.succeeded(attempt.address, attempt.login_name)
             request.accept(data)

@@ -12,7 +12,7 @@ from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.paging import page_bounds
 from broker.api.tokens import Role
 from broker.auth.account_file import Accounts
-from broker.auth.accounts import LINK, ROLES, name_fault
+from broker.auth.accounts import LINK, LINK_OF, link_domain_of, name_fault
 from broker.auth.check_pool import NotChecked
 from broker.auth.passwords import AccountFault, Passwords
 from broker.auth.pb.account_pb2 import (
@@ -60,8 +60,8 @@ class AccountService(AccountServiceServicer):
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {ENTRIES_MAX} accounts already")
         settings = self._settings
         role = request.role if request.HasField("role") else None
-        if role is not None and role not in ROLES:
-            raise invalid_argument(f'role: "{role[:100]}" is not "{LINK}" and not empty')
+        if role and link_domain_of(role) is None:
+            raise invalid_argument(f'role: "{role[:100]}" is not "{LINK}", "{LINK_OF}DOMAIN" or empty')
         try:
             if role is not None and not request.password and username in accounts:
                 await self._passwords.set_role(username, role)

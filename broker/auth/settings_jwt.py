@@ -77,8 +77,8 @@ class JwtSettings:
     role_claim: Annotated[
         str,
         Setting(
-            "The claim with the role of the user: with the text `link` its clients may be links of other domains. Other texts "
-            "say nothing.",
+            "The claim with the role of the user: with the text `link` its clients may be links of other domains, with "
+            "`link:DOMAIN` of this one. Other texts say nothing.",
             Text("role", 100, is_name=True),
             source=Source.EXTENSION,
         ),

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from broker.auth.access import AccessFault, read_access
-from broker.auth.accounts import LINK, name_fault
+from broker.auth.accounts import link_domain_of, name_fault
 from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Source, Verdict, denied
 from broker.auth.settings_jwt import JwtSettings
 
@@ -111,7 +111,7 @@ class Tokens(Source):
             raise ClaimFault("its exp is out of range")
         attempt.username = username
         attempt.access = access
-        attempt.is_link = claims.get(self._rules.role_claim) == LINK
+        attempt.link_domain = link_domain_of(claims.get(self._rules.role_claim))
         attempt.expires_at = self._now() + expires_at + self._rules.leeway - self._wall_time()
 
 

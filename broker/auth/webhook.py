@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from broker.auth.access import AccessFault, read_access
-from broker.auth.accounts import LINK
+from broker.auth.accounts import link_domain_of
 from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Source, Verdict, denied
 from broker.auth.files import webhook_context
 from broker.authorization import TopicAccess
@@ -47,13 +47,13 @@ class Answer(NamedTuple):
     """result      "allow", "deny" or "ignore"
     expires_at  Unix seconds when the connection ends, NEVER for never
     access      what the client may do with topics, None for nothing said
-    is_link     the client may be a link of another domain
+    link_domain  that the client may be a link of (`link_domain_of`)
     """
 
     result: str
     expires_at: float
     access: tuple[TopicAccess, ...] | None
-    is_link: bool
+    link_domain: str | None
 
 
 class AnswerFault(Exception):
@@ -142,7 +142,8 @@ class Webhook(Source):
             attempt.expires_at = min(attempt.expires_at, self._now() + answer.expires_at - wall_time)
         if attempt.access is None:  # what a token says is not widened
             attempt.access = answer.access
-        attempt.is_link = attempt.is_link or answer.is_link
+        if attempt.link_domain is None:
+            attempt.link_domain = answer.link_domain
         return ALLOWED
 
 
@@ -165,7 +166,7 @@ def read_answer(body: bytes) -> Answer:
         access = read_access(fields.get("acl"))
     except AccessFault as fault:
         raise AnswerFault(str(fault)) from None
-    return Answer(fields["result"], float(expires_at), access, fields.get("role") == LINK)
+    return Answer(fields["result"], float(expires_at), access, link_domain_of(fields.get("role")))
 
 
 def _question(attempt: Attempt) -> bytes:

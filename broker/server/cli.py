@@ -283,8 +283,9 @@ def version() -> None:
 @click.option("--scram", is_flag=True, help="Also keep the keys with which the user logs in by SCRAM-SHA-256.")
 @click.option(
     "--role",
-    type=click.Choice(("link", "none")),
-    help="link: clients of the account may be links of other domains. none: they may not. Without it the role stays.",
+    metavar="ROLE",
+    help="link: clients of the account may be links of other domains. link:DOMAIN: of this one only, and they go on with its "
+    "sessions. none: they may not. Without it the role stays.",
 )
 @click.argument("file", type=click.Path(readable=False))
 @click.argument("username", metavar="USER")
@@ -308,7 +309,11 @@ def passwd(
         raise click.UsageError("-D goes with none of -c, -b, --scram and --role")
     if batch != (password is not None):
         raise click.UsageError("-b and a password as last argument belong together")
+    from broker.auth.accounts import link_domain_of
     from broker.auth.passwd import delete_account, read_password, set_password
+
+    if role not in (None, "none") and link_domain_of(role) is None:
+        raise click.UsageError(f'--role is "{role}", may be link, link:DOMAIN or none')
 
     if delete:
         delete_account(file, username)

@@ -20,7 +20,7 @@ from broker.link_header import LinkFacts
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX, LINK_PREFIX, NODE_PREFIX
 from broker.session.answers import check_answer, write_answer
 from broker.session.durable import note_change
-from broker.session.link_session import begin_link
+from broker.session.link_session import begin_link, check_taker
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import EXPIRY_NEVER, Session
 
@@ -167,7 +167,7 @@ class ConnectAnswer(ConnectRequest):
                 self._properties[props.SESSION_EXPIRY_INTERVAL] = longest
         if broker.commits.next_packet():
             self._check_store()
-        self._check_client_id()
+        self._check_client_id(now)
         session, self._is_present = broker.open_session(
             connection, self.client_id, packet.clean_start, self._expiry_interval, now
         )
@@ -180,17 +180,24 @@ class ConnectAnswer(ConnectRequest):
         self._welcome(session, now)
         return True
 
-    def _check_client_id(self) -> None:
-        """No client takes over a session of the node itself. Raises MqttError."""
+    def _check_client_id(self, now: float) -> None:
+        """No client takes over a session of the node itself, or of another user's link. Raises MqttError."""
         for prefix in (GROUP_QUEUE_PREFIX, LINK_PREFIX):
             if self.client_id.startswith(prefix) and not self.listener.is_own:
                 raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, f"no client identifier begins with {prefix}")
         if self.client_id.startswith(NODE_PREFIX) != self.listener.is_node:
             text = f"client identifiers that begin with {NODE_PREFIX} are those of the nodes of the cluster"
             raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, text)
+        if not self.listener.is_own and not self.listener.is_node:
+            check_taker(self._broker, self.client_id, self.username, self.link_domain, now)
 
     def _may_be_link(self) -> bool:
-        return self.is_link or self.listener.is_node or not self._deciders
+        if self.listener.is_node or not self._deciders:
+            return True
+        link = self._link
+        return self.is_link and (
+            not self.link_domain or (link is not None and link.domain == self.link_domain.encode())
+        )
 
     def _check_store(self) -> None:
         """The store takes nothing. Raise MqttError for a client that would wait for it, so that the number of those that wait

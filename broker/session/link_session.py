@@ -11,7 +11,7 @@ from typing import Final
 from broker.broker import Broker
 from broker.codec import properties as props
 from broker.codec.packets import Connect, Properties, Publish, Subscribe, Unsubscribe
-from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, NOT_AUTHORIZED
+from broker.codec.reason_codes import CLIENT_IDENTIFIER_NOT_VALID, IMPLEMENTATION_SPECIFIC_ERROR, NOT_AUTHORIZED
 from broker.config.settings_mqtt import MqttSettings
 from broker.counters import DROP_LINK_HEADER, DROP_LINK_HOPS, DROP_LINK_PATH
 from broker.errors import MqttError, ProtocolViolation
@@ -96,6 +96,26 @@ def check_epoch(broker: Broker, client_id: str, facts: LinkFacts) -> None:
             IMPLEMENTATION_SPECIFIC_ERROR,
             f"{FENCED}: another node of {facts.domain.decode()} holds the session with epoch {present.epoch}",
         )
+
+
+def check_taker(broker: Broker, client_id: str, username: str, link_domain: str, now: float) -> None:
+    """A session that a link has made is its queue: only the same user resumes or ends it, or an account of its domain
+    (`link_domain`). `release_session` lets another user do so. Raises MqttError."""
+    session = broker.sessions.get(client_id)
+    if session is None or session.link is None or (session.connection is None and session.deadline() <= now):
+        return
+    facts = session.link
+    if session.username == username or facts.is_released or link_domain.encode() == facts.domain:
+        return
+    raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "the session belongs to a link of another user")
+
+
+def release_session(session: Session) -> bool:
+    """Let the next client take up the session of a link, whoever its user is. False for the session of no link."""
+    if session.link is None:
+        return False
+    session.link.is_released = True
+    return True
 
 
 def begin_link(

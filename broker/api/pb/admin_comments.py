@@ -22,6 +22,7 @@ COMMENTS: dict[str, str] = {
     "gmqtt.admin.api.ClientService.Delete": "Disconnect a client. A client without a session on this node is no error.",
     "gmqtt.admin.api.ClientService.Get": "Show one client. NOT_FOUND when it has no session on this node.",
     "gmqtt.admin.api.ClientService.List": "List the clients with a session on this node, connected or not, in the order of their sessions' creation.",
+    "gmqtt.admin.api.ClientService.Release": "Let the next client take up the session that a link of another domain has made, with what waits in it, whoever its user is; until then, or a restart of the node, only the same user may, or an account of the role \"link:DOMAIN\". NOT_FOUND when the client has no session on this node, FAILED_PRECONDITION when no link has made it.",
     "gmqtt.admin.api.DeleteClientRequest.clean_session": "Also ends the session: its subscriptions and queued messages are deleted.",
     "gmqtt.admin.api.FilterSubscriptionRequest.client_id": "Searches the subscriptions of this client only. Empty stands for every client.",
     "gmqtt.admin.api.FilterSubscriptionRequest.filter_type": "Numbers of SubFilterType joined by commas (\"1,2\"). Empty stands for every kind.",

@@ -189,6 +189,25 @@ class GetClientResponse(_message.Message):
 Global___GetClientResponse: _TypeAlias = GetClientResponse  # noqa: Y015
 
 @_typing.final
+class ReleaseClientRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseClientRequest: _TypeAlias = ReleaseClientRequest  # noqa: Y015
+
+@_typing.final
 class DeleteClientRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -51,6 +51,11 @@ class ClientServiceStub:
                 request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.DeleteClientRequest.SerializeToString,
                 response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
                 _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/gmqtt.admin.api.ClientService/Release',
+                request_serializer=broker_dot_api_dot_pb_dot_admin__pb2.ReleaseClientRequest.SerializeToString,
+                response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                _registered_method=True)
 
 
 class ClientServiceServicer:
@@ -78,6 +83,15 @@ class ClientServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Release(self, request, context):
+        """Let the next client take up the session that a link of another domain has made, with what waits in it, whoever its user
+        is; until then, or a restart of the node, only the same user may, or an account of the role "link:DOMAIN". NOT_FOUND when
+        the client has no session on this node, FAILED_PRECONDITION when no link has made it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClientServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +108,11 @@ def add_ClientServiceServicer_to_server(servicer, server):
             'Delete': grpc.unary_unary_rpc_method_handler(
                     servicer.Delete,
                     request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.DeleteClientRequest.FromString,
+                    response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=broker_dot_api_dot_pb_dot_admin__pb2.ReleaseClientRequest.FromString,
                     response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
             ),
     }
@@ -178,6 +197,33 @@ class ClientService:
             target,
             '/gmqtt.admin.api.ClientService/Delete',
             broker_dot_api_dot_pb_dot_admin__pb2.DeleteClientRequest.SerializeToString,
+            google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gmqtt.admin.api.ClientService/Release',
+            broker_dot_api_dot_pb_dot_admin__pb2.ReleaseClientRequest.SerializeToString,
             google_dot_protobuf_dot_empty__pb2.Empty.FromString,
             options,
             channel_credentials,

@@ -45,6 +45,11 @@ class ClientServiceStub:
     """Show one client. NOT_FOUND when it has no session on this node."""
     Delete: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteClientRequest, _empty_pb2.Empty]
     """Disconnect a client. A client without a session on this node is no error."""
+    Release: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseClientRequest, _empty_pb2.Empty]
+    """Let the next client take up the session that a link of another domain has made, with what waits in it, whoever its user
+    is; until then, or a restart of the node, only the same user may, or an account of the role "link:DOMAIN". NOT_FOUND when
+    the client has no session on this node, FAILED_PRECONDITION when no link has made it.
+    """
 
 @_typing.type_check_only
 class ClientServiceAsyncStub(ClientServiceStub):
@@ -57,6 +62,11 @@ class ClientServiceAsyncStub(ClientServiceStub):
     """Show one client. NOT_FOUND when it has no session on this node."""
     Delete: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteClientRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     """Disconnect a client. A client without a session on this node is no error."""
+    Release: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseClientRequest, _empty_pb2.Empty]  # type: ignore[assignment]
+    """Let the next client take up the session that a link of another domain has made, with what waits in it, whoever its user
+    is; until then, or a restart of the node, only the same user may, or an account of the role "link:DOMAIN". NOT_FOUND when
+    the client has no session on this node, FAILED_PRECONDITION when no link has made it.
+    """
 
 class ClientServiceServicer(metaclass=_abc_1.ABCMeta):
     """The clients of this node."""
@@ -84,6 +94,17 @@ class ClientServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
         """Disconnect a client. A client without a session on this node is no error."""
+
+    @_abc_1.abstractmethod
+    def Release(
+        self,
+        request: _admin_pb2.ReleaseClientRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]:
+        """Let the next client take up the session that a link of another domain has made, with what waits in it, whoever its user
+        is; until then, or a restart of the node, only the same user may, or an account of the role "link:DOMAIN". NOT_FOUND when
+        the client has no session on this node, FAILED_PRECONDITION when no link has made it.
+        """
 
 def add_ClientServiceServicer_to_server(servicer: ClientServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

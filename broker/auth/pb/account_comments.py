@@ -4,7 +4,7 @@
 # fmt: off
 COMMENTS: dict[str, str] = {
     "gmqtt.auth.api.Account.password": "Always empty in an answer: neither the password nor its hash leaves the node.",
-    "gmqtt.auth.api.Account.role": "\"link\" for an account whose clients may be links of other domains, else empty.",
+    "gmqtt.auth.api.Account.role": "\"link\" or \"link:DOMAIN\" for an account whose clients may be links of other domains, or of this one, else empty.",
     "gmqtt.auth.api.AccountService": "The accounts of clients that log in with a password.",
     "gmqtt.auth.api.AccountService.Delete": "Delete an account, and disconnect its clients. An account that does not exist is no error.",
     "gmqtt.auth.api.AccountService.Get": "Show one account. NOT_FOUND when there is none of this name.",
@@ -15,5 +15,5 @@ COMMENTS: dict[str, str] = {
     "gmqtt.auth.api.ListAccountsResponse.total_count": "Number of all accounts, whatever the page.",
     "gmqtt.auth.api.UpdateAccountRequest": "Example: {\"password\": \"of at least one character\"}",
     "gmqtt.auth.api.UpdateAccountRequest.password": "May be empty when `role` is there: the password of the account then stays.",
-    "gmqtt.auth.api.UpdateAccountRequest.role": "\"link\": clients of the account may be links of other domains. \"\": they may not. Without it the role stays.",
+    "gmqtt.auth.api.UpdateAccountRequest.role": "\"link\": clients of the account may be links of other domains; \"link:DOMAIN\": of this one only. \"\": they may not. Without it the role stays.",
 }

@@ -120,7 +120,9 @@ class UpdateAccountRequest(_message.Message):
     password: _builtins.str
     """May be empty when `role` is there: the password of the account then stays."""
     role: _builtins.str
-    """"link": clients of the account may be links of other domains. "": they may not. Without it the role stays."""
+    """"link": clients of the account may be links of other domains; "link:DOMAIN": of this one only. "": they may not. Without it
+    the role stays.
+    """
     def __init__(
         self,
         *,
@@ -149,7 +151,7 @@ class Account(_message.Message):
     password: _builtins.str
     """Always empty in an answer: neither the password nor its hash leaves the node."""
     role: _builtins.str
-    """"link" for an account whose clients may be links of other domains, else empty."""
+    """"link" or "link:DOMAIN" for an account whose clients may be links of other domains, or of this one, else empty."""
     def __init__(
         self,
         *,

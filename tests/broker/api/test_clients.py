@@ -101,9 +101,17 @@ async def test_delete_disconnects_and_ends_the_session_only_when_asked(node: Any
     assert await rest.call("DELETE", "/v1/clients/nobody") == (200, {})
 
 
+async def test_a_session_of_a_link_is_released(node: Any, rest: Any) -> None:
+    node.world.connect("l1", properties={USER_PROPERTY: [(NAME.decode(), "1 domain=oslo max-hops=2")]})
+    assert await rest.call("POST", "/v1/clients/l1/release") == (200, {})
+    assert node.broker.sessions["l1"].link.is_released
+
+
 ERRORS: list[ErrorCase] = [
     # method, path, body, HTTP status, gRPC code, words of the message
     ("GET", "/v1/clients/nobody", None, 404, 5, 'client "nobody" has no session'),
+    ("POST", "/v1/clients/nobody/release", None, 404, 5, 'client "nobody" has no session'),
+    ("POST", "/v1/clients/c1/release", None, 400, 9, '"c1" is of no link'),
     ("GET", "/v1/clients/%ff", None, 400, 3, "client_id in the path is not UTF-8"),
     ("GET", "/v1/clients?page=x", None, 400, 3, '"page" does not fit'),
     ("GET", "/v1/clients?page=-1", None, 400, 3, '"page" does not fit'),

@@ -85,6 +85,7 @@ def test_the_wire_is_that_of_the_go_broker() -> None:
         "ListClientRequest": "page_size page",
         "ListClientResponse": "clients total_count",
         "DeleteClientRequest": "client_id clean_session",
+        "ReleaseClientRequest": "client_id",
         "Subscription": "topic_name id qos no_local retain_as_published retain_handling client_id",
         "FilterSubscriptionRequest": "client_id filter_type match_type topic_name limit",
         "SubscribeRequest": "client_id subscriptions",

@@ -191,14 +191,19 @@ async def test_a_client_that_left_is_not_asked_about_any_more(make: Made) -> Non
     assert (request.reason_code, last.asked) == (UNDECIDED, 1)
 
 
-@pytest.mark.parametrize(("username", "is_link"), [("berlin", True), ("alice", False), (None, False)])
-async def test_clients_of_an_account_with_the_role_link_may_be_links(username: str | None, is_link: bool) -> None:
+@pytest.mark.parametrize(
+    ("username", "is_link", "domain"),
+    [("berlin", True, ""), ("oslo", True, "oslo"), ("alice", False, ""), (None, False, "")],
+)
+async def test_clients_of_an_account_with_the_role_link_may_be_links(
+    username: str | None, is_link: bool, domain: str
+) -> None:
     host = Host(Settings())
-    roles = {"berlin": "link"}
+    roles = {"berlin": "link", "oslo": "link:oslo"}
     decider = AuthDecider(
         host, [Says(ALLOWED)], FailedLogins(5, 100), None, get_logger("auth"), lambda name: roles.get(name, "")
     )
     host.broker.connect_deciders = (decider,)
     request = Request(username)
     assert await ask(decider, request) == SUCCESS
-    assert request.is_link == is_link
+    assert (request.is_link, request.link_domain) == (is_link, domain)

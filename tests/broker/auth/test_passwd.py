@@ -57,7 +57,12 @@ def test_accounts_are_added_to_a_file_of_the_go_broker(file: Path) -> None:
 
 
 def test_the_role_of_an_account_stays_until_another_one_is_given(file: Path) -> None:
-    for arguments, role in ((("--role", "link"), "link"), ((), "link"), (("--role", "none"), ""), ((), "")):
+    for arguments, role in (
+        (("--role", "link"), "link"),
+        ((), "link"),
+        (("--role", "none"), ""),
+        (("--role", "link:berlin"), "link:berlin"),
+    ):
         create = () if file.exists() else ("-c",)
         assert call(*create, "-b", *arguments, str(file), "berlin", "secret").exit_code == 0
         assert read_accounts(file.read_bytes(), PLAIN)["berlin"].role == role

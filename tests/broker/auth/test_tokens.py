@@ -173,22 +173,23 @@ def test_demands_of_the_settings(wanted: dict[str, Any], changes: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "changes", "is_link"),
+    ("wanted", "changes", "domain"),
     [
-        ({}, {"role": "link"}, True),
-        ({}, {"role": ["link"]}, False),
-        ({}, {"role": "admin"}, False),
-        ({}, {}, False),
-        ({"role_claim": "kind"}, {"kind": "link"}, True),
-        ({"role_claim": "kind"}, {"role": "link"}, False),
+        ({}, {"role": "link"}, ""),
+        ({}, {"role": ["link"]}, None),
+        ({}, {"role": "link:berlin"}, "berlin"),
+        ({}, {"role": "admin"}, None),
+        ({}, {}, None),
+        ({"role_claim": "kind"}, {"kind": "link"}, ""),
+        ({"role_claim": "kind"}, {"role": "link"}, None),
     ],
 )
 def test_a_token_may_say_that_its_clients_may_be_links(
-    wanted: dict[str, Any], changes: dict[str, Any], is_link: bool
+    wanted: dict[str, Any], changes: dict[str, Any], domain: str | None
 ) -> None:
     login = attempt(jwt.encode(claims(**changes), SECRET, "HS256"))
     assert check(login, **wanted).is_allowed
-    assert login.is_link is is_link
+    assert login.link_domain == domain
 
 
 def test_the_leeway_extends_the_token_and_the_connection() -> None:

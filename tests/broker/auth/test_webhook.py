@@ -109,15 +109,17 @@ async def test_answers(service: Service, webhook: Webhook, body: Any, is_final: 
         assert login.access == ((TopicAccess("a", True, False),) if "acl" in body else None)
 
 
-@pytest.mark.parametrize(("role", "is_link"), [("link", True), ("admin", False), (None, False), ({}, False)])
+@pytest.mark.parametrize(
+    ("role", "domain"), [("link", ""), ("link:berlin", "berlin"), ("admin", None), (None, None), ({}, None)]
+)
 async def test_the_service_may_say_that_a_client_may_be_a_link(
-    service: Service, webhook: Webhook, role: Any, is_link: bool
+    service: Service, webhook: Webhook, role: Any, domain: str | None
 ) -> None:
     service.says({"result": "allow", "role": role})
     for _ in range(2):  # the second answer is the one that was kept
         login = attempt()
         assert (await ask(webhook, login)).is_allowed
-        assert login.is_link is is_link
+        assert login.link_domain == domain
     assert len(service.questions) == 1
 
 
