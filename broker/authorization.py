@@ -4,6 +4,7 @@ Plugins add an `Authorizer`. `Authorization` asks all of them, and fails closed:
 authorizer denies, and an exception denies.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from enum import Enum

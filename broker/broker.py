@@ -4,6 +4,7 @@ Five doors (docs/architecture.md): input comes by a connection's `receive_data`;
 tell the shell what to do; `next_timeout`, `handle_timeout` and `go_on` are the clock.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 import random

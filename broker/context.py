@@ -3,6 +3,7 @@
 `Broker` is the only subclass. These cores import this module, and never the broker.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 import random

@@ -1,5 +1,6 @@
 """Errors of the peer. Cores raise them; the connection answers with the reason code and closes."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 

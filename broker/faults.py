@@ -1,5 +1,6 @@
 """Exceptions of plugins in calls of the core."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from mypy_extensions import mypyc_attr

@@ -1,6 +1,7 @@
 """The hooks of a node, to which plugins add themselves: deciders, wrappers and observers, each kind in the order of
 `plugin_order`. A kind without any is None, and costs one test."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.authorization import Authorization, Authorizer

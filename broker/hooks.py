@@ -5,6 +5,7 @@ as `Members`. A `Tap` sees published messages. A `ConnectDecider` authenticates 
 publish and read what is decided in `authorization`.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, NamedTuple

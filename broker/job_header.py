@@ -8,6 +8,7 @@ NAME is `$share/GROUP/FILTER`, percent-encoded. A job has a number of its own fo
 (docs/protocol-links.md).
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -1,5 +1,6 @@
 """What a link of this node lets in."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -7,6 +7,7 @@ message has its header as `Message.link`: the value in the canonical form, in wh
 a client of this domain has none (b""), or one with a sequence number and an empty path.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

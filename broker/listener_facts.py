@@ -1,5 +1,6 @@
 """What the rest of the broker knows about the listener of a connection."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -1,5 +1,6 @@
 """The application message that the router carries, independent of any connection."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

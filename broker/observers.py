@@ -1,5 +1,6 @@
 """All observers of a kind as one. An observer that raises is logged and counted; the others are called all the same."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.codec.runs import Run

@@ -1,5 +1,6 @@
 """A source of messages that can be held: it is not read for a while (docs/decisions/0003-publishers-are-held.md)."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from mypy_extensions import mypyc_attr

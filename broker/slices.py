@@ -6,6 +6,7 @@ that is looked at, or an eighth of adding or removing a subscription. It takes 0
 messages match thousands of filters, or that subscribes to everything at once, delays the others by some milliseconds only.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import deque

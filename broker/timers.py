@@ -4,6 +4,7 @@ The wheel holds each `Timed` in a slot and asks for its deadline when the slot i
 packet does for Keep Alive, costs nothing: the wheel then moves the `Timed` to a later slot.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 import heapq

@@ -1,5 +1,6 @@
 """A rate as a token bucket: `rate` tokens come in each second, and at most those of one second are kept."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 

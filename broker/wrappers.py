@@ -5,6 +5,7 @@ to go on. The plugin that is first in `plugin_order` stands outermost. A refusal
 further. A wrapper that raises refuses the request; that is logged and counted (`plugin_faults`).
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 """The command `gmqttctl list_clients`."""
 
+# not a core: a command
 from __future__ import annotations
 
 import json

@@ -1,6 +1,7 @@
 """What another plugin adds to the federation of a node: services and connections between nodes, and what it does when members
 change."""
 
+# not a core: types of the loop
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """The membership of a node: its gossip, the log of its members, conflicts of its name, and the calls of the API."""
 
+# not a core: runs in the loop
 from __future__ import annotations
 
 import asyncio

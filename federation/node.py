@@ -5,6 +5,7 @@ through the senders (`senders`, `outlets`) and `receivers`; time through `next_t
 the broker may have output, and `outlets` senders with blocks.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 import random

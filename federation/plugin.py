@@ -1,5 +1,6 @@
 """The federation plugin: connects the node, the membership and the event streams, and runs them on the loop."""
 
+# not a core: runs in the loop
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,7 @@
 """The keys of `plugins.federation`: those of the Go broker, and extensions."""
 
+# not compiled: values that are read at the start
+# not a core: asks the system for its name
 import socket
 from dataclasses import dataclass, field
 from typing import Annotated, Final

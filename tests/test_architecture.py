@@ -9,115 +9,20 @@ from typing import Final
 
 import pytest
 
+from module_graph import module_graph, module_name
 from repository import ROOT, is_generated, tracked_files
 
 LINES_MAX: Final = 500
 
-# Folders and files of rules without input and output (docs/architecture.md). All else is a shell.
-CORES: Final = (
-    "broker/errors.py",
-    "broker/admission.py",
-    "broker/reclaiming.py",
-    "broker/unaccepted.py",
-    "broker/listener_facts.py",
-    "broker/job_header.py",
-    "broker/link_header.py",
-    "broker/message.py",
-    "broker/token_bucket.py",
-    "broker/server/layers.py",
-    "broker/server/proxy_header.py",
-    "broker/auth/accounts.py",
-    "broker/auth/failed_logins.py",
-    "broker/auth/fair_queue.py",
-    "broker/auth/acl_authorizer.py",
-    "broker/auth/acl_file.py",
-    "broker/auth/acl_rules.py",
-    "broker/auth/scram.py",
-    "broker/codec",
-    "broker/routing",
-    "broker/session",
-    "broker/timers.py",
-    "broker/slices.py",
-    "broker/publisher.py",
-    "broker/authorization.py",
-    "broker/context.py",
-    "broker/broker.py",
-    "broker/counters.py",
-    "broker/faults.py",
-    "broker/hook_points.py",
-    "broker/hooks.py",
-    "broker/store/journal.py",
-    "broker/store/records.py",
-    "broker/store/restoring.py",
-    "broker/observers.py",
-    "broker/wrappers.py",
-    "broker/event_log/appender.py",
-    "broker/event_log/block.py",
-    "broker/event_log/contents.py",
-    "broker/event_log/holds.py",
-    "broker/event_log/identity.py",
-    "broker/event_log/index.py",
-    "broker/event_log/reading.py",
-    "broker/event_log/retention.py",
-    "broker/event_log/segment.py",
-    "broker/event_log/selection.py",
-    "broker/event_log/records.py",
-    "broker/event_log/row_publisher.py",
-    "broker/event_log/staged_block.py",
-    "broker/event_log/staged_rows.py",
-    "broker/event_log/synced_mark.py",
-    "federation/definitions/collisions.py",
-    "federation/definitions/definitions.py",
-    "federation/definitions/document.py",
-    "federation/definitions/echoes.py",
-    "federation/definitions/entry.py",
-    "federation/definitions/error.py",
-    "federation/definitions/exchange.py",
-    "federation/definitions/imports/amqp_uri.py",
-    "federation/definitions/imports/erlang_properties.py",
-    "federation/definitions/imports/erlang_terms.py",
-    "federation/definitions/imports/imported.py",
-    "federation/definitions/imports/mosquitto_bridges.py",
-    "federation/definitions/imports/mosquitto_conf.py",
-    "federation/definitions/imports/mosquitto_topics.py",
-    "federation/definitions/imports/namespaces.py",
-    "federation/definitions/imports/rabbitmq_config.py",
-    "federation/definitions/imports/rabbitmq_definitions.py",
-    "federation/definitions/imports/regular_expressions.py",
-    "federation/definitions/policy.py",
-    "federation/definitions/replication.py",
-    "federation/definitions/resolution.py",
-    "federation/definitions/upstream.py",
-    "federation/definitions/upstream_pattern.py",
-    "federation/definitions/upstream_set.py",
-    "federation/definitions/uri.py",
-    "federation/gossip",
-    "federation/links/addresses.py",
-    "federation/links/backoff.py",
-    "federation/links/client.py",
-    "federation/links/confirmation.py",
-    "federation/links/cover.py",
-    "federation/links/filters.py",
-    "federation/links/flow.py",
-    "federation/links/interest.py",
-    "federation/links/link.py",
-    "federation/links/mapping.py",
-    "federation/links/notes.py",
-    "federation/links/ownership.py",
-    "federation/links/queue_client.py",
-    "federation/links/queue_credit.py",
-    "federation/links/queue_link.py",
-    "federation/links/queues.py",
-    "federation/links/rewriting.py",
-    "federation/links/scope.py",
-    "federation/links/status.py",
-    "federation/links/subscriptions.py",
-    "federation/links/topic_link.py",
-    "federation/links/wants.py",
-    "federation/serf",
-    "federation/stream",
-    "federation/node.py",
-)
+# A module of these packages is a core (rules without input and output), unless it stands in one of these folders or says
+# in a line of its own why not.
+CORE_PACKAGES: Final = ("broker", "federation")
+SHELL_FOLDERS: Final = frozenset({"api", "pb", "server", "shell"})
+NOT_A_CORE: Final = re.compile(r"^# not a core: .{5,}$", re.MULTILINE)
+A_CORE: Final = re.compile(r"^# a core$", re.MULTILINE)  # in a folder of shells
+# A module with the first line is compiled (setup.py). Modules that it imports are, too, or say why not.
+COMPILED: Final = re.compile(r"^# compiled with mypyc$", re.MULTILINE)
+NOT_COMPILED: Final = re.compile(r"^# not compiled: .{5,}$", re.MULTILINE)
 INPUT_AND_OUTPUT: Final = frozenset(
     [
         "aiohttp",
@@ -207,50 +112,45 @@ def test_the_import_check_names_each_fault(source: str, fault_count: int) -> Non
     assert len(core_faults(source)) == fault_count
 
 
+def is_core(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8")
+    if SHELL_FOLDERS & set(path.relative_to(ROOT).parts):
+        return A_CORE.search(text) is not None
+    return NOT_A_CORE.search(text) is None
+
+
 def test_cores_do_no_input_or_output() -> None:
     faults = [
-        f"{path.relative_to(ROOT)} {fault}" for path in sources(*CORES) for fault in core_faults(path.read_text())
+        f"{path.relative_to(ROOT)} {fault}"
+        for path in sources(*CORE_PACKAGES)
+        if is_core(path)
+        for fault in core_faults(path.read_text())
     ]
-    assert faults == []
+    assert faults == [], "move it to a shell, or say in the module: # not a core: why"
 
 
-def test_cores_are_found() -> None:
-    assert [core for core in CORES if not sources(core)] == []
+def test_modules_that_are_no_cores_have_a_reason() -> None:
+    """The line goes when the reason is gone."""
+    idle = [
+        str(path.relative_to(ROOT))
+        for path in sources(*CORE_PACKAGES)
+        if NOT_A_CORE.search(path.read_text()) and not core_faults(path.read_text())
+    ]
+    assert idle == []
 
 
-# Cores without a unit file: interfaces and values without rules, and rules that a neighbouring file tests.
-WITHOUT_UNIT_FILE: Final = {
-    "broker/listener_facts.py": "values",
-    "broker/faults.py": "interface",
-    "federation/links/queue_client.py": "tests/federation/links/test_queue_link.py",
-    "federation/links/topic_link.py": "tests/federation/links/test_link.py",
-    "broker/publisher.py": "interface",
-    "broker/session/draining.py": "tests/broker/session/test_group_queues.py",
-    "broker/session/acks.py": "tests/broker/session/test_session.py",
-    "broker/session/publishing.py": "tests/broker/test_wrappers.py",
-    "broker/session/incoming.py": "tests/broker/session/test_session.py",
-    "broker/routing/subscriber.py": "interface",
-    "broker/server/layers.py": "interface",
-    "federation/gossip/config.py": "values",
-    "federation/gossip/delegate.py": "interface",
-    "federation/gossip/errors.py": "values",
-    "federation/serf/events.py": "values",
-    "federation/stream/counters.py": "values",
-    "federation/stream/effects.py": "tests/federation/stream/test_go_events.py",
-    "federation/stream/go_client.py": "tests/federation/stream/test_go_streams.py",
-    "federation/stream/go_server.py": "tests/federation/stream/test_go_streams.py",
-    "federation/stream/go_state.py": "tests/federation/stream/test_go_streams.py",
-    "federation/stream/receivers.py": "tests/federation/stream/test_receiver.py",
-    "federation/stream/served_stream.py": "tests/federation/stream/test_direct_server.py",
-    "federation/stream/state.py": "values",
-}
-
-
-def test_each_core_has_its_unit_file() -> None:
-    cores = [path.relative_to(ROOT) for path in sources(*CORES) if path.name != "__init__.py"]
-    missing = {str(core) for core in cores if not (ROOT / "tests" / core.with_name(f"test_{core.name}")).exists()}
-    assert missing == set(WITHOUT_UNIT_FILE)
-    assert [place for place in WITHOUT_UNIT_FILE.values() if "/" in place and not (ROOT / place).exists()] == []
+def test_compiled_modules_import_compiled_modules() -> None:
+    """A class of a module that is not compiled is used through the interpreter: slow on the way of a message."""
+    paths = [path for path in sources(*CORE_PACKAGES) if path.name != "__init__.py"]
+    modules = {module_name(path, ROOT): path for path in paths}
+    graph = module_graph({name: path.read_text() for name, path in modules.items()}, set())
+    hot = {name for name, path in modules.items() if COMPILED.search(path.read_text())}
+    assert len(hot) > 100
+    cold = {name for module in hot for name in graph[module] if name not in hot}
+    excused = {name for name in cold if NOT_COMPILED.search(modules[name].read_text())}
+    assert cold - excused == set(), "compile it, or say in the module: # not compiled: why"
+    said = {name for name, path in modules.items() if NOT_COMPILED.search(path.read_text())}
+    assert said == excused, "no compiled module imports these: take the line out"
 
 
 def test_broker_does_not_know_the_federation_nor_the_pipeline() -> None:

@@ -5,12 +5,11 @@ All imports count: those of types only (TYPE_CHECKING) and those inside function
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
 from typing import Final
 
 import pytest
 
+from module_graph import circles, module_graph, module_name, packages_of
 from repository import ROOT
 
 PACKAGES: Final = ("broker", "federation", "pipeline", "bench")
@@ -19,76 +18,12 @@ PACKAGES: Final = ("broker", "federation", "pipeline", "bench")
 # what it costs to break the circle.
 EXCEPTIONS: Final[dict[frozenset[str], str]] = {}
 
-Graph = dict[str, set[str]]
-
-
-def module_name(path: Path, root: Path) -> str:
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imported_names(source: str, package: str) -> list[str]:
-    """Full names that a module of `package` imports, wherever in the source the import is."""
-    found: list[str] = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            found += [f"{module}.{alias.name}" for alias in node.names]
-    return found
-
-
-def module_graph(sources: dict[str, str], packages: set[str]) -> Graph:
-    """Module -> modules that it imports. `packages`: those of `sources` that are an __init__."""
-    graph: Graph = {}
-    for name, source in sources.items():
-        graph[name] = set()
-        package = name if name in packages else name.rpartition(".")[0]
-        for imported in imported_names(source, package):
-            module = imported
-            while module and module not in sources:  # a name inside of a module
-                module = module.rpartition(".")[0]
-            if module and module != name:
-                graph[name].add(module)
-    return graph
-
-
-def circles(graph: Graph) -> list[frozenset[str]]:
-    """The strongly connected components of more than one module (Tarjan's algorithm)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[frozenset[str]] = []
-
-    def visit(module: str) -> None:
-        index[module] = low[module] = len(index)
-        stack.append(module)
-        for other in sorted(graph[module]):
-            if other not in index:
-                visit(other)
-                low[module] = min(low[module], low[other])
-            elif other in stack:
-                low[module] = min(low[module], index[other])
-        if low[module] == index[module]:
-            at = stack.index(module)
-            if len(stack) - at > 1:
-                found.append(frozenset(stack[at:]))
-            del stack[at:]
-
-    for module in sorted(graph):
-        if module not in index:
-            visit(module)
-    return found
-
 
 def product_circles() -> list[frozenset[str]]:
-    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    sources = {module_name(path, ROOT): path.read_text(encoding="utf-8") for path in paths}
-    assert {"broker.broker", "federation.node", "bench.rows"} <= set(sources)
-    packages = {module_name(path, ROOT) for path in paths if path.name == "__init__.py"}
-    return circles(module_graph(sources, packages))
+    paths = {module_name(path, ROOT): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
+    assert {"broker.broker", "federation.node", "bench.rows"} <= set(paths)
+    sources = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
+    return circles(module_graph(sources, packages_of(paths)))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 import sysconfig
@@ -18,20 +17,7 @@ from fresh_environment import PIP, ROOT, InstallFailed, environment, faults, hot
 NO_COMPILER: Final = 3  # exit status of scripts/build_fast
 NOT_PACKED: Final = (".ci/", ".gitignore")
 SMALL_PACKAGE: Final = "mypy-extensions"  # asks the package index for a dependency of a few kilobytes
-# What hot modules import and setup.py leaves interpreted: values that are read at the start, generated code for the stream
-# to the Go broker, and shells that are called once a connection.
-COLD_IMPORTS: Final = (
-    "broker.config.",
-    "broker.server.host",
-    "broker.server.listener",
-    "broker.server.packet_tap",  # of traced connections only
-    "federation.links.client",  # handles chunks; what handles messages is in flow and relay
-    "federation.pb.",
-    "federation.serf.events",
-    "federation.settings",
-)
-
-pytestmark = [pytest.mark.uncompiled, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -85,37 +71,6 @@ def test_the_wheel_holds_the_packages_and_the_shared_files(packages: Path, track
 def test_the_wheel_in_a_fresh_environment(packages: Path, tmp_path: Path) -> None:
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     assert faults(install(base, next(packages.glob("*.whl")), tmp_path), tmp_path) == []
-
-
-def test_each_pattern_of_the_hot_modules_names_a_module() -> None:
-    for pattern in setup_module().HOT_MODULES:
-        assert list(ROOT.glob(pattern)), pattern
-
-
-def test_hot_modules_import_hot_modules() -> None:
-    """A class of a module that is not compiled is used through the interpreter: slow on the way of a message."""
-    hot = set(hot_modules())
-    cold = {
-        name: module
-        for module in hot
-        for name in imported(ROOT / f"{module.replace('.', '/')}.py")
-        if name.startswith(("broker.", "federation.")) and name not in hot
-    }
-    assert {name: module for name, module in cold.items() if not name.startswith(COLD_IMPORTS)} == {}
-    assert [listed for listed in COLD_IMPORTS if not any(name.startswith(listed) for name in cold)] == []
-
-
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports, also for types only."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                found.add(name if (ROOT / f"{name.replace('.', '/')}.py").exists() else node.module)
-        elif isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-    return found
 
 
 def test_the_interpreted_form_is_built_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The `acl_file` of a node, and what tokens say about topics: the authorizer of the plugin `auth`."""
 
+# not a core: reads files
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """The authorizer of the rules in an `acl_file`, and of what a client's token says about topics."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -3,6 +3,7 @@
 Rules of a user come before patterns, and in both a denial comes before what is allowed. Nothing that matches is no opinion.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 import re

@@ -1,5 +1,6 @@
 """Checks that take milliseconds of CPU run in a few threads; those that wait for one are bounded."""
 
+# not a core: threads
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """The sources of users as one decider: each is asked in its turn, a refusal is final, failed logins slow down the next ones."""
 
+# not a core: asks the loop for tasks
 from __future__ import annotations
 
 import asyncio

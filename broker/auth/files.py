@@ -1,5 +1,6 @@
 """The files that the plugin reads, each with the fault that keeps a node from starting. The functions do input."""
 
+# not a core: reads files
 from __future__ import annotations
 
 import ssl

@@ -1,5 +1,6 @@
 """`gmqttd passwd`: accounts in the file of the plugin `auth`, with the options of mosquitto_passwd."""
 
+# not a core: a command
 from __future__ import annotations
 
 import os

@@ -1,5 +1,6 @@
 """Users with passwords: the accounts in memory, their file, and the check of a login."""
 
+# not a core: waits for threads
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """The plugin `auth`: who may connect."""
 
+# not a core: begins tasks
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """Logins with SCRAM-SHA-256 against the keys of the accounts."""
 
+# not a core: random salts of the system
 from __future__ import annotations
 
 import secrets

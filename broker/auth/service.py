@@ -1,5 +1,6 @@
 """AccountService: the accounts of the plugin auth over the API."""
 
+# not a core: a service over gRPC
 from __future__ import annotations
 
 from itertools import islice

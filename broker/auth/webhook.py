@@ -3,6 +3,7 @@
 Whatever is no clear answer refuses: no connection, a time limit that passes, another status, a body that is not understood.
 """
 
+# not a core: asks a web service
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """Bytes -> CONNECT and CONNACK [MQTT5 3.1, 3.2]."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

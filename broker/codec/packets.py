@@ -5,6 +5,7 @@ a dict by property id (broker.codec.properties), {} for none and in MQTT 3.1.1. 
 for none. PUBLISH and wills have an encoded block. Reason codes are those of MQTT 5 in every version.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from dataclasses import dataclass, field

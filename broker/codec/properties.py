@@ -1,5 +1,6 @@
 """Properties of MQTT 5 [MQTT5 2.2.2]: their table, a dict codec, and a scan for PUBLISH and wills."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

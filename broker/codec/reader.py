@@ -4,6 +4,7 @@ The connection refuses packets that are wrong in its direction only: a CONNACK f
 in a client's PUBLISH.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

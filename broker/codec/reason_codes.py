@@ -1,5 +1,6 @@
 """Reason codes of MQTT 5 [MQTT5 2.4] and the CONNACK return codes of MQTT 3.1.1."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -4,6 +4,7 @@ Most packets of a broker are PUBLISH with QoS 0 or 1, without DUP, RETAIN and pr
 `bare_payload_at` recognizes them without decoding, for client connections and for the event streams of other nodes.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -1,5 +1,6 @@
 """Packets -> bytes. Hot functions take values instead of packets: a message is encoded once for many receivers."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -3,6 +3,7 @@
 `parse_address` and `advertised_address` are pure; `local_ipv4_addresses` in `interfaces` asks the machine.
 """
 
+# not compiled: values that are read at the start
 from __future__ import annotations
 
 import ipaddress

@@ -1,5 +1,6 @@
 """The IPv4 addresses of this machine, in the order in which other nodes are likely to reach them."""
 
+# not a core: asks the system for addresses
 from __future__ import annotations
 
 import fcntl

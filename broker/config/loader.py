@@ -4,6 +4,7 @@ The YAML is read as a tree of nodes, which have their lines and the text as writ
 is a flag only where a flag belongs.
 """
 
+# not a core: reads files
 from __future__ import annotations
 
 import difflib

@@ -1,5 +1,6 @@
 """The keys of `mqtt`: features that clients are offered, and limits. Those of the Go broker first, then extensions."""
 
+# not compiled: values that are read at the start
 from dataclasses import dataclass
 from typing import Annotated, Final
 

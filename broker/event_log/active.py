@@ -1,5 +1,6 @@
 """The newest segment, to which blocks are written. Everything here runs in the writer's thread."""
 
+# not a core: reads and writes files
 from __future__ import annotations
 
 import os

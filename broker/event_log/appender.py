@@ -4,6 +4,7 @@ A full block is closed. The writer takes all blocks that wait and writes them at
 the more messages come during a write, the more share the next one (group commit).
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -19,6 +19,7 @@ An extra is a Message Expiry Interval in seconds (u32, NO_EXPIRY for none), then
 forwards, without their length [MQTT5 3.3.2.3].
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 import struct

@@ -1,5 +1,6 @@
 """The operations on files that the event log uses. Tests put faults in here."""
 
+# not a core: reads and writes files
 from __future__ import annotations
 
 import os

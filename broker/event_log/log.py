@@ -4,6 +4,7 @@ Records get their offsets when the writer takes them. Readers see what is writte
 `interval` that is on disk.
 """
 
+# not a core: runs in the loop
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """Takes the records that wait to the disk: when, in which groups, and what happens while the disk takes none."""
 
+# not a core: waits for a thread
 from __future__ import annotations
 
 import asyncio

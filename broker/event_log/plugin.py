@@ -1,5 +1,6 @@
 """The plugin `event_log`: what clients, the API and wills publish on this node goes to its event log."""
 
+# not a core: makes the log's folder
 from __future__ import annotations
 
 from collections.abc import Iterable

@@ -1,5 +1,6 @@
 """Reads the log for its readers, in threads of their own. Readers stand back while publishers' records are being written."""
 
+# not a core: waits for threads
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """The records of blocks, decoded one by one: for people, exports and the sink. Spark decodes columns (pipeline/frames.py)."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from array import array

@@ -1,5 +1,6 @@
 """The start of a log: lock the folder, check the segments, cut a torn tail, set damaged ones aside, decide on the log id."""
 
+# not a core: reads and writes files
 from __future__ import annotations
 
 import fcntl

@@ -1,5 +1,6 @@
 """Publishes the rows of a staged block: all at once where nobody gets them, else as many as the receivers take."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

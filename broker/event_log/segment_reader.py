@@ -1,5 +1,6 @@
 """Reads a segment's file for a reader of the log, in a thread of its own. Only bytes that were written before the call."""
 
+# not a core: reads and writes files
 from __future__ import annotations
 
 import os

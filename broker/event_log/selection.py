@@ -1,5 +1,6 @@
 """Which topics are logged, or read, by topic filters."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
 """The service EventLog: what the log has, raw blocks of it, and holds of groups of readers."""
 
+# not a core: a service over gRPC
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """The keys of `plugins.event_log`."""
 
+# not a core: asks the system for its name
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field

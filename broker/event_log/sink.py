@@ -5,6 +5,7 @@ its log which rows of a commit are there, and publishes the others. A hold keeps
 may get rows again that were published in the turns before the crash, as with QoS 1.
 """
 
+# not a core: waits in the loop
 from __future__ import annotations
 
 import asyncio

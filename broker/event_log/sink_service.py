@@ -1,5 +1,6 @@
 """The service EventLogSink: checks rows and names, and calls the sink."""
 
+# not a core: a service over gRPC
 from __future__ import annotations
 
 import errno

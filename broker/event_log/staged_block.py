@@ -4,6 +4,7 @@ All sections have the delta 0 and the one publisher, whose texts are empty. Extr
 Every row that a pipeline publishes passes here, so the module is compiled.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from array import array

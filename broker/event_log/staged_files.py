@@ -3,6 +3,7 @@
 Blocks are checked when they come, or when a file of an earlier process is used.
 """
 
+# not a core: reads and writes files
 from __future__ import annotations
 
 import os

@@ -1,5 +1,6 @@
 """The marks of the rows that a pipeline publishes, and the rows of a batch that the log has."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -8,6 +8,7 @@ Staged rows are synced when their commit begins. A batch without a commit is rem
 earlier process are read when they are used.
 """
 
+# not a core: reads and writes files
 from __future__ import annotations
 
 import json

@@ -1,5 +1,6 @@
 """What is published on this node goes to the event log. Every message passes here, so the module is compiled."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Metrics in the text format of Prometheus, written by its library, with those of the process and of Python's garbage
 collection."""
 
+# not a core: waits in the loop
 from __future__ import annotations
 
 import asyncio

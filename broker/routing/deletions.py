@@ -1,5 +1,6 @@
 """When the retained messages of topics were deleted: an older message that waited for a link does not bring one back."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import OrderedDict

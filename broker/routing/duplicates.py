@@ -7,6 +7,7 @@ Policy: the page that was not used for the longest time goes; a message of such 
 `evicted` counts pages that went.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import OrderedDict

@@ -1,5 +1,6 @@
 """Messages and links: which of them a domain gets, which headers they get and had on another node, which copies are new."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

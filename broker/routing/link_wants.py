@@ -10,6 +10,7 @@ The value `link_wants` of a filter:
 A shared group counts as clients.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, cast

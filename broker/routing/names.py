@@ -1,5 +1,6 @@
 """Checks of topic names and topic filters [MQTT5 4.7] and of shared subscription filters [MQTT5 4.8.2]."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

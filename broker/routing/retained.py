@@ -1,5 +1,6 @@
 """Retained messages [MQTT5 3.3.1.3], found by topic filter."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush

@@ -1,5 +1,6 @@
 """The route of a topic: the sessions, shared groups and nodes that get its messages."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.hooks import Peer, RemoteGroup

@@ -4,6 +4,7 @@ The `Route` of a topic is cached until subscriptions change; a miss asks the tri
 protocol version gets a run of QoS 0 messages as the bytes that came in.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, cast

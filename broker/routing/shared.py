@@ -1,5 +1,6 @@
 """Shared subscriptions [MQTT5 4.8.2]: the members of a group get messages round robin."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 

@@ -1,5 +1,6 @@
 """The base class of `Session`, as routes see it."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -1,5 +1,6 @@
 """Subscriptions, and the entries of the local tree (Trie) that hold them by filter."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.routing.shared import GroupMember, SharedGroup

@@ -4,6 +4,7 @@ A radix tree of levels: levels without a branch between them are one node. A fil
 than a filter of one level with the same number of bytes.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from sys import getsizeof

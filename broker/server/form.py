@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-HOT_MODULE: Final = "broker.errors"  # any of setup.py's HOT_MODULES: they are compiled together
+HOT_MODULE: Final = "broker.errors"  # any module that is compiled: all are compiled together
 RECORD_FILE: Final = Path(__file__).with_name("form.txt")  # written by setup.py into each wheel
 ROOT: Final = Path(__file__).resolve().parents[2]
 REMEDY: Final = (

@@ -1,5 +1,6 @@
 """The shell of a connection with layers between its socket and MQTT: a PROXY header first, then TLS, then WebSocket."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,7 @@
 """A layer between a socket and MQTT: TLS, WebSocket. Bytes come in and go out by calls; the shell owns the socket."""
 
+# a core
+# compiled with mypyc
 from __future__ import annotations
 
 from mypy_extensions import mypyc_attr

@@ -1,5 +1,6 @@
 """The shell of one client's connection: socket, reading, writing, close. It contains no rule of MQTT."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 import asyncio

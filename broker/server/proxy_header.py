@@ -5,6 +5,8 @@ rest = reader.receive_data(data)    # None until the header is whole
 reader.address                      # (host, port) of the client; None for a connection of the proxy itself
 """
 
+# a core
+# compiled with mypyc
 from __future__ import annotations
 
 import ipaddress

@@ -4,6 +4,7 @@ The layer stands behind a PROXY header, which comes in plain text, and in front 
 of the event loop has neither, and the connections in its handshake cannot be counted (docs/decisions/0008-tls-is-a-layer.md).
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 import ssl

@@ -4,6 +4,7 @@ A turn handles all input that has come in. Its end writes the output, once for e
 by itself is flushed before the end of its turn. Every message passes here, so the module is compiled.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """PUBACK, PUBREC, PUBREL and PUBCOMP of a client [MQTT5 4.3]."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.broker import Broker

@@ -1,5 +1,6 @@
 """Topic aliases of one connection, in both directions [MQTT5 3.3.2.3.4]."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

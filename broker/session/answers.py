@@ -1,5 +1,6 @@
 """Answers to control packets, within the client's Maximum Packet Size."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.codec.packets import ConnAck, Disconnect, Packet, Properties

@@ -1,5 +1,6 @@
 """From CONNECT to CONNACK, with AUTH in between, and re-authentication [MQTT5 4.12]."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.broker import NO_REASON, Broker

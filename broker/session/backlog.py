@@ -5,6 +5,7 @@ is searched only as fast as the client takes them. Each message is compared with
 that a client never gets an older value after a newer one.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import OrderedDict

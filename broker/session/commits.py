@@ -4,6 +4,7 @@ The event log and the store have a change on disk only after a sync, and share o
 commit with the first change of a group, and finish it after the sync. In between what speaks of the changes waits here.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import deque

@@ -4,6 +4,7 @@ Bare PUBLISH packets are handled here, others in `publishing`, acknowledgements 
 loop reads a chunk by an index, and copies only the parts that are kept.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

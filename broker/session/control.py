@@ -1,5 +1,6 @@
 """Control packets other than PUBLISH and its acknowledgements: CONNECT, SUBSCRIBE, UNSUBSCRIBE, PINGREQ, DISCONNECT, AUTH."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, cast

@@ -1,5 +1,6 @@
 """Messages that wait in the queue of a shared group go to members that have room."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, cast

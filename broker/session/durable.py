@@ -1,5 +1,6 @@
 """Sessions in the store: which are durable, from when to when. Their messages are in `SessionRecords`."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.routing.subscription import Subscription

@@ -1,6 +1,7 @@
 """The queue of a shared group: a session without a connection, which drops its oldest message when it is full, or takes no new
 one."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

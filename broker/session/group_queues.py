@@ -5,6 +5,7 @@ The queue is a session without a connection: bounded, with the counters of any o
 the place of the queues of the members' sessions, so that each message goes to the member that has room first.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, cast

@@ -1,6 +1,7 @@
 """Messages of a shared group that their receiver did not take before its session ended: other members get them
 [MQTT5 4.8.2]."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, cast

@@ -1,5 +1,6 @@
 """QoS 2 messages that a client has sent, until it releases their packet identifiers [MQTT5 4.3.3]."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.routing.subscriber import Subscriber

@@ -1,5 +1,6 @@
 """QoS 1 and QoS 2 messages that were sent to a client and are not acknowledged [MQTT5 4.3, 4.4]."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import deque

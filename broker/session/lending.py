@@ -6,6 +6,7 @@ takes, and gets no more. A job is the other end's when it is acknowledged. Until
 outlives a connection; it goes back to the queue when the session ends, or the other end refuses it.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

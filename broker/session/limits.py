@@ -1,5 +1,6 @@
 """The largest packets that a client may send."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -4,6 +4,7 @@ A client is a link when its CONNECT has the header and its account has the role 
 needed. Headers of other clients are taken out of what they publish, and counted.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

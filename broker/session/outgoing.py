@@ -1,5 +1,6 @@
 """One message to one client, from the queue to its last acknowledgement, and its PUBLISH packet."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

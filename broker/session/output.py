@@ -3,6 +3,7 @@
 Sessions and the broker use this class. `Connection` adds the input.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from enum import Enum

@@ -1,5 +1,6 @@
 """PUBLISH packets that are not bare, and how any PUBLISH of a client is routed: its access, and the wrappers of plugins."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.broker import Broker

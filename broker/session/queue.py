@@ -1,5 +1,6 @@
 """The messages that wait for one client: bounded in number and bytes, in the order in which they came."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import deque

@@ -4,6 +4,7 @@ A chunk of input is handled whole. Then the client is not read until its message
 TCP slows it down and nothing is dropped. A client that stays below its rates for a second may send those of one second at once.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.context import Context

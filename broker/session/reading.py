@@ -1,6 +1,7 @@
 """Messages that wait for a client, and that it may not read any more: after a take-over by another user, or when the rules
 of an authorizer changed."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.authorization import Authorization

@@ -1,5 +1,6 @@
 """Whether a client may publish, and the answers to PUBLISH packets that are not routed."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.broker import Broker

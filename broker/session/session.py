@@ -3,6 +3,7 @@
 A session writes messages to its connection while the connection takes them. Otherwise messages wait in its queue.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -1,5 +1,6 @@
 """The records of one durable session: the session, its messages, and the packet identifiers of QoS 2 messages to it."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.session.outgoing import Outgoing

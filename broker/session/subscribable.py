@@ -1,5 +1,6 @@
 """Whether a client may subscribe to a topic filter here, by the settings and by its access."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

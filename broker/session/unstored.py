@@ -1,5 +1,6 @@
 """PUBLISH packets that are refused because the store takes nothing."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, cast

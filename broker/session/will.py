@@ -1,5 +1,6 @@
 """The Will Message of a client whose connection ended without DISCONNECT, and its delay [MQTT5 3.1.2.5, 3.1.3.2.2]."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.codec.packets import Will

@@ -1,5 +1,6 @@
 """The store of a node, from its start to its stop."""
 
+# not a core: runs in the loop
 from __future__ import annotations
 
 import asyncio

@@ -6,6 +6,7 @@ the batch is handed over, so that several changes of one record are written once
 acknowledged in between is not written at all.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.message import Message

@@ -5,6 +5,7 @@ has another monotonic clock, and therefore another offset. The first value of a 
 and queues of groups add are further values at the end, which records without it do not have.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, cast

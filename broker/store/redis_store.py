@@ -1,5 +1,6 @@
 """A store in one Redis database: a hash of records, changed in one MULTI/EXEC for each batch, owned by one node."""
 
+# not a core: talks to Redis
 from __future__ import annotations
 
 import secrets

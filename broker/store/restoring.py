@@ -1,5 +1,6 @@
 """From the records of a store to the sessions and retained messages of a broker that has just begun."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import cast

@@ -1,5 +1,6 @@
 """A store in one SQLite file: WAL, `synchronous=FULL`, one table of records, locked for one process."""
 
+# not a core: reads and writes files
 from __future__ import annotations
 
 import json

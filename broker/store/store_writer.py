@@ -1,5 +1,6 @@
 """Takes the changes of durable state to the store: one batch at a time, each with all that came during the one before."""
 
+# not a core: runs in the loop
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """The commands of `gmqttctl` for definitions of links, with the names and arguments of rabbitmqctl."""
 
+# not a core: a command
 from __future__ import annotations
 
 import json

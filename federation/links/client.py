@@ -5,6 +5,8 @@ as they came (flow), `write_flow` sends such packets. Acknowledgements are never
 A client is for one connection; the next one has a client of its own.
 """
 
+# not compiled: handles chunks; flow and relay handle messages
+# not compiled: handles chunks; flow and relay handle messages
 from __future__ import annotations
 
 from dataclasses import dataclass

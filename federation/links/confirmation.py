@@ -4,6 +4,7 @@ A message is acknowledged by this node when it is stored here. Other nodes with 
 that lives has acknowledged its events, the node of the link may die for good.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import deque

@@ -4,6 +4,7 @@ Two messages with one topic and payload are the same here, which may be wrong. S
 `content-window`. As many copies of a content are dropped as were pushed in the time of the window, and no more.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import deque

@@ -4,6 +4,7 @@ A link passes PUBLISH and its acknowledgements from one of its two connections t
 have one protocol version, and the link's own packets never carry their packet identifiers.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -1,5 +1,6 @@
 """The plugin `links`: connects the definitions, what local clients want, and the sockets of links."""
 
+# not a core: runs in the loop
 from __future__ import annotations
 
 import asyncio

@@ -6,6 +6,7 @@ acknowledges to one side what the other side has acknowledged. While the broker 
 read.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

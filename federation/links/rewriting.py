@@ -4,6 +4,7 @@ Only links with a topic mapping, with policies that share topics with those of o
 all other links pass bytes as they came.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

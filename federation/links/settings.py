@@ -1,5 +1,6 @@
 """The keys of `plugins.links`: the name of this domain, and definitions that cannot be changed while the node runs."""
 
+# not a core: stamps definitions with the time
 from __future__ import annotations
 
 import time

@@ -1,5 +1,6 @@
 """The commands `gmqttctl federation_status` and `restart_federation_link`, with the names and arguments of rabbitmqctl."""
 
+# not a core: a command
 from __future__ import annotations
 
 import json

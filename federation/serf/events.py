@@ -1,5 +1,7 @@
 """Events for the owner of a Serf node."""
 
+# not compiled: made when members change
+# not compiled: made when members change
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
 """A connection for a direct stream to another node: the shell around federation/stream/direct_client.py."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """A connection that brings a direct stream: the shell around federation/stream/direct_server.py."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,6 @@
 """Writes to other nodes at the end of each turn. Every message to another node passes here, so the module is compiled."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections.abc import Callable

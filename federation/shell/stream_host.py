@@ -1,5 +1,6 @@
 """What the event streams of other nodes share: the node, the loop, the log, and the streams that are open."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 import asyncio

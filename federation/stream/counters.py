@@ -1,5 +1,6 @@
 """Counters of the event streams with one other node, and the reasons for each message or event that is dropped."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from enum import StrEnum

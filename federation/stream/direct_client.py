@@ -3,6 +3,7 @@
 One object for each connection. It knows no transport; docs/protocol-extensions.md has the bytes.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

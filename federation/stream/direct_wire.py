@@ -3,6 +3,7 @@
 One TCP connection carries one event stream. The client sends Hello and batches, the server answers and acknowledges.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
 """What the events of another node do here, whichever stream brought them."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.message import Message

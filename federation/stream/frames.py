@@ -6,6 +6,7 @@ nodes and queues.
     kind u8 | flags u8 | length u32 | body          integers are big endian
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -5,6 +5,7 @@ value of a retained message is looked up when its block is made. So a message th
 node may get before or after that block, is never replaced by an older one.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import OrderedDict

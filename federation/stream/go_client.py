@@ -1,5 +1,6 @@
 """The client's end of the Go broker's stream: one attempt of a sender over gRPC."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from federation.stream.go_events import GoConverter, encode_events

@@ -5,6 +5,7 @@ the Go broker's fields cannot say travels in fields of ours, which it skips (doc
 protobuf.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -1,5 +1,6 @@
 """The server's end of the Go broker's stream: events that come one by one, and one acknowledgement for all so far."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -5,6 +5,7 @@ something else comes than a filter, or nothing for CONFIRM_SECONDS. Its retained
 whatever it is sent, so the value that stays is chosen here, and sent back where the two differ.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

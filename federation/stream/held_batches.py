@@ -1,5 +1,6 @@
 """Batches of a direct stream that are held while receivers are full, and the error that ends a stream."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import deque

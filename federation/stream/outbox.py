@@ -11,6 +11,7 @@ be told their present values. Past the bound on those topics the whole retained 
 because that state cannot tell them.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import OrderedDict, deque

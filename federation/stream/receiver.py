@@ -5,6 +5,7 @@ An event is done once: ids below `next_event_id` are acknowledged again and not 
 acknowledged and counted, so that a newer node can speak to an older one.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

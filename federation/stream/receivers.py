@@ -1,5 +1,6 @@
 """The receivers of a node by the name of the other node: where a Hello finds its own."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections.abc import Iterable

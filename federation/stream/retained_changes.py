@@ -11,6 +11,7 @@ The full state of a node that connects is a picture of its past. It must not bri
 Versions that order changes of all nodes would be the next step; the frames have room for them (docs/protocol-extensions.md).
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from collections import OrderedDict

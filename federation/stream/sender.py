@@ -6,6 +6,7 @@ The event ids of a block are the same on both streams, so that a session goes on
 (docs/protocol-extensions.md).
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 import random

@@ -2,6 +2,7 @@
 the other node meanwhile that this one lives, and ends with a reason.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

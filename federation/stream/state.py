@@ -7,6 +7,7 @@ STREAMING   batches flow                            BACKOFF (lost, no progress),
 BACKOFF     waits before the next try               HELLO (time, connect), STOPPED
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from enum import Enum

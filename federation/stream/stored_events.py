@@ -1,5 +1,6 @@
 """Which events of another node are in the store of this one: acknowledgements wait for that."""
 
+# compiled with mypyc
 from __future__ import annotations
 
 from broker.context import NO_STORE, Context

@@ -5,6 +5,7 @@ Hello of a direct stream and does not answer it is tried over gRPC next. Each at
 is one of gRPC, a probe asks every PROBE_SECONDS whether a direct Hello is answered by now.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from enum import Enum

@@ -4,6 +4,7 @@ It tells the router which nodes want a topic, has it forget its routes when that
 filters are subscribed here.
 """
 
+# compiled with mypyc
 from __future__ import annotations
 
 from typing import Final

@@ -1,5 +1,6 @@
 """The commands `gmqttctl import-rabbitmq` and `import-mosquitto`: read a file, print warnings, write definitions."""
 
+# not a core: a command
 from __future__ import annotations
 
 import json
