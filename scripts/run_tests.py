@@ -1,13 +1,14 @@
-"""Both halves of scripts/test: pytest with the interpreted sources, pytest with the compiled wheel, one sum.
+"""The tests of scripts/test: pytest with the compiled wheel, a part of it with the sources, one sum.
 
-Each half has lanes: parts of the tests with processes and sockets, tests that start a JVM, all others. LANES_AT_ONCE of them
-run side by side, because tests wait as much as they compute. The compiled half begins when it is built. The output of the first
-lane is seen at once, that of the others behind it.
+Lanes are parts of the tests: those with processes and sockets, those that start a JVM, all others. LANES_AT_ONCE of them
+run side by side, because tests wait as much as they compute. What needs the wheel begins when it is built. The output of the
+first lane is seen at once, that of the others behind it.
 """
 
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -28,43 +29,9 @@ COMPILED_PYTHON: Final = ROOT / ".venv-fast" / "bin" / "python"
 LANES_AT_ONCE: Final = 4  # two cores have no time for more
 # Lanes of their own: they wait for processes, and for JVMs.
 INTEGRATION: Final = "tests/integration"
-INTEGRATION_LANES: Final = 3  # of each half
-BENCH: Final = "tests/bench"
-JVM_PATHS: Final = ("tests/pipeline", "tests/chaos")
-# What compiling can change: the cores, the sockets, other programs as peers. UNCOMPILED_PATHS and tests with the mark
-# `uncompiled` would only run the same interpreted code again, beside what other tests have of the compiled form.
-COMPILED_PATHS: Final = (
-    "tests/broker",
-    "tests/fuzz",
-    "tests/properties",
-    "tests/federation/shell",
-    "tests/federation/stream",
-    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/federation/test_*.py")),
-)
-UNCOMPILED_PATHS: Final = (
-    "tests/broker/config",
-    "tests/broker/test_plugins.py",
-    *(
-        f"tests/broker/server/test_{name}.py"
-        for name in ("cli", "logging", "log_output", "pid_file", "run", "stop_signals")
-    ),
-    *(
-        f"tests/broker/auth/test_{name}.py"
-        for name in ("accounts", "check_pool", "failed_logins", "passwd", "password_hash")
-    ),
-    *(
-        f"tests/integration/test_{name}.py"
-        for name in (
-            "api_tokens",
-            "bad_start",
-            "definitions",
-            "link_certificates",
-            "link_splits",
-            "operation",
-            "operator_views",
-        )
-    ),
-)
+INTEGRATION_LANES: Final = 3
+JVM: Final = "tests/pipeline"
+INTERPRETED_MARK: Final = "mark.interpreted"
 NO_COMPILER: Final = 3  # exit status of scripts/build_fast
 NO_TESTS: Final = 5  # exit status of pytest
 
@@ -129,33 +96,31 @@ def integration_lanes(name: str, python: Path, files: list[str], arguments: list
     return [lane(f"{name}-{number}", python, [*part, *arguments]) for number, part in enumerate(parts, 1)]
 
 
-def files_of(*folders: str) -> list[str]:
-    return [str(file.relative_to(ROOT)) for folder in folders for file in sorted((ROOT / folder).glob("test_*.py"))]
+def files_of(folder: str) -> list[str]:
+    return [str(file.relative_to(ROOT)) for file in sorted((ROOT / folder).glob("test_*.py"))]
 
 
-def interpreted_lanes(arguments: list[str]) -> list[Lane]:
-    """The lanes of the interpreted half, the longest ones first."""
-    if names_paths(arguments):
-        return [lane("interpreted", PYTHON, arguments)]
-    apart = (f"--ignore={path}" for path in (INTEGRATION, BENCH, *JVM_PATHS))
+def all_lanes(name: str, python: Path, arguments: list[str]) -> list[Lane]:
+    """All tests as lanes, the longest ones first."""
     return [
-        lane("interpreted", PYTHON, [*apart, *arguments]),
-        lane("pipeline", PYTHON, [*JVM_PATHS, *arguments]),
-        *integration_lanes("integration", PYTHON, files_of(INTEGRATION, BENCH), arguments),
+        lane(name, python, [f"--ignore={INTEGRATION}", f"--ignore={JVM}", *arguments]),
+        lane(f"{name}-pipeline", python, [JVM, *arguments]),
+        *integration_lanes(f"{name}-integration", python, files_of(INTEGRATION), arguments),
     ]
 
 
-def compiled_lanes(arguments: list[str]) -> list[Lane]:
-    if not any(argument.startswith("-m") for argument in arguments):
-        arguments = ["-m", "not uncompiled and not interpreted", *arguments]
-    if names_paths(arguments):
-        return [lane("compiled", COMPILED_PYTHON, arguments)]
-    apart = (f"--ignore={path}" for path in UNCOMPILED_PATHS)
-    files = [file for file in files_of(INTEGRATION) if file not in UNCOMPILED_PATHS]
-    return [
-        lane("compiled", COMPILED_PYTHON, [*COMPILED_PATHS, *apart, *arguments]),
-        *integration_lanes("compiled-integration", COMPILED_PYTHON, files, arguments),
-    ]
+def smoke_lane(arguments: list[str]) -> Lane:
+    """The sources: the unit files of the modules that are otherwise compiled, the tests that need sources, one broker."""
+    hot_modules: list[str] = runpy.run_path(str(ROOT / "setup.py"))["hot_modules"]()
+    files = {f"{INTEGRATION}/test_protocol.py"}
+    for module in hot_modules:
+        unit = Path("tests", module).with_name(f"test_{Path(module).name}")
+        if (ROOT / unit).exists():
+            files.add(str(unit))
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        if INTERPRETED_MARK in file.read_text(encoding="utf-8"):
+            files.add(str(file.relative_to(ROOT)))
+    return lane("interpreted", PYTHON, [*sorted(files), *arguments])
 
 
 class Lanes:
@@ -240,23 +205,28 @@ def main() -> int:
     os.chdir(ROOT)
     RUN.mkdir(parents=True, exist_ok=True)
     arguments = sys.argv[1:]
-    only = ""
-    if "--only" in arguments:
-        at = arguments.index("--only")
-        only = arguments[at + 1] if at + 1 < len(arguments) else ""
-        if only not in ("interpreted", "compiled"):
-            print(f"--only takes interpreted or compiled, not {only!r}", file=sys.stderr)
-            return 2
-        del arguments[at : at + 2]
+    options = {"--interpreted", "--compiled", "--all"} & set(arguments)
+    if len(options) > 1:
+        print(f"scripts/test takes one of: {', '.join(sorted(options))}", file=sys.stderr)
+        return 2
+    arguments = [argument for argument in arguments if argument not in options]
+    has_paths = names_paths(arguments)
+    if not has_paths and "--all" not in options and "-m" not in arguments:
+        arguments = ["-m", "not slow", *arguments]
     lanes = Lanes()
-    interpreted = [] if only == "compiled" else interpreted_lanes(arguments)
-    if only == "interpreted":
-        lanes.add(interpreted)
+    if "--interpreted" in options or (has_paths and "--compiled" not in options):
+        lanes.add(
+            [lane("interpreted", PYTHON, arguments)] if has_paths else all_lanes("interpreted", PYTHON, arguments)
+        )
         total = lanes.total()
     else:
+        at_build = [] if has_paths else [smoke_lane(arguments)]
+        if has_paths:
+            compiled = [lane("compiled", COMPILED_PYTHON, arguments)]
+        else:
+            compiled = all_lanes("compiled", COMPILED_PYTHON, arguments)
         with building() as build:
-            half = after_build(build, compiled_lanes(arguments), lanes)
-            lanes.add([*interpreted[:2], half, *interpreted[2:]])
+            lanes.add([after_build(build, compiled, lanes), *at_build])
             total = lanes.total()
     if total.passed == 0 and total.failed == 0:
         print("no test ran", flush=True)

@@ -12,6 +12,8 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 
+import broker.message
+
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").glob("*.py")))
 
 # How long an example takes depends on what else runs on the machine.
@@ -29,3 +31,12 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """uvloop's transports and timers differ from asyncio's own in small ways that only real use shows."""
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The compiled form has no tests that change constants inside of compiled code."""
+    if broker.message.__file__.endswith(".py"):
+        return
+    apart = [item for item in items if item.get_closest_marker("interpreted")]
+    config.hook.pytest_deselected(items=apart)
+    items[:] = [item for item in items if not item.get_closest_marker("interpreted")]

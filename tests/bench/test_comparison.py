@@ -7,8 +7,6 @@ import random
 import pytest
 from comparison import Comparison, compare
 
-pytestmark = pytest.mark.uncompiled
-
 
 def test_equal_ratios_leave_no_doubt() -> None:
     assert compare([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]) == Comparison(2.0, 2.0, 2.0)

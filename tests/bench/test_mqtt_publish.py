@@ -8,8 +8,6 @@ import pytest
 from mqtt_load import one_publish
 from mqtt_publish import NUMBER_BYTES, encode
 
-pytestmark = pytest.mark.uncompiled
-
 TOPICS = ["bench/0000", "bench/0001", "bench/0002"]
 SIZE = 100
 

@@ -19,7 +19,7 @@ from cluster import ROOT, Cluster, Ports
 from rows import ROWS, THIS, Row
 from run_bench import run_generator, value_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.uncompiled]
+pytestmark = [pytest.mark.slow]
 
 COUNT: Final = 1_000
 STALL_COUNT: Final = 100

@@ -11,7 +11,7 @@ from clock_node import ClockNode
 from other_schedules import clock_steps_back, node_away
 from schedule import Plan, Victim
 
-pytestmark = [pytest.mark.uncompiled, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 KILLED = (Victim.NODE, Victim.SINK_NODE, Victim.WORKER, Victim.ARCHIVE_DRIVER, Victim.SINK_DRIVER)
 
 

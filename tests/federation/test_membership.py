@@ -23,8 +23,6 @@ from federation.settings import FederationSettings
 from federation.shell.gossip_sockets import bind_gossip
 from waiting import eventually
 
-pytestmark = pytest.mark.uncompiled
-
 
 class Station:
     """A node with its membership, without event streams."""

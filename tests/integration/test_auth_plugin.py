@@ -57,7 +57,6 @@ async def test_the_password_file_of_a_go_broker_works_unchanged(
     assert (tmp_path / "gmqtt_password.yml").read_text() == text
 
 
-@pytest.mark.uncompiled
 async def test_accounts_of_gmqttd_passwd(nodes: Nodes, mosquitto: Mosquitto, tmp_path: Path) -> None:
     """Made, changed and deleted while the node runs, which reads them at SIGHUP."""
     file = str(tmp_path / "accounts.yml")
@@ -79,7 +78,6 @@ async def test_accounts_of_gmqttd_passwd(nodes: Nodes, mosquitto: Mosquitto, tmp
         assert secret not in node.log()
 
 
-@pytest.mark.uncompiled
 async def test_a_damaged_account_file_keeps_the_node_from_starting(
     nodes: Nodes, mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
@@ -231,7 +229,6 @@ async def test_a_webhook_that_gives_no_answer_refuses(start_server: StartServer,
         await service.wait_closed()
 
 
-@pytest.mark.uncompiled
 async def test_no_secret_is_printed(nodes: Nodes, tmp_path: Path) -> None:
     """By check, in the log, or in a fault."""
     secrets = {
@@ -263,7 +260,6 @@ async def test_no_secret_is_printed(nodes: Nodes, tmp_path: Path) -> None:
             assert "hidden" not in text
 
 
-@pytest.mark.uncompiled
 @pytest.mark.parametrize(
     ("keys", "fault"),
     [
@@ -353,7 +349,6 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-@pytest.mark.uncompiled
 def test_the_password_is_asked_for_without_echo(tmp_path: Path) -> None:
     """Twice, at a terminal."""
     file = tmp_path / "accounts.yml"

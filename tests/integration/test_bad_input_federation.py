@@ -50,7 +50,6 @@ async def still_federated(nodes: Nodes, clients: Clients, node1: Node, node2: No
 # --- start
 
 
-@pytest.mark.uncompiled
 @pytest.mark.parametrize("kind", ["fed_addr", "gossip_addr", "gossip UDP", "api.grpc", "api.http"])
 async def test_port_in_use(nodes: Nodes, kind: str) -> None:
     node = nodes.make_federated()
@@ -72,7 +71,6 @@ async def test_port_in_use(nodes: Nodes, kind: str) -> None:
     assert "Traceback" not in node.log()
 
 
-@pytest.mark.uncompiled
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -91,7 +89,6 @@ async def test_wrong_setting(nodes: Nodes, key: str, value: object) -> None:
     assert "Traceback" not in node.log()
 
 
-@pytest.mark.uncompiled
 async def test_retry_join_without_an_answer(nodes: Nodes, watch: StartWatch) -> None:
     """The node serves its clients at once, logs the seeds that do not answer, and joins when one starts."""
     late = nodes.make_federated()
@@ -105,7 +102,6 @@ async def test_retry_join_without_an_answer(nodes: Nodes, watch: StartWatch) -> 
     await nodes.all_alive([early, late])
 
 
-@pytest.mark.uncompiled
 async def test_retry_join_exit(nodes: Nodes) -> None:
     nobody = f"127.0.0.1:{nodes.free_port()}"
     settings = {"retry_join": [nobody], "retry_timeout": "1s", "retry_timeout_action": "exit"}
@@ -118,7 +114,6 @@ async def test_retry_join_exit(nodes: Nodes) -> None:
     assert "Traceback" not in node.log()
 
 
-@pytest.mark.uncompiled
 async def test_duplicate_node_name(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
     node1, node2 = await nodes.federation(2)
     others = await watch(node1)
@@ -141,7 +136,6 @@ async def test_duplicate_node_name(nodes: Nodes, clients: Clients, watch: StartW
 # --- join by the API
 
 
-@pytest.mark.uncompiled
 async def test_join_of_hosts_that_do_not_answer(nodes: Nodes, watch: StartWatch, clients: Clients) -> None:
     node1, node2 = await nodes.federation(2)
     others = await watch(node1)
@@ -172,7 +166,6 @@ async def test_join_of_hosts_that_do_not_answer(nodes: Nodes, watch: StartWatch,
     await still_federated(nodes, clients, node1, node2)
 
 
-@pytest.mark.uncompiled
 async def test_one_of_two_hosts_answers(nodes: Nodes) -> None:
     node1, node2 = nodes.make_federated(), nodes.make_federated()
     await node1.start()
@@ -185,7 +178,6 @@ async def test_one_of_two_hosts_answers(nodes: Nodes) -> None:
 # --- garbage
 
 
-@pytest.mark.uncompiled
 async def test_garbage_on_the_gossip_ports(nodes: Nodes, clients: Clients, watch: StartWatch) -> None:
     node1, node2 = await nodes.federation(2)
     others = await watch(node1)

@@ -25,7 +25,7 @@ MEGABYTE: Final = 2**20
 each_kind = pytest.mark.parametrize(
     ("library", "version"),
     [
-        pytest.param(library, version, marks=[] if version == VERSIONS[library][-1] else pytest.mark.uncompiled)
+        pytest.param(library, version, marks=[] if version == VERSIONS[library][-1] else pytest.mark.slow)
         for library, version in KINDS
     ],
 )

@@ -98,7 +98,6 @@ async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.uncompiled
 async def test_kill_and_return_on_other_ports(nodes: Nodes, clients: Clients) -> None:
     """A killed node starts under its name with other ports. The others take it back once they have forgotten its address."""
     node1, node2, node3 = await nodes.federation(3)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 MESSAGES: Final = 2_000  # more than a session queues
 
-pytestmark = pytest.mark.uncompiled
-
 
 class FederatedServer:
     def __init__(self, server: Server) -> None:

@@ -15,8 +15,6 @@ from mqtt_client import Clients
 from node_process import Node, Nodes
 from waiting import DEADLINE, eventually
 
-pytestmark = pytest.mark.uncompiled
-
 
 async def gmqttctl(*arguments: str, folder: Path) -> asyncio.subprocess.Process:
     program = [sys.executable, "-c", "from pipeline.cli import main; main()"]

@@ -19,10 +19,7 @@ pytestmark = pytest.mark.slow
 MESSAGES: Final = 200  # of each domain
 
 
-# How far interest goes is decided by interpreted modules. The compiled form has the domains that are clusters.
-@pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=[] if case.sizes else pytest.mark.uncompiled) for name, case in CASES.items()]
-)
+@pytest.mark.parametrize("case", CASES)
 async def test_messages_arrive_once_where_links_reach(nodes: Nodes, clients: Clients, case: str) -> None:
     domains = LinkedDomains(nodes, clients, CASES[case])
     await domains.start()

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from auth_plugin import connack_of, passwd, port_of, with_auth
 from broker.codec.packets import ConnAck, Connect
 from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED, SERVER_BUSY, SERVER_UNAVAILABLE
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
 
 
-@pytest.mark.uncompiled
 async def test_thousands_of_wrong_passwords(start_server: StartServer, clients: Clients, tmp_path: Path) -> None:
     """From one address, while users of the same address log in: the known one at any time, and nobody waits for the flood.
     All but some of the wrong ones are refused without a check."""

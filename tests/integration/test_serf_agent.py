@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 SERF = shutil.which("serf")
 
 pytestmark = [
-    pytest.mark.uncompiled,
     pytest.mark.skipif(SERF is None, reason="the program `serf` (Debian package serf) is not installed"),
 ]
 

@@ -17,7 +17,7 @@ from run_pipeline import MEMORY, SPARK_ROWS, Bench, SparkRow, reader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.uncompiled]
+pytestmark = [pytest.mark.slow]
 
 MESSAGES = 600
 GMQTTD = Path(sys.executable).with_name("gmqttd")

@@ -27,7 +27,6 @@ from pipeline.runner import make_folder, start
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.uncompiled
 
 ARRIVES_SECONDS = 90.0
 ENDS_SECONDS = 150.0

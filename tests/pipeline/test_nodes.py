@@ -6,8 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from mqtt_client import Clients
 from node_process import Node, Nodes
 from waiting import eventually
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = pytest.mark.uncompiled
 
 LOG = {"plugins": {"event_log": {"dir": "log"}}, "plugin_order": ["admin", "federation", "event_log"]}
 

@@ -165,7 +165,6 @@ def run_once(spark: SparkSession, folder: Path, node: EventLogNode, name: str, *
     return lines
 
 
-@pytest.mark.uncompiled
 def test_runs_go_on_where_the_last_one_ended(spark: SparkSession, tmp_path: Path) -> None:
     with event_log_nodes("n1", "n2") as (a, b):
         a.append_numbers(20)
@@ -187,7 +186,6 @@ def test_runs_go_on_where_the_last_one_ended(spark: SparkSession, tmp_path: Path
             run_once(spark, tmp_path, a, "archive")
 
 
-@pytest.mark.uncompiled
 def test_open_windows_are_told(spark: SparkSession, tmp_path: Path) -> None:
     with event_log_nodes("n1") as (node,):
         for second in range(0, 200, 20):
@@ -199,7 +197,6 @@ def test_open_windows_are_told(spark: SparkSession, tmp_path: Path) -> None:
     assert spark.read.parquet(str(tmp_path / "rollup-2-30s")).count() == 6
 
 
-@pytest.mark.uncompiled
 def test_messages_that_are_kept_aside_are_told(spark: SparkSession, tmp_path: Path) -> None:
     options = {"window": "30s", "delay": "10s"}
     with event_log_nodes("n1", "n2") as (a, b):
@@ -214,7 +211,6 @@ def test_messages_that_are_kept_aside_are_told(spark: SparkSession, tmp_path: Pa
     ]
 
 
-@pytest.mark.uncompiled
 def test_lost_data_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     with event_log_nodes("n1") as (node,):
         node.append_numbers(20)

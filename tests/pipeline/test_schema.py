@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pipeline.schema import ARROW_SCHEMA, READ_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.uncompiled
 
 
 def test_the_arrow_schema_equals_that_of_spark_for_the_columns(spark: SparkSession) -> None:

@@ -16,8 +16,6 @@ from event_log_node import EventLogNode, event_log_nodes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.uncompiled
-
 
 @pytest.fixture
 def node() -> Iterator[EventLogNode]:

@@ -16,8 +16,6 @@ from event_log_node import TIME, EventLogNode, become_members, event_log_nodes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.uncompiled
-
 
 def test_columns_and_values(spark: SparkSession) -> None:
     with event_log_nodes("n1") as (node,):

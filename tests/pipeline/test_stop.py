@@ -12,8 +12,6 @@ import pytest
 
 from event_log_node import event_log_nodes
 
-pytestmark = pytest.mark.uncompiled
-
 PROGRAM = (sys.executable, "-c", "from pipeline.cli import main; main()")
 
 

@@ -24,9 +24,6 @@ from broker.server.logging import get_logger
 TIMEOUT = 30.0
 
 
-pytestmark = pytest.mark.uncompiled
-
-
 class Request(ConnectRequest):
     """A CONNECT outside of a connection; `answered` is set by the answer."""
 

@@ -10,8 +10,6 @@ import pytest
 from broker.event_log import files as files_module
 from broker.event_log.files import Files
 
-pytestmark = pytest.mark.uncompiled
-
 
 @pytest.fixture
 def files() -> Files:

@@ -6,8 +6,6 @@ import pytest
 
 from broker.event_log.holds import HOLDS_MAX, Hold, Holds, decode_holds, encode_holds
 
-pytestmark = pytest.mark.uncompiled
-
 
 @pytest.fixture
 def holds() -> Holds:

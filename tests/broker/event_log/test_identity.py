@@ -16,8 +16,6 @@ from broker.event_log.identity import (
 )
 from broker.event_log.index import Segment
 
-pytestmark = pytest.mark.uncompiled
-
 BOOT = "boot-1"
 KILLED = LogIdentity("id", "n1", "commit", BOOT, last_segment=10)
 CLEAN = replace(KILLED, clean=True, next_offset=30)

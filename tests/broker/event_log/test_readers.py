@@ -9,8 +9,6 @@ import pytest
 from broker.event_log.segment_reader import PIECE_BYTES
 from event_log_reader import MakeLog, read_all
 
-pytestmark = pytest.mark.uncompiled
-
 
 @pytest.mark.parametrize(("is_busy", "stopped", "rests"), [(False, "", 0), (True, "", 3), (True, "full", 0)])
 async def test_a_read_rests_after_each_piece_while_records_are_written(

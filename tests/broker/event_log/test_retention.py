@@ -7,8 +7,6 @@ import pytest
 from broker.event_log.index import Segment
 from broker.event_log.retention import Limits, newest_is_over, segments_to_remove
 
-pytestmark = pytest.mark.uncompiled
-
 SECOND = 10**9
 NOW = 1000 * SECOND
 NO_LIMIT = Limits(0, 0)

@@ -6,8 +6,6 @@ import pytest
 
 from broker.config.loader import load_bytes
 
-pytestmark = pytest.mark.uncompiled
-
 FILE = """\
 listeners: [{{address: ":1883"}}]
 plugin_order: [event_log]

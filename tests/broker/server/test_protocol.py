@@ -196,7 +196,6 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Connection, "receive_data", fail)
 
 
-@pytest.mark.uncompiled
 @pytest.mark.usefixtures("broken")
 async def test_a_fault_ends_one_connection(node: Node) -> None:
     protocol, wire = node.connect("broken")

@@ -214,7 +214,6 @@ async def test_a_node_without_standard_descriptors_stops_cleanly(tmp_path: Path,
             await process.wait()
 
 
-@pytest.mark.uncompiled
 def test_a_stop_that_hangs_ends_within_its_time(start: Start) -> None:
     """One stop waits for ever, another one blocks the loop."""
     told = {"stop hangs": "the stop took too long", "stop blocks": "the stop took more than 5 s"}

@@ -24,8 +24,6 @@ from federation.shell.gossip import GossipShell
 from federation.shell.gossip_sockets import GossipSockets, bind_gossip
 from waiting import DEADLINE, eventually
 
-pytestmark = pytest.mark.uncompiled
-
 FAST = GossipConfig(
     probe_interval=0.2,
     probe_timeout=0.1,

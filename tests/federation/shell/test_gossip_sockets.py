@@ -9,8 +9,6 @@ import pytest
 from federation.shell.gossip_sockets import bind_gossip
 from node_process import free_port
 
-pytestmark = pytest.mark.uncompiled
-
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", ""])
 def test_both_sockets_have_one_free_port(host: str) -> None:

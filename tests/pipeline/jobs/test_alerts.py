@@ -41,7 +41,6 @@ def published(rows: DataFrame, checkpoint: Path) -> Iterator[Queue[Alert]]:
         query.stop()
 
 
-@pytest.mark.uncompiled
 def test_silence_is_told_also_when_every_device_is_silent(spark: SparkSession, tmp_path: Path) -> None:
     messages = MessageFiles(tmp_path / "messages")
     messages.add(row(0, 0, client_id="one"), row(1, 5, client_id="two+", topic="b"), row(2, 5, client_id=None))
@@ -70,7 +69,6 @@ def test_silence_is_told_also_when_every_device_is_silent(spark: SparkSession, t
         assert alerts.empty()
 
 
-@pytest.mark.uncompiled
 def test_values_outside_of_their_range_are_told_once(spark: SparkSession, tmp_path: Path) -> None:
     messages = MessageFiles(tmp_path / "messages")
     usual = [20.0 + (each % 5) / 10 for each in range(40)]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from message_files import MessageFiles, row, run_once
 from pipeline.jobs.archive import COLUMNS, archive, read_archive
 
-pytestmark = pytest.mark.uncompiled
 DAY = 86_400.0
 
 

@@ -68,7 +68,6 @@ def offsets(folder: Path) -> list[tuple[str, str, int]]:
 EXPECTED = sorted([("a", "log-a", each) for each in range(300)] + [("b c=d%", "log-b", each) for each in range(30)])
 
 
-@pytest.mark.uncompiled
 def test_other_readers_see_each_message_once(spark: SparkSession, archived: Path, tmp_path: Path) -> None:
     folder = tmp_path / "compacted"
     added = compact(spark, archived, folder, OPTIONS, NOON_OF_THE_NEXT_DAY)
@@ -87,7 +86,6 @@ def test_other_readers_see_each_message_once(spark: SparkSession, archived: Path
     assert compact(spark, archived, folder, OPTIONS, NOON_OF_THE_NEXT_DAY) == {}
 
 
-@pytest.mark.uncompiled
 def test_files_have_the_size_that_was_asked_for(spark: SparkSession, archived: Path, tmp_path: Path) -> None:
     folder = tmp_path / "compacted"
     size = sum(path.stat().st_size for path in archived.glob("date=2026-11-22/*/*.parquet"))
@@ -112,7 +110,6 @@ def crash_after(step: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@pytest.mark.uncompiled
 @pytest.mark.parametrize("step", ["plan", "rows_of", "sync_files", "publish", "after publish"])
 def test_a_crash_between_two_steps_leaves_a_consistent_state(
     spark: SparkSession, archived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -131,7 +128,6 @@ def test_a_crash_between_two_steps_leaves_a_consistent_state(
     assert places == read_manifest(folder).folders()
 
 
-@pytest.mark.uncompiled
 def test_messages_that_come_later_for_a_closed_date_are_added(
     spark: SparkSession, archived: Path, tmp_path: Path
 ) -> None:
@@ -145,7 +141,6 @@ def test_messages_that_come_later_for_a_closed_date_are_added(
     assert offsets(folder) == sorted([*EXPECTED, ("a", "log-a", 5000), ("a", "log-a", 5001)])
 
 
-@pytest.mark.uncompiled
 def test_folder_without_an_archive_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="is no archive: run the pipeline `archive` first"):
         compact(spark, tmp_path / "nothing", tmp_path / "compacted", OPTIONS, NOON_OF_THE_NEXT_DAY)

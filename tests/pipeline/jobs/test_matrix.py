@@ -36,7 +36,6 @@ def found(spark: SparkSession, tmp_path: Path) -> Tables:
     return tables(matrix(messages.table(spark), SUBSCRIPTIONS, levels=1), SUBSCRIPTIONS.nodes, rows=100)
 
 
-@pytest.mark.uncompiled
 def test_links_filters_and_clients(found: Tables) -> None:
     links = {(each.source, each.target, each.prefix): (each.messages, each.bytes) for each in found.links.itertuples()}
     assert links == {
@@ -60,7 +59,6 @@ def test_numbers_are_shown_whole(value: float, text: str) -> None:
     assert shown(value) == text
 
 
-@pytest.mark.uncompiled
 def test_no_move_is_shown_that_costs_messages(spark: SparkSession) -> None:
     rows = [
         (CLIENT, "a", "b", "mover", -3.0, 500.0),
@@ -72,7 +70,6 @@ def test_no_move_is_shown_that_costs_messages(spark: SparkSession) -> None:
     assert [tuple(each) for each in found.clients.itertuples(index=False)] == [("mover", "a", "c", 1.0, 20.0)]
 
 
-@pytest.mark.uncompiled
 def test_tables_and_pictures_are_written(found: Tables, tmp_path: Path) -> None:
     paths = write(tmp_path / "matrix", found)
     assert [path.name for path in paths] == ["links.csv", "filters.csv", "clients.csv", "matrix.png", "matrix.svg"]
@@ -85,7 +82,6 @@ def test_tables_and_pictures_are_written(found: Tables, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "matrix").iterdir()) == sorted(path.name for path in paths)
 
 
-@pytest.mark.uncompiled
 def test_a_federation_without_messages_has_a_picture(spark: SparkSession, tmp_path: Path) -> None:
     messages = MessageFiles(tmp_path / "messages")
     messages.add(row(0, 0, topic="elsewhere"))

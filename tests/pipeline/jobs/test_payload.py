@@ -46,7 +46,6 @@ def test_a_name_that_is_given_twice_is_named() -> None:
             read_columns(("t=$.t:double", f"{second}=$.u:double"))
 
 
-@pytest.mark.uncompiled
 def test_payloads_that_are_no_json_are_kept_aside(spark: SparkSession, tmp_path: Path) -> None:
     messages = MessageFiles(tmp_path / "messages")
     payloads = [
@@ -79,7 +78,6 @@ def test_payloads_that_are_no_json_are_kept_aside(spark: SparkSession, tmp_path:
     assert kept_aside(tmp_path / "table") == {"rejected": 4}
 
 
-@pytest.mark.uncompiled
 def test_statistics(spark: SparkSession, tmp_path: Path) -> None:
     messages = MessageFiles(tmp_path / "messages")
     values = [b'{"t": %d}' % each for each in (10, 20, 30)]

@@ -31,7 +31,6 @@ def test_gaps(times: list[int], last: int | None, expected: list[int]) -> None:
     assert gaps(np.array(times, np.int64), last).tolist() == expected
 
 
-@pytest.mark.uncompiled
 def test_windows_gaps_and_late_messages(spark: SparkSession, tmp_path: Path) -> None:
     message_files = MessageFiles(tmp_path / "messages")
     message_files.add(
@@ -86,7 +85,6 @@ def test_windows_gaps_and_late_messages(spark: SparkSession, tmp_path: Path) -> 
     assert kept_aside(tmp_path / "table") == {"late": 2}
 
 
-@pytest.mark.uncompiled
 def test_a_device_that_was_silent_for_long_begins_anew(spark: SparkSession, tmp_path: Path) -> None:
     message_files = MessageFiles(tmp_path / "messages")
     options = RollupOptions(window=10.0, delay=5.0, forget=60.0)
