@@ -12,7 +12,7 @@ from typing import Final
 from accounts import write_accounts
 from cluster import CERT, LOOPBACK, BenchFailed, Cluster, Ports, Server, find_program
 from linked_brokers import linked_cluster
-from rows import GMQTT, MOSQUITTO, NATS, OTHER, OURS, THIS, Row
+from rows import GMQTT, MOSQUITTO, NATS, NULL_RELAY, OTHER, OURS, THIS, Row
 
 # For this broker and for the Go broker. max_queued_messages: mosquitto has no limit here either, and with the Go broker's
 # default of 1000 a queue overflows under 10 publishers. max_subscriptions_per_client: a row needs 100,000; Go has no such key.
@@ -90,6 +90,8 @@ jetstream {{ store_dir: "{folder}", domain: {name} }}
 NATS_HUB: Final = 'leafnodes {{ listen: "127.0.0.1:{leaf}" }}\n'
 NATS_LEAF: Final = 'leafnodes {{ remotes: [ {{ url: "nats-leaf://127.0.0.1:{leaf}" }} ] }}\n'
 
+
+NULL_RELAY_SOURCE: Final = Path(__file__).parent / "null_relay.c"
 
 # One line for the report.
 PEER_SETTINGS: Final = (
@@ -211,6 +213,15 @@ def nats_servers(nodes: int, folder: Path, ports: Ports, command: Path) -> list[
     return servers
 
 
+def null_relay(folder: Path, ports: Ports, compiler: Path) -> Server:
+    """The relay, which the compiler builds anew: a moment."""
+    program = folder / "null_relay"
+    subprocess.run([str(compiler), "-O2", str(NULL_RELAY_SOURCE), "-o", str(program)], check=True)
+    publishers, subscribers = ports.take(), ports.take()
+    command = [str(program), str(publishers), str(subscribers)]
+    return Server("null-relay", command, publishers, subscribers=subscribers, is_relay=True)
+
+
 def make_cluster(participant: str, command: Path, folder: Path, ports: Ports, row: Row) -> Cluster:
     """Write the configuration files. Entering the cluster starts the processes. `log` and `has_store` of the row are for this
     checkout only."""
@@ -221,6 +232,8 @@ def make_cluster(participant: str, command: Path, folder: Path, ports: Ports, ro
         return Cluster(mosquitto_servers(nodes, folder, ports, command, row.transport, is_secured), folder)
     if participant == NATS:
         return Cluster(nats_servers(nodes, folder, ports, command), folder)
+    if participant == NULL_RELAY:
+        return Cluster([null_relay(folder, ports, command)], folder)
     if row.links:
         return linked_cluster(participant, command, folder, ports, row)
     assert participant in (*OURS, OTHER, GMQTT)

@@ -60,7 +60,11 @@ class Ports:
 
 @dataclass(frozen=True)
 class Server:
-    """One process: its command and its ports. Those but mqtt are 0 for a broker without them."""
+    """One process: its command and its ports. Those but mqtt are 0 for a broker without them.
+
+    subscribers  where these connect, 0 for mqtt
+    is_relay     it speaks no MQTT, and is ready when its port is open
+    """
 
     name: str
     command: list[str]
@@ -69,6 +73,8 @@ class Server:
     gossip: int = 0
     layered: int = 0
     metrics: int = 0
+    subscribers: int = 0
+    is_relay: bool = False
 
 
 class Cluster:
@@ -87,7 +93,7 @@ class Cluster:
         later: Server | None = None,
     ) -> None:
         self.first = f"{LOOPBACK}:{servers[0].mqtt}"
-        self.last = f"{LOOPBACK}:{servers[-1].mqtt}"
+        self.last = f"{LOOPBACK}:{servers[-1].subscribers or servers[-1].mqtt}"
         self.http = f"{LOOPBACK}:{servers[-1].http}"  # the last node's
         self.gossip = f"{LOOPBACK}:{servers[0].gossip}"  # the first node's
         self.layered = f"{LOOPBACK}:{servers[0].layered}"  # the first node's listener with the row's transport
@@ -164,7 +170,10 @@ class Cluster:
         while time.monotonic() < until:
             self.check_alive()
             try:
-                open_client((LOOPBACK, server.mqtt), f"ready-{server.mqtt}").close()
+                if server.is_relay:
+                    socket.create_connection((LOOPBACK, server.mqtt)).close()
+                else:
+                    open_client((LOOPBACK, server.mqtt), f"ready-{server.mqtt}").close()
             except (SystemExit, OSError):
                 time.sleep(0.05)
             else:

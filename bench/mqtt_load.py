@@ -142,6 +142,8 @@ def open_layered_client(
     args: argparse.Namespace, addr: tuple[str, int], client_id: str, is_clean: bool = True
 ) -> Stream:
     stream = layered(open_socket(addr, client_id), args.transport, args.cacert)
+    if args.raw:
+        return stream
     log_in(stream, client_id, args.user, args.password, is_clean, args.version)
     return stream
 
@@ -278,7 +280,8 @@ def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber]]
     for i in range(count[1]):
         sock = open_layered_client(args, address(args.sub), f"sub-{tag}-{i}", not args.durable)
         wanted = f"load/{tag}/+" if args.topology == "fanin" else topic_of(i)
-        subscribe(sock, wanted, args.qos, args.version)
+        if not args.raw:
+            subscribe(sock, wanted, args.qos, args.version)
         subs.append(Subscriber(sock, len(encoded), args.qos, id_at))
     time.sleep(args.settle)
     for i in range(count[0]):
@@ -290,7 +293,7 @@ def set_up(args: argparse.Namespace) -> tuple[list[Publisher], list[Subscriber]]
 
 
 def throughput(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subscriber]) -> dict[str, Any]:
-    fan = len(subs) if args.topology == "fanout" else 1
+    fan = {"fanout": len(subs), "fleet": 2}.get(args.topology, 1)
     goal = args.messages // len(pubs)
     expected = goal * len(pubs) * fan
     epoll = select.epoll()
@@ -309,6 +312,8 @@ def throughput(args: argparse.Namespace, pubs: list[Publisher], subs: list[Subsc
             behind = p.sent - subs[i].received
         elif args.topology == "fanout":
             behind = p.sent - min(s.received for s in subs)
+        elif args.topology == "fleet":  # one subscriber for each publisher, and one for all
+            behind = max(p.sent - subs[i].received, p.sent - subs[-1].received // len(pubs))
         else:
             behind = p.sent - received // len(pubs)
         if args.qos:
@@ -429,8 +434,8 @@ def watched(args: argparse.Namespace) -> dict[str, list[int]]:
     return out
 
 
-def main() -> int:
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_arguments(description: str | None) -> argparse.Namespace:
+    ap = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--pub", required=True, metavar="HOST:PORT")
     ap.add_argument("--sub", metavar="HOST:PORT")
     ap.add_argument("--topology", choices=["pairs", "fanout", "fanin"], default="pairs")
@@ -446,6 +451,7 @@ def main() -> int:
     ap.add_argument("--settle", type=float, default=1.0, help="seconds between subscribing and publishing")
     ap.add_argument("--pid", action="append", metavar="NAME=PID")
     ap.add_argument("--mqtt5", dest="version", action="store_const", const=MQTT5, default=MQTT311)
+    ap.add_argument("--raw", action="store_true", help="no MQTT before the load: to a relay that reads nothing of it")
     ap.add_argument("--user")
     ap.add_argument("--password")
     ap.add_argument("--transport", choices=["tcp", "tls", "ws"], default="tcp")
@@ -454,12 +460,21 @@ def main() -> int:
     args.sub = args.sub or args.pub
     if args.latency and args.size < 8:
         ap.error("--latency stamps the payload: --size must be at least 8")
-    pubs, subs = set_up(args)
-    result = latency(args, pubs, subs) if args.latency else throughput(args, pubs, subs)
+    return args
+
+
+def finish(result: str, pubs: list[Publisher], subs: list[Subscriber], lost: int) -> int:
     for c in pubs + subs:
         c.sock.close()
-    print(json.dumps(result))
-    return 1 if result["lost"] else 0
+    print(result)
+    return 1 if lost else 0
+
+
+def main() -> int:
+    args = parse_arguments(__doc__)
+    pubs, subs = set_up(args)
+    result = latency(args, pubs, subs) if args.latency else throughput(args, pubs, subs)
+    return finish(json.dumps(result), pubs, subs, result["lost"])
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from cluster import ROOT, BenchFailed, Cluster, Ports, find_program
 from linked_brokers import RABBITMQ_FOLDER, rabbitmq_version
 from report import lines_of, replace_table, report, write
 from revision import build_revision, git
-from rows import FEW, GMQTT, MOSQUITTO, NATS, NO_LINK, OTHER, OURS, PEERS, RABBITMQ, ROWS, THIS, V311, Row
+from rows import FEW, GMQTT, MOSQUITTO, NATS, NO_LINK, NULL_RELAY, OTHER, OURS, PEERS, RABBITMQ, ROWS, THIS, V311, Row
 from slices import Slice, Slices
 
 BENCH: Final = ROOT / "bench"
@@ -74,6 +74,7 @@ def run_generator(row: Row, name: str, cluster: Cluster, count: int) -> dict[str
         "busy": "" if name == NO_LINK else f"--upstream {cluster.first} --downstream {cluster.last}",
         "settle": RABBITMQ_SETTLE_SECONDS if name == RABBITMQ else SETTLE_SECONDS[row.nodes],
         "count": count,
+        "raw": "--raw" if name == NULL_RELAY else "",
         "login": LOGIN_ARGUMENTS if name in row.secured else "",
         "version": "" if name == V311 else "--mqtt5",
         "subscriptions": FEW_SUBSCRIPTIONS if name == FEW else MANY_SUBSCRIPTIONS,
@@ -181,6 +182,7 @@ def find_commands(arguments: argparse.Namespace, other: Path | None) -> tuple[di
     programs = {
         MOSQUITTO: "mosquitto",
         NATS: "nats-server",
+        NULL_RELAY: "cc",
         RABBITMQ: str(RABBITMQ_FOLDER / "rabbitmq-server"),
         GMQTT: os.environ.get(GMQTT_VARIABLE, ""),
     }
@@ -216,7 +218,7 @@ def describe(commands: Mapping[str, Path], subject: Mapping[str, str]) -> dict[s
         **subject,
     }
     for name, command in commands.items():
-        if name == THIS or name not in (GMQTT, *OURS):  # the Go broker has no command for its version
+        if name == THIS or name not in (GMQTT, NULL_RELAY, *OURS):  # the Go broker has no command for its version
             command_line = [str(command), VERSION.get(name, "version")]
             facts[f"{name}, version"] = rabbitmq_version() if name == RABBITMQ else first_line(command_line)
     return {**facts, "settings": PEER_SETTINGS}
