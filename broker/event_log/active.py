@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from broker.event_log.block import Block, BlockHeader, read_header
+from broker.event_log.block import Block, BlockHeader, EncodedBlock, read_header
 from broker.event_log.files import Files
 from broker.event_log.index import Segment, encode_index
 from broker.event_log.segment import SegmentHeader, index_name, segment_name
@@ -28,10 +28,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The disk does not take `blocks`; nothing of them is in the log."""
+    """`blocks` are not written; nothing of them is in the log."""
 
-    error: OSError
-    blocks: list[tuple[bytes, bytes]]
+    error: Exception
+    blocks: list[Block]
 
 
 class ActiveSegment:
@@ -86,53 +86,52 @@ class ActiveSegment:
         self._descriptor = self._mark = -1
 
     def write(self, log_id: str, waiting: list[Block]) -> tuple[list[Written], Failure | None]:
-        """Write blocks. Returns the blocks that are written and, unless these are all, why not."""
+        """Write blocks. Returns the blocks that are written and, unless these are all, why not, of whatever kind the error
+        is: no record is lost by it."""
         offset = self.next_offset
         size = 0
-        blocks: list[tuple[bytes, bytes]] = []
-        for block in waiting:
-            records = block.records
-            start, heap = block.take_parts(offset, size)
-            blocks.append((start, heap))
-            offset += records
-            size += len(start) + len(heap)
-        return self.write_blocks(log_id, blocks)
-
-    def write_blocks(self, log_id: str, blocks: list[tuple[bytes, bytes]]) -> tuple[list[Written], Failure | None]:
-        """As `write`, for blocks that failed before: the heap of each, and what stands before it."""
+        blocks: list[Block] = []
+        parts: list[tuple[bytes, bytes]] = []
         written: list[Written] = []
-        done = 0
-        while done < len(blocks):
+        try:
+            for block in waiting:
+                records = block.records
+                start, heap = block.take_parts(offset, size)
+                blocks.append(EncodedBlock(records, start, heap))
+                parts.append((start, heap))
+                offset += records
+                size += len(start) + len(heap)
+            self._write_blocks(log_id, parts, written)
+        except Exception as error:
+            self._is_torn = True
+            return written, Failure(error, blocks[len(written) :] + waiting[len(blocks) :])
+        return written, None
+
+    def _write_blocks(self, log_id: str, blocks: list[tuple[bytes, bytes]], written: list[Written]) -> None:
+        """Write blocks, as many at once as a segment takes. `written` gets those that are written."""
+        while len(written) < len(blocks):
             headers: list[BlockHeader] = []
             parts: list[bytes] = []
             size = self.size
             new_segment = 0
-            try:
-                for start, heap in blocks[done:]:
-                    header = read_header(start)
-                    assert header is not None
-                    if size + header.size > self._segment_bytes and (headers or not self._is_empty):
-                        if headers:
-                            break
-                        new_segment = self.begin(log_id, self.next_offset)
-                        size = self.size
-                    headers.append(header)
-                    parts += (start, heap)
-                    size += header.size
-                self._files.write(self._descriptor, parts, self.size, self._syncs)
-            except OSError as error:
-                self._is_torn = True
-                return written, Failure(error, blocks[done:])
+            for start, heap in blocks[len(written) :]:
+                header = read_header(start)
+                assert header is not None
+                if size + header.size > self._segment_bytes and (headers or not self._is_empty):
+                    if headers:
+                        break
+                    new_segment = self.begin(log_id, self.next_offset)
+                    size = self.size
+                headers.append(header)
+                parts += (start, heap)
+                size += header.size
+            self._files.write(self._descriptor, parts, self.size, self._syncs)
             self._is_empty = False
             self.size = size
             self.next_offset = headers[-1].end_offset
+            written += [Written(header, 0 if index else new_segment) for index, header in enumerate(headers)]
             if self._syncs:
                 self._write_mark(log_id)
-            written += [Written(header, 0) for header in headers]
-            if new_segment:
-                written[done] = Written(headers[0], new_segment)
-            done += len(headers)
-        return written, None
 
     def _write_mark(self, log_id: str) -> None:
         try:

@@ -145,6 +145,21 @@ class Block:
         raise AssertionError("a subclass implements this")
 
 
+class EncodedBlock(Block):
+    """A block that has its offset, for another attempt to write it."""
+
+    def __init__(self, records: int, start: bytes, heap: bytes) -> None:
+        super().__init__()
+        self.records = records
+        self.size = len(start) + len(heap)
+        self._start = start
+        self._heap = heap
+
+    def take_parts(self, offset: int, earlier: int = 0) -> tuple[bytes, bytes]:
+        """As Block.take_parts, with the offset that it has."""
+        return self._start, self._heap
+
+
 class BlockBuilder(Block):
     """Collects records and encodes them as one block."""
 
@@ -271,6 +286,7 @@ class BlockBuilder(Block):
                     self._flags,
                 )
             )
+            self._count = 0
 
     def close(self) -> None:
         """Join the heap: now, while its parts are in the processor's cache. No record comes any more."""

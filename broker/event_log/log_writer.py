@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from broker.event_log.active import ActiveSegment, Failure, Written
 from broker.event_log.appender import Appender
-from broker.event_log.block import read_header
+from broker.event_log.block import Block
 from broker.event_log.tap import LogTap
 from broker.server.logging import get_logger
 from broker.server.writer_thread import WriterThread
@@ -49,10 +49,9 @@ class LogWriter:
         self._loop = asyncio.get_running_loop()
         self._log = get_logger("event_log")
         self._commit = 0  # of the records that are being written
-        self._records = 0  # number of them
         self._waiting: list[asyncio.Future[None]] = []  # for records in the appender
         self._writing: list[asyncio.Future[None]] = []  # for records that are being written
-        self._failed: list[tuple[bytes, bytes]] = []  # blocks that the disk did not take
+        self._failed: list[Block] = []  # that were not written
         self._timer: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -75,7 +74,6 @@ class LogWriter:
             self._timer.cancel()
             self._timer = None
         self._commit = appender.commit
-        self._records = appender.records
         self._writing, self._waiting = self._waiting, []
         self._thread.submit(self._active.write, (self.log_id, appender.take()), self._written)
         appender.is_busy = True
@@ -96,13 +94,8 @@ class LogWriter:
         self.write()
         await done
 
-    def _written(self, result: tuple[list[Written], Failure | None] | Exception) -> None:
+    def _written(self, result: tuple[list[Written], Failure | None]) -> None:
         """The thread has done what it could."""
-        if isinstance(result, Exception):  # a fault of this program: nobody knows what is in the file
-            self._log.error("fault in writing the event log", exc_info=result)
-            result = [], Failure(OSError(f"{type(result).__name__}: {result}"), [])
-            self.appender.lost += self._records
-            self._records = 0
         written, failure = result
         self._wrote(written)
         if failure is None:
@@ -137,22 +130,27 @@ class LogWriter:
     def _fail(self, failure: Failure) -> None:
         """Stop logging, or refuse publishes, until the disk takes records again."""
         is_first = not self.stopped
-        self.stopped = f"{failure.error.strerror or failure.error}"
+        exc_info: Exception | None = failure.error
+        if isinstance(failure.error, OSError):
+            self.stopped, exc_info = f"{failure.error.strerror or failure.error}", None
+        else:  # a fault of this program
+            self.stopped = f"{type(failure.error).__name__}: {failure.error}"
+        error = OSError(self.stopped)
         self._failed = failure.blocks
         appender = self.appender
         if is_first:
             consequence = "publishes are refused" if self._refuses else "messages pass without being logged"
-            self._log.error("the disk takes no records", error=self.stopped, consequence=consequence)
+            self._log.error("the disk takes no records", error=self.stopped, consequence=consequence, exc_info=exc_info)
         if self._refuses:
             if self.tap is not None:
                 self.tap.is_full = True
             if self.ends:
-                self._answer(self._waiting + self._writing, failure.error)
+                self._answer(self._waiting + self._writing, error)
         else:
             appender.is_stopped = True
-            appender.lost += sum(header.records for start, _ in failure.blocks if (header := read_header(start)))
+            appender.lost += sum(block.records for block in failure.blocks)
             self._failed = []
-            self._give_up(failure.error)
+            self._give_up(error)
         self._retry = self._loop.call_later(RETRY_SECONDS, self._try_again)
 
     def _give_up(self, error: OSError) -> None:
@@ -177,14 +175,11 @@ class LogWriter:
     def _begin_again(self) -> tuple[int, list[Written], Failure | None]:
         """In the writer's thread."""
         size = self._active.begin_again(self.log_id)
-        return size, *self._active.write_blocks(self.log_id, self._failed)
+        return size, *self._active.write(self.log_id, self._failed)
 
     def _tried(self, result: Any) -> None:
-        if isinstance(result, OSError):
-            self._retry = self._loop.call_later(RETRY_SECONDS, self._try_again)
-            return
         if isinstance(result, Exception):
-            self._written(result)
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._try_again)
             return
         size, written, failure = result
         self._begun(size)

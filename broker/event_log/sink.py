@@ -38,6 +38,7 @@ COMMITS_MAX: Final = 16  # of different queries at once
 SCAN_BYTES: Final = 4 * 2**20  # of the log that is looked through at once after a crash
 LOOK_SECONDS: Final = 60.0  # between two looks for commits that have not ended, and for batches that have expired
 HOLD_GROUP: Final = MARKER  # of the holds on this node's log, one for each query with a commit that has begun
+FAULTS: Final = (StagingFault, LogFault, OSError)  # of calls
 STOPPING_TEXT: Final = "the node stops"
 
 Result = TypeVar("Result")
@@ -266,14 +267,17 @@ class Sink:
                     self._log.warning(
                         "rows of pipelines were staged and not committed, and are removed", batches=expired
                     )
-            except (StagingFault, LogFault, OSError) as error:
-                self._log.error("the staged rows of pipelines cannot be looked at", reason=str(error))
+            except Exception as error:  # of any kind: the next look may succeed
+                exc_info = None if isinstance(error, FAULTS) else error
+                self._log.error(
+                    "the staged rows of pipelines cannot be looked at", reason=str(error), exc_info=exc_info
+                )
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _go_on(self, commit: Commit) -> None:
         try:
             await self.commit(commit.query, commit.batch, commit.partitions)
-        except (StagingFault, LogFault, OSError) as error:
+        except FAULTS as error:
             self._log.warning("a commit of a pipeline waits", query=commit.query, batch=commit.batch, reason=str(error))
 
     async def _release(self, unfinished: set[str]) -> None:

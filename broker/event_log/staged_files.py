@@ -187,6 +187,7 @@ class StagedFiles:
         staged = self._staged.get(path)
         if staged is None or staged.is_read:
             return staged
+        staged.rows = staged.whole = 0  # the reading before may have ended in the middle
         for data, header in _blocks(path, 0):
             try:
                 self._check_block(query, data, 0, header, staged.rows)

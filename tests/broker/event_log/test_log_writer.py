@@ -7,6 +7,7 @@ import errno
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from broker.event_log.block import NOBODY, BlockBuilder
 from broker.event_log.faults import NotWritten
 from broker.event_log.log import EventLog
 from broker.event_log.segment import segment_name
+from broker.event_log.selection import Selection
+from broker.event_log.tap import LogTap
 from event_log_reader import Clock, MakeLog, read_all
 from failing_files import FailingFiles
 from waiting import eventually
@@ -194,19 +197,84 @@ class BrokenFiles(FailingFiles):
         super().write(descriptor, parts, position, synced)
 
 
-@pytest.mark.parametrize("on_full", ["stop_logging", "refuse_publishes"])
-async def test_a_fault_of_the_program_counts_the_records_that_it_cost(make_log: MakeLog, on_full: str) -> None:
+class BrokenBlock(BlockBuilder):
+    """Its first encoding meets a fault of the program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_broken = True
+        self.add(b"t", b"2", 0, NOBODY, b"", 0)
+
+    def take_parts(self, offset: int, earlier: int = 0) -> tuple[bytes, bytes]:
+        if self.is_broken:
+            self.is_broken = False
+            raise RuntimeError("broken")
+        return super().take_parts(offset, earlier)
+
+
+@pytest.mark.parametrize(
+    ("on_full", "kept", "lost"), [("stop_logging", [b"4"], 3), ("refuse_publishes", [b"1", b"2", b"3", b"4"], 0)]
+)
+@pytest.mark.parametrize("is_encoded", [True, False])
+async def test_a_fault_of_the_program_is_as_a_fault_of_the_disk(
+    make_log: MakeLog, is_encoded: bool, on_full: str, kept: list[bytes], lost: int
+) -> None:
     files = BrokenFiles()
     log = await make_log(files=files, on_full=on_full)
-    files.fault = 1
+    block = BrokenBlock()
+    block.is_broken = not is_encoded
+    files.fault = int(is_encoded)
     log.append(b"t", b"1")
-    log.append(b"t", b"2")
+    log.appender.append_block(block)
+    log.append(b"t", b"3")
     log.writer.write()
     await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    assert "RuntimeError" in log.describe().stopped
     await going_on(log)
-    log.append(b"t", b"3")
+    log.append(b"t", b"4")
     await log.flush()
-    assert (await payloads(log), log.describe().records_lost) == ([b"3"], 2)
+    assert (await payloads(log), log.describe().records_lost) == (kept, lost)
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, 0])
+async def test_nothing_is_acknowledged_that_was_not_written(
+    make_log: MakeLog, world: Any, clock: Clock, fault: int
+) -> None:
+    files = BrokenFiles() if fault == 0 else FailingFiles()
+    log = await make_log(files=files, on_full="refuse_publishes")
+    tap = LogTap(world.broker, log.appender, Selection([b"#"]), clock, world.flush, waits=True)
+    log.attach(tap)
+    world.broker.add_tap(tap)
+    client = world.connect("c", auto=False)
+    files.fault = fault or 1
+    client.publish(b"t", b"1", 1, packet_id=7)
+    log.writer.records_wait()
+    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    assert client.take_packets() == []
+    files.fault = 0
+    await going_on(log)
+    assert [packet.packet_id for packet in client.take_packets()] == [7]
+    assert await payloads(log) == [b"1"]
+
+
+async def test_a_segment_that_cannot_be_begun_is_tried_again(
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = BrokenFiles()
+    log = await make_log(files=files, on_full="refuse_publishes")
+    faults = [RuntimeError("broken"), OSError(errno.EIO, "broken")]
+    create = files.create
+
+    def create_later(path: Path, data: bytes) -> int:
+        if faults:
+            raise faults.pop()
+        return create(path, data)
+
+    files.fault = 1
+    monkeypatch.setattr(files, "create", create_later)
+    log.append(b"t", b"1")
+    await log.flush()
+    assert (await payloads(log), faults, log.describe().records_lost) == ([b"1"], [], 0)
 
 
 def test_a_part_of_a_write_is_cut_before_the_next_segment(tmp_path: Path) -> None:

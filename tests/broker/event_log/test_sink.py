@@ -366,6 +366,29 @@ async def test_rows_wait_for_a_log_that_refuses_publishes(
     await sink.stop()
 
 
+async def test_a_fault_in_looking_for_commits_does_not_end_the_looking(
+    log: EventLog, host: Host, tap: LogTap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    staging = staging_in(tmp_path)
+    faults = [RuntimeError("broken"), OSError("broken")]
+    looks = 0
+
+    def unfinished() -> list[Commit]:
+        nonlocal looks
+        looks += 1
+        if faults:
+            raise faults.pop()
+        return []
+
+    sink = Sink(host, log, tap, staging, LongCalls())
+    await sink.open()
+    monkeypatch.setattr(staging, "unfinished", unfinished)
+    sink.start()
+    await eventually(lambda: looks > 3, "it goes on")
+    await sink.stop()
+
+
 class HoldingTap(Tap):
     """Holds the publisher at each row, as a receiver that is full."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from broker.event_log import staged_files as module
+from broker.event_log.block import is_whole
 from broker.event_log.files import Files
 from broker.event_log.records import BlockFault
 from broker.event_log.staged_block import RowLimits
@@ -149,6 +151,25 @@ def test_files_of_an_earlier_process_are_read_when_they_are_used(path: Path, mon
     assert files.rows(path, "q") == 2
     assert files.stage(path, "q", len(whole), blocks_of(b"3"))[0] == 3
     assert payloads(files, path, 3) == [b"1", b"2", b"3"]
+
+
+def test_rows_are_counted_once_when_the_first_reading_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(path).stage(path, "q", 0, blocks_of(b"1") + blocks_of(b"2"))
+    files = opened(path)
+    checks = 0
+
+    def check(*arguments: Any) -> bool:
+        nonlocal checks
+        checks += 1
+        if checks == 3:  # of the second block
+            raise OSError("cannot be read")
+        return is_whole(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "is_whole", check)
+        with pytest.raises(OSError, match="cannot be read"):
+            files.rows(path, "q")
+    assert files.rows(path, "q") == 2
 
 
 def test_a_file_that_became_damaged_is_named(path: Path) -> None:
