@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from federation.simulator.definition_schedules import DefinitionNodes
-from federation.simulator.domain_schedules import TOPOLOGIES, fan_out
-from federation.simulator.domains import Domains, Edge, reach
+from simulator.definition_schedules import DefinitionNodes
+from simulator.domain_schedules import TOPOLOGIES, fan_out
+from simulator.domains import Domains, Edge, reach
 
 
 @pytest.mark.parametrize(

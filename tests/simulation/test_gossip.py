@@ -15,9 +15,9 @@ import pytest
 from federation.gossip.suspicion import suspicion_timeout
 from federation.serf.config import SerfConfig
 from federation.serf.events import MemberFailed, MemberStatus
-from federation.simulator.network import Faults
-from federation.simulator.serf_process import SerfProcess
-from federation.simulator.world import Host, World
+from simulator.network import Faults
+from simulator.serf_process import SerfProcess
+from simulator.world import Host, World
 
 NODES = 100
 LOSSY = Faults(loss=0.05, duplication=0.05, delay_min=0.001, delay_max=0.05)
@@ -147,9 +147,9 @@ def test_a_partition_heals() -> None:
 
 
 RUN = r"""
-from federation.simulator.network import Faults
-from federation.simulator.serf_process import SerfProcess
-from federation.simulator.world import World
+from simulator.network import Faults
+from simulator.serf_process import SerfProcess
+from simulator.world import World
 from federation.gossip.msgpack_fields import encode
 from federation.serf.config import SerfConfig
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from broker.message import Message
-from federation.simulator.federation import ROUGH, Federation
-from federation.simulator.node_process import NodeProcess
-from federation.simulator.schedules import SCHEDULES
-from federation.simulator.traffic import Traffic
 from federation.stream.state import State
+from simulator.federation import ROUGH, Federation
+from simulator.node_process import NodeProcess
+from simulator.schedules import SCHEDULES
+from simulator.traffic import Traffic
 
 ROOT = Path(__file__).parents[2]
 # Seeds that broke something once; odd ones lose, double and delay packets.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from federation.simulator.network import Stream
-from federation.simulator.process import Process
-from federation.simulator.world import World
+from simulator.network import Stream
+from simulator.process import Process
+from simulator.world import World
 
 
 class Listener(Process):

@@ -15,10 +15,10 @@ from typing import Any, Final
 from federation.links.ownership_table import (
     weight,
 )
-from federation.simulator.domain_schedules import PLAIN, TOPOLOGIES, complete_graph, diamond, tree
-from federation.simulator.domains import Edge, reach
 from mqtt_client import Clients, MqttClient
 from node_process import Node, Nodes, free_port
+from simulator.domain_schedules import PLAIN, TOPOLOGIES, complete_graph, diamond, tree
+from simulator.domains import Edge, reach
 from waiting import eventually
 
 ROUND: Final = 100  # messages of a domain that are published before the readers must have them

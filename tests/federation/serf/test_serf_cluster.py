@@ -24,10 +24,10 @@ from federation.serf.events import (
 from federation.serf.lamport import LamportClock
 from federation.serf.messages import LeaveIntent, Query, SerfState
 from federation.serf.serf import Serf
-from federation.simulator.network import Faults
-from federation.simulator.serf_process import SerfProcess
-from federation.simulator.world import Host, World
 from gossip_node import user_event, user_events
+from simulator.network import Faults
+from simulator.serf_process import SerfProcess
+from simulator.world import Host, World
 
 
 class Cluster:

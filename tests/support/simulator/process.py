@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from federation.gossip.addresses import Address
-from federation.simulator.network import Stream
+from simulator.network import Stream
 
 
 class Machine:

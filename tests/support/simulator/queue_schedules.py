@@ -6,8 +6,8 @@ from itertools import permutations
 from random import Random
 from typing import Final
 
-from federation.simulator.domains import Edge
-from federation.simulator.queue_domains import QueueDomains
+from simulator.domains import Edge
+from simulator.queue_domains import QueueDomains
 
 COMPLETE: Final = tuple(Edge(downstream, upstream) for downstream, upstream in permutations("abc", 2))
 ONE_WAY: Final = (Edge("b", "a"), Edge("c", "a"))

@@ -15,12 +15,12 @@ from federation.links.ownership_table import (
 )
 from federation.links.relay import Relay
 from federation.serf.events import Event, MemberStatus
-from federation.simulator.link_owners import OWNER_PORT, LinkOwners, make_ownership
-from federation.simulator.link_streams import MQTT_PORT, NODE_PORT, ListenerEnd, UpstreamEnd
-from federation.simulator.network import Stream
-from federation.simulator.node_process import NodeOptions, NodeProcess
-from federation.simulator.process import Machine
-from federation.simulator.world import Host
+from simulator.link_owners import OWNER_PORT, LinkOwners, make_ownership
+from simulator.link_streams import MQTT_PORT, NODE_PORT, ListenerEnd, UpstreamEnd
+from simulator.network import Stream
+from simulator.node_process import NodeOptions, NodeProcess
+from simulator.process import Machine
+from simulator.world import Host
 
 INCARNATION_BITS: Final = 63
 LINK_PORTS: Final = (MQTT_PORT, NODE_PORT)

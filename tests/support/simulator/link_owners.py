@@ -17,8 +17,8 @@ from federation.links.ownership_table import (
     Row,
     Table,
 )
-from federation.simulator.network import Stream
-from federation.simulator.process import Machine
+from simulator.network import Stream
+from simulator.process import Machine
 
 OWNER_PORT: Final = 8904
 CALL_SECONDS_MAX: Final = 2.0

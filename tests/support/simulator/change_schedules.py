@@ -6,9 +6,9 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from federation.simulator.domain_schedules import complete_graph, faults, graph, pair, ring, tree
-from federation.simulator.domains import Domains, Edge
-from federation.simulator.world import Host
+from simulator.domain_schedules import complete_graph, faults, graph, pair, ring, tree
+from simulator.domains import Domains, Edge
+from simulator.world import Host
 
 
 def nodes_with_stores_die(seed: int) -> None:

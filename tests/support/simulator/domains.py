@@ -12,13 +12,13 @@ from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.links.status import LinkState
-from federation.simulator.client import Client
-from federation.simulator.domain_node import DomainNode
-from federation.simulator.federation import ROUGH, address
-from federation.simulator.link_streams import MQTT_PORT
-from federation.simulator.node_process import NodeOptions
-from federation.simulator.node_store import Disk
-from federation.simulator.world import Host, World
+from simulator.client import Client
+from simulator.domain_node import DomainNode
+from simulator.federation import ROUGH, address
+from simulator.link_streams import MQTT_PORT
+from simulator.node_process import NodeOptions
+from simulator.node_store import Disk
+from simulator.world import Host, World
 
 RUNNING_LIMIT: Final = 60.0
 """Seconds until all links run after the start, and after faults of the network: a connection without answers ends in 30 s."""

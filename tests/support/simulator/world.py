@@ -10,8 +10,8 @@ from typing import Final
 
 from federation.gossip.addresses import Address
 from federation.gossip.members import FactsPool
-from federation.simulator.network import Faults, Stream
-from federation.simulator.process import Machine, Process
+from simulator.network import Faults, Stream
+from simulator.process import Machine, Process
 
 EPHEMERAL_PORT: Final = 50_000
 CONDITION_INTERVAL: Final = 0.1

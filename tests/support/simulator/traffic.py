@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from federation.simulator.client import Client
-from federation.simulator.federation import RETURN_LIMIT, ROUGH, Federation
-from federation.simulator.world import Host
 from federation.stream.counters import DropReason
+from simulator.client import Client
+from simulator.federation import RETURN_LIMIT, ROUGH, Federation
+from simulator.world import Host
 
 RETAINED_TOPICS: Final = 3  # of each node
 LARGE_BYTES: Final = 100_000

@@ -17,13 +17,13 @@ from federation.serf.events import Event, JoinResult, Left, MemberFailed, Member
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import SerfPhase
 from federation.settings import FederationSettings
-from federation.simulator.client import Client
-from federation.simulator.event_streams import EventStreams
-from federation.simulator.network import Stream
-from federation.simulator.node_store import WALL_START, Disk, NodeStore
-from federation.simulator.process import Machine
-from federation.simulator.serf_process import GOSSIP_PORT, SerfProcess
-from federation.simulator.world import Host
+from simulator.client import Client
+from simulator.event_streams import EventStreams
+from simulator.network import Stream
+from simulator.node_store import WALL_START, Disk, NodeStore
+from simulator.process import Machine
+from simulator.serf_process import GOSSIP_PORT, SerfProcess
+from simulator.world import Host
 
 FEDERATION_PORT: Final = 8901
 LOST_MEMBER_SPREAD: Final = 5.0

@@ -15,8 +15,8 @@ from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.links.link import Link
 from federation.links.link_shell import LinkShell
-from federation.simulator.network import Stream
-from federation.simulator.process import Machine
+from simulator.network import Stream
+from simulator.process import Machine
 
 MQTT_PORT: Final = 1883
 NODE_PORT: Final = 1884  # for the other nodes of the cluster

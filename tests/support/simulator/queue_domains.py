@@ -14,13 +14,13 @@ from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.links.status import LinkState
-from federation.simulator.client import Client
-from federation.simulator.domain_node import DomainNode
-from federation.simulator.domains import Edge
-from federation.simulator.federation import ROUGH, address
-from federation.simulator.link_streams import MQTT_PORT
-from federation.simulator.node_process import NodeOptions
-from federation.simulator.world import Host, World
+from simulator.client import Client
+from simulator.domain_node import DomainNode
+from simulator.domains import Edge
+from simulator.federation import ROUGH, address
+from simulator.link_streams import MQTT_PORT
+from simulator.node_process import NodeOptions
+from simulator.world import Host, World
 
 GROUP: Final = "$share/workers/jobs/#"
 START_SECONDS_MAX: Final = 60.0

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Final
 
 from federation.serf.events import MemberStatus
-from federation.simulator.change_schedules import CHANGE_SCHEDULES
-from federation.simulator.definition_schedules import definitions_converge, one_clock_is_wrong
-from federation.simulator.domain_schedules import DOMAIN_SCHEDULES
-from federation.simulator.federation import RETURN_LIMIT, Federation
-from federation.simulator.queue_schedules import QUEUE_SCHEDULES
-from federation.simulator.serf_process import GOSSIP_PORT
-from federation.simulator.traffic import TRAFFIC_SCHEDULES
+from simulator.change_schedules import CHANGE_SCHEDULES
+from simulator.definition_schedules import definitions_converge, one_clock_is_wrong
+from simulator.domain_schedules import DOMAIN_SCHEDULES
+from simulator.federation import RETURN_LIMIT, Federation
+from simulator.queue_schedules import QUEUE_SCHEDULES
+from simulator.serf_process import GOSSIP_PORT
+from simulator.traffic import TRAFFIC_SCHEDULES
 
 
 def kill_and_restart_at_once(seed: int) -> None:

@@ -9,9 +9,9 @@ from federation.gossip.exchange import IncomingStream
 from federation.serf.config import SerfConfig
 from federation.serf.events import Event, JoinResult, MemberEvent, NameConflict
 from federation.serf.serf import Serf
-from federation.simulator.network import Stream
-from federation.simulator.process import Machine, Process
-from federation.simulator.world import Host
+from simulator.network import Stream
+from simulator.process import Machine, Process
+from simulator.world import Host
 
 GOSSIP_PORT: Final = 8902
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from federation.gossip.addresses import Address
 from federation.serf.events import MemberFailed, MemberStatus
-from federation.simulator.network import Faults
-from federation.simulator.node_process import NodeOptions, NodeProcess
-from federation.simulator.serf_process import GOSSIP_PORT
-from federation.simulator.world import Host, World
 from federation.stream.state import State
+from simulator.network import Faults
+from simulator.node_process import NodeOptions, NodeProcess
+from simulator.serf_process import GOSSIP_PORT
+from simulator.world import Host, World
 
 FAILED_LIMIT: Final = 40.0
 """Seconds until a crash is known to all, in a small cluster with losses."""

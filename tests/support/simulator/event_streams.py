@@ -7,16 +7,16 @@ from typing import Final
 from broker.message import NEVER
 from broker.publisher import Publisher
 from federation.node import Node
-from federation.simulator.network import Stream
-from federation.simulator.simulated_grpc import GRPC_PREFACE, GoClientEnd, GoServerEnd
-from federation.simulator.stream_end import StreamEnd
-from federation.simulator.world import Host
 from federation.stream.direct_client import DirectClient, DirectProbe
 from federation.stream.direct_server import DirectServer
 from federation.stream.direct_wire import PREFACE
 from federation.stream.sender import PeerSender
 from federation.stream.state import State
 from federation.stream.stream_choice import StreamKind
+from simulator.network import Stream
+from simulator.simulated_grpc import GRPC_PREFACE, GoClientEnd, GoServerEnd
+from simulator.stream_end import StreamEnd
+from simulator.world import Host
 
 BATCH_BYTES_MAX: Final = 1 << 20
 HTTP2_BYTES: Final = bytes(9)  # what a server that speaks only HTTP/2 answers: a SETTINGS frame

@@ -17,8 +17,8 @@ from federation.definitions.document import read_document, write_document
 from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Entry, Key
 from federation.definitions.error import DefinitionError
 from federation.definitions.exchange import Answer, Exchange, Request, answer
-from federation.simulator.network import Faults
-from federation.simulator.world import World
+from simulator.network import Faults
+from simulator.world import World
 
 ROUND_SECONDS: Final = 1.0  # between two exchanges that a node begins
 START: Final = 1_800_000_000.0  # Unix time at the beginning

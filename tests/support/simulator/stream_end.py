@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from federation.simulator.network import Stream
+from simulator.network import Stream
 
 
 class StreamEnd:

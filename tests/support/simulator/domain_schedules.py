@@ -8,7 +8,7 @@ from itertools import pairwise, permutations
 from random import Random
 from typing import Final
 
-from federation.simulator.domains import Domains, Edge
+from simulator.domains import Domains, Edge
 
 
 def both_ways(first: str, second: str, max_hops: int) -> list[Edge]:

@@ -18,14 +18,14 @@ from typing import Final
 
 from broker.message import NEVER
 from federation.pb import federation_pb2 as pb
-from federation.simulator.network import Stream
-from federation.simulator.stream_end import StreamEnd
 from federation.stream.direct_client import PingTimer
 from federation.stream.go_client import GoClient
 from federation.stream.go_server import GoServer
 from federation.stream.held_batches import StreamError
 from federation.stream.receivers import NotAMember, Receivers
 from federation.stream.sender import PeerSender
+from simulator.network import Stream
+from simulator.stream_end import StreamEnd
 
 GRPC_PREFACE: Final = b"PRI "
 HELLO: Final = 0
