@@ -13,8 +13,9 @@ from broker.codec.packets import Will
 from broker.config.settings_mqtt import MqttSettings
 from broker.hook_points import HookPoints
 from broker.hooks import Forwarder, Peer
-from broker.link_header import NO_DOMAIN, origin_node
+from broker.link_header import origin_node
 from broker.message import NEVER
+from broker.origin import NO_DOMAIN
 from broker.publisher import Publisher
 from broker.routing.deletions import Deletions
 from broker.routing.duplicates import DuplicateWindow

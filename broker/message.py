@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.origin import Origin
+
 NEVER: Final = float("inf")
 # Counted for each queued message beside its own bytes, so that empty messages are bounded too.
 ENTRY_BYTES: Final = 256
@@ -23,8 +25,7 @@ class Message:
     head, tail  the received packet before and after its packet identifier, where it can be forwarded unchanged: QoS 1,
                 no flags, and no properties but User Properties
     head_version  protocol version of head and tail (4, 5), 0 for none
-    link        header of links between domains, in its canonical form (broker/link_header.py); b"" for a message of a client of
-                this domain. Only link sessions get it
+    origin      where it comes from, None for a message of a client of this domain
     record      number of the message's record in the store, 0 for none (broker/store/journal.py)
     references  number of other records that refer to it
     """
@@ -35,7 +36,7 @@ class Message:
         "expires_at",
         "head",
         "head_version",
-        "link",
+        "origin",
         "payload",
         "properties",
         "qos",
@@ -55,7 +56,7 @@ class Message:
         properties: bytes = b"",
         expires_at: float = NEVER,
         client_id: str = "",
-        link: bytes = b"",
+        origin: Origin | None = None,
     ) -> None:
         self.topic = topic
         self.payload = payload
@@ -64,7 +65,7 @@ class Message:
         self.properties = properties
         self.expires_at = expires_at
         self.client_id = client_id
-        self.link = link
+        self.origin = origin
         self.encoded: dict[int, bytes] | None = None
         self.head = b""
         self.tail = b""
@@ -82,13 +83,13 @@ class Message:
             self.properties,
             self.expires_at,
             self.client_id,
-            self.link,
+            self.origin,
         )
 
     def bare(self) -> Message:
-        """The message without the header of links, for nodes without link sessions that want it."""
+        """The message without its origin, for nodes that do not need it."""
         bare = self.copy()
-        bare.link = b""
+        bare.origin = None
         bare.head = self.head
         bare.tail = self.tail
         bare.head_version = self.head_version
@@ -97,4 +98,5 @@ class Message:
 
 def message_bytes(message: Message) -> int:
     """Bytes of a message for `max_queued_bytes`."""
-    return len(message.payload) + len(message.topic) + len(message.properties) + len(message.link) + ENTRY_BYTES
+    size = len(message.payload) + len(message.topic) + len(message.properties) + ENTRY_BYTES
+    return size if message.origin is None else size + len(message.origin.encode())

@@ -35,9 +35,9 @@ from broker.codec.wire import (
     encode_varint,
 )
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
-from broker.link_header import NAME as LINK_NAME
+from broker.origin import NAME as ORIGIN_NAME
 
-LINK_NAME_BYTES: Final = len(LINK_NAME)
+ORIGIN_NAME_BYTES: Final = len(ORIGIN_NAME)
 PAYLOAD_FORMAT_INDICATOR: Final = 0x01
 MESSAGE_EXPIRY_INTERVAL: Final = 0x02
 CONTENT_TYPE: Final = 0x03
@@ -326,7 +326,7 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
 
 
 def are_user_properties(data: bytes, pos: int, end: int) -> bool:
-    """Whether data[pos:end] are User Properties of ASCII only, none of them a header of links: the usual ones, checked without
+    """Whether data[pos:end] are User Properties of ASCII only, none of them an origin: the usual ones, checked without
     a copy of each string. All zero bytes belong to lengths, so no string contains U+0000 [MQTT-1.5.4-2]."""
     at = pos
     zeros = 0
@@ -340,7 +340,7 @@ def are_user_properties(data: bytes, pos: int, end: int) -> bool:
             return False
         high = data[at]
         low = data[at + 1]
-        if is_name and low == LINK_NAME_BYTES and data.startswith(LINK_NAME, at + 2):
+        if is_name and low == ORIGIN_NAME_BYTES and data.startswith(ORIGIN_NAME, at + 2):
             return False
         if high == 0:
             zeros += 1

@@ -12,6 +12,7 @@ from typing import Final
 from broker.codec.properties import are_user_properties
 from broker.codec.writer import encode_publish
 from broker.message import NEVER, Message
+from broker.origin import Origin
 
 RUN_MAX: Final = 256  # packets of one run; publishers are held between two runs
 PUBLISH_QOS0: Final = 0x30  # first byte, without DUP and RETAIN
@@ -53,7 +54,7 @@ class Run:
     version      4 (also for MQTT 3.1 and 3.1.1, whose PUBLISH is the same) or 5
     client_id    the publisher's, for No Local; "" for another node
     properties   User Properties of each packet, as Message.properties; b"" for none
-    link         as Message.link
+    origin       as Message.origin
     """
 
     __slots__ = (
@@ -65,7 +66,7 @@ class Run:
         "_start",
         "client_id",
         "count",
-        "link",
+        "origin",
         "packet_size",
         "properties",
         "stop",
@@ -102,7 +103,7 @@ class Run:
         self.version = version
         self.client_id = client_id
         self.properties = b""
-        self.link = b""
+        self.origin: Origin | None = None
         self._data = data
         self._start = start
         self._head_size = payload_at - start
@@ -158,7 +159,7 @@ class Run:
                         self.properties,
                         NEVER,
                         self.client_id,
-                        self.link,
+                        self.origin,
                     )
                 )
                 at = end

@@ -12,8 +12,8 @@ from broker.event_log.appender import Appender
 from broker.event_log.block import NO_EXPIRY, NOBODY, RETAIN_FLAG, Block, encode_extra
 from broker.event_log.selection import Selection
 from broker.hooks import Tap
-from broker.link_header import path_text
 from broker.message import NEVER, Message
+from broker.origin import Origin
 from broker.publisher import Publisher
 from broker.server.turns import TurnEnd
 from broker.session.output import Output
@@ -63,7 +63,7 @@ class LogTap(Tap):
             expiry = NO_EXPIRY if message.expires_at == NEVER else max(0, round(message.expires_at - now))
             extra = encode_extra(expiry, message.properties)
         flags = message.qos | RETAIN_FLAG if message.retain else message.qos
-        names = self._names_of(message.client_id, publisher, message.link)
+        names = self._names_of(message.client_id, publisher, message.origin)
         appender.append(message.topic, message.payload, flags, names, extra)
         if publisher is not None:
             if message.qos and (self._waits or self.is_full) and not appender.is_stopped:
@@ -85,7 +85,7 @@ class LogTap(Tap):
         if now != self._now:
             self._now = now
             appender.set_time(self._wall_ns())
-        names = self._names_of(run.client_id, publisher, run.link)
+        names = self._names_of(run.client_id, publisher, run.origin)
         appender.append_run(run.topic, run.encoded(run.version), run.count, run.payload_size, names)
         if publisher is not None and appender.bytes >= WAITING_BYTES_MAX:
             self._hold(publisher)
@@ -100,12 +100,12 @@ class LogTap(Tap):
         if appender.bytes >= WAITING_BYTES_MAX:
             self._hold(publisher)
 
-    def _names_of(self, client_id: str, publisher: Publisher | None, link: bytes) -> tuple[str, str, str]:
+    def _names_of(self, client_id: str, publisher: Publisher | None, origin: Origin | None) -> tuple[str, str, str]:
         """Client id, user name and origin: the domains that the message has passed, joined by commas; "" for this domain.
         Those of an ordinary client stay."""
-        if link:
+        if origin is not None:
             username = publisher.username if isinstance(publisher, Output) else ""
-            return client_id, username, path_text(link).decode()
+            return client_id, username, origin.path_text().decode()
         if not isinstance(publisher, Output):
             return client_id, "", ""
         if publisher is not self._client:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from broker.link_header import LinkHeader
+from broker.origin import Origin
 
 PAGE_NUMBERS: Final = 1_024
 PAGES_MAX: Final = 16_384  # 16 MiB
@@ -30,7 +30,7 @@ class DuplicateWindow:
         self.evicted = 0
         self._pages: OrderedDict[tuple[bytes, bytes, int], bytearray] = OrderedDict()
 
-    def judge(self, header: LinkHeader, is_resent: bool) -> int:
+    def judge(self, origin: Origin, is_resent: bool) -> int:
         """NEW for a copy of a message that did not come before, has no number or is of this domain; SEEN, when one came over as
         few links; otherwise the number of links of the best copy before, which has passed more of them. `note` follows for a
         copy that is published.
@@ -38,15 +38,15 @@ class DuplicateWindow:
         is_resent  its upstream has sent it before. Then a copy that another node has published does not count: that node may
                    have died before all others had it
         """
-        hops = len(header.path)
-        if not header.node or hops == 0:
+        hops = len(origin.path)
+        if not origin.node or hops == 0:
             return NEW
-        key = _key(header)
+        key = _key(origin)
         page = self._pages.get(key)
         if page is None:
             return NEW
         self._pages.move_to_end(key)
-        known = page[header.sequence % PAGE_NUMBERS]
+        known = page[origin.sequence % PAGE_NUMBERS]
         if known == 0 or (is_resent and known < _IS_OWN):
             return NEW
         before = known & _HOPS
@@ -54,17 +54,17 @@ class DuplicateWindow:
             return before
         return SEEN
 
-    def note(self, header: LinkHeader, hops_before: int, is_own: bool) -> None:
+    def note(self, origin: Origin, hops_before: int, is_own: bool) -> None:
         """A copy is published. One that is refused does not count: the next one may come over a link that has more rights.
 
         hops_before  what `judge` has said, not SEEN
         is_own       a link of this node brings it, not another node of the domain
         """
-        hops = len(header.path)
-        if not header.node or hops == 0:
+        hops = len(origin.path)
+        if not origin.node or hops == 0:
             return
-        page = self._page(_key(header))
-        at = header.sequence % PAGE_NUMBERS
+        page = self._page(_key(origin))
+        at = origin.sequence % PAGE_NUMBERS
         known = page[at]
         page[at] = min(hops, known & _HOPS or hops) | known & _IS_OWN
         if is_own and hops_before == NEW:
@@ -81,5 +81,5 @@ class DuplicateWindow:
         return page
 
 
-def _key(header: LinkHeader) -> tuple[bytes, bytes, int]:
-    return header.path[0], header.node, header.sequence // PAGE_NUMBERS
+def _key(origin: Origin) -> tuple[bytes, bytes, int]:
+    return origin.path[0], origin.node, origin.sequence // PAGE_NUMBERS

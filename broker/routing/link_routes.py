@@ -10,21 +10,9 @@ from broker.codec.runs import Run
 from broker.context import Context
 from broker.counters import Counters
 from broker.hooks import Peer
-from broker.link_header import (
-    NAME,
-    NO_DOMAIN,
-    LinkFacts,
-    forwarded,
-    is_sequenced,
-    may_come_again,
-    numbered,
-    parse_header,
-    path_text,
-    split_properties,
-    time_of,
-    timed,
-)
+from broker.link_header import LinkFacts
 from broker.message import NEVER, Message
+from broker.origin import NAME, NO_DOMAIN, Origin, carried_origin, split_properties
 from broker.publisher import Publisher
 from broker.routing.duplicates import NEW, SEEN
 from broker.routing.route import Route
@@ -35,7 +23,7 @@ AHEAD_MAX: Final = 60_000  # milliseconds that the clock of another node may be 
 def is_relayed(wants: tuple[bytes, ...]) -> bool:
     """Whether one of the headers of a SUBSCRIBE has a path of two domains and more: the first one wants the messages, the last
     one relays them."""
-    return any(b"," in path_text(want) for want in wants)
+    return any(b"," in want.rpartition(b" path=")[2] for want in wants)
 
 
 def deliver_to_links(
@@ -43,16 +31,16 @@ def deliver_to_links(
 ) -> None:
     """Deliver to the link sessions on this node. `hops_before`: links that a copy before has passed, NEW for none. Domains of
     ours look at each copy by themselves; a broker of another kind gets this one only where that one went too far."""
-    link = message.link
+    origin = message.origin
     for receiver in route.links:
         session = receiver.session
         facts = session.link
         if receiver.no_local and session.client_id == message.client_id:
             continue
-        if facts is not None and link:
+        if facts is not None and origin is not None:
             if hops_before and facts.domain == NO_DOMAIN and hops_before < facts.max_hops:
                 continue
-            if is_skipped(facts, link, 1, counters):
+            if is_skipped(facts, origin, 1, counters):
                 continue
         qos = min(receiver.qos, message.qos)
         retain = message.retain and receiver.retain_as_published
@@ -65,36 +53,37 @@ def deliver_shorter(
     """Deliver a copy that has passed fewer links than `hops_before` to links. Where the message is held as retained, links that
     subscribe later get this copy."""
     held = context.retained.get(message.topic) if message.retain else None
-    if held is not None and is_sequenced(held.link):
-        header, other = parse_header(message.link), parse_header(held.link)
-        if (header.node, header.sequence, header.path[:1]) == (other.node, other.sequence, other.path[:1]):
+    origin = message.origin
+    if held is not None and held.origin is not None and held.origin.node and origin is not None:
+        other = held.origin
+        if (origin.node, origin.sequence, origin.path[:1]) == (other.node, other.sequence, other.path[:1]):
             context.retained.put(message.copy())
     deliver_to_links(route, message, publisher, now, context.counters, hops_before)
 
 
 def deliver_run_to_links(route: Route, run: Run, publisher: Publisher | None, now: float, counters: Counters) -> None:
     """As `deliver_to_links`, for a run. It stays one where its messages need no header."""
-    link = run.link
+    origin = run.origin
     for receiver in route.links:
         session = receiver.session
         facts = session.link
         if receiver.no_local and session.client_id == run.client_id:
             continue
-        if facts is not None and link and is_skipped(facts, link, run.count, counters):
+        if facts is not None and origin is not None and is_skipped(facts, origin, run.count, counters):
             continue
-        if link or route.is_numbered or receiver.identifiers or (facts is not None and facts.is_explicit):
+        if origin is not None or route.is_numbered or receiver.identifiers or (facts is not None and facts.is_explicit):
             for message in run.messages():
                 session.deliver(message, 0, False, receiver.identifiers, publisher, now)
         else:
             session.deliver_run(run, publisher, now)
 
 
-def is_skipped(facts: LinkFacts, link: bytes, count: int, counters: Counters) -> bool:
-    """Whether `count` messages with this header do not go to a domain, which is counted."""
-    if facts.refuses_path(link):
+def is_skipped(facts: LinkFacts, origin: Origin, count: int, counters: Counters) -> bool:
+    """Whether `count` messages of this origin do not go to a domain, which is counted."""
+    if facts.refuses_path(origin):
         counters.link_path_skipped += count
         return True
-    if facts.refuses_hops(link):
+    if facts.refuses_hops(origin):
         counters.link_hops_skipped += count
         return True
     return False
@@ -110,9 +99,10 @@ def complete_header(context: Context, route: Route, message: Message, now: float
 
 def give_number(context: Context, route: Route, message: Message) -> None:
     """Give a message its number, where copies of it may come to one domain."""
-    if (route.is_numbered or message.qos == 2) and not is_sequenced(message.link):
+    origin = message.origin
+    if (route.is_numbered or message.qos == 2) and (origin is None or not origin.node):
         node, sequence = context.next_number()
-        message.link = numbered(message.link, node, sequence)
+        message.origin = (origin or Origin()).numbered(node, sequence)
 
 
 def stays_retained(context: Context, route: Route, message: Message, now: float) -> bool:
@@ -125,15 +115,16 @@ def stays_retained(context: Context, route: Route, message: Message, now: float)
     if held is None or held.expires_at <= now:
         newest = context.deletions.time_of(message.topic)
     else:
-        newest = time_of(held.link)
-    at = time_of(message.link)
+        newest = 0 if held.origin is None else held.origin.published_at_ms
+    origin = message.origin or Origin()
+    at = origin.published_at_ms
     milliseconds = int((now + context.wall_offset) * 1000)
     if at == 0:
         at = max(milliseconds, newest + 1)
-        message.link = timed(message.link, at)
+        message.origin = origin.timed(at)
     elif at > milliseconds + AHEAD_MAX:
         at = milliseconds
-        message.link = timed(message.link, at)
+        message.origin = origin.timed(at)
     elif at < newest:
         return False
     if not message.payload:
@@ -144,18 +135,23 @@ def stays_retained(context: Context, route: Route, message: Message, now: float)
 def is_bare_for(peer: Peer, route: Route, message: Message) -> bool:
     """Whether another node gets the message without its header: none of its links wants it, nor can a copy come there."""
     return (
-        peer not in route.link_peers and not message.retain and not (peer.names_groups and may_come_again(message.link))
+        peer not in route.link_peers
+        and not message.retain
+        and not (peer.names_groups and _may_come_again(message.origin))
     )
 
 
-def judge_event(context: Context, link: bytes) -> int:
+def _may_come_again(origin: Origin | None) -> bool:
+    return origin is not None and origin.may_come_again()
+
+
+def judge_event(context: Context, origin: Origin | None) -> int:
     """As `DuplicateWindow.judge`, for a message that another node of this domain has published."""
-    if not link or not may_come_again(link):
+    if origin is None or not origin.may_come_again():
         return NEW
-    header = parse_header(link)
-    hops_before = context.duplicates.judge(header, False)
+    hops_before = context.duplicates.judge(origin, False)
     if hops_before != SEEN:
-        context.duplicates.note(header, hops_before, False)
+        context.duplicates.note(origin, hops_before, False)
     return hops_before
 
 
@@ -167,13 +163,13 @@ def strip_headers(message: Message, counters: Counters) -> None:
 
 
 def message_of_node(publish: Publish, now: float) -> Message:
-    """The message of a PUBLISH of another node. Its header is the last of the properties."""
-    link = b""
+    """The message of a PUBLISH of another node. Its origin is the last of the properties."""
+    origin = None
     if publish.properties and NAME in publish.properties:
         publish.properties, headers = split_properties(publish.properties)
-        link = forwarded(headers)
+        origin = carried_origin(headers)
     expiry = publish.message_expiry_interval
     expires_at = now + expiry if expiry >= 0 else NEVER
     return Message(
-        publish.topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, "", link
+        publish.topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, "", origin
     )

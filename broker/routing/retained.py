@@ -22,7 +22,9 @@ _STALE_BYTES_SPARE: Final = 256 * 2**10
 def retained_bytes(message: Message) -> int:
     """Bytes of a message for `max_retained_bytes`: at least the memory of the message and of its table entries
     (tests/broker/routing/test_memory.py). The tree holds parts of the topic name more than once."""
-    carried = len(message.payload) + len(message.properties) + len(message.client_id) + len(message.link)
+    carried = len(message.payload) + len(message.properties) + len(message.client_id)
+    if message.origin is not None:
+        carried += len(message.origin.encode())
     return carried + 4 * len(message.topic) + ENTRY_BYTES
 
 

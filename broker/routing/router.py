@@ -254,7 +254,7 @@ class Router:
         peers = self.context.forwarder.peers() if message.retain else route.peers
         if not route.groups:
             for peer in peers:
-                sent = message.bare() if message.link and is_bare_for(peer, route, message) else message
+                sent = message.bare() if message.origin is not None and is_bare_for(peer, route, message) else message
                 self._forward(peer, sent, NO_GROUPS, publisher, now)
             return len(peers) > 0
         chosen: dict[str, list[tuple[bytes, bytes]]] = {}
@@ -377,7 +377,7 @@ class Router:
         if route.peers:
             version = 4 if run.version < 5 else 5
             for peer in route.peers:
-                if peer in route.link_peers and (run.link or route.is_numbered):
+                if peer in route.link_peers and (run.origin is not None or route.is_numbered):
                     for message in run.messages():
                         peer.forward(message, NO_GROUPS, now)
                 else:
@@ -404,7 +404,7 @@ class Router:
         context = self.context
         context.now = now
         context.counters.messages_from_peers += 1
-        hops_before = judge_event(context, message.link)
+        hops_before = judge_event(context, message.origin)
         if hops_before == NEW:
             if message.retain and stays_retained(context, route, message, now):
                 self.store_retained(message, now)

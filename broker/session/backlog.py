@@ -110,7 +110,7 @@ class RetainedBacklog:
                 self.portion = None
 
     def _may_have(self, message: Message, authorization: Authorization | None, reader: Subscriber) -> bool:
-        if message.link and reader.link is not None and reader.link.refuses(message.link):
+        if message.origin is not None and reader.link is not None and reader.link.refuses(message.origin):
             return False
         return authorization is None or authorization.may_read(reader.identity(), message.topic)
 

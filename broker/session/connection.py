@@ -367,7 +367,7 @@ class Connection(Output):
         broker.counters.qos0_received += run.count
         link = self.link
         if link is not None:
-            run.link = link.header
+            run.origin = link.origin
             if not link.takes(route.topic):
                 refuse_run(broker, self, DROP_LINK_TOPIC, run.count)
                 return run.stop
@@ -407,7 +407,7 @@ class Connection(Output):
             properties = self._properties = data[topic_end + 3 : payload_at]
         message = Message(topic, data[payload_at:end], 1, False, properties, NEVER, self.client_id)
         if self.link is not None:
-            message.link = self.link.header
+            message.origin = self.link.origin
         message.head = data[start:topic_end]
         message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
         message.head_version = 4 if version < 5 else 5

@@ -108,7 +108,7 @@ class Handover:
 
     def _group_of_job(self, message: Message) -> SharedGroup | None:
         """The group from which a link has borrowed the message."""
-        name = queue_of(message.link)
+        name = queue_of(message.origin)
         return find_group(self._tree, unquoted(name)) if name else None
 
     def _group_of(self, topic: bytes) -> SharedGroup | None:

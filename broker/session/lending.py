@@ -14,7 +14,7 @@ from typing import Final
 from broker.codec.reason_codes import QUOTA_EXCEEDED, SUCCESS
 from broker.context import Context
 from broker.counters import DROP_GROUP_GONE
-from broker.job_header import NO_QUEUE, encode_job, encode_offer, queue_of, quoted, unquoted, visits_of
+from broker.job_header import NO_QUEUE, job, offer, queue_of, quoted, unquoted, visits_of
 from broker.message import NEVER, Message
 from broker.routing.names import full_filter
 from broker.routing.router import Router
@@ -165,7 +165,7 @@ class Lending:
         if outgoing is None or outgoing.message is None or session.inflight is None:
             return
         message = outgoing.message
-        name = queue_of(message.link)
+        name = queue_of(message.origin)
         if not name:
             return
         session.inflight.discard(packet_id)
@@ -227,21 +227,21 @@ class Lending:
         message = outgoing.message
         if message is None:
             return False
-        visits = visits_of(message.link) + 1
+        visits = visits_of(message.origin) + 1
         lender = None if visits > VISITS_MAX else _next_lender(lenders, message, now)
         if lender is None:
             return False
         take_out(queue, outgoing)
         node, sequence = self._context.next_number()
-        job = message.copy()
-        job.qos = 1
-        job.retain = False
-        job.link = encode_job(name, visits, node, sequence)
+        sent = message.copy()
+        sent.qos = 1
+        sent.retain = False
+        sent.origin = job(name, visits, node, sequence)
         lender.sent += 1
         lender.told = max(0, lender.told - 1)
         self.lent += 1
         self._context.counters.handed_over += 1
-        lender.session.deliver(job, 1, False, NO_IDENTIFIERS, None, now)
+        lender.session.deliver(sent, 1, False, NO_IDENTIFIERS, None, now)
         return True
 
     def _offer(self, lender: Lender, name: bytes, spare: int, now: float) -> None:
@@ -254,8 +254,8 @@ class Lending:
         is_news = count != lender.told and (lender.limit > lender.sent or count <= 0 or lender.told <= 0)
         if is_news and session.is_available():
             lender.told = count
-            offer = Message(OFFER_TOPIC, b"", 0, False, b"", NEVER, "", encode_offer(name, count, lender.sent))
-            session.deliver(offer, 0, False, NO_IDENTIFIERS, None, now)
+            message = Message(OFFER_TOPIC, b"", 0, False, b"", NEVER, "", offer(name, count, lender.sent))
+            session.deliver(message, 0, False, NO_IDENTIFIERS, None, now)
 
 
 def _next_lender(lenders: dict[Session, Lender], message: Message, now: float) -> Lender | None:

@@ -19,21 +19,17 @@ from broker.errors import MqttError, ProtocolViolation
 from broker.job_header import NO_LIMIT, parse_limit, queue_of
 from broker.link_header import (
     FENCED,
-    NAME,
-    NO_DOMAIN,
     WANTS_MAX,
     LinkFacts,
-    LinkHeader,
-    LinkHeaderError,
     LinkWelcome,
-    canonical,
+    canonical_want,
     encode_welcome,
     parse_connect,
     parse_only_asked,
     parse_want,
     received,
-    split_properties,
 )
+from broker.origin import NAME, NO_DOMAIN, HeaderError, Origin, split_properties
 from broker.session.output import Output
 from broker.session.session import Session
 
@@ -62,7 +58,7 @@ def claimed_link(broker: Broker, packet: Connect, is_node: bool) -> LinkFacts | 
         raise ProtocolViolation(f"CONNECT has {len(headers)} user properties {NAME_TEXT}, may have one")
     try:
         facts = parse_connect(headers[0])
-    except LinkHeaderError as error:
+    except HeaderError as error:
         raise ProtocolViolation(f"user property {NAME_TEXT} of CONNECT: {error.text}") from None
     facts.is_node = is_node
     if is_node and facts.domain != broker.domain:
@@ -143,27 +139,26 @@ def begin_link(
     return has_role
 
 
-def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[bytes, LinkHeader | None, str]:
-    """Take the header out of the properties of a PUBLISH. Returns (Message.link, the header of a message that it does not drop,
-    why the message is dropped or "")."""
+def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[Origin | None, str]:
+    """Take the header out of the properties of a PUBLISH. Returns the origin of the message, and why it is dropped or ""."""
     publish.properties, headers = split_properties(publish.properties)
     facts = connection.link
     if facts is None:
         broker.counters.link_headers_stripped += len(headers)
-        return b"", None, ""
+        return None, ""
     if not headers:
-        return facts.header, None, ""
+        return facts.origin, ""
     try:
-        link, header = received(headers, facts.domain)
-    except LinkHeaderError:
-        return b"", None, DROP_LINK_HEADER
-    if facts.jobs is None and queue_of(link):
-        return b"", None, DROP_LINK_HEADER
-    if broker.domain != NO_DOMAIN and broker.domain in header.path and not facts.is_node:
-        return b"", None, DROP_LINK_PATH
-    if facts.gate is not None and len(header.path) > facts.gate.max_hops:
-        return b"", None, DROP_LINK_HOPS
-    return link, header, ""
+        origin = received(headers, facts.domain)
+    except HeaderError:
+        return None, DROP_LINK_HEADER
+    if facts.jobs is None and queue_of(origin):
+        return None, DROP_LINK_HEADER
+    if broker.domain != NO_DOMAIN and broker.domain in origin.path and not facts.is_node:
+        return None, DROP_LINK_PATH
+    if facts.gate is not None and len(origin.path) > facts.gate.max_hops:
+        return None, DROP_LINK_HOPS
+    return origin, ""
 
 
 def count_refused(connection: Output, reason: str, count: int) -> None:
@@ -179,7 +174,7 @@ def limit_of(session: Session, packet: Subscribe) -> int:
         for header in headers_of(packet.properties):
             try:
                 limit = parse_limit(header)
-            except LinkHeaderError as error:
+            except HeaderError as error:
                 raise ProtocolViolation(f"user property {NAME_TEXT} of SUBSCRIBE: {error.text}") from None
             if limit != NO_LIMIT:
                 return limit
@@ -196,7 +191,7 @@ def not_asked(session: Session, packet: Unsubscribe) -> list[bytes]:
         try:
             if parse_only_asked(header):
                 return [full for full in session.subscriptions if full not in facts.asked]
-        except LinkHeaderError as error:
+        except HeaderError as error:
             raise ProtocolViolation(f"user property {NAME_TEXT} of UNSUBSCRIBE: {error.text}") from None
     return []
 
@@ -213,12 +208,12 @@ def wants_of(session: Session, packet: Subscribe) -> tuple[bytes, ...]:
     for header in headers:
         try:
             want = parse_want(header)
-        except LinkHeaderError as error:
+        except HeaderError as error:
             raise ProtocolViolation(f"user property {NAME_TEXT} of SUBSCRIBE: {error.text}") from None
         if facts.domain not in (want.path[-1], NO_DOMAIN):
             raise ProtocolViolation(
                 f"user property {NAME_TEXT} of SUBSCRIBE: the path ends with {want.path[-1].decode()}, "
                 f"must end with the domain of the link, {facts.domain.decode()}"
             )
-        wants.append(canonical(header))
+        wants.append(canonical_want(header))
     return tuple(sorted(wants))

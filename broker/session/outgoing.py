@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.codec.writer import encode_publish, publish_parts
-from broker.link_header import extended, property_of
 from broker.message import NEVER, Message
+from broker.origin import Origin, property_of
 from broker.session.output import Output
 
 QUEUED: Final = 0
@@ -118,7 +118,7 @@ def encode_unaliased(
     now: float,
 ) -> bytes:
     """As encode_to, without a topic alias, so that other messages may be sent before this one."""
-    if output.link is not None and output.version == 5 and (message.link or output.link.is_explicit):
+    if output.link is not None and output.version == 5 and (message.origin is not None or output.link.is_explicit):
         data = encode_with_header(message, output.context.domain, qos, retain, dup, packet_id, identifiers, now)
     else:
         data = encode_for(message, output.version, qos, retain, dup, packet_id, identifiers, now)
@@ -136,7 +136,7 @@ def encode_with_header(
     now: float,
 ) -> bytes:
     """The PUBLISH for a link session, with the header of a message that leaves the domain."""
-    properties = message.properties + property_of(extended(message.link, domain))
+    properties = message.properties + property_of((message.origin or Origin()).passed(domain).encode())
     if identifiers or message.expires_at != NEVER:
         expiry = _remaining_expiry(message, now)
         return encode_publish(

@@ -26,8 +26,8 @@ from broker.counters import (
 )
 from broker.errors import MqttError, ProtocolViolation
 from broker.job_header import queue_of
-from broker.link_header import NAME, LinkHeader
 from broker.message import NEVER, Message
+from broker.origin import NAME
 from broker.routing.duplicates import NEW, SEEN
 from broker.routing.route import Route
 from broker.session.link_session import count_refused, take_header
@@ -66,13 +66,14 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
             )
     broker.counters.count_received(qos)
     jobs = None if facts is None else facts.jobs
-    link = b"" if facts is None else facts.header
-    header: LinkHeader | None = None
+    origin = None if facts is None else facts.origin
+    has_header = False
     hops_before = NEW
     if publish.properties and NAME in publish.properties:
-        link, header, reason = take_header(broker, connection, publish)
-        if header is not None:
-            hops_before = broker.duplicates.judge(header, publish.dup)
+        origin, reason = take_header(broker, connection, publish)
+        has_header = origin is not None
+        if origin is not None and not reason:
+            hops_before = broker.duplicates.judge(origin, publish.dup)
             if hops_before == SEEN:
                 reason = DROP_LINK_DUPLICATE
         if reason == DROP_LINK_DUPLICATE and jobs is not None:
@@ -98,7 +99,7 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
         publish.properties,
         expires_at,
         connection.client_id,
-        link,
+        origin,
     )
     broker.rejected = False
     if jobs is not None:
@@ -114,8 +115,8 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
         if reason_code >= 0x80:
             refuse_publish(broker, connection, qos, publish.packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
             return
-    if header is not None:
-        broker.duplicates.note(header, hops_before, True)
+    if has_header and origin is not None:
+        broker.duplicates.note(origin, hops_before, True)
     if broker.rejected and version == 5:
         reason_code = QUOTA_EXCEEDED
     if qos == 1:
@@ -130,7 +131,7 @@ def handle_publish(broker: Broker, connection: Output, session: Session, publish
 def take_job(broker: Broker, jobs: dict[bytes, bytes], message: Message, now: float) -> bool:
     """Give a job that came over a link to its group on this node, and to no other subscriber. False when there is none."""
     lending = broker.lending
-    full = jobs.get(queue_of(message.link))
+    full = jobs.get(queue_of(message.origin))
     group = None if lending is None or full is None else lending.group_of(full)
     return group is not None and broker.router.hand_over(group, message, now)
 
@@ -173,7 +174,7 @@ def route_wrapped(
     changed = request.message
     if changed is not message:
         changed.qos = message.qos
-        changed.link = message.link
+        changed.origin = message.origin
         try:
             route = broker.router.lookup(changed.topic)
         except MqttError as error:

@@ -25,7 +25,7 @@ def judged_will(context: Context, session: Subscriber | None, will: Will, client
     if session is None:
         return message
     if session.link is not None:
-        message.link = session.link.header
+        message.origin = session.link.origin
     client = session.identity()
     authorization = context.authorization
     is_allowed = authorization is None or authorization.may_publish(client, message.topic)

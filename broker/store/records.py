@@ -88,7 +88,7 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
             wall_time(content.expires_at, wall_offset),
             content.client_id,
         )
-        return (*record, content.link) if content.link else record
+        return record if content.origin is None else (*record, content.origin.encode())
     if isinstance(content, Subscription):
         session = cast(Session, content.session)
         assert session.records is not None

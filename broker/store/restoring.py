@@ -8,8 +8,9 @@ from typing import cast
 from broker.authorization import TopicAccess
 from broker.broker import Broker
 from broker.codec.packets import Will
-from broker.link_header import LinkHeaderError, parse_connect, parse_header
+from broker.link_header import parse_connect
 from broker.message import Message
+from broker.origin import HeaderError, decode_origin
 from broker.routing.names import parse_filter
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
 from broker.routing.subscription import Subscription
@@ -81,7 +82,7 @@ class Restoring:
                     self._surplus.append(number)
             else:
                 raise RecordFault(f"record {number} is of the unknown kind {kind}")
-        except (TypeError, ValueError, IndexError, LinkHeaderError) as error:
+        except (TypeError, ValueError, IndexError, HeaderError) as error:
             raise RecordFault(f"record {number} does not have the values of its kind: {error}") from None
         except KeyError as error:
             raise RecordFault(f"record {number} refers to record {error}, which is not there") from None
@@ -105,9 +106,7 @@ class Restoring:
 
     def _message(self, number: int, record: tuple[object, ...]) -> Message:
         _, topic, payload, qos, retain, properties, expires_at, client_id, *more = record
-        link = cast(bytes, more[0]) if more else b""
-        if link:
-            parse_header(link)
+        origin = decode_origin(cast(bytes, more[0])) if more else None
         message = Message(
             cast(bytes, topic),
             cast(bytes, payload),
@@ -116,7 +115,7 @@ class Restoring:
             cast(bytes, properties),
             monotonic_time(cast(float, expires_at), self._wall_offset),
             cast(str, client_id),
-            link,
+            origin,
         )
         message.record = number
         return message

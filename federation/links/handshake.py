@@ -7,7 +7,8 @@ from typing import Final
 
 from broker.codec import properties as props
 from broker.codec.packets import MQTT_5, Connect, Properties
-from broker.link_header import NAME, LinkWelcome, encode_connect, parse_welcome
+from broker.link_header import LinkWelcome, encode_connect, parse_welcome
+from broker.origin import NAME
 from broker.routing.subscriber import LINK_PREFIX
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction, Upstream
@@ -83,7 +84,7 @@ def local_connect(plan: LinkPlan, version: int, accepted: Accepted) -> Connect:
 
 def welcome_of(accepted: Accepted) -> LinkWelcome | None:
     """What an upstream of ours says of itself; None for a broker of another kind, and for one that takes this client for no
-    link. Raises LinkHeaderError."""
+    link. Raises HeaderError."""
     for name, value in accepted.user_properties:
         if name == NAME_TEXT:
             return parse_welcome(value.encode())

@@ -12,8 +12,9 @@ from typing import Final
 
 from broker.codec.packets import MQTT_5, MQTT_311, Connect
 from broker.link_gate import LinkGate
-from broker.link_header import NO_DOMAIN, LinkFacts, LinkHeaderError, LinkWelcome
+from broker.link_header import LinkFacts, LinkWelcome
 from broker.message import NEVER
+from broker.origin import NO_DOMAIN, HeaderError
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import Direction, ResourceCleanupMode
@@ -333,7 +334,7 @@ class Link(RelayOwner):
         self._connects += 1
         try:
             welcome = welcome_of(accepted)
-        except LinkHeaderError as error:
+        except HeaderError as error:
             self._hang_up(End.FAULT, f"the header in CONNACK cannot be read: {error.text}", now)
             return
         if self.plan.echo and client.version != MQTT_5:

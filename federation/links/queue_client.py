@@ -7,7 +7,7 @@ from broker.codec.reader import decode_publish
 from broker.codec.wire import decode_varint
 from broker.errors import MqttError, ProtocolViolation
 from broker.job_header import offer_of, queue_of, sent_of
-from broker.link_header import LinkHeaderError, split_properties
+from broker.origin import HeaderError, decode_origin, split_properties
 from federation.errors import QueueLinkFault
 from federation.links.client import Client
 from federation.links.flow import packet_end
@@ -43,7 +43,7 @@ class QueueClient(Client):
             return self._jobs_of(flow)
         except MqttError as error:
             self.fail(error)
-        except LinkHeaderError as error:
+        except HeaderError as error:
             self.fail(ProtocolViolation(f"the header of a job cannot be read: {error.text}"))
         except QueueLinkFault as fault:
             self.fail(ProtocolViolation(str(fault)))
@@ -60,11 +60,12 @@ class QueueClient(Client):
                 raise ProtocolViolation("an acknowledgement, and the link has sent no message")
             publish = decode_publish(first, flow, decode_varint(flow, pos + 1, end)[1], end, MQTT_5)
             _, headers = split_properties(publish.properties)
-            name = queue_of(headers[0]) if headers else b""
-            if not name or publish.qos == 2:
+            origin = decode_origin(headers[0]) if headers else None
+            name = queue_of(origin)
+            if origin is None or not name or publish.qos == 2:
                 raise ProtocolViolation("a message that is neither a job nor an offer")
             if publish.qos == 0:
-                self._owner.offered(name, offer_of(headers[0]), sent_of(headers[0]))
+                self._owner.offered(name, offer_of(origin), sent_of(origin))
                 parts.append(flow[kept_from:pos])
                 kept_from = end
             elif not publish.dup:  # one that is sent again was asked for on an earlier connection

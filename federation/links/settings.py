@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from broker.config.setting import Entries, EntryFault, Setting, Size, Source, Text, Whole
-from broker.link_header import LinkHeaderError, check_domain
+from broker.origin import HeaderError, check_domain
 from federation.definitions.entry import POLICY, UPSTREAM, UPSTREAM_SET, Key
 from federation.definitions.error import DefinitionError
 from federation.definitions.policy import doubt, parse_policy
@@ -126,7 +126,7 @@ class LinksSettings:
         """Every broken rule as (key, text)."""
         try:
             check_domain(self.domain.encode())
-        except LinkHeaderError as error:
+        except HeaderError as error:
             yield "domain", error.text
         upstreams = {name: parse_upstream(name, body) for name, body in self.upstreams}
         for name, body in self.sets:

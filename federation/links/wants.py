@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from broker.link_header import HOPS_MAX, WANTS_MAX, LinkHeaderError, encode_want, parse_want
+from broker.link_header import HOPS_MAX, WANTS_MAX, encode_want, parse_want
+from broker.origin import HeaderError
 from broker.routing.link_wants import parse_link_wants
 
 
@@ -67,7 +68,7 @@ def parse_wants(link_wants: bytes) -> Wants:
     for header in headers:
         try:
             want = parse_want(header)
-        except LinkHeaderError:
+        except HeaderError:
             continue
         found.append(Want(want.path, want.hops))
     return merged(found)

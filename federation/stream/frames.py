@@ -17,8 +17,8 @@ from broker.codec.reader import decode_publish
 from broker.codec.wire import decode_varint
 from broker.codec.writer import encode_publish
 from broker.errors import MqttError
-from broker.link_header import property_of
 from broker.message import Message
+from broker.origin import carried_properties
 from broker.routing.link_routes import message_of_node
 
 HEADER_SIZE: Final = 6
@@ -78,8 +78,8 @@ def encode_block_header(version: int, count: int, size: int) -> bytes:
 
 
 def encode_packet(message: Message, version: int, property_prefix: bytes = b"") -> bytes:
-    """The message as a PUBLISH (packet id 1) without its expiry: version 4 only for one without properties. Its header of
-    links is the last property."""
+    """The message as a PUBLISH (packet id 1) without its expiry: version 4 only for one without properties. Its origin is
+    the last property."""
     return encode_publish(
         version,
         message.topic,
@@ -88,13 +88,8 @@ def encode_packet(message: Message, version: int, property_prefix: bytes = b"") 
         message.retain,
         False,
         1 if message.qos else 0,
-        property_prefix + forwarded_properties(message),
+        property_prefix + carried_properties(message.properties, message.origin),
     )
-
-
-def forwarded_properties(message: Message) -> bytes:
-    """The properties of a message for another node: with its header of links."""
-    return message.properties + property_of(message.link) if message.link else message.properties
 
 
 def encode_expiring_packet(message: Message) -> bytes:
@@ -105,7 +100,7 @@ def encode_expiring_packet(message: Message) -> bytes:
 def expiry_offset(message: Message) -> int:
     """Where the four bytes of the expiry begin in bytes that end with encode_expiring_packet(message), counted from
     their end (negative)."""
-    return -4 - len(forwarded_properties(message)) - len(message.payload)
+    return -4 - len(carried_properties(message.properties, message.origin)) - len(message.payload)
 
 
 def fill_expiry(data: bytes, offset: int, expires_at: float, now: float) -> bytes:

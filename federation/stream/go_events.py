@@ -26,8 +26,8 @@ from broker.codec.properties import (
 )
 from broker.codec.wire import VARINT_MAX
 from broker.errors import MqttError
-from broker.link_header import NAME, forwarded, split_properties
 from broker.message import NEVER, Message
+from broker.origin import NAME, carried_origin, split_properties
 from broker.routing.names import check_topic_name, full_filter, parse_filter
 from federation.pb import federation_pb2 as pb
 from federation.stream.counters import DropReason, SkipReason, StreamCounters
@@ -210,8 +210,8 @@ def message_to_event(message: Message, now: float) -> pb.Message:
             event.correlation_data_raw = correlation_data
         for key, value in get_user_properties(properties):
             event.user_properties.append(pb.UserProperty(K=key.encode(), V=value.encode()))
-    if message.link:
-        event.user_properties.append(pb.UserProperty(K=NAME, V=message.link))
+    if message.origin is not None:
+        event.user_properties.append(pb.UserProperty(K=NAME, V=message.origin.encode()))
     return event
 
 
@@ -254,8 +254,8 @@ def receive_event(receiver: PeerReceiver, stream: OpenStream, data: bytes, now: 
 
 def _receive_message(receiver: PeerReceiver, event: pb.Message, now: float) -> None:
     message = message_from_event(event, now)
-    if message.link and not event.HasField("groups") and not event.HasField("state_flags"):
-        message.link = b""  # a Go broker does not check what its clients say of links
+    if message.origin is not None and not event.HasField("groups") and not event.HasField("state_flags"):
+        message.origin = None  # a Go broker does not check what its clients say of links
     groups: Groups | None = None
     if event.HasField("groups"):
         groups = tuple((group.share_name.encode(), group.topic_filter.encode()) for group in event.groups.groups)
@@ -287,8 +287,8 @@ def message_from_event(event: pb.Message, now: float) -> Message:
     expires_at = now + event.message_expiry if event.message_expiry else NEVER
     if event.expired:
         expires_at = now
-    link = b""
+    origin = None
     if NAME in properties:
         properties, headers = split_properties(properties)
-        link = forwarded(headers)
-    return Message(topic, event.payload, event.qos, event.retained, properties, expires_at, "", link)
+        origin = carried_origin(headers)
+    return Message(topic, event.payload, event.qos, event.retained, properties, expires_at, "", origin)

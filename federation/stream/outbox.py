@@ -18,8 +18,8 @@ from collections import OrderedDict, deque
 from typing import Final
 
 from broker.codec.wire import VARINT_MAX
-from broker.link_header import PROPERTY_HEAD
 from broker.message import NEVER, Message
+from broker.origin import PROPERTY_HEAD
 from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.frames import (
     BLOCK_HEAD_SIZE,
@@ -213,8 +213,8 @@ class Outbox:
     def append_message(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> bool:
         """Append one message of any kind. True when a block is full and should be sent."""
         size = len(message.payload) + len(message.topic) + len(message.properties) + PACKET_OVERHEAD_MAX
-        if message.link:
-            size += len(message.link) + len(PROPERTY_HEAD) + 2
+        if message.origin is not None:
+            size += len(message.origin.encode()) + len(PROPERTY_HEAD) + 2
         if size > VARINT_MAX:
             self.counters.drop(DropReason.NOT_REPRESENTABLE, 1)
             return False
@@ -251,11 +251,11 @@ class Outbox:
 
     def _append_plain(self, message: Message, now: float) -> bool:
         """Append a message for ordinary subscribers, neither retained nor expiring, to the run, in its version if possible."""
-        if message.head_version and not message.link:
+        if message.head_version and message.origin is None:
             data = b"".join((message.head, b"\0\1", message.tail))  # as it came: QoS 1, nothing else
             return self.append_run(data, 1, message.head_version, now)
         version = self._run_version
-        if message.properties or message.link or version == 0:
+        if message.properties or message.origin is not None or version == 0:
             version = 5
         return self.append_run(encode_packet(message, version), 1, version, now)
 

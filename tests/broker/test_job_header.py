@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from broker.job_header import (
     NO_LIMIT,
     NO_QUEUE,
-    encode_job,
     encode_limit,
-    encode_offer,
+    job,
+    offer,
     offer_of,
     parse_limit,
     queue_of,
@@ -20,7 +20,7 @@ from broker.job_header import (
     unquoted,
     visits_of,
 )
-from broker.link_header import LinkHeaderError, canonical, extended, parse_header
+from broker.origin import HeaderError, Origin, decode_origin
 
 JOBS = b"$share/workers/jobs/#"
 
@@ -33,28 +33,28 @@ def test_names_of_queues_come_back(name: str) -> None:
 
 
 def test_a_job_has_its_queue_its_visits_and_a_number() -> None:
-    link = extended(encode_job(quoted(JOBS), 3, b"n1~00000001", 42), b"berlin")
-    assert canonical(link) == link
-    assert (unquoted(queue_of(link)), visits_of(link)) == (JOBS, 3)
-    header = parse_header(link)
+    link = job(quoted(JOBS), 3, b"n1~00000001", 42).passed(b"berlin").encode()
+    assert link == b"1 queue=%s visits=3 node=n1~00000001 seq=42 path=berlin" % quoted(JOBS)
+    header = decode_origin(link)
+    assert (unquoted(queue_of(header)), visits_of(header)) == (JOBS, 3)
     assert (header.path, header.node, header.sequence) == ((b"berlin",), b"n1~00000001", 42)
 
 
 @pytest.mark.parametrize("count", [0, 7, NO_QUEUE])
 def test_an_offer_says_how_many(count: int) -> None:
-    link = extended(encode_offer(quoted(JOBS), count, 9), b"berlin")
-    assert (offer_of(link), sent_of(link)) == (count, 9)
-    assert unquoted(queue_of(link)) == JOBS
-    assert parse_header(link).path == (b"berlin",)
+    found = decode_origin(offer(quoted(JOBS), count, 9).passed(b"berlin").encode())
+    assert (offer_of(found), sent_of(found)) == (count, 9)
+    assert unquoted(queue_of(found)) == JOBS
+    assert found.path == (b"berlin",)
 
 
 def test_headers_of_other_kinds_have_no_limit_and_no_queue() -> None:
     assert parse_limit(encode_limit(17)) == 17
     assert parse_limit(b"1 hops=2 path=oslo") == NO_LIMIT
-    assert (queue_of(b"1 path=oslo"), visits_of(b""), queue_of(b"")) == (b"", 0, b"")
+    assert (queue_of(Origin((b"oslo",))), visits_of(None), queue_of(None)) == (b"", 0, b"")
 
 
 @pytest.mark.parametrize("link", [b"1 limit=x", b"1 limit=-1", b"1 limit=99999999999999999999", b"1 limit=\xff"])
 def test_fields_that_are_no_numbers(link: bytes) -> None:
-    with pytest.raises(LinkHeaderError, match="field limit is"):
+    with pytest.raises(HeaderError, match="field limit is"):
         parse_limit(link)

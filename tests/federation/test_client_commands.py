@@ -15,7 +15,7 @@ from broker.api.clients import ClientService
 from broker.api.pb import admin_pb2
 from broker.api.server import ApiServer
 from broker.codec.properties import USER_PROPERTY
-from broker.link_header import NAME
+from broker.origin import NAME
 from broker.server.logging import get_logger
 from broker.session.group_queues import GroupQueues
 from broker_world import World

@@ -14,7 +14,8 @@ from broker.codec.properties import (
     publish_properties_to_dict,
 )
 from broker.codec.writer import encode_publish
-from broker.link_header import NAME, encode_connect, encode_want, parse_header
+from broker.link_header import encode_connect, encode_want
+from broker.origin import NAME, decode_origin
 from federation_world import Client, World
 
 NAME_TEXT = NAME.decode()
@@ -107,7 +108,7 @@ def test_copies_that_leave_at_two_nodes_have_the_same_number(how: str, qos: int)
     found = [[headers(publish) for publish in each.received] for each in links]
     assert found[0] == found[1]
     assert len(found[0]) == 2
-    numbers = [parse_header(header.encode()) for [header] in found[0]]
+    numbers = [decode_origin(header.encode()) for [header] in found[0]]
     assert [header.path for header in numbers] == [(b"berlin",), (b"berlin",)]
     assert len({(header.node, header.sequence) for header in numbers}) == 2
     assert [publish.properties for publish in reader.received] == [b"", b""]
@@ -152,4 +153,4 @@ def test_a_forged_header_of_a_client_reaches_no_node() -> None:
     publisher.send(Publish(b"t", b"x", 1, packet_id=7, properties=properties))
     world.run(1)
     [publish] = receiver.received
-    assert parse_header(headers(publish)[0].encode()).path == (b"berlin",)
+    assert decode_origin(headers(publish)[0].encode()).path == (b"berlin",)

@@ -9,7 +9,7 @@ import pytest
 from api_calls import ErrorCase
 from broker.api.pb.admin_pb2 import Client
 from broker.codec.properties import USER_PROPERTY
-from broker.link_header import NAME
+from broker.origin import NAME
 
 
 async def test_a_client_is_shown_with_all_fields(node: Any, rest: Any) -> None:

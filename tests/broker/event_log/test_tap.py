@@ -14,8 +14,9 @@ from broker.event_log.appender import Appender
 from broker.event_log.block import NO_EXPIRY
 from broker.event_log.selection import Selection
 from broker.event_log.tap import WAITING_BYTES_MAX, LogTap, LogTurnEnd
-from broker.link_header import LinkFacts, property_of
+from broker.link_header import LinkFacts
 from broker.message import Message
+from broker.origin import property_of
 from event_log_reader import Clock, Record, decode_blocks
 
 USER_PROPERTY = b"\x26\x00\x01k\x00\x01v"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.link_header import PATH_MAX, LinkHeader
+from broker.origin import PATH_MAX, Origin
 from broker.routing.duplicates import NEW, PAGE_NUMBERS, SEEN, DuplicateWindow
 
 COPIES = st.lists(
@@ -21,11 +21,11 @@ COPIES = st.lists(
 )
 
 
-def header(domain: bytes, node: bytes, sequence: int, hops: int) -> LinkHeader:
-    return LinkHeader((domain, *[b"d%d" % number for number in range(1, hops)]), node, sequence)
+def header(domain: bytes, node: bytes, sequence: int, hops: int) -> Origin:
+    return Origin((domain, *[b"d%d" % number for number in range(1, hops)]), node, sequence)
 
 
-def bring(window: DuplicateWindow, found: LinkHeader, is_own: bool = True, is_resent: bool = False) -> int:
+def bring(window: DuplicateWindow, found: Origin, is_own: bool = True, is_resent: bool = False) -> int:
     """A copy comes, and is published unless it came before."""
     hops_before = window.judge(found, is_resent)
     if hops_before != SEEN:
@@ -72,9 +72,9 @@ def test_two_paths_that_are_far_apart_deliver_once() -> None:
     passed = 0
     for number in range(count + lag):
         if number < count:
-            passed += bring(window, LinkHeader((b"root", b"left"), b"n~1", number)) == NEW
+            passed += bring(window, Origin((b"root", b"left"), b"n~1", number)) == NEW
         if number >= lag:
-            passed += bring(window, LinkHeader((b"root", b"right"), b"n~1", number - lag)) == NEW
+            passed += bring(window, Origin((b"root", b"right"), b"n~1", number - lag)) == NEW
     assert passed == count
     assert window.evicted == 0
 
@@ -83,7 +83,7 @@ def test_a_full_window_forgets_the_page_that_was_not_used_for_the_longest_time()
     window = DuplicateWindow(pages_max=2)
 
     def judge(domain: bytes) -> int:
-        return bring(window, LinkHeader((domain,), b"n~1", 0))
+        return bring(window, Origin((domain,), b"n~1", 0))
 
     assert [judge(domain) for domain in (b"a", b"b", b"a", b"c")] == [NEW, NEW, SEEN, NEW]
     assert window.evicted == 1
@@ -92,13 +92,13 @@ def test_a_full_window_forgets_the_page_that_was_not_used_for_the_longest_time()
 
 def test_messages_without_a_number_and_of_this_domain_are_always_new() -> None:
     window = DuplicateWindow()
-    for found in (LinkHeader((b"a",)), LinkHeader((), b"n~1", 3)):
+    for found in (Origin((b"a",)), Origin((), b"n~1", 3)):
         assert [bring(window, found) for _ in range(2)] == [NEW, NEW]
 
 
 def test_a_copy_that_is_not_published_does_not_count() -> None:
     window = DuplicateWindow()
-    found = LinkHeader((b"a",), b"n~1", 3)
+    found = Origin((b"a",), b"n~1", 3)
     assert [window.judge(found, False) for _ in range(2)] == [NEW, NEW]
     window.note(found, NEW, True)
     assert window.judge(found, False) == SEEN

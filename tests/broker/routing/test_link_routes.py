@@ -11,10 +11,12 @@ from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_publish
 from broker.counters import Counters
 from broker.hooks import Forwarder, Peer, RemoteRoute
-from broker.link_header import LinkFacts, encode_want, parse_header, property_of
+from broker.link_header import LinkFacts, encode_want
 from broker.message import Message
+from broker.origin import Origin, decode_origin, property_of
 from broker.routing.link_routes import is_relayed, is_skipped, message_of_node, strip_headers
 from broker_world import START
+from origins import text_of
 
 OTHERS = encode_publish_properties(user_properties=[("a", "b")])
 HEADER = property_of(b"1 path=paris")
@@ -27,7 +29,7 @@ class Outbox(Peer):
         self.runs: list[tuple[bytes, int]] = []
 
     def forward(self, message: Message, groups: tuple[tuple[bytes, bytes], ...], now: float) -> None:
-        self.messages.append((message.payload, message.link, message.head_version))
+        self.messages.append((message.payload, text_of(message.origin), message.head_version))
 
     def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
         self.runs.append((data, count))
@@ -74,9 +76,9 @@ def test_a_path_of_two_domains_is_relayed() -> None:
 def test_messages_that_a_domain_does_not_get_are_counted_by_reason() -> None:
     counters = Counters()
     facts = LinkFacts(b"rome", 2)
-    assert not is_skipped(facts, b"1 path=oslo", 1, counters)
-    assert is_skipped(facts, b"1 path=rome", 2, counters)
-    assert is_skipped(facts, b"1 path=oslo,paris", 3, counters)
+    assert not is_skipped(facts, Origin((b"oslo",)), 1, counters)
+    assert is_skipped(facts, Origin((b"rome",)), 2, counters)
+    assert is_skipped(facts, Origin((b"oslo", b"paris")), 3, counters)
     assert (counters.link_path_skipped, counters.link_hops_skipped) == (2, 3)
 
 
@@ -92,14 +94,14 @@ def test_messages_that_a_domain_does_not_get_are_counted_by_reason() -> None:
 def test_the_header_of_another_node_is_taken_out_of_the_properties(properties: bytes, link: bytes, left: bytes) -> None:
     publish = Publish(b"t", b"x", properties=properties)
     message = message_of_node(publish, 0.0)
-    assert (message.link, message.properties) == (link, left)
+    assert (text_of(message.origin), message.properties) == (link, left)
 
 
 @pytest.mark.parametrize("value", [b"", b"nonsense", b"1 path=a,a", b"1 node=n path=a"])
 def test_a_header_that_an_older_node_lets_through_is_ignored(value: bytes) -> None:
     publish = Publish(b"t", b"x", properties=OTHERS + property_of(value))
     message = message_of_node(publish, 0.0)
-    assert (message.link, message.properties) == (b"", OTHERS)
+    assert (text_of(message.origin), message.properties) == (b"", OTHERS)
 
 
 def test_headers_of_the_api_are_counted() -> None:
@@ -169,7 +171,7 @@ def test_messages_get_numbers_for_links_of_other_nodes(world: Any, qos: int) -> 
     else:
         client.send_bytes(3 * encode_publish(5, b"t", b"x", 0, False, False, 0, b""))
         assert [count for _, count in nodes.plain.runs] == [3]
-    found = [parse_header(link) for _, link, _ in nodes.linked.messages]
+    found = [decode_origin(link) for _, link, _ in nodes.linked.messages]
     assert [header.sequence for header in found] == [1, 2, 3]
     assert {(header.path, len(header.node)) for header in found} == {((), 9)}
     assert all(link == b"" for _, link, _ in nodes.plain.messages)

@@ -10,6 +10,7 @@ from broker.codec.packets import PubAck, Publish, SubscribeFilter
 from broker.codec.properties import RECEIVE_MAXIMUM
 from broker.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, visits_of
 from broker.message import Message
+from broker.origin import decode_origin
 from broker.session.group_queues import GroupQueues
 from broker.session.lending import LENDERS_MAX, OFFER_TOPIC, REST_SECONDS, VISITS_MAX, Lending
 from broker_world import Client
@@ -70,7 +71,11 @@ def jobs(link: Client) -> list[Publish]:
 
 
 def offers(link: Client) -> list[int]:
-    return [offer_of(headers(packet)[0].encode()) for packet in published(link) if packet.topic == OFFER_TOPIC]
+    return [
+        offer_of(decode_origin(headers(packet)[0].encode()))
+        for packet in published(link)
+        if packet.topic == OFFER_TOPIC
+    ]
 
 
 def test_a_link_that_asks_for_nothing_is_told_whether_there_are_jobs(lent: Lent) -> None:
@@ -97,7 +102,7 @@ def test_jobs_are_offered_and_go_to_the_link_that_takes_them(lent: Lent) -> None
     assert lent.waiting() == [b"3"]
     assert offers(link)[-1] == 3, "the link counts the jobs that came"
     header = headers(jobs(link)[0])[0].encode()
-    assert (queue_of(header), visits_of(header)) == (quoted(JOBS), 1)
+    assert (queue_of(decode_origin(header)), visits_of(decode_origin(header))) == (quoted(JOBS), 1)
     assert header.endswith(b" path=berlin")
     assert lent.lending.lent == 2
 
@@ -171,7 +176,7 @@ def test_jobs_go_back_when_the_session_ends(lent: Lent) -> None:
     assert len(lent.waiting()) == 90
     other = lent.link("oslo")
     lent.borrow(other, 1)
-    assert [visits_of(headers(job)[0].encode()) for job in jobs(other)] == [2]
+    assert [visits_of(decode_origin(headers(job)[0].encode())) for job in jobs(other)] == [2]
 
 
 def test_a_refused_job_goes_back_and_the_link_rests(lent: Lent) -> None:
@@ -232,7 +237,7 @@ def test_a_job_above_the_maximum_packet_size_stays(lent: Lent) -> None:
 def test_a_job_that_came_far_stays(lent: Lent) -> None:
     link = lent.link()
     lent.borrow(link, 5)
-    message = Message(b"jobs/a", b"far", 1, False, link=b"1 queue=q visits=%d path=oslo" % VISITS_MAX)
+    message = Message(b"jobs/a", b"far", 1, False, origin=decode_origin(b"1 queue=q visits=%d path=oslo" % VISITS_MAX))
     lent.world.broker.publish(message, lent.world.now)
     lent.turn()
     assert jobs(link) == []

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from broker.link_gate import LinkGate
-from broker.link_header import LinkFacts, parse_header
+from broker.link_header import LinkFacts
 from broker.message import Message
+from broker.origin import decode_origin
 from broker_world import START, Client, World
 from link_clients import headers, linked, named_world, with_header
+from origins import origin
 from topic_rights import TopicRights
 
 LONG = b"1 node=n~1 seq=4 path=root,oslo,lima"
@@ -43,7 +45,9 @@ class Ways:
 
     def bring_event(self, link: bytes, groups: tuple[tuple[bytes, bytes], ...] = (), retain: bool = False) -> None:
         """Another node of the domain has published a copy."""
-        self.world.broker.router.publish_remote(Message(b"t", b"x", 1, retain, link=link), groups, None, START)
+        self.world.broker.router.publish_remote(
+            Message(b"t", b"x", 1, retain, origin=origin(link)), groups, None, START
+        )
         self.world.flush()
 
     def got(self) -> dict[str, int]:
@@ -72,7 +76,7 @@ def test_links_that_subscribe_later_get_the_shortest_copy_of_a_retained_message(
     assert ways.got() == {"far": 1, "near": 1}
     late = linked(ways.world, "late", 3)
     late.subscribe(b"t")
-    assert [parse_header(headers(publish)[0].encode()).path for publish in late.take_publishes()] == [
+    assert [decode_origin(headers(publish)[0].encode()).path for publish in late.take_publishes()] == [
         (b"root", b"rome", b"berlin")
     ]
 
@@ -253,4 +257,4 @@ def test_retained_messages_have_no_time_where_no_domains_are_linked() -> None:
     world.publish(b"t", b"x", retain=True)
     message = world.broker.retained.get(b"t")
     assert message is not None
-    assert message.link == b""
+    assert message.origin is None

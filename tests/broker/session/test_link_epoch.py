@@ -8,7 +8,8 @@ import pytest
 
 from broker.codec import properties as props
 from broker.hooks import ConnectDecider, ConnectRequest
-from broker.link_header import NAME, encode_connect
+from broker.link_header import encode_connect
+from broker.origin import NAME
 from broker_world import World
 
 

@@ -9,8 +9,9 @@ from broker.codec.packets import Publish, Will
 from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_publish
 from broker.hooks import ConnectDecider, ConnectRequest
-from broker.link_header import LinkFacts, encode_want, parse_header, parse_welcome
+from broker.link_header import LinkFacts, encode_want, parse_welcome
 from broker.message import Message
+from broker.origin import decode_origin
 from broker_world import START, Client
 from link_clients import NAME, headers, link_options, linked, named_world, with_header
 
@@ -126,7 +127,7 @@ def test_headers_of_ordinary_clients_are_stripped_and_counted(value: str, qos: i
     if qos < 2 and not retain:
         assert sent[0].properties == CLEAN
     else:
-        assert parse_header(headers(sent[0])[0].encode()).path == (b"berlin",)
+        assert decode_origin(headers(sent[0])[0].encode()).path == (b"berlin",)
     assert world.broker.counters.link_headers_stripped == 2
     late = world.connect("late")
     late.subscribe(b"#")
@@ -294,7 +295,7 @@ def test_a_link_of_mqtt_3_1_1_gets_no_headers() -> None:
 
 
 def numbers(client: Client) -> list[int]:
-    found = [parse_header(header.encode()) for publish in client.take_publishes() for header in headers(publish)]
+    found = [decode_origin(header.encode()) for publish in client.take_publishes() for header in headers(publish)]
     return [header.sequence for header in found if header.node]
 
 

@@ -20,7 +20,8 @@ from broker.codec.packets import (
     Unsubscribe,
 )
 from broker.codec.reader import PacketReader
-from broker.link_header import NAME, LinkWelcome, encode_welcome, parse_connect
+from broker.link_header import LinkWelcome, encode_welcome, parse_connect
+from broker.origin import NAME
 from broker.session.session import Session
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution

@@ -8,8 +8,9 @@ import pytest
 
 from broker.codec import properties as props
 from broker.codec.packets import Properties, PubAck, Publish
-from broker.link_header import NAME, LinkWelcome, encode_welcome
+from broker.link_header import LinkWelcome, encode_welcome
 from broker.message import Message
+from broker.origin import NAME
 from federation.links.status import LinkStatus
 from link_world import World
 

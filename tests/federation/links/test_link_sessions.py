@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck, Disconnect, Properties, SubscribeFilter, Unsubscribe
-from broker.link_header import NAME, LinkWelcome, encode_welcome
+from broker.link_header import LinkWelcome, encode_welcome
+from broker.origin import NAME
 from federation.links.link import IDLE_SECONDS
 from federation.links.status import LinkState
 from link_world import World

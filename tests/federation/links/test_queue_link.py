@@ -27,8 +27,8 @@ from broker.codec.properties import encode_publish_properties
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
-from broker.job_header import NO_QUEUE, encode_job, encode_offer, parse_limit, quoted
-from broker.link_header import LinkWelcome, encode_welcome, extended
+from broker.job_header import NO_QUEUE, job, offer, parse_limit, quoted
+from broker.link_header import LinkWelcome, encode_welcome
 from broker.message import Message
 from broker.session.connection import Connection
 from broker.session.lending import OFFER_TOPIC
@@ -120,12 +120,12 @@ class Upstream:
         return found
 
     def offer(self, count: int, queue: bytes = JOBS) -> None:
-        link = extended(encode_offer(quoted(queue), count, self.sequence), b"paris")
+        link = offer(quoted(queue), count, self.sequence).passed(b"paris").encode()
         self.receive(Publish(OFFER_TOPIC, b"", properties=header(link)))
 
     def job(self, packet_id: int, payload: bytes, dup: bool = False, queue: bytes = JOBS, sequence: int = 0) -> None:
         self.sequence += 1
-        link = extended(encode_job(quoted(queue), 1, b"n1~00000001", sequence or self.sequence), b"paris")
+        link = job(quoted(queue), 1, b"n1~00000001", sequence or self.sequence).passed(b"paris").encode()
         self.receive(Publish(b"jobs/a", payload, 1, False, dup, packet_id, header(link)))
 
     def come(self, window: int) -> Client:

@@ -34,13 +34,14 @@ from federation.stream.frames import (
     fill_expiry,
     skip_packets,
 )
+from origins import origin, text_of
 
 TOPICS = st.sampled_from([b"a", b"a/b", b"\xc3\xa4/b", b"x" * 200])
 PAYLOADS = st.one_of(st.binary(max_size=40), st.binary(min_size=100, max_size=300), st.just(b"z" * 20_000))
 PROPERTIES = st.sampled_from([b"", b"\x01\x01", b"\x03\x00\x01t", b"\x09\x00\x02\xff\xfe\x26\x00\x01k\x00\x01v"])
-LINKS = st.sampled_from([b"", b"1 path=a", b"1 node=n~1 seq=7 path=", b"1 new=x path=a,b"])
+ORIGINS = st.sampled_from([b"", b"1 path=a", b"1 node=n~1 seq=7 path=", b"1 new=x path=a,b"]).map(origin)
 MESSAGES = st.builds(
-    Message, TOPICS, PAYLOADS, st.integers(0, 2), st.booleans(), PROPERTIES, st.just(NEVER), st.just(""), LINKS
+    Message, TOPICS, PAYLOADS, st.integers(0, 2), st.booleans(), PROPERTIES, st.just(NEVER), st.just(""), ORIGINS
 )
 NAMES = st.binary(max_size=20)
 
@@ -53,7 +54,7 @@ def fields(message: Message) -> tuple[object, ...]:
         message.retain,
         message.properties,
         message.expires_at,
-        message.link,
+        text_of(message.origin),
     )
 
 
@@ -75,7 +76,8 @@ def test_a_message_comes_back_from_its_packet(message: Message) -> None:
 
 @given(MESSAGES)
 def test_a_message_without_properties_comes_back_in_version_4(message: Message) -> None:
-    message.properties = message.link = b""
+    message.properties = b""
+    message.origin = None
     packet = encode_packet(message, 4)
     decoded, _ = decode_packet(packet, 0, len(packet), 4, 0.0)
     assert fields(decoded) == fields(message)

@@ -35,6 +35,7 @@ from federation.stream.held_batches import StreamError
 from federation.stream.outbox import Block
 from federation.stream.receiver import OpenStream, PeerReceiver
 from federation_world import World
+from origins import origin, text_of
 from senders import make_outbox
 
 NOW = 100.0
@@ -76,7 +77,7 @@ def fields(message: Message) -> tuple[object, ...]:
         message.retain,
         message.properties,
         message.expires_at,
-        message.link,
+        text_of(message.origin),
     )
 
 
@@ -111,7 +112,7 @@ def test_a_message_comes_back_from_its_event(message: Message) -> None:
 
 
 def test_a_header_of_links_is_a_user_property_of_the_event() -> None:
-    message = Message(b"t", b"x", 1, False, b"\x26\0\1a\0\1b", NEVER, "", b"1 path=paris")
+    message = Message(b"t", b"x", 1, False, b"\x26\0\1a\0\1b", NEVER, "", origin(b"1 path=paris"))
     event = message_to_event(message, NOW)
     assert [(pair.K, pair.V) for pair in event.user_properties] == [(b"a", b"b"), (b"gmqttd-link", b"1 path=paris")]
     assert fields(message_from_event(event, NOW)) == fields(message)
@@ -121,14 +122,14 @@ def test_a_header_of_links_is_a_user_property_of_the_event() -> None:
 def test_fields_of_links_count_from_nodes_of_this_kind_only(extended: bool, expected: bytes) -> None:
     """A Go broker passes on what its clients say."""
     world, receiver, stream = serve(extended)
-    message = Message(b"t", b"x", 1, True, b"", NEVER, "", b"1 path=paris")
+    message = Message(b"t", b"x", 1, True, b"", NEVER, "", origin(b"1 path=paris"))
     event = pb.Event(message=message_to_event(message, NOW))
     if extended:
         event.message.groups.SetInParent()
     receive(world, receiver, stream, event)
     held = world.nodes["n1"].broker.retained.get(b"t")
     assert held is not None
-    assert (held.link, held.properties) == (expected, b"")
+    assert (text_of(held.origin), held.properties) == (expected, b"")
 
 
 def test_every_frame_becomes_one_event_and_a_block_one_for_each_packet() -> None:

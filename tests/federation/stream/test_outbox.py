@@ -20,6 +20,7 @@ from federation.stream.frames import (
     decode_packet,
 )
 from federation.stream.outbox import BLOCK_BYTES_MAX, BLOCK_MESSAGES_MAX, BLOCK_SECONDS_MAX, Block, Outbox
+from origins import origin, text_of
 from senders import make_outbox
 
 NOW = 100.0
@@ -44,7 +45,7 @@ def payloads(block: Block, now: float = NOW) -> list[bytes]:
 
 def links(block: Block) -> list[bytes]:
     """The headers of links of the block's messages."""
-    return [message.link for message in messages_of(block, NOW)]
+    return [text_of(message.origin) for message in messages_of(block, NOW)]
 
 
 def messages_of(block: Block, now: float) -> list[Message]:
@@ -95,7 +96,7 @@ def test_messages_of_any_kind_leave_in_order_and_are_counted(kinds: list[tuple[s
 def test_messages_leave_with_their_headers_of_links(kind: str) -> None:
     outbox = make_outbox()
     expires_at = NOW + 50 if kind == "expiring" else NEVER
-    message = Message(b"t", b"x", 1, kind == "retained", b"", expires_at, "", b"1 path=paris")
+    message = Message(b"t", b"x", 1, kind == "retained", b"", expires_at, "", origin(b"1 path=paris"))
     if kind == "as it came":
         message.head, message.tail, message.head_version = b"\x32\x06\0\1t", b"x", 4
     outbox.append_run(packet(b"before", 4), 1, 4, NOW)
