@@ -41,7 +41,7 @@ class Inbox:
 
 
 def whole_packet(data: bytes, at: int) -> tuple[int, int] | None:
-    """Where the body of the packet begins and ends; None when some of it is missing."""
+    """Return where the body of the packet begins and ends; None when some of it is missing."""
     length = 0
     for index in range(4):
         if at + 1 + index >= len(data):

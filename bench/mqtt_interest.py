@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long the interest of local clients needs to the upstream of a link.
+"""Measures how long the interest of local clients needs to the upstream of a link.
 
 A client of the downstream subscribes to many filters with wildcards, in batches of 1,000. Messages for the last filter are
 published at the upstream all the time; when one comes, the upstream has all filters: it handles SUBSCRIBE packets of a link in

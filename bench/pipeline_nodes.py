@@ -48,7 +48,7 @@ SETTINGS: Final = (
 
 @dataclass(frozen=True)
 class DataSet:
-    """How the messages of a data set are published. `clients`, `window`, `run` of mqtt_publish.py."""
+    """The messages of a data set, and how they are published. `clients`, `window`, `run` of mqtt_publish.py."""
 
     name: str
     qos: int
@@ -108,7 +108,7 @@ class LoggingNodes:
         self.cluster.stop()
 
     def extents(self) -> dict[str, Extent]:
-        """What each node's log has, by its name."""
+        """Return what each node's log has, by its name."""
         found = {}
         for name, address in zip(self.names, self.api, strict=True):
             with NodeClient(address, Connection((address,)), name) as client:

@@ -1,4 +1,5 @@
-"""What `scripts/bench pipeline` measures in Spark: the same work on the nodes' event logs and on Parquet files of their rows.
+"""The rows of `scripts/bench pipeline` in Spark: the same work on the nodes' event logs and on Parquet files of
+their rows.
 
 Each function does its work once and returns the seconds. Rows are counted exactly, outside of the measured time where the
 work itself does not count: a lost or a doubled row is a WrongRows.

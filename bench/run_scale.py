@@ -66,7 +66,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Counted:
-    """What was read of a node's log. distinct: number of distinct offsets."""
+    """The records that were read of a node's log. distinct: number of distinct offsets."""
 
     rows: int
     bytes: int

@@ -1,4 +1,5 @@
-"""What jobs kept aside: messages that came late, and payloads that did not parse. They are partitions of a job's table.
+"""Messages that jobs kept aside: those that came late, and payloads that did not parse. They are partitions of a
+job's table.
 
 The numbers are read from the files that Spark's sink log names, so they are right also after a crash.
 """
@@ -25,7 +26,7 @@ COLUMN: Final = "column"  # "" in the row that counts all messages of a window
 
 
 def kept_aside(table: Path) -> dict[str, int]:
-    """How many messages of each kind in ASIDE; kinds without messages are left out. Raises PipelineError."""
+    """Return how many messages of each kind in ASIDE; kinds without messages are left out. Raises PipelineError."""
     found: dict[str, int] = {}
     for name in committed_files(table):
         kind = ASIDE.get(name.partition("/")[0])

@@ -59,7 +59,7 @@ _MEANINGS: Final = (
 
 
 def away_reason(text: str) -> str:
-    """Why a node does not answer, from the details of gRPC."""
+    """Return why a node does not answer, from the details of gRPC."""
     for part, meaning in _MEANINGS:
         if part in text:
             return meaning

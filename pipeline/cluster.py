@@ -190,7 +190,8 @@ def _addresses(answer: pb.LogDescription | NodeError) -> Iterable[str]:
 
 
 def find_position(which: str, position: Position, cluster: Cluster, members: Members) -> Offsets:
-    """What `startingOffsets`, `startingTimestamp` or the same of `ending` say of the nodes. Raises PipelineError."""
+    """Return what `startingOffsets`, `startingTimestamp` or the same of `ending` say of the nodes. Raises
+    PipelineError."""
     found = {}
     if position.time_ns is not None:
         found = {

@@ -1,4 +1,4 @@
-"""What data source `mqtt` raises. Each text names the option or the node, and what would be right."""
+"""Errors of data source `mqtt`. Each text names the option or the node, and what would be right."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def log() -> None:
 @connection_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def describe(connection: dict[str, str], as_json: bool) -> None:
-    """What the log of each node has, who holds it, and what is wrong."""
+    """Describe the log of each node: its contents, its holds, and its faults."""
     from pipeline.log_describe import describe_logs, description_lines
 
     found = describe_logs(connection)

@@ -1,4 +1,4 @@
-"""What the event logs of all nodes have: `gmqttctl log describe`."""
+"""The event logs of all nodes, described: `gmqttctl log describe`."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def merge_parquet(parts: Sequence[Path], path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an export has to do. `request` is what the user asked for, to recognize it when it goes on."""
+    """The work of an export. `request` is what the user asked for, to recognize it when it goes on."""
 
     request: Mapping[str, Any]
     ranges: tuple[Range, ...]

@@ -38,7 +38,7 @@ class Tail:
         self._cluster.close()
 
     def take_notices(self) -> list[str]:
-        """What the user should know, not told yet."""
+        """Return what the user should know, not told yet."""
         notices, self._notices = self._notices, []
         return notices
 

@@ -26,7 +26,7 @@ Offsets = dict[str, LogOffset]  # by node
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What a node says about its log. `first_offset` is kept, `next_offset` comes next; `record_bytes` is the mean."""
+    """A node's word about its log. `first_offset` is kept, `next_offset` comes next; `record_bytes` is the mean."""
 
     node: str
     address: str
@@ -57,7 +57,7 @@ def decode_offsets(found: object) -> Offsets:
 
 
 def lose_data(text: str, fail: bool) -> None:
-    """What lost data means: DataLoss, or with failOnDataLoss=false a warning."""
+    """Return what lost data means: DataLoss, or with failOnDataLoss=false a warning."""
     if fail:
         raise DataLoss(
             f"{text}. To go on with the records that are left set failOnDataLoss to false; "
@@ -67,7 +67,7 @@ def lose_data(text: str, fail: bool) -> None:
 
 
 def resolve(name: str, position: Position, nodes: Mapping[str, NodeState], found: Mapping[str, int]) -> Offsets:
-    """What option `name` says of these nodes. `found` has the offset of `position.time_ns` for each of them."""
+    """Return what option `name` says of these nodes. `found` has the offset of `position.time_ns` for each of them."""
     if position.time_ns is not None:
         return {node: LogOffset(state.log_id, found[node]) for node, state in nodes.items()}
     if position.offsets is None:
@@ -98,7 +98,7 @@ def _end_of(state: NodeState, is_first: bool) -> LogOffset:
 
 
 def go_on(start: Offsets, nodes: Mapping[str, NodeState], away: Collection[str], fail: bool) -> Offsets:
-    """Where reading goes on at the nodes that answer (docs/pipeline.md has the table). Raises DataLoss.
+    """Return where reading goes on at the nodes that answer (docs/pipeline.md has the table). Raises DataLoss.
 
     away  members that do not answer: they are left out, and keep their offsets
 

@@ -67,7 +67,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where reading begins or ends.
+    """The place where reading begins or ends.
 
     word     EARLIEST or LATEST; of nodes that `offsets` does not name, LATEST is not used with `offsets`
     offsets  node -> offset, JSON_EARLIEST or JSON_LATEST
@@ -168,7 +168,7 @@ def sink_options(options: Mapping[str, str], is_stream: bool) -> SinkOptions:
 
 
 def read_connection(options: Mapping[str, str]) -> Connection:
-    """Where the nodes are. Raises OptionError."""
+    """Return where the nodes are. Raises OptionError."""
     return _Given(options).connection()
 
 

@@ -34,7 +34,7 @@ dir_option = click.option(
 @pipeline.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_(as_json: bool) -> None:
-    """What pipelines there are, and their options."""
+    """List the pipelines and their options."""
     from pipeline.registry import pipelines
 
     found = pipelines()
@@ -118,7 +118,7 @@ def stop_signals() -> threading.Event:
 @dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(connection: dict[str, str], folder: Path, as_json: bool) -> None:
-    """How far each query has read at each node."""
+    """Show how far each query has read at each node."""
     from pipeline.status import status as find_status
     from pipeline.status import status_lines
 

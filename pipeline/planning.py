@@ -1,4 +1,4 @@
-"""How far a batch goes, and the ranges that its tasks read. Pure functions."""
+"""Plans a batch: how far it goes, and the ranges that its tasks read. Pure functions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def plan_end(
 
 
 def ranges(begin: Offsets, end: Offsets, nodes: Mapping[str, NodeState]) -> list[Range]:
-    """What is between `begin` and `end`, of nodes that answer and are in both with the same log."""
+    """Return what is between `begin` and `end`, of nodes that answer and are in both with the same log."""
     found = []
     for node, last in sorted(end.items()):
         first = begin.get(node)

@@ -61,7 +61,7 @@ class Context:
         return self.spark.readStream.format("mqtt").options(**options).load()
 
     def batch(self, **options: str) -> DataFrame:
-        """What the logs have now."""
+        """Return what the logs have now."""
         return self.spark.read.format("mqtt").options(**{**self.source, **options}).load()
 
     def sink(self) -> dict[str, str]:

@@ -98,7 +98,7 @@ def behind(messages: Iterable[Message], last: Key | None) -> Iterator[Message]:
 
 
 class Pace:
-    """When the messages of a time are due, `speed` times as fast as they came; speed 0: at once."""
+    """The pace of a replay: messages are due `speed` times as fast as they came; speed 0: at once."""
 
     def __init__(self, first_ns: int, begin: float, speed: float) -> None:
         self._first_ns = first_ns
@@ -113,7 +113,7 @@ class Pace:
 
 @dataclass
 class ReplayState:
-    """What a state file has.
+    """The contents of a state file.
 
     parameters  what was asked for: a run with others is another replay
     node        that publishes

@@ -74,7 +74,7 @@ class Replay:
     master: str = "local[2]"
 
     def parameters(self) -> dict[str, Any]:
-        """What a resumed run must have in common with the first one."""
+        """Return what a resumed run must have in common with the first one."""
         return {
             "from": self.start_ns,
             "to": self.end_ns,

@@ -163,7 +163,7 @@ def check_space(text: str, folder: Path, free_bytes: int) -> None:
 
 
 def cause_of(error: Exception) -> str:
-    """What this package raised inside of Spark, or the first line of what Spark says."""
+    """Return what this package raised inside of Spark, or the first line of what Spark says."""
     if isinstance(error, ConnectionError | Py4JNetworkError):
         return "Java, in which Spark runs, has ended: killed, or out of memory. Run the same command again: it goes on"
     text = str(error)

@@ -174,7 +174,7 @@ def binary_at(data: bytes, starts: Integers, sizes: Integers) -> pa.BinaryArray:
 
 
 def _block_positions(data: bytes) -> Integers:
-    """Where blocks begin. Raises BlockFault unless they are whole and have their checksums."""
+    """Return where blocks begin. Raises BlockFault unless they are whole and have their checksums."""
     positions = []
     view = memoryview(data)
     at = 0

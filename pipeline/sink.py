@@ -34,7 +34,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task staged."""
+    """The rows that one task staged."""
 
     query: str
     batch: int
@@ -44,7 +44,7 @@ class Staged(WriterCommitMessage):
 
 
 class Sink:
-    """What the writers of batches and of streams share."""
+    """The base of the writers of batches and of streams."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields})

@@ -81,7 +81,7 @@ def check_schema(schema: StructType) -> None:
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     range: Range
 

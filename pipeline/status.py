@@ -1,4 +1,4 @@
-"""How far the queries of a folder have read, beside what the nodes have, and what they kept aside: `gmqttctl pipeline
+"""The progress of the queries of a folder, beside what the nodes have, and what they kept aside: `gmqttctl pipeline
 status`. No Spark is started.
 
 A checkpoint of Spark has a file `offsets/N` for each batch that was planned (a version, the batch's metadata, then one line

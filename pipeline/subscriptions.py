@@ -1,4 +1,5 @@
-"""Who gets a message: the subscriptions of all nodes at an instant. Rules without I/O; snapshots come in as rows.
+"""The receivers of a message: the subscriptions of all nodes at an instant. Rules without I/O; snapshots come in
+as rows.
 
 A node gets a message once when one of its clients has a matching subscription. Of a shared group one member gets it: a
 member at the publisher's node, or else one anywhere, which counts as a share of a message at each node that has members.
@@ -30,7 +31,7 @@ class Subscription(NamedTuple):
 
 @dataclass
 class Receivers:
-    """Who gets the messages of one topic.
+    """The clients that get the messages of one topic.
 
     clients  node -> client -> its filters, of subscriptions that are not shared
     groups   (share, filter) -> node -> number of members

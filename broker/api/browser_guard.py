@@ -1,4 +1,4 @@
-"""Which requests are refused because a web page of somebody else sends them.
+"""Requests that a web page of somebody else sends are refused here.
 
 A browser lets any page send requests to an API on the same machine or network, and tells the API in three header fields
 who asks. `Origin` and `Sec-Fetch-Site` name the page's site (Fetch Metadata Request Headers, RFC 6454). `Host` is the name
@@ -32,7 +32,8 @@ class BrowserGuard:
         self._checks_host = on_loopback or bool(self._allowed)
 
     def refusal(self, hosts: Sequence[str], origins: Sequence[str], fetch_sites: Sequence[str]) -> str:
-        """Why the request is refused, empty when it is not. The arguments are all values of the three header fields."""
+        """Return why the request is refused, empty when it is not. The arguments are all values of the three header
+        fields."""
         if self._checks_host:
             for host in hosts:
                 if not self._is_own(host):

@@ -126,7 +126,7 @@ class ClientService(ClientServiceServicer):
 
 
 def is_asked_for(session: Session, request: ListClientRequest) -> bool:
-    """Whether a client has everything that the request names."""
+    """Return whether a client has everything that the request names."""
     return (
         session.client_id.startswith(request.client_id)
         and (not request.username or session.username == request.username)

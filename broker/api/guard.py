@@ -1,4 +1,4 @@
-"""Who may call the API: the one place where the token of a request is judged."""
+"""The guard of the API: the one place where the token of a request is judged."""
 
 from __future__ import annotations
 

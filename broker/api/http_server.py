@@ -258,7 +258,7 @@ class BoundedServer(web.Server):
 
 
 def is_loopback(sock: socket.socket) -> bool:
-    """Whether only programs of this machine reach a TCP socket; browsers reach no unix socket."""
+    """Return whether only programs of this machine reach a TCP socket; browsers reach no unix socket."""
     name = sock.getsockname()
     with contextlib.suppress(ValueError):
         return isinstance(name, tuple) and ipaddress.ip_address(name[0]).is_loopback

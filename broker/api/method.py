@@ -20,7 +20,8 @@ INTERNAL_TEXT: Final = "internal error; the node's log says more"
 
 
 class Answer(Protocol):
-    """What a servicer gives: a message, or what encodes itself as one where that costs less. REST takes messages only."""
+    """A servicer gives an Answer: a message, or an object that encodes itself as one where that costs less. REST
+    takes messages only."""
 
     def SerializeToString(self) -> bytes: ...
 

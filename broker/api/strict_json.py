@@ -1,4 +1,4 @@
-"""What the JSON parser of protobuf lets pass and the API refuses: text that is not base64, a field that is given twice,
+"""The API refuses JSON that the parser of protobuf lets pass: text that is not base64, a field that is given twice,
 a list in place of an object, more values than a call can handle in one piece.
 
 Names in the input may be those of the definition, their lowerCamelCase form, or the `json_name` that a definition sets.
@@ -60,7 +60,7 @@ def find_field(descriptor: Descriptor, name: str) -> FieldDescriptor | None:
 
 
 def has_own_name(field: Any) -> bool:
-    """Whether the definition sets a `json_name`, such as `apply-to`."""
+    """Return whether the definition sets a `json_name`, such as `apply-to`."""
     first, *words = field.name.split("_")
     return bool(field.json_name != first + "".join(word[:1].upper() + word[1:] for word in words))
 
@@ -110,7 +110,7 @@ def check_element(value: object, field: FieldDescriptor, place: str) -> None:
 
 
 def is_base64(value: object) -> bool:
-    """Whether a value is text in base64, of either alphabet, with or without padding."""
+    """Return whether a value is text in base64, of either alphabet, with or without padding."""
     if not isinstance(value, str):
         return False
     text = value.rstrip("=").translate(URL_ALPHABET)

@@ -19,7 +19,7 @@ SECONDS_MIN, SECONDS_MAX = 1.0, 100 * 366 * 86_400.0
 
 
 def parse_expiry(text: str) -> timedelta:
-    """How long a token is good: 90d, or a duration as 12h or 1h30m. Raises CommandFault."""
+    """Return how long a token is good: 90d, or a duration as 12h or 1h30m. Raises CommandFault."""
     try:
         seconds = int(text[:-1]) * 86_400.0 if DAYS.fullmatch(text) else parse_duration(text)
     except DurationError:

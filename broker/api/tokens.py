@@ -21,7 +21,8 @@ NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
 class Role(IntEnum):
-    """What a token may do; each role may do what the ones below it may. What is OPEN needs no token."""
+    """A token's role says what it may do; each role may do what the ones below it may. Calls that are OPEN need no
+    token."""
 
     OPEN = 0  # health
     READ = 1  # see clients, subscriptions, members, logs' descriptions, metrics

@@ -119,7 +119,7 @@ def selection_of(request: pb.StartTraceRequest) -> Selection:
 
 
 def is_address(text: str) -> bool:
-    """Whether this is 10.0.0.1, 10.0.0.1:40000, ::1 or [::1]:40000."""
+    """Return whether this is 10.0.0.1, 10.0.0.1:40000, ::1 or [::1]:40000."""
     host, _, port = text.rpartition(":")
     for address in (text, host.strip("[]") if port.isdecimal() else ""):
         try:

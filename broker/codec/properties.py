@@ -326,8 +326,8 @@ def scan_publish_properties(publish: Publish, data: bytes, pos: int, end: int, i
 
 
 def are_user_properties(data: bytes, pos: int, end: int) -> bool:
-    """Whether data[pos:end] are User Properties of ASCII only, none of them an origin: the usual ones, checked without
-    a copy of each string. All zero bytes belong to lengths, so no string contains U+0000 [MQTT-1.5.4-2]."""
+    """Return whether data[pos:end] are User Properties of ASCII only, none of them an origin: the usual ones, checked
+    without a copy of each string. All zero bytes belong to lengths, so no string contains U+0000 [MQTT-1.5.4-2]."""
     at = pos
     zeros = 0
     is_name = True

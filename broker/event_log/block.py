@@ -79,7 +79,7 @@ def read_header(data: bytes, at: int = 0) -> BlockHeader | None:
 
 
 def is_whole(data: bytes, at: int, header: BlockHeader) -> bool:
-    """Whether all bytes of the block at data[at:] are there and have its checksum."""
+    """Return whether all bytes of the block at data[at:] are there and have its checksum."""
     end = at + header.size
     return len(data) >= end and zlib.crc32(memoryview(data)[at + CHECKED_FROM : end]) == header.checksum
 
@@ -101,8 +101,8 @@ def encode_block(
     last_delta: int = 0,
     earlier: int = 0,
 ) -> tuple[bytes, bytes]:
-    """What stands before the heap, and the heap. `counts`: of topics, publishers and extras. The other numbers are as in
-    BlockHeader."""
+    """Return what stands before the heap, and the heap. `counts`: of topics, publishers and extras. The other numbers
+    are as in BlockHeader."""
     tables = b"".join([sections, sizes, *texts])
     header = HEADER.pack(
         MAGIC,
@@ -189,7 +189,7 @@ class BlockBuilder(Block):
         self._flags = 0
 
     def takes(self, time_ns: int) -> bool:
-        """Whether a record of this time can be added to this block."""
+        """Return whether a record of this time can be added to this block."""
         return self.records == 0 or (time_ns - self.time_ns) // 1000 <= DELTA_MICROSECONDS_MAX
 
     def add(

@@ -1,4 +1,4 @@
-"""What a log has: its id, segments, holds, and what was set aside."""
+"""The contents of a log: its id, segments, holds, and segments that were set aside."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class LogContents:
             )
 
     def has(self, segment: Segment) -> bool:
-        """Whether it is still this one: not removed, and not set aside."""
+        """Return whether it is still this one: not removed, and not set aside."""
         return any(other is segment for other in self.segments)
 
     def segment_of(self, offset: int) -> Segment:

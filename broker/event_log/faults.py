@@ -1,8 +1,8 @@
-"""What a caller of the event log asked for and cannot have."""
+"""Errors for callers of the event log who asked for something that they cannot have."""
 
 
 class LogFault(Exception):
-    """What a caller asked for cannot be done. The text names what is wrong and what would be right."""
+    """A request to the event log cannot be met. The text names what is wrong and what would be right."""
 
 
 class WrongLogId(LogFault):

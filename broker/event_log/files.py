@@ -71,7 +71,7 @@ class Files:
             os.close(descriptor)
 
     def free_bytes(self, folder: Path) -> int:
-        """What the disk of a folder still takes."""
+        """Return what the disk of a folder still takes."""
         found = os.statvfs(folder)
         return found.f_bavail * found.f_frsize
 

@@ -40,7 +40,7 @@ class Holds:
         return max((hold.offset for hold in self._holds.values()), default=0)
 
     def has_room(self, group: str, query: str) -> bool:
-        """Whether one more hold is within HOLDS_MAX."""
+        """Return whether one more hold is within HOLDS_MAX."""
         return (group, query) in self._holds or len(self._holds) < HOLDS_MAX
 
     def put(self, group: str, query: str, offset: int, now_ns: int) -> None:

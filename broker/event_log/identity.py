@@ -19,7 +19,7 @@ STATE_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """What log.json has.
+    """The contents of log.json.
 
     sync         mode of the run that wrote it
     boot_id      of the machine then; "" where it cannot be told
@@ -69,7 +69,7 @@ def gaps_between(segments: Sequence[Segment]) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a start finds in the folder.
+    """A start finds this in the folder.
 
     segments   the sound ones, in order, after torn bytes were left out
     is_torn    the newest one had bytes of a write that was not finished
@@ -86,12 +86,12 @@ class Found:
 
 
 def may_be_unwritten(identity: LogIdentity, boot_id: str) -> bool:
-    """Whether the machine ended, perhaps before it wrote what was not synced."""
+    """Return whether the machine ended, perhaps before it wrote what was not synced."""
     return not identity.clean and (not boot_id or identity.boot_id != boot_id)
 
 
 def what_is_lost(identity: LogIdentity, found: Found, node: str, boot_id: str) -> str:
-    """Why the log id has to change; "" when it stays."""
+    """Return why the log id has to change; "" when it stays."""
     segments = found.segments
     end_offset = segments[-1].end_offset if segments else 0
     if identity.node != node:

@@ -59,11 +59,11 @@ class Segment:
         self.size += header.size
 
     def position_of(self, offset: int) -> int:
-        """Where to begin to look for a record."""
+        """Return where to begin to look for a record."""
         return self._position(bisect_right(self.offsets, offset) - 1)
 
     def position_at(self, time_ns: int) -> int:
-        """Where to begin to look for the first record of a time or later."""
+        """Return where to begin to look for the first record of a time or later."""
         return self._position(bisect_left(self.times, time_ns) - 1)
 
     def _position(self, entry: int) -> int:

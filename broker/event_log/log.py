@@ -244,7 +244,7 @@ class EventLog(LogContents):
             self._log.warning("a file of the event log could not be written", error=str(result))
 
     def _is_writing(self) -> bool:
-        """Whether records are being written, or somebody waits for that."""
+        """Return whether records are being written, or somebody waits for that."""
         return (self.appender.is_busy or self.appender.is_urgent) and not self.writer.stopped
 
     # --- retention ---

@@ -107,7 +107,7 @@ class EventLogPlugin(Plugin):
         return RowLimits(min(mqtt.max_packet_size, VARINT_MAX + 5), mqtt.max_topic_levels, mqtt.retain_available)
 
     def tags(self) -> dict[str, str]:
-        """Where readers find the log of this node."""
+        """Return where readers find the log of this node."""
         addresses = [] if self.server.api is None else self.server.api.grpc_addresses
         found, warning = log_addr(addresses, self.settings.advertise_addr, local_ipv4_addresses())
         if warning and self.server.members.node_name:

@@ -1,4 +1,4 @@
-"""Which blocks of a piece of a segment answer a read, and which record is the first of an instant."""
+"""Selects the blocks of a piece of a segment that answer a read, and the first record of an instant."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Record(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """What few records have."""
+    """Properties that few records have."""
 
     content_type: str | None
     response_topic: str | None

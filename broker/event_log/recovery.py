@@ -172,7 +172,7 @@ def _read(path: Path) -> bytes:
 
 
 def _sealed_segment(folder: Path, offset: int) -> Segment | None:
-    """What the index file says, where it fits the segment's file."""
+    """Return what the index file says, where it fits the segment's file."""
     segment = decode_index(_read(folder / index_name(offset)))
     if segment is None or segment.first_offset != offset:
         return None

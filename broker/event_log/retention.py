@@ -1,4 +1,5 @@
-"""Which segments are removed. Whole segments, oldest first, up to the first that must stay; the newest one stays."""
+"""Selects the segments that are removed: whole segments, oldest first, up to the first that must stay; the newest
+one stays."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Limits:
     bytes: int
 
     def are_passed(self, last_time_ns: int, total_bytes: int, now_ns: int) -> bool:
-        """Whether a segment with this newest record has to go, while all that are left take total_bytes."""
+        """Return whether a segment with this newest record has to go, while all that are left take total_bytes."""
         is_aged = self.age > 0 and last_time_ns < now_ns - self.age * SECOND_NS
         return is_aged or 0 < self.bytes < total_bytes
 
@@ -26,7 +27,8 @@ class Limits:
 def segments_to_remove(
     segments: Sequence[Segment], now_ns: int, retention: Limits, hold: Limits, held_from: int | None
 ) -> int:
-    """How many of the segments, oldest first, are removed. Records from `held_from` on are held, up to the limits `hold`."""
+    """Return how many of the segments, oldest first, are removed. Records from `held_from` on are held, up to the
+    limits `hold`."""
     total = sum(segment.size for segment in segments)
     count = 0
     for segment in segments[:-1]:
@@ -41,7 +43,7 @@ def segments_to_remove(
 
 
 def newest_is_over(segments: Sequence[Segment], now_ns: int, retention: Limits) -> bool:
-    """Whether all records are past the age: the newest segment is to be closed, so that it can be removed."""
+    """Return whether all records are past the age: the newest segment is to be closed, so that it can be removed."""
     newest = segments[-1]
     return newest.end_offset > newest.first_offset and Limits(retention.age, 0).are_passed(
         newest.last_time_ns, 0, now_ns

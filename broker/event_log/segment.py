@@ -165,8 +165,8 @@ class Scan:
         return at
 
     def _later_write_follows(self, data: bytes, fault: int) -> bool:
-        """Whether a whole block of a later write stands in data[fault:], or one with a wrong offset at its begin. The blocks
-        of one write get to disk in any order."""
+        """Return whether a whole block of a later write stands in data[fault:], or one with a wrong offset at its
+        begin. The blocks of one write get to disk in any order."""
         at = fault
         while (at := data.find(BLOCK_MAGIC, at)) >= 0:
             header = read_header(data, at)

@@ -1,4 +1,4 @@
-"""Which topics are logged, or read, by topic filters."""
+"""Topic filters select the topics that are logged, or read."""
 
 # compiled with mypyc
 from __future__ import annotations

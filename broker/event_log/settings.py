@@ -21,7 +21,7 @@ FILTERS_EXAMPLE: Final = "sensors/#"
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """How long records are kept. Whole segments are removed, oldest first."""
+    """Records are kept so long. Whole segments are removed, oldest first."""
 
     age: Annotated[
         float,
@@ -44,7 +44,7 @@ class RetentionSettings:
 
 @dataclass(frozen=True, slots=True)
 class HoldSettings:
-    """How far the hold of a group of readers extends the retention. A hold that would keep more is released."""
+    """The hold of a group of readers extends the retention so far. A hold that would keep more is released."""
 
     max_age: Annotated[
         float,

@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 
 class RowsPublisher(Publisher):
-    """Where rows come from. Full receivers hold it, and the log where the writer is late."""
+    """The publisher of rows. Full receivers hold it, and so does the log where the writer is late."""
 
     def __init__(self) -> None:
         super().__init__(self)
@@ -232,7 +232,7 @@ class Sink:
             yield
 
     def _now(self) -> tuple[Broker, LogTap, Publisher, float]:
-        """What rows are published with. Raises NotWritten."""
+        """Return what rows are published with. Raises NotWritten."""
         if self._server.broker.shutting_down:  # the clients are gone
             raise NotWritten(STOPPING_TEXT)
         if self._event_log.appender.is_stopped:

@@ -222,7 +222,7 @@ def check_packet_bytes(row: int, query: str, topic: int, extra: int, payload: in
 
 
 def _topic_fault(topic: bytes, levels_max: int) -> str:
-    """What is wrong with a topic name; "" for nothing."""
+    """Return what is wrong with a topic name; "" for nothing."""
     try:
         check_topic_name(topic)
     except MqttError as error:
@@ -232,7 +232,7 @@ def _topic_fault(topic: bytes, levels_max: int) -> str:
 
 
 def _extra_fault(extra: bytes) -> str:
-    """What is wrong with the properties of a row; "" for nothing."""
+    """Return what is wrong with the properties of a row; "" for nothing."""
     try:
         found = publish_properties_to_dict(extra[EXPIRY_BYTES:])
         pairs = found.get(USER_PROPERTY, [])

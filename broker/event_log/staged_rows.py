@@ -67,5 +67,5 @@ class RowSet:
         return self.has_any(row, row + 1)
 
     def has_any(self, first: int, end: int) -> bool:
-        """Whether one of the rows first..end - 1 is among them."""
+        """Return whether one of the rows first..end - 1 is among them."""
         return any(known[0] < end and known[1] > first for known in self._ranges)

@@ -1,4 +1,4 @@
-"""What the sink keeps on disk: staged rows, commits that have begun, the last commit of each query. Called in one thread.
+"""The sink's files: staged rows, commits that have begun, the last commit of each query. Called in one thread.
 
     QUERY/committed.json        the last batch that was published as a whole, and its number of rows
     QUERY/BATCH/commit.json     the commit has begun: which rows are to be published, and where the log ended before
@@ -161,7 +161,7 @@ class Staging:
         self._files.replace(path, json.dumps(asdict(commit)).encode())
 
     def give_up(self, commit: Commit) -> str:
-        """How an operator gives up the rows of a commit that cannot go on."""
+        """Return how an operator gives up the rows of a commit that cannot go on."""
         return give_up_text(self._folder / commit.query / str(commit.batch))
 
     def finish(self, commit: Commit) -> None:

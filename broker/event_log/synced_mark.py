@@ -1,4 +1,4 @@
-"""How far the log is known to be on disk, in a small file of its own.
+"""The mark up to which the log is known to be on disk, in a small file of its own.
 
 It is written after each sync and is not synced itself: after a crash of the machine it may tell less than is true, never more.
 A last write that is damaged though the mark tells of it was whole once. What is behind the mark may not have been finished.

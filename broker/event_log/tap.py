@@ -1,4 +1,4 @@
-"""What is published on this node goes to the event log. Every message passes here, so the module is compiled."""
+"""The tap of the event log: all that is published on this node passes here, so the module is compiled."""
 
 # compiled with mypyc
 from __future__ import annotations
@@ -120,7 +120,7 @@ class LogTap(Tap):
         return self.is_full and self.keeps(topic)
 
     def keeps(self, topic: bytes) -> bool:
-        """Whether messages of this topic are logged."""
+        """Return whether messages of this topic are logged."""
         return self._selection.has(topic) or self.is_forced
 
     def _hold(self, publisher: Publisher) -> None:

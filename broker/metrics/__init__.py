@@ -1,1 +1,1 @@
-"""What an operator sees of the running node: metrics, topics below $SYS, and whether it is ready."""
+"""An operator's view of the running node: metrics, topics below $SYS, and whether it is ready."""

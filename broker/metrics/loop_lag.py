@@ -1,4 +1,4 @@
-"""How late the event loop is: a timer that is due every second measures how long after that it is called."""
+"""The lag of the event loop: a timer that is due every second measures how long after that it is called."""
 
 # not a core: measures the loop
 from __future__ import annotations

@@ -14,7 +14,7 @@ COMMIT_SECONDS_MAX: Final = 5.0
 
 
 class NotCommitted(Exception):
-    """What has changed is not on disk: the store takes nothing. It may be there later."""
+    """The change is not on disk: the store takes nothing. It may be there later."""
 
 
 class FutureWaiter(Waiter):

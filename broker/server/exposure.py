@@ -1,4 +1,4 @@
-"""What the operator should know about the reach of a node before strangers do: warnings of the start."""
+"""Warnings of the start about the reach of a node, for the operator to read before strangers try it."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Host:
         return broker_metrics(self.broker) + unaccepted_metrics(self.unaccepted) + of_plugins
 
     def not_ready(self) -> list[str]:
-        """Why clients should be sent to other nodes; empty when the node is ready."""
+        """Return why clients should be sent to other nodes; empty when the node is ready."""
         if self._stopping:
             return ["the node is stopping"]
         if not self._started:
@@ -207,7 +207,7 @@ class Host:
     # --- connections ---
 
     def admit(self, protocol: ClientShell) -> bool:
-        """Whether one more connection is within the limits of the node and of its listener."""
+        """Return whether one more connection is within the limits of the node and of its listener."""
         limit = self.settings.mqtt.max_connections
         admission = protocol.listener.admission
         reason = ""
@@ -223,8 +223,8 @@ class Host:
         return True
 
     def admit_address(self, protocol: ClientShell, client: object) -> bool:
-        """Whether one more connection is within the limits for the client's address, the name of a socket, and plugins let it
-        in."""
+        """Return whether one more connection is within the limits for the client's address, the name of a socket, and
+        plugins let it in."""
         if self.broker.accepting is not None:
             request = AcceptRequest(socket_name_text(client), protocol.listener.facts)
             if not self.broker.accepting.run(request):

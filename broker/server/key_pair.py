@@ -14,7 +14,7 @@ class KeyPairFault(Exception):
 
 
 def file_fault(path: str) -> str:
-    """Why a file cannot be read; "" when it can, and for no path."""
+    """Return why a file cannot be read; "" when it can, and for no path."""
     if path:
         try:
             with open(path, "rb"):

@@ -110,7 +110,8 @@ class LayeredProtocol(ClientProtocol):
         return self.connection
 
     def decode(self, data: bytes) -> bytes:
-        """What the last layer makes of bytes from the socket; b"" before its handshake is done. Raises LayerError."""
+        """Return what the last layer makes of bytes from the socket; b"" before its handshake is done. Raises
+        LayerError."""
         proxy_header = self.proxy_header
         if proxy_header is not None:
             rest = proxy_header.receive_data(data)
@@ -131,11 +132,11 @@ class LayeredProtocol(ClientProtocol):
         return data
 
     def is_open(self) -> bool:
-        """Whether MQTT can begin."""
+        """Return whether MQTT can begin."""
         return self.proxy_header is None and all(layer.is_open for layer in self.layers)
 
     def has_more(self) -> bool:
-        """Whether a layer has input that is not decoded yet."""
+        """Return whether a layer has input that is not decoded yet."""
         return any(layer.has_more for layer in self.layers)
 
     def set_reading(self, publisher: Publisher) -> None:

@@ -34,7 +34,7 @@ class Layer:
         raise AssertionError("a subclass implements this")
 
     def take_output(self) -> bytes:
-        """What the layer itself has to say to the client: its part of the handshake, answers, faults."""
+        """Return what the layer itself has to say to the client: its part of the handshake, answers, faults."""
         raise AssertionError("a subclass implements this")
 
     def client_accepted(self) -> None:

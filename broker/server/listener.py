@@ -82,7 +82,7 @@ class Listener:
 
     @property
     def is_layered(self) -> bool:
-        """Whether anything stands between the socket and MQTT."""
+        """Return whether anything stands between the socket and MQTT."""
         return self.tls is not None or self.settings.websocket is not None or self.proxies is not None
 
     def renew_tls(self, tls: TlsSettings) -> None:
@@ -91,7 +91,7 @@ class Listener:
         self.tls = server_context(tls, f"{self._key}.tls", protocols)
 
     def is_proxy(self, host: str) -> bool:
-        """Whether this peer has to send a PROXY header."""
+        """Return whether this peer has to send a PROXY header."""
         address = ipaddress.ip_address(host.partition("%")[0])
         mapped = getattr(address, "ipv4_mapped", None)
         if mapped is not None:

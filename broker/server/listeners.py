@@ -60,7 +60,7 @@ class Listeners:
             await self._open(listener, f"listeners[{index}]")
 
     def protocol_factory(self, listener: Listener) -> Callable[[], ClientProtocol]:
-        """What makes the shell of a new connection."""
+        """Return what makes the shell of a new connection."""
         protocol: type[ClientProtocol] = ClientProtocol
         if listener.is_layered:
             from broker.server.layered_protocol import LayeredProtocol

@@ -20,7 +20,7 @@ class PacketReceiver(Protocol):
     """Takes the packets of all taps: the traces of a node."""
 
     def may_ask_for(self, client_id: str, connection: Connection) -> bool:
-        """Whether packets of the client are asked for. `client_id` is "" while it is not known."""
+        """Return whether packets of the client are asked for. `client_id` is "" while it is not known."""
 
     def show(
         self, direction: str, packet: Packet | MqttError, topic: bytes, client_id: str, connection: Connection

@@ -78,7 +78,7 @@ def _refuse_foreign_file(path: str) -> None:
 
 
 def is_running_node(pid: int) -> bool:
-    """Whether the process exists and, where its command line can be read, is a gmqttd."""
+    """Return whether the process exists and, where its command line can be read, is a gmqttd."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -12,7 +12,7 @@ STATM: Final = "/proc/self/statm"  # in pages: size, resident, …
 
 
 def resident_bytes() -> int:
-    """What the process has in memory now; 0 where the system does not tell."""
+    """Return what the process has in memory now; 0 where the system does not tell."""
     try:
         with open(STATM, "rb") as file:
             return int(file.read().split()[1]) * PAGE_BYTES

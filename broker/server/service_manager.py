@@ -1,4 +1,4 @@
-"""What systemd is told of this process (sd_notify(3)): that it is ready, reloads, stops, and is alive."""
+"""systemd is told of this process (sd_notify(3)): that it is ready, reloads, stops, and is alive."""
 
 from __future__ import annotations
 

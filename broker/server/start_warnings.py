@@ -1,4 +1,4 @@
-"""What a start would warn of beyond the keys of the file, told without a start."""
+"""Warnings of a start beyond the keys of the file, without a start."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _refuse_plain_text(data: bytes) -> None:
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """What OpenSSL says, without its function names and line numbers."""
+    """Return what OpenSSL says, without its function names and line numbers."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {error.verify_message}"
     return (error.reason or str(error)).replace("_", " ").lower()

@@ -53,20 +53,20 @@ class TraceLine(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What a trace asks for: one of the three is set. `remote_addr` is an IP address or HOST:PORT."""
+    """The packets that a trace asks for: one of the three is set. `remote_addr` is an IP address or HOST:PORT."""
 
     client_id: str = ""
     topic_filter: bytes = b""
     remote_addr: str = ""
 
     def may_ask_for(self, client_id: str, remote_addr: str) -> bool:
-        """Whether packets of the client can be asked for. `client_id` is "" while it is not known."""
+        """Return whether packets of the client can be asked for. `client_id` is "" while it is not known."""
         if self.client_id:
             return client_id in ("", self.client_id)
         return bool(self.topic_filter) or is_at(remote_addr, self.remote_addr)
 
     def asks_for(self, client_id: str, remote_addr: str, topic: bytes) -> bool:
-        """Whether a packet is asked for. `topic` is b"" for all but PUBLISH."""
+        """Return whether a packet is asked for. `topic` is b"" for all but PUBLISH."""
         if self.client_id:
             return client_id == self.client_id
         if self.topic_filter:
@@ -191,7 +191,7 @@ class Traces:
     # --- packets ---
 
     def may_ask_for(self, client_id: str, connection: Connection) -> bool:
-        """Whether packets of the client are asked for. `client_id` is "" while it is not known."""
+        """Return whether packets of the client are asked for. `client_id` is "" while it is not known."""
         return self.is_dumped or any(
             trace.selection.may_ask_for(client_id, connection.remote_addr) for trace in self._running
         )

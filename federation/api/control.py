@@ -1,4 +1,4 @@
-"""What the Membership service needs of a node."""
+"""The node as the Membership service sees it."""
 
 from __future__ import annotations
 

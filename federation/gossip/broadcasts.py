@@ -14,7 +14,7 @@ QUEUE_LENGTH_MAX: Final = 4096
 
 
 def retransmit_limit(mult: int, node_count: int) -> int:
-    """How often each broadcast is sent in a cluster of `node_count` nodes."""
+    """Return how often each broadcast is sent in a cluster of `node_count` nodes."""
     return mult * math.ceil(math.log10(node_count + 1))
 
 

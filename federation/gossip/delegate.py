@@ -35,7 +35,7 @@ class GossipDelegate:
         return []
 
     def has_broadcasts(self) -> bool:
-        """Whether user messages wait to be broadcast."""
+        """Return whether user messages wait to be broadcast."""
         return False
 
     def join_finished(self, join_id: int, index: int, error: str, now: float) -> None:

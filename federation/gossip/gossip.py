@@ -297,7 +297,7 @@ class Gossip:
         self.membership.suspect(probe.facts.name, probe.incarnation, now)
 
     def _has_broadcasts(self) -> bool:
-        """Whether broadcasts wait and there is another member to send them to."""
+        """Return whether broadcasts wait and there is another member to send them to."""
         return len(self.table) > 1 and (len(self.membership.queue) > 0 or self._delegate.has_broadcasts())
 
     def _gossip(self, now: float) -> None:

@@ -24,12 +24,13 @@ FACTS_POOL_MAX: Final = 32_768
 
 
 def is_node_name(name: str) -> bool:
-    """Whether a member may have the name. Control and format characters would change what terminals and logs show."""
+    """Return whether a member may have the name. Control and format characters would change what terminals and logs
+    show."""
     return name.isprintable() and name != ""
 
 
 class NodeFacts:
-    """What a member says about itself. Facts never change: a member with new tags gets new facts."""
+    """A member's own statement about itself. Facts never change: a member with new tags gets new facts."""
 
     __slots__ = ("addr", "ip", "meta", "name", "port", "tags", "versions")
 

@@ -1,4 +1,4 @@
-"""Who is alive: the rules of incarnation and state, suspicion and refutation (wire-gossip 6.6).
+"""The members that are alive: the rules of incarnation and state, suspicion and refutation (wire-gossip 6.6).
 
 Precedence: the higher incarnation wins; at equal incarnations dead and left win over suspect, and suspect over alive. Only
 a node itself raises its incarnation.
@@ -161,7 +161,8 @@ class Membership:
             self._delegate.node_updated(facts, now)
 
     def _may_move(self, node: Node, now: float) -> bool:
-        """Whether a member may return from another address: it left, or it has been dead for the reclaim time."""
+        """Return whether a member may return from another address: it left, or it has been dead for the reclaim
+        time."""
         if node.state == STATE_LEFT:
             return True
         reclaim_time = self._config.dead_node_reclaim_time
@@ -277,7 +278,8 @@ class Membership:
                 self.receive_suspect(accusation, accusation.encode(SUSPECT), now)
 
     def _is_outdated(self, known: Node, remote: PushPullNode) -> bool:
-        """Whether `receive_alive` would ignore this node, as most of a push-pull, found out without building a message."""
+        """Return whether `receive_alive` would ignore this node, as most of a push-pull, found out without building a
+        message."""
         return (
             remote.incarnation <= known.incarnation
             and remote.port == known.facts.port

@@ -34,7 +34,8 @@ class Probe:
         return self.deadline if self.indirect else min(self.ack_deadline, self.deadline)
 
     def awareness_penalty(self) -> int:
-        """What a failed probe adds to this node's awareness score: one for each relay that sent not even a nack."""
+        """Return what a failed probe adds to this node's awareness score: one for each relay that sent not even a
+        nack."""
         if self.nacks_expected > 0:
             return max(0, self.nacks_expected - self.nacks)
         return 1

@@ -31,7 +31,8 @@ def find_namesake(remote: PushPull, own: NodeFacts) -> Address | None:
 
 
 class VersionRange:
-    """Whether nodes can be members of one cluster (wire-gossip 2.1). `add` every node of both sides, then ask `refused`.
+    """The versions that all nodes of one cluster speak (wire-gossip 2.1). `add` every node of both sides, then ask
+    `refused`.
 
     The common range of the alive nodes, of gossip protocol and Serf protocol, must contain the current version of every node.
     """

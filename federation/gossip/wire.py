@@ -30,7 +30,7 @@ _CRC_BYTES: Final = 5
 
 
 def is_encrypted(data: bytes) -> bool:
-    """Whether a datagram looks like a sealed block (wire-gossip 5.1).
+    """Return whether a datagram looks like a sealed block (wire-gossip 5.1).
 
     A sealed block has no type byte. It begins with its version, 0 or 1, like a ping or indirect ping, where a small msgpack
     map follows. The random nonce of a sealed block looks like one in 16 of 256 cases; those count as malformed.

@@ -16,7 +16,7 @@ _REPETITIONS_MAX: Final = 2
 
 
 def filters_match(filters: tuple[bytes, ...] | None, own_name: str, tags: dict[str, str]) -> bool:
-    """Whether all filters match. A filter that does not decode does not match."""
+    """Return whether all filters match. A filter that does not decode does not match."""
     for encoded in filters or ():
         try:
             if not _filter_matches(encoded, own_name, tags):

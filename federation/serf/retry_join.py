@@ -136,7 +136,7 @@ class RetryJoin:
             self._start(now, now + self._retry_interval + delay)
 
     def members_changed(self, alive_others: int, now: float) -> None:
-        """When no other member is alive, try all seeds again: the cluster may have been split completely."""
+        """Try all seeds again when no other member is alive: the cluster may have been split completely."""
         if alive_others == 0 and self._hosts and not self._pending and not self._attempt_running:
             self._start(now, now + self._retry_interval)
 

@@ -403,7 +403,8 @@ class Serf(GossipDelegate):
             self._events.append(Left())
 
     def _is_spread(self, now: float, alone: bool) -> bool:
-        """Whether the broadcast of this phase was sent to its limit, no other member is alive, or the phase timed out."""
+        """Return whether the broadcast of this phase was sent to its limit, no other member is alive, or the phase
+        timed out."""
         broadcast = self._leave_broadcast
         return alone or broadcast is None or broadcast.finished or now >= self._phase_deadline
 

@@ -97,7 +97,7 @@ class DirectServerProtocol(asyncio.Protocol):
         self._write(self._time())
 
     def _write(self, now: float) -> None:
-        """What the core wants written; its timer."""
+        """Return what the core wants written; its timer."""
         transport = self._transport
         core = self.core
         if transport is None or self._is_closing:
@@ -111,7 +111,7 @@ class DirectServerProtocol(asyncio.Protocol):
             self._arm()
 
     def _close(self, transport: asyncio.Transport) -> None:
-        """What is written may still be taken, but not for ever."""
+        """Return what is written may still be taken, but not for ever."""
         if self.core.refused:
             self._host.refused(self.core.refused)
         else:

@@ -70,7 +70,7 @@ class GoCall:
         self._changed()
 
     async def _talk(self, channel: grpc.aio.Channel) -> tuple[Any, str | None]:
-        """How the call ended."""
+        """Return how the call ended."""
         core = self.core
         hello = channel.unary_unary(
             f"/{SERVICE}/Hello",

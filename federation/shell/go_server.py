@@ -45,7 +45,7 @@ class _Stream:
         self.carry_out()
 
     def carry_out(self) -> None:
-        """What the core wants written; its timer, and whether it reads."""
+        """Return what the core wants written; its timer, and whether it reads."""
         core = self.core
         ack = core.take_ack()
         if ack >= 0:

@@ -1,4 +1,5 @@
-"""What asyncio calls for gossip: datagrams, streams that other nodes opened, streams that this node opened."""
+"""The protocols that asyncio calls for gossip: datagrams, streams that other nodes opened, streams that this node
+opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the event streams of other nodes share: the node, the loop, the log, and the streams that are open."""
+"""The event streams of other nodes share this: the node, the loop, the log, and the streams that are open."""
 
 # compiled with mypyc
 from __future__ import annotations

@@ -103,7 +103,7 @@ class StreamServer(StreamHost):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def mqtt_protocol(self, transport: asyncio.BaseTransport) -> asyncio.Protocol | None:
-        """Who takes a connection of MQTT; None for nobody."""
+        """Return who takes a connection of MQTT; None for nobody."""
         for extension in self._extensions:
             protocol = extension.mqtt_protocol(lambda: self.connections.discard(transport))
             if protocol is not None:
@@ -111,7 +111,7 @@ class StreamServer(StreamHost):
         return None
 
     def admits(self) -> bool:
-        """Whether there may be one connection more."""
+        """Return whether there may be one connection more."""
         if self.is_stopping:
             return False
         if len(self.connections) >= CONNECTIONS_MAX:
@@ -239,7 +239,7 @@ class Passing(asyncio.Protocol):
             self._other._transport.resume_reading()
 
     def _close(self) -> None:
-        """What was written may still be taken, but not for ever."""
+        """Return what was written may still be taken, but not for ever."""
         if self._transport is not None and self._closing_timer is None:
             self._transport.close()
             self._closing_timer = self._server.loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)

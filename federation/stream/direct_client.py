@@ -25,7 +25,7 @@ PONG_SECONDS_MAX: Final = 10.0  # without a byte from the server, after it was a
 
 
 class PingTimer:
-    """When to ask the other end whether it lives, and when it has not answered. Both count from the last byte received, so
+    """The times to ask the other end whether it lives, and to give it up. Both count from the last byte received, so
     that a late answer delays the next question and is never taken for silence."""
 
     def __init__(self, now: float) -> None:
@@ -37,18 +37,18 @@ class PingTimer:
         self._pinged_at = NEVER
 
     def next_timeout(self) -> float:
-        """When to look again."""
+        """Return when to look again."""
         return self._received_at + PING_SECONDS if self._pinged_at == NEVER else self._silent_at()
 
     def take_ping(self, now: float) -> bool:
-        """Whether to ask now."""
+        """Return whether to ask now."""
         if self._pinged_at != NEVER or now < self._received_at + PING_SECONDS:
             return False
         self._pinged_at = now
         return True
 
     def is_silent(self, now: float) -> bool:
-        """Whether a question was not answered."""
+        """Return whether a question was not answered."""
         return self._pinged_at != NEVER and now >= self._silent_at()
 
     def _silent_at(self) -> float:
@@ -148,8 +148,8 @@ class DirectClient:
     # --- time ---
 
     def next_timeout(self) -> float:
-        """When to call handle_timeout, later or sooner after every other call; NEVER for not at all. The sender watches over
-        the time of Hello."""
+        """Return when to call handle_timeout, later or sooner after every other call; NEVER for not at all. The sender
+        watches over the time of Hello."""
         return self._pings.next_timeout() if self.is_streaming() else NEVER
 
     def handle_timeout(self, now: float) -> None:
@@ -190,7 +190,7 @@ class DirectProbe:
             self._sender.connect_anew(self._attempt, now)
 
     def next_timeout(self) -> float:
-        """When to call handle_timeout."""
+        """Return when to call handle_timeout."""
         return NEVER if self.is_over else self._until
 
     def handle_timeout(self, now: float) -> None:

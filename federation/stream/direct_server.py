@@ -180,7 +180,7 @@ class DirectServer(ServedStream):
     # --- time ---
 
     def next_timeout(self) -> float:
-        """When to call handle_timeout, ask again after every other call; NEVER for not at all."""
+        """Return when to call handle_timeout, ask again after every other call; NEVER for not at all."""
         if self.is_over:
             return NEVER
         return min(self._ack_at, self._held_at, self._silent_at())

@@ -55,7 +55,8 @@ class Reply:
 
 
 class Answers:
-    """What one read of a client holds: the newest acknowledgement (-1: none), and the end of the stream (None: none)."""
+    """One read of a client holds these: the newest acknowledgement (-1: none), and the end of the stream (None:
+    none)."""
 
     __slots__ = ("ack", "end_malformed", "end_text")
 
@@ -197,7 +198,8 @@ class ServerReader:
         self.data = b"" if self.fault is not None else self._take(data)
 
     def next_batch(self) -> bool:
-        """Whether another batch is whole. When none is, look at `fault`: the batches in front of it still count."""
+        """Return whether another batch is whole. When none is, look at `fault`: the batches in front of it still
+        count."""
         data = self.data
         pos = self.stop
         left = len(data) - pos

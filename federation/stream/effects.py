@@ -1,4 +1,4 @@
-"""What the events of another node do here, whichever stream brought them."""
+"""The effects of another node's events on this one, whichever stream brought them."""
 
 # compiled with mypyc
 from __future__ import annotations

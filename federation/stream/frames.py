@@ -98,8 +98,8 @@ def encode_expiring_packet(message: Message) -> bytes:
 
 
 def expiry_offset(message: Message) -> int:
-    """Where the four bytes of the expiry begin in bytes that end with encode_expiring_packet(message), counted from
-    their end (negative)."""
+    """Return where the four bytes of the expiry begin in bytes that end with encode_expiring_packet(message), counted
+    from their end (negative)."""
     return -4 - len(carried_properties(message.properties, message.origin)) - len(message.payload)
 
 
@@ -126,7 +126,8 @@ def encode_groups(groups: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 
 def body_start(data: bytes, flags: int, start: int, end: int) -> int:
-    """Where the body begins behind its extension area: length u16, then type u8 | length u16 | value for each."""
+    """Return where the body begins behind its extension area: length u16, then type u8 | length u16 | value for
+    each."""
     if not flags & HAS_EXTENSIONS:
         return start
     if start + 2 > end:
@@ -163,7 +164,7 @@ def decode_interest(data: bytes, start: int, end: int) -> tuple[bytes, bytes]:
 
 
 def count_events(data: bytes, kind: int, flags: int, start: int, end: int) -> int:
-    """How many event ids the frame takes whose body is data[start:end]. Also of one that must be skipped."""
+    """Return how many event ids the frame takes whose body is data[start:end]. Also of one that must be skipped."""
     if kind != PUBLISH_BLOCK:
         return 1
     if flags & HAS_EXTENSIONS:

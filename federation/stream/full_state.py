@@ -1,4 +1,5 @@
-"""What another node is told of this one beside messages: its full state after a clean start, and each change of interest.
+"""The state of this node that another node is sent beside messages: its full state after a
+clean start, and each change of interest.
 
 It gives blocks of the usual size, in order: filters, what changed in them since, retained messages; then single changes. The
 value of a retained message is looked up when its block is made. So a message that is published meanwhile, and that the other
@@ -42,7 +43,7 @@ class LocalState:
         return []
 
     def link_wants(self, share_name: bytes, topic_filter: bytes) -> bytes:
-        """Which links want the filter of a local subscription."""
+        """Return which links want the filter of a local subscription."""
         return b""
 
     def retained(self) -> list[Message]:

@@ -144,7 +144,7 @@ class Converted:
 
 
 class GoConverter(BlockConverter):
-    """What a Go broker is sent: no message that has expired, and none that it could not take. Both are counted."""
+    """Events for a Go broker: no message that has expired, and none that it could not take. Both are counted."""
 
     def __init__(self, counters: StreamCounters) -> None:
         self._counters = counters

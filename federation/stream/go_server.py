@@ -60,7 +60,7 @@ class GoServer(ServedStream):
         return ack
 
     def next_timeout(self) -> float:
-        """When to call handle_timeout, ask again after every other call; NEVER for not at all."""
+        """Return when to call handle_timeout, ask again after every other call; NEVER for not at all."""
         return min(self._held_at, self._store_at)
 
     def handle_timeout(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What waits for one other node: messages not sent yet, and events sent but not acknowledged.
+"""The outbox for one other node: messages not sent yet, and events sent but not acknowledged.
 
 Messages gather in blocks. A block travels as one batch of a direct stream, or as single events of the Go broker's stream.
 Event ids are given when a block is sent for the first time, so a message that is dropped before leaves no gap in them. A block
@@ -302,12 +302,12 @@ class Outbox:
     # --- blocks leave ---
 
     def open_since(self) -> float:
-        """When the open block got its first event; NEVER without one."""
+        """Return when the open block got its first event; NEVER without one."""
         block = self._open
         return NEVER if block is None else block.opened_at
 
     def oldest_at(self) -> float:
-        """When the oldest block that waits or is on the way got its first event; NEVER without one."""
+        """Return when the oldest block that waits or is on the way got its first event; NEVER without one."""
         for blocks in (self.on_way, self.waiting):
             if blocks:
                 return blocks[0].opened_at
@@ -318,7 +318,7 @@ class Outbox:
         return self._serial
 
     def is_done(self, mark: int) -> bool:
-        """Whether all blocks up to this one are acknowledged, or were dropped."""
+        """Return whether all blocks up to this one are acknowledged, or were dropped."""
         for block in self.on_way:
             if block.serial:
                 return block.serial > mark
@@ -391,7 +391,7 @@ class Outbox:
     # --- bounds ---
 
     def next_age_out(self) -> float:
-        """When `drop_old` has something to do; NEVER for not at all."""
+        """Return when `drop_old` has something to do; NEVER for not at all."""
         if self.waiting:
             return self.waiting[0].opened_at + self.age_max
         return self.open_since() + self.age_max

@@ -138,8 +138,8 @@ class PeerReceiver(EventEffects):
             self._go_state.stream_began(now)
 
     def take_missing(self, now: float) -> bool:
-        """Whether a Go broker has had no stream for MISSING_SECONDS_MAX, once. It may give its stream up for good when a
-        connection breaks under load, and look alive all the same. Ask now and then."""
+        """Return whether a Go broker has had no stream for MISSING_SECONDS_MAX, once. It may give its stream up for
+        good when a connection breaks under load, and look alive all the same. Ask now and then."""
         if self.stream is not None or self.extended or not self.session_id:
             self._quiet_since = NEVER
         elif self._quiet_since == NEVER:
@@ -387,7 +387,7 @@ class PeerReceiver(EventEffects):
     # --- time ---
 
     def next_timeout(self) -> float:
-        """When to call handle_timeout; NEVER for not at all."""
+        """Return when to call handle_timeout; NEVER for not at all."""
         if self._block is not None and self.stream is None and not self.publisher.held:
             return 0.0
         return NEVER if self._go_state is None else self._go_state.end_at

@@ -26,6 +26,7 @@ class Receivers:
         return receiver
 
     def know_interest(self, names: Iterable[str]) -> bool:
-        """Whether each of these nodes has told once what it subscribes to. Go brokers do not say when that is complete."""
+        """Return whether each of these nodes has told once what it subscribes to. Go brokers do not say when that is
+        complete."""
         receivers = [self.by_name.get(name) for name in names]
         return all(receiver is None or not receiver.extended or receiver.has_interest for receiver in receivers)

@@ -1,4 +1,4 @@
-"""Which retained messages changed lately, and clients of which node changed them.
+"""Retained messages that changed lately, and the nodes whose clients changed them.
 
 The full state of a node that connects is a picture of its past. It must not bring back what is older than a change here:
 
@@ -84,7 +84,8 @@ class RetainedChanges:
         is_written_there: bool,
         members: Container[str],
     ) -> bool:
-        """Whether a message of the full state of `node` replaces the one that is held here (None: there is none).
+        """Return whether a message of the full state of `node` replaces the one that is held here (None: there is
+        none).
 
         message           an empty payload is a deletion
         known_since       when `node` became a member

@@ -57,7 +57,7 @@ class BlockConverter:
     """A stream on which a node is not sent every event. It decides before the block has its event ids."""
 
     def convert(self, block: Block, now: float) -> int:
-        """How many events of the block are sent."""
+        """Return how many events of the block are sent."""
         raise AssertionError("a converter that converts nothing")
 
 
@@ -352,8 +352,8 @@ class PeerSender(Peer):
             self._local.outbox_has_room(now)
 
     def take_blocks(self, now: float, converter: BlockConverter | None = None) -> list[Block]:
-        """What must be sent now, in order and with event ids. Blocks that are on the way come first, again, when the stream
-        resumes. `converter`: where not every event is sent."""
+        """Return what must be sent now, in order and with event ids. Blocks that are on the way come first, again,
+        when the stream resumes. `converter`: where not every event is sent."""
         blocks: list[Block] = []
         if self.state is not State.STREAMING:
             return blocks
@@ -397,7 +397,7 @@ class PeerSender(Peer):
         return blocks
 
     def gathers(self) -> bool:
-        """Whether a block is open that leaves by time: `next_timeout` is near."""
+        """Return whether a block is open that leaves by time: `next_timeout` is near."""
         return self.state is State.STREAMING and self.outbox.open_since() != NEVER
 
     def _mend_retained(self, now: float) -> None:
@@ -444,7 +444,7 @@ class PeerSender(Peer):
     # --- time ---
 
     def next_timeout(self) -> float:
-        """When to call handle_timeout; NEVER for not at all. It may change after every other call."""
+        """Return when to call handle_timeout; NEVER for not at all. It may change after every other call."""
         at = min(self._deadline, self.outbox.next_age_out())
         if self.state is State.STREAMING:
             outbox = self.outbox

@@ -1,4 +1,4 @@
-"""Which events of another node are in the store of this one: acknowledgements wait for that."""
+"""Events of another node that are in the store of this one: acknowledgements wait for that."""
 
 # compiled with mypyc
 from __future__ import annotations

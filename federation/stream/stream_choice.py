@@ -1,4 +1,4 @@
-"""Which of the two streams the next attempt to reach a node takes.
+"""The choice between the two streams for the next attempt to reach a node.
 
 A node of this kind is reached on a direct stream. Something between may let only gRPC through: an address that takes the
 Hello of a direct stream and does not answer it is tried over gRPC next. Each attempt over gRPC uses that up. While the stream
@@ -64,7 +64,7 @@ class StreamChoice:
             self._probe_at = now + PROBE_SECONDS
 
     def next_timeout(self) -> float:
-        """When to call handle_timeout; NEVER for not at all."""
+        """Return when to call handle_timeout; NEVER for not at all."""
         return self._probe_at
 
     def handle_timeout(self, now: float) -> None:

@@ -124,7 +124,7 @@ class FederationTree(Forwarder):
         self._peers = list(self.members.values())
 
     def interest_of(self, name: str) -> list[Interest]:
-        """What one node wants, in the order in which it came."""
+        """Return what one node wants, in the order in which it came."""
         return list(self._interest[name])
 
     def tell(self, name: str, message: Message, now: float) -> None:

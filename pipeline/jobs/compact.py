@@ -78,7 +78,7 @@ def rows_of(path: Path) -> int:
 
 
 def logs_of(path: Path) -> list[dict[str, Any]]:
-    """Which offsets of which logs a file has; read from its columns, which are sorted and compress to little."""
+    """Return which offsets of which logs a file has; read from its columns, which are sorted and compress to little."""
     table = pq.ParquetFile(path).read(["node", "log", "offset"])
     grouped = table.group_by(["node", "log"]).aggregate([("offset", "min"), ("offset", "max")])
     return [

@@ -34,7 +34,7 @@ class Silence(NamedTuple):
 
 
 def due_ms(state: Silence, silent_after_ms: int, forget_ms: int) -> int:
-    """When to look at a device again: for its silence, and in an episode to forget it."""
+    """Return when to look at a device again: for its silence, and in an episode to forget it."""
     return state.heard_ms + (forget_ms if state.is_silent else silent_after_ms)
 
 

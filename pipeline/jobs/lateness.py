@@ -1,4 +1,4 @@
-"""Which messages are late: their window was written before they came.
+"""Late messages: their window was written before they came.
 
 Spark drops them silently. Here they are told apart inside of `transformWithState`, which knows the watermark, and make
 rows of their own with arrival LATE: a folder of the table, beside that of the messages which came in time.

@@ -1,4 +1,5 @@
-"""How much each node sends to each other node, by which topics, for which filters and for which clients.
+"""The traffic matrix: how much each node sends to each other node, by which topics, for which filters and for
+which clients.
 
 The log says what was published where, snapshots of the subscriptions say who gets it. A node sends a message once to each
 other node that has a receiver (pipeline/subscriptions.py).
@@ -165,7 +166,8 @@ def write(folder: Path, found: Tables) -> list[Path]:
 
 @works("matrix", MatrixOptions)
 def work(context: Context, options: MatrixOptions) -> list[str]:
-    """How much each node sends to each other node, by which topics, filters and clients; tables and a picture."""
+    """Return how much each node sends to each other node, by which topics, filters and clients; tables and a
+    picture."""
     now_ns = time.time_ns()
     since_ns = now_ns - round(options.period * 1e9)
     if not read_snapshots(context.folder / SNAPSHOTS, now_ns):

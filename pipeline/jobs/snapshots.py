@@ -36,7 +36,7 @@ class SnapshotOptions:
 
 
 def ask(node: str, address: str, connection: Connection) -> list[Subscription]:
-    """What the clients of a node subscribe to now. Raises NodeError."""
+    """Return what the clients of a node subscribe to now. Raises NodeError."""
     found: set[Subscription] = set()  # a client that comes meanwhile moves others to the next page
     with open_channel(address, connection) as channel:
         service = SubscriptionServiceStub(channel)
