@@ -8,6 +8,7 @@ replicated and cannot be changed; they hide replicated entries with the same nam
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from hashlib import blake2b
@@ -19,6 +20,7 @@ from federation.definitions.entry import (
     CLOCK_LATEST,
     COMPONENTS,
     COUNTER_BITS,
+    LINK_KEY,
     POLICY,
     UPSTREAM,
     UPSTREAM_SET,
@@ -39,9 +41,11 @@ ENTRIES_MAX: Final = 4096  # that this node adds to; twice as many when nodes ad
 TOMBSTONES_MAX: Final = 8192  # the oldest are forgotten first, and counted
 TOMBSTONE_SECONDS: Final = 90 * 86_400
 REFUSED_NAMED_MAX: Final = 16  # between two calls of take_refused; counters.refused has all
+LINK_KEY_BYTES: Final = 6
 SHOWN_KEYS: Final = frozenset((*UPSTREAM_KEYS, *IGNORED_KEYS, "upstream"))
 
 Parsed = Upstream | UpstreamSet | Policy
+NO_LINK_KEY: Final = "the random part of client identifiers is no text of letters and digits"
 _PARSERS: Final[dict[str, Any]] = {UPSTREAM: parse_upstream, UPSTREAM_SET: parse_upstream_set, POLICY: parse_policy}
 WORDS: Final = {UPSTREAM: "upstream", UPSTREAM_SET: "upstream set", POLICY: "policy"}
 
@@ -71,6 +75,7 @@ class Definitions:
         self._changes: dict[Key, Entry] = {}
         self._refused: list[str] = []
         self._parsed = {key: parse(*key, value) for key, value in self.declared.items()}
+        self._link_keys: dict[str, str] = {}  # by upstream
         self._faults: dict[Key, str] = {}
         self._resolution: Resolution | None = None
 
@@ -154,6 +159,10 @@ class Definitions:
             raise DefinitionError("name", f"there are {self._live} definitions already, at most {ENTRIES_MAX}")
         if old is None or old.value != text:
             self._keep(Entry(component, name, self._next_clock(now), self.node, text))
+        # An upstream of a state without keys gets none: its links go on with their sessions.
+        if component == UPSTREAM and (old is None or old.value is None) and name not in self._link_keys:
+            key = canonical(secrets.token_hex(LINK_KEY_BYTES))
+            self._keep(Entry(LINK_KEY, name, self._next_clock(now), self.node, key))
 
     def _check_members(self, upstream_set: UpstreamSet) -> None:
         for index, (name, overrides) in enumerate(upstream_set.members):
@@ -196,6 +205,8 @@ class Definitions:
                 if isinstance(found, UpstreamSet) and any(upstream == name for upstream, _ in found.members):
                     raise DefinitionError("name", f'the upstream set "{found.name}" has it; change the set first')
         self._keep(Entry(component, name, self._next_clock(now), self.node, None))
+        if component == UPSTREAM and name in self._link_keys:
+            self._keep(Entry(LINK_KEY, name, self._next_clock(now), self.node, None))
         return True
 
     def _check_changeable(self, component: str, name: str) -> None:
@@ -370,7 +381,16 @@ class Definitions:
         self._resolution = None
         self._parsed.pop(entry.key, None)
         self._faults.pop(entry.key, None)
+        if entry.component == LINK_KEY:
+            self._link_keys.pop(entry.name, None)
         if entry.value is None:
+            return
+        if entry.component == LINK_KEY:
+            key = json.loads(entry.value)
+            if isinstance(key, str) and key.isascii() and key.isalnum():
+                self._link_keys[entry.name] = key
+            else:
+                self._faults[entry.key] = NO_LINK_KEY
             return
         if entry.component not in COMPONENTS:
             self._faults[entry.key] = "this node does not know this kind of definition"
@@ -386,6 +406,7 @@ class Definitions:
             [item for item in found if isinstance(item, Upstream)],
             [item for item in found if isinstance(item, UpstreamSet)],
             [item for item in found if isinstance(item, Policy)],
+            {name: key for name, key in self._link_keys.items() if (UPSTREAM, name) not in self.declared},
         )
 
 

@@ -12,6 +12,8 @@ UPSTREAM_SET: Final = "federation-upstream-set"
 POLICY: Final = "policy"
 PARAMETERS: Final = (UPSTREAM, UPSTREAM_SET)
 COMPONENTS: Final = (*PARAMETERS, POLICY)
+LINK_KEY: Final = "federation-link-key"
+"""Of the upstream of the same name: the random part of the client identifiers of its links. The API does not show it."""
 
 TEXT_BYTES_MAX: Final = 128  # of a component, a name and a node's name
 VALUE_BYTES_MAX: Final = 65536

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -39,6 +39,7 @@ class LinkPlan:
     policies  those whose topics or groups this link serves, the one that applies first in front
     error     why the link cannot run (state `invalid`); "" when it can
     echo      which topics that it pushes come back over another link; "" for none
+    key       random part of the client identifier; "" for none
     is_node   the upstream is another node of the cluster (federation/links/node_plans.py), and none of the definitions
     """
 
@@ -48,6 +49,7 @@ class LinkPlan:
     policies: tuple[Policy, ...]
     error: str = ""
     echo: str = ""
+    key: str = ""
     is_node: bool = False
 
 
@@ -74,12 +76,20 @@ class Explanation:
 class Resolution:
     """A snapshot: changes of the definitions make another one."""
 
-    def __init__(self, upstreams: Iterable[Upstream], sets: Iterable[UpstreamSet], policies: Iterable[Policy]) -> None:
+    def __init__(
+        self,
+        upstreams: Iterable[Upstream],
+        sets: Iterable[UpstreamSet],
+        policies: Iterable[Policy],
+        link_keys: Mapping[str, str] | None = None,
+    ) -> None:
+        """`link_keys`: by the name of an upstream, LinkPlan.key of its links."""
         self.upstreams = {upstream.name: upstream for upstream in upstreams}
         self.sets = {upstream_set.name: upstream_set for upstream_set in sets}
         self.policies = tuple(sorted(policies, key=lambda policy: policy.rank))
         self._topic_policies = [policy for policy in self.policies if policy.apply_to is ApplyTo.TOPICS]
         self._queue_policies = [policy for policy in self.policies if policy.apply_to is ApplyTo.QUEUES]
+        self._link_keys = link_keys or {}
         self._links = self._plan()
 
     def queue_policy_of(self, share_name: bytes, topic_filter: bytes) -> Policy | None:
@@ -253,7 +263,9 @@ class Resolution:
             upstream = replace(upstream, expires=expires, consumer_tag=tag)
             if upstream.direction is Direction.OUT:
                 error = error or "an upstream with direction out is pushed to, and jobs of queues are pulled"
-        return LinkPlan(link_id(name, kind, overrides), kind, upstream, policies, error)
+        return LinkPlan(
+            link_id(name, kind, overrides), kind, upstream, policies, error, key=self._link_keys.get(name, "")
+        )
 
 
 def _echo_text(plan: LinkPlan) -> str:

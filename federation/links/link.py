@@ -192,7 +192,9 @@ class Link(RelayOwner):
         """Client identifier at the upstream."""
         upstream = self.plan.upstream
         domain = self._domain.name.decode()
-        return upstream.consumer_tag or f"federation-link-{domain}-{upstream.name}-{self.plan.link_id}"
+        if upstream.consumer_tag:
+            return upstream.consumer_tag
+        return "-".join(filter(None, ("federation-link", domain, upstream.name, self.plan.link_id, self.plan.key)))
 
     def _is_wanted(self) -> bool:
         """Whether the link needs a session at the upstream."""

@@ -83,7 +83,10 @@ class Links:
                 del self.by_id[link_id]
                 if isinstance(link, TopicLink) and _asks(link.plan) and link_id in self.epochs:
                     self.interest.remove_link(link.interest)
-                ends = plan is None or plan.upstream.consumer_tag != link.plan.upstream.consumer_tag
+                ends = plan is None or (plan.upstream.consumer_tag, plan.key) != (
+                    link.plan.upstream.consumer_tag,
+                    link.plan.key,
+                )
                 link.stop("the definitions or the nodes of the cluster have changed", ends, now)
                 self._before[link_id] = link
         for link_id, old in self._plans.items():

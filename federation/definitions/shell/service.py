@@ -22,7 +22,7 @@ from broker.server.start_error import StartError
 from federation.definitions.cluster_clock import ClusterClock
 from federation.definitions.definitions import WORDS, Definitions
 from federation.definitions.document import write_document
-from federation.definitions.entry import COMPONENTS, UPSTREAM, Key
+from federation.definitions.entry import COMPONENTS, LINK_KEY, UPSTREAM, Key
 from federation.definitions.error import shown
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.probe import probe_upstream
@@ -187,6 +187,8 @@ class DefinitionsService:
             return False
         self._made += len(changes)
         for entry in changes:
+            if entry.component == LINK_KEY:
+                continue  # it comes and goes with its upstream
             what = "definition deleted" if entry.value is None else "definition changed"
             kind = WORDS.get(entry.component, entry.component)
             self._log.info(what, kind=kind, name=entry.name, by=entry.node, source=source)

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.definitions import definitions as module
-from federation.definitions.definitions import REFUSED_NAMED_MAX, TOMBSTONE_SECONDS, Definitions
+from federation.definitions.definitions import LINK_KEY_BYTES, REFUSED_NAMED_MAX, TOMBSTONE_SECONDS, Definitions
 from federation.definitions.entry import (
     AHEAD_MAX,
     CLOCK_LATEST,
     CLOCK_MAX,
     COUNTER_BITS,
+    LINK_KEY,
     POLICY,
     UPSTREAM,
     UPSTREAM_SET,
@@ -60,10 +61,29 @@ def test_a_change_is_above_everything_that_its_node_has_seen() -> None:
     assert definitions.merge([ahead], NOW) == 0
 
 
+def test_the_links_of_a_new_upstream_have_a_key_that_is_kept_and_those_of_a_stored_one_have_none() -> None:
+    definitions = Definitions("n")
+    stored = Entry(UPSTREAM, "stored", clock_at(NOW), "m", canonical(upstream()))
+    definitions.load([stored], NOW)
+    definitions.put(UPSTREAM, "stored", upstream("changed"), NOW)
+    definitions.put(UPSTREAM, "new", upstream(), NOW)
+    definitions.put(POLICY, "p", ALL, NOW)
+    new, old = definitions.resolution().links()
+    assert old.key == ""
+    assert len(new.key) == 2 * LINK_KEY_BYTES
+    definitions.put(UPSTREAM, "new", upstream("changed"), NOW)
+    other = Definitions("o")
+    other.merge(definitions.entries(), NOW)
+    assert [plan.key for plan in other.resolution().links()] == [new.key, ""]
+    definitions.delete(UPSTREAM, "new", NOW)
+    definitions.put(UPSTREAM, "new", upstream(), NOW)
+    assert definitions.resolution().links()[0].key not in ("", new.key)
+
+
 def test_the_same_value_again_is_no_change() -> None:
     definitions = Definitions("n")
     definitions.put(UPSTREAM, "u", upstream(), NOW)
-    assert len(definitions.take_changes()) == 1
+    assert [entry.component for entry in definitions.take_changes()] == [UPSTREAM, LINK_KEY]
     definitions.put(UPSTREAM, "u", upstream(), NOW + 1)
     assert definitions.take_changes() == []
 
@@ -72,7 +92,7 @@ def test_changes_are_taken_once_and_the_last_of_each_entry() -> None:
     definitions = Definitions("n")
     definitions.put(UPSTREAM, "u", upstream(), NOW)
     definitions.delete(UPSTREAM, "u", NOW)
-    assert [entry.value for entry in definitions.take_changes()] == [None]
+    assert [entry.value for entry in definitions.take_changes()] == [None, None]
     assert definitions.take_changes() == []
 
 
@@ -152,7 +172,7 @@ def test_many_definitions_are_written_all_or_none() -> None:
     assert definitions.entries() == []
     warnings = definitions.put_all(wanted, NOW)
     assert [text.split(":")[0] for text in warnings] == ['upstream "u"']
-    assert len(definitions.take_changes()) == 3
+    assert len(definitions.take_changes()) == 4
     assert len(definitions.resolution().links()) == 1
     assert definitions.put_all(wanted, NOW + 1) == warnings
     assert definitions.take_changes() == []
@@ -233,7 +253,7 @@ def test_an_entry_that_a_wrong_clock_made_is_refused_and_named(clock: int) -> No
     assert definitions.take_refused() == []
     other = Definitions("o")
     definitions.put(UPSTREAM, "v", upstream(), NOW)
-    assert other.merge(definitions.entries(), NOW) == 2
+    assert other.merge(definitions.entries(), NOW) == 3
 
 
 @pytest.mark.parametrize("clock", [CLOCK_LATEST + 1, CLOCK_MAX])
@@ -282,8 +302,8 @@ def test_what_was_refused_is_named_in_bounds() -> None:
 
 def test_a_tombstone_is_forgotten_after_its_time_and_not_taken_again() -> None:
     definitions = Definitions("n")
-    definitions.put(UPSTREAM, "u", upstream(), NOW)
-    definitions.delete(UPSTREAM, "u", NOW)
+    definitions.put(POLICY, "p", ALL, NOW)
+    definitions.delete(POLICY, "p", NOW)
     (tombstone,) = definitions.entries()
     definitions.expire(NOW + TOMBSTONE_SECONDS - 1)
     assert definitions.entries() == [tombstone]
@@ -297,8 +317,8 @@ def test_tombstones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOMBSTONES_MAX", 3)
     definitions = Definitions("n")
     for index in range(5):
-        definitions.put(UPSTREAM, str(index), upstream(), NOW + index)
-        definitions.delete(UPSTREAM, str(index), NOW + index)
+        definitions.put(POLICY, str(index), ALL, NOW + index)
+        definitions.delete(POLICY, str(index), NOW + index)
     assert [entry.name for entry in definitions.entries()] == ["2", "3", "4"]
     assert definitions.counters.tombstones_dropped == 2
 
@@ -307,7 +327,6 @@ def test_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ENTRIES_MAX", 2)
     definitions = Definitions("n")
     definitions.put(UPSTREAM, "a", upstream(), NOW)
-    definitions.put(UPSTREAM, "b", upstream(), NOW)
     with pytest.raises(DefinitionError, match="at most 2"):
         definitions.put(UPSTREAM, "c", upstream(), NOW)
     definitions.put(UPSTREAM, "a", upstream("other"), NOW)

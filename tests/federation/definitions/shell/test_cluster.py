@@ -128,7 +128,7 @@ async def test_large_definitions_take_several_messages(make_node: Callable[..., 
     await b.service.put_all((UPSTREAM, f"b{index}", large) for index in range(20))
     a.meet(b)
     await same(a, b)
-    assert len(a.service.definitions.entries()) == 40
+    assert len(a.service.definitions.names(UPSTREAM)) == 40
 
 
 async def test_a_node_without_definitions_is_left_alone(make_node: Callable[..., Any]) -> None:
