@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from broker.admission import counted_address
 from broker.auth.accounts import name_fault
 from broker.authorization import TopicAccess
 from broker.codec.reason_codes import CONNECTION_RATE_EXCEEDED, NOT_AUTHORIZED
 from broker.config.addresses import host_of
-from broker.hooks import NOT_LET_IN, AuthenticationRequest, ConnectRequest
+from broker.hooks import NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest
 from broker.message import NEVER
+
+if TYPE_CHECKING:
+    from broker.auth.check_queue import CheckQueue
 
 
 class Verdict(NamedTuple):
@@ -36,6 +39,7 @@ def denied(reason: str, reason_code: int = NOT_AUTHORIZED) -> Verdict:
     return Verdict(True, False, reason_code, reason)
 
 
+NO_NAME: Final = "\0"  # no user name begins with it [MQTT-1.5.4-2]
 SLOWED: Final = denied("too many failed logins, try again later", CONNECTION_RATE_EXCEEDED)
 
 
@@ -46,7 +50,7 @@ class Attempt:
     username    of CONNECT, "" for none; a source that knows who the client is sets it
     password    of CONNECT, None for none
     address     by which the client is counted (broker/admission.py), "" for a Unix socket
-    login_name  under which failed logins are counted: the user name that the client gave, else its client id
+    login_name  under which failed logins are counted: the user name that the client gave, else NO_NAME and its client id
     is_proven   a certificate, a token or an Authentication Method has proved who the client is; passwords are not looked at
     expires_at  monotonic seconds when the credentials expire, NEVER for never
     access      what the credentials say about topics, None for nothing
@@ -70,18 +74,42 @@ class Attempt:
         self.username = request.username
         self.password = request.connect.password if isinstance(request, ConnectRequest) else None
         self.address = counted_address(host_of(request.remote_addr))
-        self.login_name = self.username or request.client_id
+        self.login_name = self.username or NO_NAME + request.client_id
         self.is_proven = False
         self.expires_at = NEVER
         self.access: tuple[TopicAccess, ...] | None = None
         self.link_domain: str | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client waits for an answer."""
+        return self.request.reason_code == UNDECIDED and self.request.is_open()
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether the client gives a user name, a password or the data of an Authentication Method."""
+        return bool(self.username or self.password is not None or self.request.method)
+
+    @property
+    def has_proved_login_name(self) -> bool:
+        """Whether a good login is one of `login_name`. One with a certificate is not, when CONNECT has another user name."""
+        return self.has_credentials and (self.login_name == self.username or self.login_name.startswith(NO_NAME))
+
+
+Check: TypeAlias = Callable[[], Awaitable[Verdict]]
+
 
 class Source:
-    """Knows some users. The class itself knows none."""
+    """Knows some users. The class itself knows none.
 
-    def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
-        """What the source says about a login, at once or later. An exception refuses the client."""
+    queue  in which checks that take time wait for their turn; None for a source that answers at once
+    """
+
+    queue: CheckQueue | None = None
+
+    def check(self, attempt: Attempt) -> Verdict | Check:
+        """Give the verdict about a login, or the check that finds it: the decider runs it when it has a turn of `queue`. An
+        exception refuses the client."""
         return NO_OPINION
 
     def refused(self) -> dict[str, int]:
@@ -102,6 +130,12 @@ class CertificateNames(Source):
         return ALLOWED
 
 
+def allows_anonymous(attempt: Attempt, setting: bool) -> bool:
+    """Whether the listener of the client, or else the setting, lets clients without a user name in."""
+    of_listener = attempt.request.listener.allow_anonymous
+    return setting if of_listener is None else of_listener
+
+
 class Anonymous(Source):
     """Clients without a user name, where the listener or else the settings allow them."""
 
@@ -111,6 +145,4 @@ class Anonymous(Source):
     def check(self, attempt: Attempt) -> Verdict:
         if attempt.username or attempt.request.method:
             return NO_OPINION
-        of_listener = attempt.request.listener.allow_anonymous
-        is_allowed = self._is_allowed if of_listener is None else of_listener
-        return ALLOWED if is_allowed else NO_OPINION
+        return ALLOWED if allows_anonymous(attempt, self._is_allowed) else NO_OPINION

@@ -1,15 +1,21 @@
-"""The sources of users as one decider: each is asked in its turn, a refusal is final, failed logins slow down the next ones."""
+"""The sources of users as one decider: one after the other is asked, a refusal is final, failed logins slow down the next ones.
+
+Checks that take time (passwords in threads, the web service) have one way: `_wait_for`. They wait for a turn of the queue of
+their source. When it comes, the failures of their name and address decide whether they run. A time limit begins with the turn.
+"""
 
 # not a core: asks the loop for tasks
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.auth.accounts import link_domain_of
-from broker.auth.attempt import SLOWED, Attempt, Source, Verdict, denied
-from broker.auth.failed_logins import FailedLogins
+from broker.auth.attempt import SLOWED, Attempt, Check, Source, Verdict, denied
+from broker.auth.check_queue import NotChecked
+from broker.auth.failed_logins import FailedLogins, Start
 from broker.auth.scram_logins import ScramLogins
 from broker.codec.reason_codes import NOT_AUTHORIZED, SERVER_BUSY, SERVER_UNAVAILABLE
 from broker.hooks import AuthenticationRequest, ConnectDecider, ConnectRequest
@@ -17,8 +23,7 @@ from broker.hooks import AuthenticationRequest, ConnectDecider, ConnectRequest
 if TYPE_CHECKING:
     from broker.server.host import Host
 
-LOGINS_MAX: Final = 4096  # that wait for a source; more are refused with SERVER_BUSY
-BUSY: Final = denied("too many logins wait", SERVER_BUSY)
+BUSY: Final = denied("too many logins wait for their check", SERVER_BUSY)
 NOT_CHECKED: Final = denied("the login could not be checked", SERVER_UNAVAILABLE)
 
 
@@ -27,12 +32,16 @@ def no_role(username: str) -> str:
     return ""
 
 
+def _is_failure(verdict: Verdict) -> bool:
+    return verdict.is_final and verdict.reason_code == NOT_AUTHORIZED
+
+
 class AuthDecider(ConnectDecider):
     """sources  in the order in which they are asked
     scram    None where clients cannot log in with SCRAM
     role_of  the role of the account of a user name, however the user has proved it
 
-    Totals: refused, and among them busy (LOGINS_MAX were reached), faults (a source raised).
+    Totals: refused, and among them faults (a source raised). Logins that wait are bounded by the queues of the sources.
     """
 
     def __init__(
@@ -45,7 +54,6 @@ class AuthDecider(ConnectDecider):
         role_of: Callable[[str], str] = no_role,
     ) -> None:
         self.refused = 0
-        self.busy = 0
         self.faults = 0
         self._server = server
         self._sources = tuple(sources)
@@ -53,15 +61,23 @@ class AuthDecider(ConnectDecider):
         self._scram = scram
         self._log = log
         self._role_of = role_of
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._queues = tuple(source.queue for source in sources if source.queue is not None)
+        self._waiting: dict[Attempt, asyncio.Task[None]] = {}
 
     def methods(self) -> tuple[str, ...]:
         return () if self._scram is None else self._scram.methods
 
     def stop(self) -> None:
         """Answer no more of the logins that wait."""
-        for task in self._waiting:
+        for task in self._waiting.values():
             task.cancel()
+
+    def withdraw(self, usernames: Set[str]) -> None:
+        """Refuse the logins that wait and have proved one of these names: their accounts have changed or are gone."""
+        for attempt in list(self._waiting):
+            if attempt.username in usernames and attempt.is_waiting:
+                self.refused += 1
+                attempt.request.refuse(NOT_AUTHORIZED, "the account was changed or deleted")
 
     def decide(self, request: ConnectRequest, now: float) -> None:
         attempt = Attempt(request)
@@ -69,9 +85,6 @@ class AuthDecider(ConnectDecider):
             self._challenge(request, attempt, now)
         elif self._is_slowed(attempt, now):
             self._conclude(attempt, SLOWED, b"", now)
-        elif len(self._waiting) >= LOGINS_MAX:
-            self.busy += 1
-            self._conclude(attempt, BUSY, b"", now)
         else:
             self._ask(attempt, 0, False, b"", now)
 
@@ -82,6 +95,10 @@ class AuthDecider(ConnectDecider):
         assert self._scram is not None
         attempt = Attempt(request)
         former_name = request.username
+        self._scram.resume(attempt)
+        if self._is_slowed(attempt, now):
+            self._conclude(attempt, SLOWED, b"", now)
+            return
         answer = self._scram.finish(attempt)
         if isinstance(answer, Verdict):
             self._conclude(attempt, answer, b"", now)
@@ -105,9 +122,7 @@ class AuthDecider(ConnectDecider):
 
     def _is_slowed(self, attempt: Attempt, now: float) -> bool:
         """Whether a login with credentials is refused without a check."""
-        if attempt.password is None and not attempt.request.method:
-            return False
-        if self._failed.wait(attempt.address, attempt.login_name, now) == 0:
+        if not attempt.has_credentials or self._failed.wait(attempt.address, attempt.login_name, now) == 0:
             return False
         self._failed.slowed += 1
         return True
@@ -130,31 +145,68 @@ class AuthDecider(ConnectDecider):
             position += 1
         self._conclude(attempt, Verdict(is_allowed=is_allowed), data, now)
 
-    def _wait_for(
-        self, attempt: Attempt, position: int, is_allowed: bool, data: bytes, answer: Awaitable[Verdict]
-    ) -> None:
+    def _wait_for(self, attempt: Attempt, position: int, is_allowed: bool, data: bytes, check: Check) -> None:
+        """Run the check of the source at `position` when it has a turn, and go on with its verdict."""
+        queue = self._sources[position].queue
+        assert queue is not None, "a source whose checks take time has a queue"
+
         async def wait() -> None:
             try:
-                verdict = await answer
-            except Exception as error:
-                verdict = self._fault(error)
-            now = self._server.now()
-            if not attempt.request.is_open():
-                return
-            if verdict.is_final:
-                self._conclude(attempt, verdict, b"", now)
-            else:
-                self._ask(attempt, position + 1, is_allowed or verdict.is_allowed, data, now)
+                async with queue.turn(attempt.address, partial(self._begin, attempt)):
+                    try:
+                        verdict = await self._verdict_of(check)
+                        self._go_on(attempt, position, is_allowed, data, verdict)
+                    finally:
+                        self._failed.end(attempt.address, attempt.login_name)
+            except NotChecked:
+                self._leave_out(attempt)
+            for other in self._queues:
+                other.advance()
             self._server.flush_soon()
 
-        task = self._server.loop.create_task(wait())
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
+        task = self._waiting[attempt] = self._server.loop.create_task(wait())
+        task.add_done_callback(lambda _: self._ended(attempt, task))
+
+    def _ended(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
+        """Forget the task, unless another one goes on with the attempt. Raises what the task has raised."""
+        if self._waiting.get(attempt) is task:
+            del self._waiting[attempt]
+        if not task.cancelled():
+            task.result()
+
+    def _begin(self, attempt: Attempt) -> Start:
+        """Whether the check of a login that waits may begin. Others of this name and address may have failed meanwhile."""
+        if not attempt.is_waiting:
+            return Start.NEVER
+        return self._failed.begin(attempt.address, attempt.login_name, self._server.now())
+
+    async def _verdict_of(self, check: Check) -> Verdict:
+        try:
+            return await check()
+        except Exception as error:
+            return self._fault(error)
+
+    def _go_on(self, attempt: Attempt, position: int, is_allowed: bool, data: bytes, verdict: Verdict) -> None:
+        """Continue with the verdict of the source at `position`."""
+        now = self._server.now()
+        if not attempt.is_waiting:
+            if _is_failure(verdict):  # the client has gone: it does not get further guesses for that
+                self._failed.failed(attempt.address, attempt.login_name, now)
+        elif verdict.is_final:
+            self._conclude(attempt, verdict, b"", now)
+        else:
+            self._ask(attempt, position + 1, is_allowed or verdict.is_allowed, data, now)
+
+    def _leave_out(self, attempt: Attempt) -> None:
+        """Refuse a login that has waited and is not checked."""
+        now = self._server.now()
+        if attempt.is_waiting:
+            self._conclude(attempt, SLOWED if self._is_slowed(attempt, now) else BUSY, b"", now)
 
     def _conclude(self, attempt: Attempt, verdict: Verdict, data: bytes, now: float) -> None:
         """Answer the request."""
         request = attempt.request
-        has_failed = verdict.is_final and verdict.reason_code == NOT_AUTHORIZED
+        has_failed = _is_failure(verdict)
         if verdict.is_allowed:
             request.username = attempt.username
             request.expires_at = attempt.expires_at
@@ -164,7 +216,7 @@ class AuthDecider(ConnectDecider):
                 domain = link_domain_of(self._role_of(attempt.username))
             request.is_link = domain is not None
             request.link_domain = domain or ""
-            if attempt.password is not None or request.method:
+            if attempt.has_proved_login_name:
                 self._failed.succeeded(attempt.address, attempt.login_name)
             request.accept(data)
         elif verdict.is_final:

@@ -2,12 +2,16 @@
 
 Each failure fills a bucket that empties with the time. While it is full, logins are refused without a check. A user who has
 logged in from an address is not slowed down by what others do there: clients behind one router have one address.
+
+A check that goes on counts as a failure until it ends. Otherwise logins that come at once would all be checked: further ones
+wait until those before them have ended.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from enum import Enum, auto
 from typing import Final
 
 USER_SECONDS: Final = 10.0  # one failure of a user name from one address is forgotten in this time
@@ -23,23 +27,48 @@ def user_key(address: str, username: str) -> str:
     return f"{address} {username}"
 
 
+class Start(Enum):
+    """Whether the check of a login may begin: now, after others have ended, or not at all."""
+
+    NOW = auto()
+    LATER = auto()
+    NEVER = auto()
+
+
 class Buckets:
-    """Failures by key. `burst` fill a bucket, 0 for no limit; one leaks away in `seconds`."""
+    """Failures by key, and the checks that go on. `burst` fill a bucket, 0 for no limit; one leaks away in `seconds`."""
 
     def __init__(self, burst: int, seconds: float) -> None:
         self._burst = burst
         self._seconds = seconds
         self._empty_at: OrderedDict[str, float] = OrderedDict()  # in the order of the last failure
+        self._running: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._empty_at)
 
     def wait(self, key: str, now: float) -> float:
-        """Seconds until the bucket has room, 0.0 when it has."""
+        """Seconds until one more failure fits into the bucket, 0.0 when it does."""
         empty_at = self._empty_at.get(key)
         if empty_at is None or not self._burst:
             return 0.0
         return max(0.0, empty_at - (self._burst - 1) * self._seconds - now)
+
+    def is_exhausted(self, key: str, now: float) -> bool:
+        """Whether one more failure would not fit if all checks that go on failed."""
+        running = self._running.get(key, 0)
+        if not running or not self._burst:
+            return False
+        level = max(0.0, self._empty_at.get(key, now) - now) / self._seconds
+        return level + running > self._burst - 1
+
+    def begun(self, key: str) -> None:
+        self._running[key] += 1
+
+    def ended(self, key: str) -> None:
+        self._running[key] -= 1
+        if not self._running[key]:
+            del self._running[key]
 
     def fill(self, key: str, now: float) -> None:
         """Count one failure."""
@@ -71,6 +100,24 @@ class FailedLogins:
         if address and key not in self._welcome:
             wait = max(wait, self._addresses.wait(address, now))
         return wait
+
+    def begin(self, address: str, username: str, now: float) -> Start:
+        """Whether a check may begin. After NOW it goes on until `end` is called."""
+        if self.wait(address, username, now) > 0:
+            return Start.NEVER
+        key = user_key(address, username)
+        if self._users.is_exhausted(key, now):
+            return Start.LATER
+        if address and key not in self._welcome and self._addresses.is_exhausted(address, now):
+            return Start.LATER
+        self._users.begun(key)
+        self._addresses.begun(address)
+        return Start.NOW
+
+    def end(self, address: str, username: str) -> None:
+        """A check has ended, and its failure was counted if there was one."""
+        self._users.ended(user_key(address, username))
+        self._addresses.ended(address)
 
     def failed(self, address: str, username: str, now: float) -> None:
         self._users.fill(user_key(address, username), now)

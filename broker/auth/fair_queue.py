@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -32,11 +33,12 @@ class FairQueue(Generic[Item]):
         self._length += 1
         return dropped
 
-    def take(self) -> Item | None:
-        """The next item, of the address whose turn it is; None when there is none."""
-        if not self._length:
+    def take(self, may_go: Callable[[Item], bool]) -> Item | None:
+        """The next item that may go, of the address whose turn it is. An address whose first item may not go keeps its place,
+        and the turn goes to the next one. None when there is no item that may go."""
+        address = next((address for address, waiting in self._by_address.items() if may_go(waiting[0])), None)
+        if address is None:
             return None
-        address = next(iter(self._by_address))
         waiting = self._by_address.pop(address)
         item = waiting.popleft()
         self._length -= 1

@@ -7,16 +7,16 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import replace
+from functools import partial
 
 from broker.auth.account_file import AccountFile, Accounts
 from broker.auth.accounts import Account
-from broker.auth.attempt import ALLOWED, NO_OPINION, SLOWED, WRONG_PASSWORD, Attempt, Source, Verdict, denied
-from broker.auth.check_pool import CheckPool, NotChecked
-from broker.auth.failed_logins import FailedLogins
+from broker.auth.attempt import ALLOWED, NO_OPINION, WRONG_PASSWORD, Attempt, Check, Source, Verdict
+from broker.auth.check_pool import CheckPool
+from broker.auth.failed_logins import Start
 from broker.auth.files import read_account_file
 from broker.auth.password_hash import hash_password, password_fits, takes_long
 from broker.auth.scram import SALT_BYTES, ScramFault, derive_credentials
-from broker.codec.reason_codes import SERVER_BUSY
 
 
 class AccountFault(Exception):
@@ -55,16 +55,13 @@ class Passwords(Source):
         file: AccountFile,
         bare: str,
         pool: CheckPool,
-        failed: FailedLogins,
-        now: Callable[[], float],
         withdrawn: Callable[[Set[str]], Awaitable[None]],
     ) -> None:
         self.accounts: Accounts = {}
         self.file = file
         self._bare = bare
         self._pool = pool
-        self._failed = failed
-        self._now = now
+        self.queue = pool.queue
         self._withdrawn = withdrawn
         self._changes = asyncio.Lock()  # the order of the file is that of the memory
         self._stand_in: Account | None = None  # checked for a user without an account
@@ -82,7 +79,8 @@ class Passwords(Source):
     async def add(self, username: str, password: bytes, kind: str, scram: bool, role: str | None = None) -> None:
         """Make an account, or set its password, and its role unless that is None. Raises AccountFault, EntriesFault, OSError
         and NotChecked."""
-        account = await self._pool.run("", lambda: new_account(username, password, kind, scram), lambda: True)
+        async with self._pool.queue.turn("", lambda: Start.NOW):
+            account = await self._pool.run(partial(new_account, username, password, kind, scram))
         await self.change(lambda accounts: put_account(accounts, account, role))
 
     async def set_role(self, username: str, role: str) -> None:
@@ -99,7 +97,7 @@ class Passwords(Source):
         account = self.accounts.get(username)
         return "" if account is None else account.role
 
-    def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
+    def check(self, attempt: Attempt) -> Verdict | Check:
         password = attempt.password
         if attempt.is_proven or password is None or not attempt.username:
             return NO_OPINION
@@ -108,26 +106,11 @@ class Passwords(Source):
         if checked is None:
             return NO_OPINION
         if takes_long(checked.password, self._bare):
-            return self._check_later(attempt, account, checked.password, password)
+            return partial(self._check_in_thread, account, checked.password, password)
         return self._verdict(account, password_fits(checked.password, self._bare, password))
 
-    async def _check_later(self, attempt: Attempt, account: Account | None, stored: str, password: bytes) -> Verdict:
-        def is_slowed() -> bool:
-            """Others with this name and address may have failed meanwhile."""
-            return self._failed.wait(attempt.address, attempt.login_name, self._now()) > 0
-
-        try:
-            fits = await self._pool.run(
-                attempt.address,
-                lambda: password_fits(stored, self._bare, password),
-                lambda: attempt.request.is_open() and not is_slowed(),
-            )
-        except NotChecked:
-            if is_slowed():
-                self._failed.slowed += 1
-                return SLOWED
-            return denied("too many logins wait for their check", SERVER_BUSY)
-        return self._verdict(account, fits)
+    async def _check_in_thread(self, account: Account | None, stored: str, password: bytes) -> Verdict:
+        return self._verdict(account, await self._pool.run(partial(password_fits, stored, self._bare, password)))
 
     def _verdict(self, account: Account | None, fits: bool) -> Verdict:
         if account is None:

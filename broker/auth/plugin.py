@@ -63,7 +63,7 @@ class AuthPlugin(Plugin):
         if settings.password_file:
             self._pool = CheckPool(settings.threads or default_threads())
             file = AccountFile(server.path_of(settings.password_file), settings.hash)
-            self._passwords = Passwords(file, settings.hash, self._pool, self._failed, server.now, self._disconnect)
+            self._passwords = Passwords(file, settings.hash, self._pool, self._disconnect)
             await self._load_accounts(self._passwords)
             self._sources.append(self._passwords)
             if settings.scram:
@@ -79,7 +79,9 @@ class AuthPlugin(Plugin):
         if settings.webhook.url:
             from broker.auth.webhook import open_webhook
 
-            self._webhook = open_webhook(server, settings.webhook, f"{KEY}.webhook", self._log)
+            self._webhook = open_webhook(
+                server, settings.webhook, settings.allow_anonymous, f"{KEY}.webhook", self._log
+            )
             self._sources.append(self._webhook)
         self._sources.append(Anonymous(settings.allow_anonymous))
         if settings.acl_file or settings.jwt.algorithms or settings.webhook.url:
@@ -116,6 +118,8 @@ class AuthPlugin(Plugin):
         """End the connections of users whose accounts have changed or are gone. Logins that are checked now may be judged by
         the former ones."""
         broker = self.server.broker
+        if self._decider is not None:
+            self._decider.withdraw(usernames)
         for connection in list(broker.connecting):
             if connection.username in usernames:
                 self._end(connection)
@@ -164,7 +168,8 @@ class AuthPlugin(Plugin):
 
     def metrics(self) -> list[Metric]:
         refused = self.refused_input().items()
-        waiting = 0 if self._pool is None else self._pool.waiting
+        passwords = 0 if self._pool is None else self._pool.queue.waiting
+        webhook = 0 if self._webhook is None else self._webhook.queue.waiting
         return [
             counters(
                 "gmqtt_auth_events_total",
@@ -172,7 +177,8 @@ class AuthPlugin(Plugin):
                 "event",
                 refused,
             ),
-            gauge("gmqtt_auth_passwords_waiting", "Passwords that wait for a thread that checks them.", waiting),
+            gauge("gmqtt_auth_passwords_waiting", "Passwords that wait for a thread that checks them.", passwords),
+            gauge("gmqtt_auth_webhook_waiting", "Logins that wait until the web service can be asked.", webhook),
         ]
 
     def refused_input(self) -> dict[str, int]:
@@ -181,7 +187,7 @@ class AuthPlugin(Plugin):
         found = {
             "logins_refused": self._decider.refused,
             "logins_slowed": self._failed.slowed,
-            "logins_busy": self._decider.busy + (self._pool.refused if self._pool is not None else 0),
+            "logins_busy": sum(source.queue.refused for source in self._sources if source.queue is not None),
             "logins_ended": self._logins_ended,
         }
         for source in self._sources:

@@ -37,14 +37,20 @@ class ScramLogins:
         attempt.request.exchange = first.username, exchange, account
         return exchange.challenge
 
+    def resume(self, attempt: Attempt) -> None:
+        """Set the user name of the exchange that has begun."""
+        exchange = attempt.request.exchange
+        if exchange is not None:
+            assert isinstance(exchange, tuple)
+            attempt.username = attempt.login_name = exchange[0]
+
     def finish(self, attempt: Attempt) -> bytes | Verdict:
-        """The last message of the server, for a client that knows the password; or a refusal. Sets the user name."""
+        """The last message of the server, for a client that knows the password; or a refusal."""
         exchange = attempt.request.exchange
         attempt.request.exchange = None
         if exchange is None:
             return denied("the login has not begun")
         assert isinstance(exchange, tuple)
-        attempt.username = attempt.login_name = exchange[0]
         if self._passwords.accounts.get(attempt.username) != exchange[2]:
             return WRONG_PASSWORD  # by the keys that the account has now
         try:

@@ -14,7 +14,7 @@ from broker.api.paging import page_bounds
 from broker.api.tokens import Role
 from broker.auth.account_file import Accounts
 from broker.auth.accounts import LINK, LINK_OF, link_domain_of, name_fault
-from broker.auth.check_pool import NotChecked
+from broker.auth.check_queue import NotChecked
 from broker.auth.passwords import AccountFault, Passwords
 from broker.auth.pb.account_pb2 import (
     Account,

@@ -16,7 +16,8 @@ import secrets
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -24,7 +25,8 @@ import aiohttp
 
 from broker.auth.access import AccessFault, read_access
 from broker.auth.accounts import link_domain_of
-from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Source, Verdict, denied
+from broker.auth.attempt import ALLOWED, NO_OPINION, Attempt, Check, Source, Verdict, allows_anonymous, denied
+from broker.auth.check_queue import CheckQueue
 from broker.auth.files import webhook_context
 from broker.authorization import TopicAccess
 from broker.codec.reason_codes import SERVER_UNAVAILABLE
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from broker.auth.settings import WebhookSettings
     from broker.server.host import Host
 
-CONNECTIONS_MAX: Final = 32  # to the service; more requests wait, within their time limit
+CONNECTIONS_MAX: Final = 32  # to the service; further logins wait for their turn before their time limit begins
 ANSWER_BYTES_MAX: Final = 65_536
 ANSWERS_MAX: Final = 10_000  # that are kept; the oldest gives way
 SECONDS_MAX: Final = 2**53  # JSON numbers are exact up to it
@@ -69,6 +71,7 @@ class Webhook(Source):
         url: str,
         timeout: float,
         keep_seconds: float,
+        allow_anonymous: bool,
         token: str,
         context: ssl.SSLContext | None,
         wall_time: Callable[[], float],
@@ -78,6 +81,8 @@ class Webhook(Source):
         self.failed = 0
         self._url = url
         self._keep_seconds = keep_seconds
+        self._allow_anonymous = allow_anonymous
+        self.queue: CheckQueue = CheckQueue(CONNECTIONS_MAX)
         self._wall_time = wall_time
         self._now = now
         self._log = log
@@ -93,12 +98,16 @@ class Webhook(Source):
         )
 
     async def stop(self) -> None:
+        self.queue.stop()
         await self._session.close()
 
     def refused(self) -> dict[str, int]:
         return {"webhook_failed": self.failed}
 
-    def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
+    def check(self, attempt: Attempt) -> Verdict | Check:
+        has_credentials = attempt.has_credentials or attempt.request.certificate_name
+        if not has_credentials and not allows_anonymous(attempt, self._allow_anonymous):
+            return NO_OPINION
         question = _question(attempt)
         key = hashlib.blake2b(question, key=self._secret, digest_size=32).digest()
         kept = self._answers.get(key)
@@ -106,7 +115,7 @@ class Webhook(Source):
             if self._now() < kept[0]:
                 return self._verdict(attempt, kept[1])
             del self._answers[key]
-        return self._ask(attempt, question, key)
+        return partial(self._ask, attempt, question, key)
 
     async def _ask(self, attempt: Attempt, question: bytes, key: bytes) -> Verdict:
         try:
@@ -189,13 +198,23 @@ def _question(attempt: Attempt) -> bytes:
     return json.dumps(fields).encode()
 
 
-def open_webhook(server: Host, settings: WebhookSettings, key: str, log: Any) -> Webhook:
+def open_webhook(server: Host, settings: WebhookSettings, allow_anonymous: bool, key: str, log: Any) -> Webhook:
     """The webhook of the settings. Raises StartError."""
     context = webhook_context(server.path_of(settings.cacert), f"{key}.cacert") if settings.cacert else None
     parts = urlsplit(settings.url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         log.warning("passwords are sent to the webhook without encryption; use https", key=f"{key}.url")
-    return Webhook(settings.url, settings.timeout, settings.keep, settings.token, context, time.time, server.now, log)
+    return Webhook(
+        settings.url,
+        settings.timeout,
+        settings.keep,
+        allow_anonymous,
+        settings.token,
+        context,
+        time.time,
+        server.now,
+        log,
+    )
 
 
 def is_loopback(host: str) -> bool:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from broker.auth import decider as module
-from broker.auth.attempt import ALLOWED, NO_OPINION, Anonymous, Attempt, CertificateNames, Source, Verdict, denied
+from broker.auth.attempt import (
+    ALLOWED,
+    NO_OPINION,
+    SLOWED,
+    Anonymous,
+    Attempt,
+    CertificateNames,
+    Check,
+    Source,
+    Verdict,
+    denied,
+)
+from broker.auth.check_queue import CheckQueue
 from broker.auth.decider import AuthDecider
 from broker.auth.failed_logins import FailedLogins
 from broker.codec.packets import Connect
@@ -47,21 +58,29 @@ class Request(ConnectRequest):
 
 
 class Says(Source):
-    """Gives its verdict at once or later; an exception is raised."""
+    """Gives its verdict at once or later; an exception is raised.
 
-    def __init__(self, verdict: Verdict | Exception, later: bool = False) -> None:
+    holds  checks wait until it is set
+    """
+
+    def __init__(
+        self, verdict: Verdict | Exception, later: bool = False, running: int = 32, waiting: int = 100
+    ) -> None:
         self.verdict = verdict
-        self.later = later
+        self.queue = CheckQueue(running, waiting) if later else None
+        self.holds = asyncio.Event()
+        self.holds.set()
         self.asked = 0
 
-    def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
+    def check(self, attempt: Attempt) -> Verdict | Check:
+        if self.queue is not None:
+            return self._check_later
         self.asked += 1
-        if self.later:
-            return self._check_later()
         return self._give()
 
     async def _check_later(self) -> Verdict:
-        await asyncio.sleep(0)
+        self.asked += 1
+        await self.holds.wait()
         return self._give()
 
     def _give(self) -> Verdict:
@@ -162,28 +181,115 @@ async def test_failed_logins_are_counted_with_a_password_only(make: Made) -> Non
     assert [await ask(decider, Request("a", b"p")) for _ in range(3)] == [SERVER_UNAVAILABLE] * 3
 
 
-async def test_logins_that_wait_are_bounded(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOGINS_MAX", 3)
-    decider = make(Says(ALLOWED, later=True))
-    requests = [Request(f"u{number}") for number in range(5)]
-    for request in requests:
-        decider.decide(request, 1000.0)
-    assert [request.reason_code for request in requests] == [UNDECIDED] * 3 + [SERVER_BUSY] * 2
+async def answers(requests: list[Request]) -> list[int]:
     async with asyncio.timeout(TIMEOUT):
         for request in requests:
             await request.answered.wait()
-    assert [request.reason_code for request in requests] == [SUCCESS] * 3 + [SERVER_BUSY] * 2
-    assert decider.busy == 2
-    await asyncio.sleep(0)  # their tasks end
+    return [request.reason_code for request in requests]
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_logins_that_wait_are_bounded(make: Made) -> None:
+    source = Says(ALLOWED, later=True, running=1, waiting=2)
+    source.holds.clear()
+    decider = make(source)
+    requests = [Request(f"u{number}") for number in range(5)]
+    for request in requests:
+        decider.decide(request, 1000.0)
+    await settle()
+    assert [request.reason_code for request in requests] == [UNDECIDED] * 3 + [SERVER_BUSY] * 2
+    source.holds.set()
+    assert await answers(requests) == [SUCCESS] * 3 + [SERVER_BUSY] * 2
+    assert source.queue is not None
+    assert source.queue.refused == 2
     assert await ask(decider, Request()) == SUCCESS
+
+
+@pytest.mark.parametrize("password", [b"p", None])
+async def test_logins_that_come_at_once_have_no_more_failures_than_others(make: Made, password: bytes | None) -> None:
+    """A name without a password can be guessed, too, where a service takes it for a token."""
+    source = Says(DENIED, later=True)
+    source.holds.clear()
+    decider = make(source, per_user=5)
+    requests = [Request("a", password) for _ in range(300)]
+    for request in requests:
+        decider.decide(request, 1000.0)
+    await settle()
+    source.holds.set()
+    codes = await answers(requests)
+    assert source.asked == codes.count(NOT_AUTHORIZED) == 5
+    assert codes.count(SLOWED.reason_code) + codes.count(SERVER_BUSY) == 295
+
+
+async def test_good_logins_that_come_at_once_all_get_in(make: Made) -> None:
+    """They wait for each other, in one source and in the next."""
+    decider = make(Says(NO_OPINION, later=True, running=4), Says(ALLOWED, later=True), per_user=2)
+    requests = [Request("a") for _ in range(100)]
+    for request in requests:
+        decider.decide(request, 1000.0)
+    assert await answers(requests) == [SUCCESS] * 100
+
+
+async def test_a_client_that_leaves_gets_no_further_guesses_for_that(make: Made) -> None:
+    source = Says(DENIED, later=True)
+    decider = make(source, per_user=2)
+    for _ in range(2):
+        source.holds.clear()
+        request = Request("a")
+        decider.decide(request, 1000.0)
+        await settle()
+        request.answered.set()
+        source.holds.set()
+        await settle()
+    assert await ask(decider, Request("a")) == SLOWED.reason_code
+
+
+async def test_a_certificate_forgets_no_failures_of_another_name(make: Made) -> None:
+    """Nor does a token whose client has the name as its client id."""
+    decider = make(CertificateNames(), Says(NO_OPINION), per_user=2)
+    for _ in range(2):
+        await ask(decider, Request("victim"))
+        assert await ask(decider, Request("victim", b"x", certificate_name="device-7")) in (SUCCESS, 0x9F)
+    assert await ask(decider, Request("victim")) == SLOWED.reason_code
+
+
+async def test_a_login_that_waits_is_refused_when_its_account_changes(make: Made) -> None:
+    """Also where the user has proved the name by other means than CONNECT."""
+
+    class Proves(Source):
+        def check(self, attempt: Attempt) -> Verdict:
+            attempt.username = "alice"
+            return ALLOWED
+
+    source = Says(ALLOWED, later=True)
+    source.holds.clear()
+    decider = make(Proves(), source)
+    requests = [Request(None, b"keys of alice"), Request(None, b"keys of alice")]
+    decider.decide(requests[0], 1000.0)
+    await settle()
+    decider.withdraw({"bob"})
+    assert requests[0].reason_code == UNDECIDED
+    decider.withdraw({"alice"})
+    source.holds.set()
+    assert await answers(requests[:1]) == [NOT_AUTHORIZED]
+    await settle()
+    assert await ask(decider, requests[1]) == SUCCESS
 
 
 async def test_a_client_that_left_is_not_asked_about_any_more(make: Made) -> None:
     last = Says(ALLOWED)
-    decider = make(Says(NO_OPINION, later=True), last)
+    first = Says(NO_OPINION, later=True)
+    first.holds.clear()
+    decider = make(first, last)
     request = Request()
     decider.decide(request, 1000.0)
+    await settle()
     request.answered.set()
+    first.holds.set()
     await ask(decider, Request("other"))
     assert (request.reason_code, last.asked) == (UNDECIDED, 1)
 

@@ -15,7 +15,6 @@ from api_calls import Rest, api_settings
 from broker.api.server import ApiServer
 from broker.auth.account_file import AccountFile
 from broker.auth.check_pool import CheckPool
-from broker.auth.failed_logins import FailedLogins
 from broker.auth.passwords import Passwords
 from broker.auth.pb import account_pb2 as pb
 from broker.auth.pb.account_pb2_grpc import AccountServiceStub
@@ -30,7 +29,7 @@ class Node:
         self.path = path
         self.pool = CheckPool(1)
         file = AccountFile(str(path), "md5")
-        self.passwords = Passwords(file, "md5", self.pool, FailedLogins(5, 100), lambda: 0.0, self.remove)
+        self.passwords = Passwords(file, "md5", self.pool, self.remove)
         log = get_logger("api")
         self.api = ApiServer(api_settings(["tcp://127.0.0.1:0"], ["tcp://127.0.0.1:0"]), {}, log)
         service = AccountService(self.passwords, AuthSettings(new_hash="md5"), log)

@@ -12,13 +12,17 @@ from aiohttp import web
 
 from broker.auth import webhook as module
 from broker.auth.attempt import Attempt, Verdict
+from broker.auth.decider import AuthDecider
+from broker.auth.failed_logins import FailedLogins
 from broker.auth.webhook import AnswerFault, Webhook, is_loopback, read_answer
 from broker.authorization import TopicAccess
 from broker.codec.packets import Connect
-from broker.codec.reason_codes import NOT_AUTHORIZED, SERVER_UNAVAILABLE
+from broker.codec.reason_codes import NOT_AUTHORIZED, SERVER_UNAVAILABLE, SUCCESS
+from broker.config.settings import Settings
 from broker.hooks import ConnectRequest
 from broker.listener_facts import ListenerFacts
 from broker.message import NEVER
+from broker.server.host import Host
 from broker.server.logging import get_logger
 
 TIMEOUT = 30.0
@@ -71,7 +75,22 @@ async def webhook(service: Service) -> AsyncIterator[Webhook]:
 
 def make(service: Service, timeout: float = TIMEOUT, keep: float = 60.0) -> Webhook:
     clock = lambda: service.now  # noqa: E731
-    return Webhook(service.url, timeout, keep, "of the node", None, clock, clock, get_logger("auth"))
+    return Webhook(service.url, timeout, keep, False, "of the node", None, clock, clock, get_logger("auth"))
+
+
+class Waits(ConnectRequest):
+    """A CONNECT outside of a connection; `answered` is set by the answer."""
+
+    def __init__(self, username: str) -> None:
+        packet = Connect("c", 5, username=username, password=b"p")
+        super().__init__(packet, "c", "192.0.2.1:9", "", ListenerFacts("127.0.0.1:1883", "tcp"), "", "", b"")
+        self.answered = asyncio.Event()
+
+    def is_open(self) -> bool:
+        return not self.answered.is_set()
+
+    def decided(self) -> None:
+        self.answered.set()
 
 
 def attempt(username: str = "u", password: bytes | None = b"p", port: int = 9) -> Attempt:
@@ -85,7 +104,7 @@ async def ask(webhook: Webhook, login: Attempt) -> Verdict:
     if isinstance(answer, Verdict):
         return answer
     async with asyncio.timeout(TIMEOUT):
-        return await answer
+        return await answer()
 
 
 @pytest.mark.parametrize(
@@ -199,6 +218,44 @@ async def test_a_service_that_gives_no_answer_in_time_refuses(service: Service) 
     finally:
         never.set()
         await webhook.stop()
+
+
+async def test_the_time_limit_does_not_count_the_wait_for_a_turn(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = asyncio.Event()
+
+    async def silent_at_first(request: web.BaseRequest) -> web.StreamResponse:
+        if len(service.questions) == 1:
+            await never.wait()
+        return web.json_response({"result": "allow"})
+
+    service.answer = silent_at_first
+    monkeypatch.setattr(module, "CONNECTIONS_MAX", 1)
+    webhook = make(service, timeout=1.0)
+    host = Host(Settings())
+    decider = AuthDecider(host, [webhook], FailedLogins(0, 0), None, get_logger("auth"))
+    requests = [Waits(f"u{number}") for number in range(3)]
+    try:
+        for request in requests:
+            decider.decide(request, host.now())
+        async with asyncio.timeout(TIMEOUT):
+            for request in requests:
+                await request.answered.wait()
+        assert [request.reason_code for request in requests] == [SERVER_UNAVAILABLE, SUCCESS, SUCCESS]
+    finally:
+        never.set()
+        await webhook.stop()
+
+
+async def test_clients_without_credentials_are_asked_about_where_anonymous_ones_are_allowed(
+    service: Service, webhook: Webhook
+) -> None:
+    """The listener says so, or else the setting."""
+    for allow_anonymous, is_asked in ((None, False), (False, False), (True, True)):
+        listener = ListenerFacts("127.0.0.1:1883", "tcp", allow_anonymous)
+        login = Attempt(ConnectRequest(Connect("c", 5), "c", "192.0.2.1:9", "", listener, "", "", b""))
+        assert isinstance(webhook.check(login), Verdict) is not is_asked
 
 
 async def test_a_service_that_is_not_there_refuses(service: Service) -> None:
