@@ -17,7 +17,7 @@ from typing import Final
 from uuid import uuid4
 
 from broker.event_log.active import ActiveSegment, Written
-from broker.event_log.appender import Appender
+from broker.event_log.appender import Appender, State
 from broker.event_log.block import NO_EXPIRY, RETAIN_FLAG, encode_extra
 from broker.event_log.contents import LogContents, LogState
 from broker.event_log.faults import LogFault, NotWritten, OutOfRange
@@ -200,7 +200,7 @@ class EventLog(LogContents):
 
     async def flush(self) -> int:
         """Wait until everything that was appended can be read. Returns next_offset. Raises NotWritten."""
-        if self.appender.is_stopped:
+        if self.appender.state is State.DROPPING:
             raise NotWritten(f"node {self.node} logs nothing at present: {self.writer.stopped}")
         try:
             await self.writer.flush()
@@ -245,7 +245,8 @@ class EventLog(LogContents):
 
     def _is_writing(self) -> bool:
         """Return whether records are being written, or somebody waits for that."""
-        return (self.appender.is_busy or self.appender.is_urgent) and not self.writer.stopped
+        state = self.appender.state
+        return state is State.WRITING or (self.appender.is_urgent and state is not State.REFUSING)
 
     # --- retention ---
 

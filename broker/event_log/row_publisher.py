@@ -41,7 +41,7 @@ class RowPublisher:
     def publish_all(self, broker: Broker, tap: LogTap, publisher: Publisher, now: float) -> None:
         """Publish all rows, if nobody gets them but the log, and the log has none of them. `tap` is that of the log."""
         block = self._block
-        if broker.tap is not tap or tap.is_full or block.has_retained or self._has_logged:
+        if broker.tap is not tap or tap.is_full() or block.has_retained or self._has_logged:
             return
         broker.now = now
         try:

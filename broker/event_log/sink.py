@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from broker.api.long_calls import LongCalls, Steps
 from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.errors import MqttError
+from broker.event_log.appender import State
 from broker.event_log.faults import LogFault, NotWritten
 from broker.event_log.log import EventLog
 from broker.event_log.row_publisher import RowPublisher
@@ -235,7 +236,7 @@ class Sink:
         """Return what rows are published with. Raises NotWritten."""
         if self._server.broker.shutting_down:  # the clients are gone
             raise NotWritten(STOPPING_TEXT)
-        if self._event_log.appender.is_stopped:
+        if self._event_log.appender.state is State.DROPPING:
             raise NotWritten(f"node {self._event_log.node} logs nothing at present")
         return self._server.broker, self._tap, self.publisher, self._server.now()
 

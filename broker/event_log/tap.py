@@ -8,7 +8,7 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.codec.runs import Run
-from broker.event_log.appender import Appender
+from broker.event_log.appender import DROPPING, IDLE, LINGERING, REFUSING, Appender
 from broker.event_log.block import NO_EXPIRY, NOBODY, RETAIN_FLAG, Block, encode_extra
 from broker.event_log.selection import Selection
 from broker.hooks import Tap
@@ -23,7 +23,6 @@ WAITING_BYTES_MAX: Final = 16 * 2**20  # of records that wait for the writer; th
 
 class LogTap(Tap):
     """is_forced  everything is logged, whatever the topics are: set while a pipeline publishes
-    is_full    the log has no room: messages that it keeps are refused
 
     With `waits` acknowledgements wait until the record of their message is on disk.
     """
@@ -39,7 +38,6 @@ class LogTap(Tap):
     ) -> None:
         super().__init__()
         self.is_forced = False
-        self.is_full = False
         self._broker = broker
         self._appender = appender
         self._selection = selection
@@ -66,12 +64,12 @@ class LogTap(Tap):
         names = self._names_of(message.client_id, publisher, message.origin)
         appender.append(message.topic, message.payload, flags, names, extra)
         if publisher is not None:
-            if message.qos and (self._waits or self.is_full) and not appender.is_stopped:
+            if message.qos and (self._waits or self.is_full()) and appender.state is not DROPPING:
                 if appender.commit == 0:
                     appender.commit = self._broker.commits.begin()
                     appender.is_urgent = True
                 self._broker.commits.require(appender.commit)
-            if appender.bytes >= WAITING_BYTES_MAX or self.is_full:
+            if appender.bytes >= WAITING_BYTES_MAX or self.is_full():
                 self._hold(publisher)
 
     def published_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
@@ -117,7 +115,11 @@ class LogTap(Tap):
         return True
 
     def refuses(self, topic: bytes) -> bool:
-        return self.is_full and self.keeps(topic)
+        return self.is_full() and self.keeps(topic)
+
+    def is_full(self) -> bool:
+        """Return whether the messages that the log keeps are refused."""
+        return self._appender.state is REFUSING
 
     def keeps(self, topic: bytes) -> bool:
         """Return whether messages of this topic are logged."""
@@ -153,5 +155,5 @@ class LogTurnEnd(TurnEnd):
 
     def turn_ended(self, now: float) -> None:
         appender = self._appender
-        if appender.records > 0 and not appender.is_busy and (appender.is_urgent or not appender.is_timed):
+        if appender.records > 0 and (appender.state is IDLE or (appender.state is LINGERING and appender.is_urgent)):
             self._records_wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.event_log.appender import BLOCK_BYTES, Appender
+from broker.event_log.appender import BLOCK_BYTES, Appender, State
 from broker.event_log.block import DELTA_MICROSECONDS_MAX, Block, read_header
 
 BEGIN = 1_700_000_000_000_000_000
@@ -26,12 +26,12 @@ def times(blocks: list[Block]) -> list[tuple[int, int]]:
 def test_nothing_waits_after_it_was_taken(appender: Appender) -> None:
     appender.append(b"t", b"payload", 1, PUBLISHER, b"")
     appender.append_run(b"t", b"\x30\x04\x00\x01ta" * 3, 3, 1, PUBLISHER)
-    appender.commit, appender.is_urgent, appender.is_timed = 7, True, True
+    appender.commit, appender.is_urgent = 7, True
     assert appender.records == 4
     assert appender.bytes > 0
     assert times(appender.take()) == [(0, 4)]
     fresh = Appender(0)
-    for name in ("records", "bytes", "commit", "is_urgent", "is_timed"):
+    for name in ("records", "bytes", "commit", "is_urgent"):
         assert getattr(appender, name) == getattr(fresh, name), name
     assert appender.take() == []
 
@@ -64,7 +64,7 @@ def test_the_times_of_records(appender: Appender, wall: list[int], expected: lis
 
 
 def test_a_stopped_log_counts_the_records_that_it_drops(appender: Appender) -> None:
-    appender.is_stopped = True
+    appender.state = State.DROPPING
     appender.append(b"t", b"", 0, PUBLISHER, b"")
     appender.append_run(b"t", b"\x30\x04\x00\x01ta" * 3, 3, 1, PUBLISHER)
     assert (appender.lost, appender.records) == (4, 0)

@@ -257,6 +257,23 @@ async def test_nothing_is_acknowledged_that_was_not_written(
     assert await payloads(log) == [b"1"]
 
 
+async def test_all_that_waits_is_answered_when_the_log_stops(make_log: MakeLog, world: Any, clock: Clock) -> None:
+    """One commit is being written, and another one waits, when the disk is full."""
+    files = FailingFiles()
+    log = await make_log(files=files)
+    tap = LogTap(world.broker, log.appender, Selection([b"#"]), clock, world.flush, waits=True)
+    log.attach(tap)
+    world.broker.add_tap(tap)
+    client = world.connect("c", auto=False)
+    files.fault = errno.ENOSPC
+    client.publish(b"t", b"1", 1, packet_id=1)
+    log.writer.write()
+    client.publish(b"t", b"2", 1, packet_id=2)
+    await eventually(lambda: bool(log.describe().stopped), "the log is stopped")
+    assert [packet.packet_id for packet in client.take_packets()] == [1, 2]
+    assert log.describe().records_lost == 2
+
+
 async def test_a_segment_that_cannot_be_begun_is_tried_again(
     make_log: MakeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
+from broker.event_log.appender import State
 from broker.event_log.segment_reader import PIECE_BYTES
 from event_log_reader import MakeLog, read_all
 
 
-@pytest.mark.parametrize(("is_busy", "stopped", "rests"), [(False, "", 0), (True, "", 3), (True, "full", 0)])
+@pytest.mark.parametrize(("state", "rests"), [(State.IDLE, 0), (State.WRITING, 3), (State.REFUSING, 0)])
 async def test_a_read_rests_after_each_piece_while_records_are_written(
-    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, is_busy: bool, stopped: str, rests: int
+    make_log: MakeLog, monkeypatch: pytest.MonkeyPatch, state: State, rests: int
 ) -> None:
     log = await make_log(segment_bytes=2**24)
     payloads = [b"%d" % number * (PIECE_BYTES * 9 // 10) for number in range(3)]
@@ -25,8 +26,7 @@ async def test_a_read_rests_after_each_piece_while_records_are_written(
         found.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(log.appender, "is_busy", is_busy)
-    monkeypatch.setattr(log.writer, "stopped", stopped)
+    monkeypatch.setattr(log.appender, "state", state)
     assert [record.payload for record in await read_all(log)] == payloads
     assert len(found) == rests
     assert all(seconds > 0 for seconds in found)
@@ -50,7 +50,7 @@ async def test_the_rests_of_several_reads_follow_each_other(make_log: MakeLog, m
         resting -= 1
 
     monkeypatch.setattr(asyncio, "sleep", rest)
-    monkeypatch.setattr(log.appender, "is_busy", True)
+    monkeypatch.setattr(log.appender, "state", State.WRITING)
     await asyncio.gather(*(read_all(log) for _ in range(4)))
     assert most == 1
     monkeypatch.undo()

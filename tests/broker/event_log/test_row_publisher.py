@@ -8,7 +8,7 @@ import pytest
 
 from broker.config.settings import Settings
 from broker.errors import MqttError
-from broker.event_log.appender import Appender
+from broker.event_log.appender import Appender, State
 from broker.event_log.block import read_header
 from broker.event_log.records import Record, records
 from broker.event_log.row_publisher import ROWS_OF_STEP, RowPublisher
@@ -149,13 +149,13 @@ async def test_another_tap_sees_each_row(world: World) -> None:
 
 async def test_a_log_without_room_refuses_rows(world: World) -> None:
     rows = world.rows(*ROWS)
-    world.tap.is_full = True
+    world.appender.state = State.REFUSING
     world.publish_all(rows)
     assert rows.row == FIRST
 
 
 async def test_a_log_that_is_stopped_counts_the_rows_as_lost(world: World) -> None:
-    world.appender.is_stopped = True
+    world.appender.state = State.DROPPING
     world.publish_all(world.rows(*ROWS))
     assert world.appender.lost == 3
     assert world.logged() == []

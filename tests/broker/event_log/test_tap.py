@@ -10,7 +10,7 @@ from broker.codec.packets import Packet, PubAck, PubRec, Will
 from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED
 from broker.codec.writer import encode_publish
 from broker.errors import MqttError
-from broker.event_log.appender import Appender
+from broker.event_log.appender import Appender, State
 from broker.event_log.block import NO_EXPIRY
 from broker.event_log.selection import Selection
 from broker.event_log.tap import WAITING_BYTES_MAX, LogTap, LogTurnEnd
@@ -183,7 +183,7 @@ def test_a_publisher_that_leaves_while_it_is_held(world: Any, clock: Clock) -> N
 
 def test_a_full_log_refuses_mqtt_5(world: Any, clock: Clock) -> None:
     log = Log(world, clock, (b"logged/#",))
-    log.tap.is_full = True
+    log.appender.state = State.REFUSING
     subscriber = world.connect("s")
     subscriber.subscribe(b"#")
     client = world.connect("c", auto=False)
@@ -211,14 +211,14 @@ def test_a_full_log_refuses_mqtt_5(world: Any, clock: Clock) -> None:
 @pytest.mark.parametrize(("version", "waits"), [(4, True), (4, False), (3, True)])
 def test_a_full_log_lets_mqtt_3_1_1_wait(world: Any, clock: Clock, version: int, waits: bool) -> None:
     log = Log(world, clock, waits=waits)
-    log.tap.is_full = True
+    log.appender.state = State.REFUSING
     client = world.connect("c", version, auto=False)
     client.publish(b"t", b"1", 1, packet_id=1)
     client.publish(b"t", b"2", 1, packet_id=2)
     assert not client.reading
     assert acks(client) == []
     assert log.appender.records == 1, "the publisher is not read"
-    log.tap.is_full = False
+    log.appender.state = State.IDLE
     log.write()
     log.write()
     assert client.reading
@@ -230,7 +230,7 @@ def test_refusals_keep_the_order_of_acknowledgements(world: Any, clock: Clock) -
     log = Log(world, clock)
     client = world.connect("c", auto=False)
     client.publish(b"t", b"1", 1, packet_id=1)
-    log.tap.is_full = True
+    log.appender.state = State.REFUSING
     client.publish(b"t", b"2", 1, packet_id=2)
     other = world.connect("other", auto=False)
     other.publish(b"t", b"3", 1, packet_id=9)
@@ -241,7 +241,7 @@ def test_refusals_keep_the_order_of_acknowledgements(world: Any, clock: Clock) -
 
 
 def test_an_invalid_topic_is_an_error_for_a_full_log_too(world: Any, clock: Clock) -> None:
-    Log(world, clock).tap.is_full = True
+    Log(world, clock).appender.state = State.REFUSING
     client = world.connect("c")
     client.publish(b"a/#", b"", 1)
     assert client.closed
@@ -255,11 +255,11 @@ def test_the_end_of_a_turn_asks_for_a_write_once(world: Any, clock: Clock) -> No
     assert calls == []
     world.connect("c").publish(b"t")
     end.turn_ended(0.0)
-    log.appender.is_timed = True
+    log.appender.move(State.LINGERING)
     end.turn_ended(0.0)
     assert calls == [1]
     world.connect("c").publish(b"t", qos=1)
     end.turn_ended(0.0)
-    log.appender.is_busy = True
+    log.appender.move(State.WRITING)
     end.turn_ended(0.0)
     assert calls == [1, 2]
