@@ -8,7 +8,7 @@ replicated and cannot be changed; they hide replicated entries with the same nam
 from __future__ import annotations
 
 import json
-import secrets
+import random
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from hashlib import blake2b
@@ -41,7 +41,7 @@ ENTRIES_MAX: Final = 4096  # that this node adds to; twice as many when nodes ad
 TOMBSTONES_MAX: Final = 8192  # the oldest are forgotten first, and counted
 TOMBSTONE_SECONDS: Final = 90 * 86_400
 REFUSED_NAMED_MAX: Final = 16  # between two calls of take_refused; counters.refused has all
-LINK_KEY_BYTES: Final = 6
+LINK_KEY_BITS: Final = 48
 SHOWN_KEYS: Final = frozenset((*UPSTREAM_KEYS, *IGNORED_KEYS, "upstream"))
 
 Parsed = Upstream | UpstreamSet | Policy
@@ -64,8 +64,10 @@ class Counters:
 class Definitions:
     """`node` is the name in the cluster. `declared`: (component, name) -> value of the configuration file, all sound."""
 
-    def __init__(self, node: str, declared: dict[Key, object] | None = None) -> None:
+    def __init__(self, node: str, declared: dict[Key, object] | None = None, rng: random.Random | None = None) -> None:
+        """`rng` makes the keys of the links of new upstreams; None: they have none."""
         self.node = node
+        self._rng = rng
         self.declared = dict(declared or {})
         self.counters = Counters()
         self._entries: dict[Key, Entry] = {}
@@ -160,8 +162,9 @@ class Definitions:
         if old is None or old.value != text:
             self._keep(Entry(component, name, self._next_clock(now), self.node, text))
         # An upstream of a state without keys gets none: its links go on with their sessions.
-        if component == UPSTREAM and (old is None or old.value is None) and name not in self._link_keys:
-            key = canonical(secrets.token_hex(LINK_KEY_BYTES))
+        is_new = component == UPSTREAM and (old is None or old.value is None)
+        if is_new and self._rng is not None and name not in self._link_keys:
+            key = canonical(f"{self._rng.getrandbits(LINK_KEY_BITS):012x}")
             self._keep(Entry(LINK_KEY, name, self._next_clock(now), self.node, key))
 
     def _check_members(self, upstream_set: UpstreamSet) -> None:
@@ -177,7 +180,7 @@ class Definitions:
     def put_all(self, definitions: Iterable[tuple[str, str, object]], now: float) -> list[str]:
         """Create or replace (component, name, value)s, all or none; sets after their upstreams. Gives warnings. Raises
         DefinitionError, whose key names the definition."""
-        trial = Definitions(self.node, self.declared)
+        trial = Definitions(self.node, self.declared, self._rng)
         trial.load(self._entries.values(), now)
         trial.take_changes()
         ordered = sorted(definitions, key=lambda item: COMPONENTS.index(item[0]) if item[0] in COMPONENTS else 0)

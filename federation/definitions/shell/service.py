@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -47,7 +48,7 @@ class DefinitionsService:
         self._server = server
         self._log = get_logger("definitions")
         self._changed = changed
-        self.definitions = Definitions(NO_NODE, declared)
+        self.definitions = Definitions(NO_NODE, declared, random.SystemRandom())
         self.clock = ClusterClock()
         self._file = stored_in(folder) if folder else None
         self._made = self._written = 0  # changes
