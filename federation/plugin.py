@@ -112,6 +112,8 @@ class FederationPlugin(Plugin):
                     "and nothing is encrypted; use a loopback or private address",
                     key=f"{KEY}.{key}",
                 )
+        for text in settings.start_warnings(self.server.settings, self.server.path_of):
+            self._log.warning(text, key=KEY)
         await self._streams.start()
         sockets, self._sockets = self._sockets, None
         await self.membership.start(serf, sockets)

@@ -2,12 +2,18 @@
 
 # not compiled: values that are read at the start
 # not a core: asks the system for its name
-import socket
-from dataclasses import dataclass, field
-from typing import Annotated, Final
+from __future__ import annotations
 
-from broker.config.addresses import Address
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Final
+
+from broker.config.addresses import Address, is_loopback
 from broker.config.setting import AddressText, Choice, Duration, Flag, Sequence, Setting, Size, Source, Text
+
+if TYPE_CHECKING:
+    from broker.config.settings import Settings
 
 DEFAULT_FEDERATION_PORT: Final = 8901
 DEFAULT_GOSSIP_PORT: Final = 8902
@@ -45,6 +51,16 @@ class FederationSettings:
             default_text="fed_addr",
         ),
     ] = None
+    allow_plain_secrets: Annotated[
+        bool,
+        Setting(
+            "Whether nodes exchange definitions of links that have user names and passwords where fed_addr is not a loopback "
+            "address. Nothing is encrypted there and nobody is authenticated; without it such a definition stays at the node "
+            "that it was written on. A start warns of it.",
+            Flag(),
+            source=Source.EXTENSION,
+        ),
+    ] = False
     gossip_addr: Annotated[
         Address,
         Setting("Address of the gossip, UDP and TCP.", AddressText(":8902", DEFAULT_GOSSIP_PORT, listens=True)),
@@ -142,3 +158,16 @@ class FederationSettings:
             source=Source.EXTENSION,
         ),
     ] = True
+
+    @property
+    def shares_secrets(self) -> bool:
+        """Whether what other nodes get on fed_addr may have secrets."""
+        return self.allow_plain_secrets or is_loopback(self.fed_addr.host)
+
+    def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
+        """As `broker.server.start_warnings.WarnsAtStart`."""
+        if self.allow_plain_secrets and not is_loopback(self.fed_addr.host):
+            yield (
+                f"allow_plain_secrets: whoever reaches {self.fed_addr} can read and write the passwords of upstreams: nodes "
+                "exchange them unencrypted and unauthenticated; leave the key out where the network is not private"
+            )

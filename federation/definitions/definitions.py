@@ -33,16 +33,20 @@ from federation.definitions.entry import (
 from federation.definitions.error import DefinitionError, check_name, shown
 from federation.definitions.policy import ApplyTo, Policy, doubt, parse_policy
 from federation.definitions.resolution import Resolution
-from federation.definitions.upstream import IGNORED_KEYS, UPSTREAM_KEYS, Upstream, ignored_keys, parse_upstream
+from federation.definitions.secrets import has_secrets, without_secrets
+from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
-from federation.definitions.uri import HIDDEN, parse_uri
 
 ENTRIES_MAX: Final = 4096  # that this node adds to; twice as many when nodes add at the same time
 TOMBSTONES_MAX: Final = 8192  # the oldest are forgotten first, and counted
 TOMBSTONE_SECONDS: Final = 90 * 86_400
 REFUSED_NAMED_MAX: Final = 16  # between two calls of take_refused; counters.refused has all
 LINK_KEY_BITS: Final = 48
-SHOWN_KEYS: Final = frozenset((*UPSTREAM_KEYS, *IGNORED_KEYS, "upstream"))
+KEPT_HERE: Final = (
+    "its user name, password or unknown key is kept on this node alone, because nodes send definitions unencrypted on "
+    "plugins.federation.fed_addr: write it on each node by a call or in the configuration file, or set "
+    "plugins.federation.allow_plain_secrets"
+)
 
 Parsed = Upstream | UpstreamSet | Policy
 NO_LINK_KEY: Final = "the random part of client identifiers is no text of letters and digits"
@@ -62,15 +66,24 @@ class Counters:
 
 
 class Definitions:
-    """`node` is the name in the cluster. `declared`: (component, name) -> value of the configuration file, all sound."""
+    """`node` is the name in the cluster. `declared`: (component, name) -> value of the configuration file, all sound.
+    `shares_secrets`: whether other nodes get, and give, entries with secrets; else those stay at the node that has them."""
 
-    def __init__(self, node: str, declared: dict[Key, object] | None = None, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        node: str,
+        declared: dict[Key, object] | None = None,
+        rng: random.Random | None = None,
+        shares_secrets: bool = True,
+    ) -> None:
         """`rng` makes the keys of the links of new upstreams; None: they have none."""
         self.node = node
+        self.shares_secrets = shares_secrets
         self._rng = rng
         self.declared = dict(declared or {})
         self.counters = Counters()
         self._entries: dict[Key, Entry] = {}
+        self._kept_here: set[Key] = set()  # entries with secrets that are no part of an exchange
         self._buckets = [0] * BUCKETS
         self._live = 0
         self._clock = 0
@@ -92,12 +105,7 @@ class Definitions:
 
     def read(self, component: str, name: str) -> object | None:
         """As `get`, with HIDDEN for user names and passwords in URIs."""
-        value = self.get(component, name)
-        if component == UPSTREAM:
-            return without_secrets(value)
-        if component == UPSTREAM_SET:
-            return [without_secrets(item) for item in value] if isinstance(value, list) else without_secrets(value)
-        return value
+        return without_secrets(component, self.get(component, name))
 
     def names(self, component: str) -> list[str]:
         """The names of a component that have a value, sorted."""
@@ -119,6 +127,7 @@ class Definitions:
         """(what, text) of all definitions that do not have the effect that they seem to have."""
         found = (
             ("a definition has no full effect", self.problems()),
+            ("a definition is kept on this node alone", self.kept_here()),
             ("jobs of a federated queue come as copies, too", self.copies()),
             ("topic mappings collide", self.collisions()),
             ("a link gets back what it pushes", self.resolution().echoes()),
@@ -132,6 +141,13 @@ class Definitions:
         hidden = sorted(key for key, entry in self._entries.items() if entry.value and key in self.declared)
         texts += [f'{WORDS[key[0]]} "{key[1]}": the one of the configuration file is used' for key in hidden]
         return texts + resolution.unresolved()
+
+    def kept_here(self, keys: Collection[Key] | None = None) -> list[str]:
+        """Entries, of all or of some keys, that other nodes do not get."""
+        return [
+            f'{WORDS.get(component, component)} "{name}": {KEPT_HERE}'
+            for component, name in sorted(self._kept_here if keys is None else self._kept_here.intersection(keys))
+        ]
 
     def collisions(self) -> list[str]:
         """Pairs of upstreams whose mappings give different topics one name here."""
@@ -148,7 +164,8 @@ class Definitions:
     def put(self, component: str, name: str, value: object, now: float) -> list[str]:
         """Create or replace a definition; `now` is Unix seconds. Gives warnings. Raises DefinitionError."""
         self._write(component, name, value, now)
-        return self._warnings(component, name, value) + self._collisions_of([(component, name)])
+        warnings = self._warnings(component, name, value) + self._collisions_of([(component, name)])
+        return [*warnings, KEPT_HERE] if (component, name) in self._kept_here else warnings
 
     def _write(self, component: str, name: str, value: object, now: float) -> None:
         self._check_changeable(component, name)
@@ -180,7 +197,7 @@ class Definitions:
     def put_all(self, definitions: Iterable[tuple[str, str, object]], now: float) -> list[str]:
         """Create or replace (component, name, value)s, all or none; sets after their upstreams. Gives warnings. Raises
         DefinitionError, whose key names the definition."""
-        trial = Definitions(self.node, self.declared, self._rng)
+        trial = Definitions(self.node, self.declared, self._rng, self.shares_secrets)
         trial.load(self._entries.values(), now)
         trial.take_changes()
         ordered = sorted(definitions, key=lambda item: COMPONENTS.index(item[0]) if item[0] in COMPONENTS else 0)
@@ -189,13 +206,15 @@ class Definitions:
                 trial._write(component, name, value, now)
             except DefinitionError as error:
                 raise error.below(f'{WORDS.get(component, component)} "{name}"') from None
-        self.merge(trial.take_changes(), now)
+        for entry in trial.take_changes():
+            self._keep(entry)
         warnings = [
             f'{WORDS[component]} "{name}": {text}'
             for component, name, value in ordered
             for text in self._warnings(component, name, value)
         ]
-        return warnings + self._collisions_of([(component, name) for component, name, _ in ordered])
+        keys = [(component, name) for component, name, _ in ordered]
+        return warnings + self._collisions_of(keys) + self.kept_here(keys)
 
     def delete(self, component: str, name: str, now: float) -> bool:
         """Delete a definition; False when there is none. Raises DefinitionError when it is in use or cannot be changed."""
@@ -290,6 +309,8 @@ class Definitions:
         """Why an entry of another node is not taken; "" for one that may be."""
         if fault := entry.fault():
             return fault
+        if self._is_withheld(entry):
+            return "it has secrets, which are not taken unencrypted: see plugins.federation.allow_plain_secrets"
         if entry.is_ahead(now):
             return f"the clock of node {shown(entry.node)}, which made it, was more than {AHEAD_MAX:g} s ahead"
         old = self._entries.get(entry.key)
@@ -312,19 +333,35 @@ class Definitions:
 
     def _keep(self, entry: Entry) -> None:
         old = self._entries.get(entry.key)
-        bucket = bucket_of(entry.key)
         if old is not None:
-            self._buckets[bucket] ^= old.digest()
-            self._live -= old.value is not None
+            self._remove(old)
         self._entries[entry.key] = entry
-        self._buckets[bucket] ^= entry.digest()
         self._live += entry.value is not None
+        if self._is_withheld(entry):
+            self._kept_here.add(entry.key)
+        else:
+            self._buckets[bucket_of(entry.key)] ^= entry.digest()
         self._clock = max(self._clock, entry.clock)
         self._changes[entry.key] = entry
         if entry.key not in self.declared:
             self._parse(entry)
         if entry.value is None and len(self._entries) - self._live > TOMBSTONES_MAX:
             self._drop_oldest()
+
+    def _remove(self, entry: Entry) -> None:
+        del self._entries[entry.key]
+        self._live -= entry.value is not None
+        if entry.key in self._kept_here:
+            self._kept_here.remove(entry.key)
+        else:
+            self._buckets[bucket_of(entry.key)] ^= entry.digest()
+
+    def _is_withheld(self, entry: Entry) -> bool:
+        return (
+            not self.shares_secrets
+            and entry.value is not None
+            and has_secrets(entry.component, json.loads(entry.value))
+        )
 
     def _drop_oldest(self) -> None:
         tombstones = (entry for entry in self._entries.values() if entry.value is None)
@@ -340,8 +377,7 @@ class Definitions:
         return entry.value is None and entry.milliseconds / 1000 + TOMBSTONE_SECONDS < now
 
     def _forget(self, entry: Entry) -> None:
-        del self._entries[entry.key]
-        self._buckets[bucket_of(entry.key)] ^= entry.digest()
+        self._remove(entry)
         self._changes.pop(entry.key, None)
 
     def take_changes(self) -> list[Entry]:
@@ -360,11 +396,16 @@ class Definitions:
         return found
 
     def declared_digest(self) -> int:
-        """64 bits that are the same on nodes whose configuration files have the same definitions; 0 for none."""
+        """64 bits that are the same on nodes whose configuration files have the same definitions, secrets apart: a digest of
+        them would let its readers try passwords. 0 for none."""
         if not self.declared:
             return 0
+        values = [
+            [*key, without_secrets(key[0], value) if has_secrets(key[0], value) else value]
+            for key, value in sorted(self.declared.items(), key=lambda item: item[0])
+        ]
         # YAML has values that JSON has not, such as dates in keys without an effect.
-        text = json.dumps([[*key, self.declared[key]] for key in sorted(self.declared)], sort_keys=True, default=str)
+        text = json.dumps(values, sort_keys=True, default=str)
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
     def buckets(self) -> tuple[int, ...]:
@@ -372,11 +413,12 @@ class Definitions:
         return tuple(self._buckets)
 
     def differing(self, buckets: tuple[int, ...]) -> list[Entry]:
-        """Own entries in the parts whose digests are others in `buckets`, sorted by key."""
+        """Own entries in the parts whose digests are others in `buckets`, sorted by key; never those that are kept here."""
         parts = {index for index, own in enumerate(self._buckets) if own != buckets[index]}
-        return sorted(
-            (entry for entry in self._entries.values() if bucket_of(entry.key) in parts), key=lambda entry: entry.key
-        )
+        found = [
+            entry for key, entry in self._entries.items() if bucket_of(key) in parts and key not in self._kept_here
+        ]
+        return sorted(found, key=lambda entry: entry.key)
 
     # --- meaning
 
@@ -417,27 +459,6 @@ def parse(component: str, name: str, value: object) -> Parsed:
     """A definition from its value. Raises DefinitionError."""
     parsed: Parsed = _PARSERS[component](name, value)
     return parsed
-
-
-def without_secrets(value: object) -> object:
-    """The keys of an upstream, or of a member of a set, without user names and passwords. Nodes of later versions may have keys
-    that are not known here: who knows what is in them."""
-    if not isinstance(value, dict):
-        return None if value is None else HIDDEN
-    return {key: _shown_value(key, inner) for key, inner in value.items()}
-
-
-def _shown_value(key: str, value: object) -> object:
-    if key == "uri":
-        return [_shown(text) for text in value] if isinstance(value, list) else _shown(value)
-    return value if key in SHOWN_KEYS else HIDDEN
-
-
-def _shown(text: object) -> str:
-    try:
-        return parse_uri(text).shown()
-    except DefinitionError:
-        return HIDDEN
 
 
 def _canonical(value: object) -> str:

@@ -134,7 +134,7 @@ class Upstream:
         return made
 
 
-_TLS_KEYS: Final = {
+TLS_KEYS: Final = {
     "cacertfile": "cacertfile",
     "certfile": "certfile",
     "keyfile": "keyfile",
@@ -155,14 +155,14 @@ def _read_uris(key: str, value: object) -> tuple[LinkUri, ...]:
 
 
 def _read_tls(key: str, value: object) -> TlsOptions:
-    found = read_mapping(key, value, _TLS_KEYS)
+    found = read_mapping(key, value, TLS_KEYS)
     options: dict[str, Any] = {}
     for name, inner in found.items():
         path = f"{key}.{name}"
         if name == "verify":
             options["verify"] = read_word(path, inner, ("verify_peer", "verify_none")) == "verify_peer"
         else:
-            options[_TLS_KEYS[name]] = read_text(path, inner)
+            options[TLS_KEYS[name]] = read_text(path, inner)
     return TlsOptions(**options)
 
 

@@ -17,7 +17,7 @@ from federation.definitions.shell.cluster import DefinitionsCluster
 from federation.definitions.shell.service import DefinitionsService
 from federation.links.links import Links
 from federation.links.queues import QueueDefaults
-from federation.links.settings import LinksSettings
+from federation.links.settings import LinksSettings, shares_secrets
 from federation.links.shell.link_log import LinkLog
 from federation.links.shell.node_links import NodeLinks
 from federation.links.shell.owners import TAG
@@ -42,7 +42,11 @@ class LinksPlugin(Plugin):
         self._sockets: dict[str, UpstreamSocket] = {}
         folder = self.settings.dir or server.settings.data_dir
         self.definitions = DefinitionsService(
-            server, self.settings.declared(), server.path_of(folder) if folder else "", self._definitions_changed
+            server,
+            self.settings.declared(),
+            server.path_of(folder) if folder else "",
+            self._definitions_changed,
+            shares_secrets(server.settings),
         )
         self._cluster: DefinitionsCluster | None = None
         self._turn_end = LinksTurnEnd(self)

@@ -152,7 +152,7 @@ class LinksSettings:
         from federation.definitions.shell.stored import NO_NODE, NOT_KEPT, read_stored, stored_in
         from federation.links.shell.client_context import TlsFault, client_context
 
-        definitions = Definitions(NO_NODE, self.declared())
+        definitions = Definitions(NO_NODE, self.declared(), shares_secrets=shares_secrets(settings))
         if folder := self.dir or settings.data_dir:
             definitions.load(read_stored(stored_in(path_of(folder))), time.time())
         elif settings.api.grpc or settings.api.http:
@@ -167,3 +167,8 @@ class LinksSettings:
                 except TlsFault as fault:
                     told.add(f'upstream "{plan.upstream.name}": {fault}')
         yield from sorted(told)
+
+
+def shares_secrets(settings: Settings) -> bool:
+    """Whether definitions with secrets go to other nodes; also where there is no federation to have any."""
+    return "federation" not in settings.plugin_order or settings.plugins.federation.shares_secrets

@@ -40,15 +40,21 @@ class DefinitionsService:
     """declared  (component, name) -> value of the configuration file, checked by `definitions.parse`
     folder    where the file of definitions is kept; "": in memory only
     changed   is called with the new meaning after each change, whoever made it
+    shares_secrets  as that of Definitions
     """
 
     def __init__(
-        self, server: Host, declared: dict[Key, object], folder: str, changed: Callable[[Resolution], None]
+        self,
+        server: Host,
+        declared: dict[Key, object],
+        folder: str,
+        changed: Callable[[Resolution], None],
+        shares_secrets: bool = True,
     ) -> None:
         self._server = server
         self._log = get_logger("definitions")
         self._changed = changed
-        self.definitions = Definitions(NO_NODE, declared, random.SystemRandom())
+        self.definitions = Definitions(NO_NODE, declared, random.SystemRandom(), shares_secrets)
         self.clock = ClusterClock()
         self._file = stored_in(folder) if folder else None
         self._made = self._written = 0  # changes
@@ -74,13 +80,18 @@ class DefinitionsService:
             ),
             counter(
                 "gmqtt_definitions_refused_total",
-                "Definitions of other nodes that were not taken: damaged, too many, or made by a wrong clock.",
+                "Definitions of other nodes that were not taken: damaged, too many, with secrets, or by a wrong clock.",
                 definitions.counters.refused,
             ),
             counter(
                 "gmqtt_definitions_stamped_anew_total",
                 "Definitions of this node that a wrong clock had made, and that were stamped with the present time.",
                 definitions.counters.stamped_anew,
+            ),
+            gauge(
+                "gmqtt_definitions_kept_here",
+                "Definitions with secrets that other nodes do not get.",
+                len(definitions.kept_here()),
             ),
             gauge(
                 "gmqtt_definitions_clock_correction_seconds",

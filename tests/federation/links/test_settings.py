@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 from broker.config.loader import load
 from broker.server.cli import main
 from definitions_node import definitions_node
-from federation.definitions.entry import POLICY, Entry, canonical
+from federation.definitions.entry import POLICY, UPSTREAM, Entry, canonical
 from federation.definitions.shell.stored import FILE, NOT_KEPT
+from federation.links.settings import shares_secrets
 
 DEFINITIONS = """
     upstreams:
@@ -104,3 +105,33 @@ def test_check_names_the_files_of_tls_that_a_link_cannot_use(tmp_path: Path) -> 
 """
     (line,) = told(check(tmp_path, links))
     assert line.startswith('upstream "north": tls.cacertfile: /no/such/file cannot be read')
+
+
+@pytest.mark.parametrize(
+    ("federation", "shares", "warns"),
+    [
+        ("{fed_addr: '127.0.0.1:8901'}", True, False),
+        ("{fed_addr: '[::1]:8901', allow_plain_secrets: true}", True, False),
+        ("{fed_addr: ':8901'}", False, False),
+        ("{fed_addr: '192.168.0.10:8901'}", False, False),
+        ("{fed_addr: '192.168.0.10:8901', allow_plain_secrets: true}", True, True),
+        (None, True, False),
+    ],
+)
+async def test_secrets_leave_a_node_on_loopback_or_where_the_file_allows_it(
+    tmp_path: Path, federation: str | None, shares: bool, warns: bool
+) -> None:
+    async with definitions_node(tmp_path / "state") as (service, _):
+        await service.put(UPSTREAM, "u", {"uri": "mqtt://user:hunter2@127.0.0.1:1"})
+    order = "links" if federation is None else "federation, links"
+    config = tmp_path / "a.yml"
+    config.write_text(
+        f"plugin_order: [{order}]\ndata_dir: state\nplugins:\n  federation: {federation or {}}\n  links: {{domain: berlin}}\n"
+    )
+    found = load(config).settings
+    assert found is not None
+    assert shares_secrets(found) is shares
+    warnings = CliRunner().invoke(main, ["check", "-c", str(config)], catch_exceptions=False).stderr.splitlines()
+    assert any('"u"' in line and "allow_plain_secrets" in line for line in warnings) is not shares
+    assert any("allow_plain_secrets: whoever reaches" in line for line in warnings) is warns
+    assert "hunter2" not in str(warnings)

@@ -48,11 +48,11 @@ class Known(Members):
 class Node:
     """A node with definitions, and an event stream server."""
 
-    def __init__(self, name: str, declared: dict[Key, object] | None = None) -> None:
+    def __init__(self, name: str, declared: dict[Key, object] | None = None, shares_secrets: bool = True) -> None:
         self.members = Known(name)
         self.host = Host(self.members)
         server: Any = self.host
-        self.service = DefinitionsService(server, declared or {}, "", self.host.resolutions.append)
+        self.service = DefinitionsService(server, declared or {}, "", self.host.resolutions.append, shares_secrets)
         self.cluster = DefinitionsCluster(server, self.service, TAG)
         self.station = Station(name, extensions=[self.cluster])
 
@@ -77,8 +77,8 @@ class Node:
 async def make_node() -> AsyncIterator[Callable[..., Any]]:
     made: list[Node] = []
 
-    async def make(name: str, declared: dict[Key, object] | None = None) -> Node:
-        made.append(Node(name, declared))
+    async def make(name: str, declared: dict[Key, object] | None = None, shares_secrets: bool = True) -> Node:
+        made.append(Node(name, declared, shares_secrets))
         return await made[-1].start()
 
     yield make
@@ -215,6 +215,34 @@ async def test_a_definition_that_a_wrong_clock_made_is_refused_and_its_sender_na
     assert line["node"] == "b"
     assert '"u"' in line["reason"]
     assert a.service.definitions.get(UPSTREAM, "u") is None
+
+
+async def test_whoever_asks_gets_no_secret_where_secrets_are_not_shared(make_node: Callable[..., Any]) -> None:
+    a, b = await make_node("a", None, False), await make_node("b")
+    secret = {"uri": "mqtt://user:secret@127.0.0.1:1"}
+    with structlog.testing.capture_logs() as lines:
+        await a.service.put(UPSTREAM, "of-a", secret)
+        await b.service.put(UPSTREAM, "of-b", secret)
+        await a.service.put(UPSTREAM, "plain", uri("h"))
+        members = Known("asking")
+        members.known["a"] = {"fed_addr": a.station.addr}
+        calls = MemberCalls(members)
+        request = pb.ExchangeRequest(digests=[0] * BUCKETS)
+        answer = await calls.call("a", METHOD, request, pb.ExchangeAnswer.FromString, 10.0)
+        await calls.close()
+        assert [item.name for item in answer.definitions if item.component == UPSTREAM] == ["plain"]
+        assert "secret" not in str(answer)
+        a.meet(b)
+        await eventually(lambda: "plain" in b.service.resolution().upstreams, "what has no secret is exchanged")
+        await eventually(lambda: any("refused" in line["event"] for line in lines), "the refusal is told")
+    assert a.service.resolution().upstreams.keys() == {"of-a", "plain"}
+    assert "of-a" not in b.service.resolution().upstreams
+    kept = [line["reason"] for line in lines if "kept on this node" in line["event"]]
+    assert ['"of-a"' in reason for reason in kept] == [True]
+    (refused,) = [line for line in lines if "refused" in line["event"]]
+    assert refused["node"] == "b"
+    assert '"of-b"' in refused["reason"]
+    assert "user:secret" not in str(lines)
 
 
 async def test_a_request_that_no_node_makes_is_refused(make_node: Callable[..., Any]) -> None:
