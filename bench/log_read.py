@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 
+from gmqttctl.connection import Connection
 from pipeline.client import NodeClient
-from pipeline.options import Connection
 
 
 def main() -> int:

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from cluster import LOOPBACK, ROOT, BenchFailed, Cluster, Ports, Server
 
+from gmqttctl.connection import Connection
 from pipeline.client import NodeClient
-from pipeline.options import Connection
 
 BENCH: Final = ROOT / "bench"
 PROGRAM_SECONDS_MAX: Final = 1800.0

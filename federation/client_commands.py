@@ -14,10 +14,10 @@ from broker.api.pb.admin_pb2 import Client, ListClientRequest
 from broker.api.pb.admin_pb2_grpc import ClientServiceStub
 from broker.api.transcoding import as_values
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX
-from pipeline.connection_options import connection_options
-from pipeline.log_text import aligned, duration, printable
-from pipeline.node_calls import NodeCalls
-from pipeline.options import read_connection
+from gmqttctl.connection import read_connection
+from gmqttctl.connection_options import connection_options
+from gmqttctl.node_calls import NodeCalls
+from gmqttctl.text import aligned, duration, printable
 
 MISSING: Final = "it does not show its clients; turn its plugin admin on"
 PAGE_SIZE: Final = 1000

@@ -6,12 +6,9 @@ nothing, a hold moves forward only, staged rows have positions, and a commit hap
 
 from __future__ import annotations
 
-import re
-import ssl
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -19,8 +16,10 @@ import grpc
 
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.pb.event_log_pb2_grpc import EventLogSinkStub, EventLogStub
-from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, OutOfRange, WrongLog
-from pipeline.options import Connection
+from gmqttctl.channel import away_reason, open_channel
+from gmqttctl.connection import Connection
+from gmqttctl.errors import NodeError
+from pipeline.errors import NodeAway, NoEventLog, OutOfRange, WrongLog
 
 ANSWER_SECONDS: Final = 30.0  # of one request; a commit has longer
 COMMIT_SECONDS: Final = 600.0
@@ -28,13 +27,6 @@ READ_BYTES: Final = 4 << 20  # of one answer; a node gives no more
 STAGE_BYTES: Final = 2 << 20  # of one request of rows; a node takes requests of 4 MiB
 RETRY_SECONDS: Final = 0.1  # before the first retry; doubled up to RETRY_SECONDS_MAX
 RETRY_SECONDS_MAX: Final = 2.0
-CHANNEL_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", -1),  # one block is given whatever its size
-    ("grpc.max_send_message_length", -1),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
 _AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _TRIED_AGAIN: Final = (*_AWAY, grpc.StatusCode.RESOURCE_EXHAUSTED)  # the last: too many answers are on their way
 _REFUSED: Final = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
@@ -43,63 +35,6 @@ _ERRORS: Final[dict[grpc.StatusCode, type[NodeError]]] = {
     grpc.StatusCode.OUT_OF_RANGE: OutOfRange,
     grpc.StatusCode.UNIMPLEMENTED: NoEventLog,
 }
-
-
-_ATTEMPT: Final = re.compile(r"last error: \w+: \S+: (?:Failed to connect to remote host: )?(.*)", re.DOTALL)
-# What gRPC says, and what it means to somebody who has given an address.
-_MEANINGS: Final = (
-    ("errors resolving", "the host name is not known"),
-    ("http1.x server", "that is no gRPC API, but one of HTTP; api.grpc of the node has the address"),
-    ("Expected SETTINGS frame", "that is no gRPC API; api.grpc of the node has the address"),
-    ("Socket closed", "that is no gRPC API (api.grpc of the node has the address), or it asks for TLS"),
-    ("tcp handshaker shutdown", "the address is not reached"),
-    ("WRONG_VERSION_NUMBER", "it does not speak TLS"),
-    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not of a known authority, or for another host name"),
-)
-
-
-def away_reason(text: str) -> str:
-    """Return why a node does not answer, from the details of gRPC."""
-    for part, meaning in _MEANINGS:
-        if part in text:
-            return meaning
-    attempt = _ATTEMPT.search(text)
-    return attempt[1] if attempt else text
-
-
-def open_channel(address: str, connection: Connection) -> grpc.Channel:
-    """Raises OptionError for files of TLS that are not right."""
-    if not connection.tls:
-        return grpc.insecure_channel(address, CHANNEL_OPTIONS)
-    return grpc.secure_channel(address, credentials(connection), CHANNEL_OPTIONS)
-
-
-def credentials(connection: Connection) -> grpc.ChannelCredentials:
-    """Raises OptionError."""
-    contents: list[bytes | None] = []
-    for name, file in (
-        ("tlsCaFile", connection.ca_file),
-        ("tlsKeyFile", connection.key_file),
-        ("tlsCertFile", connection.cert_file),
-    ):
-        try:
-            contents.append(Path(file).read_bytes() if file else None)
-        except OSError as error:
-            raise OptionError(name, file, f"cannot be read: {error}") from None
-    # gRPC would only print that a file is wrong, and not connect.
-    try:
-        context = ssl.create_default_context(cafile=connection.ca_file or None)
-    except ssl.SSLError as error:
-        raise OptionError("tlsCaFile", connection.ca_file, f"has no certificate in PEM: {error}") from None
-    if connection.cert_file:
-        try:
-            context.load_cert_chain(connection.cert_file, connection.key_file, password="")
-        except ssl.SSLError as error:
-            reason = (
-                f'is no certificate in PEM with the key of tlsKeyFile "{connection.key_file}", not encrypted: {error}'
-            )
-            raise OptionError("tlsCertFile", connection.cert_file, reason) from None
-    return grpc.ssl_channel_credentials(*contents)
 
 
 def stage_requests(blocks: Iterable[bytes]) -> Iterator[bytes]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.event_log.pb import event_log_pb2 as pb
+from gmqttctl.connection import Connection
 from pipeline.client import NodeClient
 from pipeline.errors import NoAnswer, NodeAway, NodeError, NoEventLog, PipelineError
 from pipeline.offsets import NodeState, Offsets, resolve
-from pipeline.options import Connection, Position
+from pipeline.options import Position
 
 DESCRIBE_SECONDS: Final = 10.0  # longer than a busy node takes
 ASKED_AT_ONCE: Final = 32

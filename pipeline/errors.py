@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Final
 
+from gmqttctl.errors import CommandError, NodeError, OptionError
+
+__all__ = [
+    "HOW_TO_INSTALL",
+    "DataLoss",
+    "NoAnswer",
+    "NoEventLog",
+    "NodeAway",
+    "NodeError",
+    "OptionError",
+    "OutOfRange",
+    "PipelineError",
+    "WrongLog",
+]
+
 # What Spark and the commands on it need.
 HOW_TO_INSTALL: Final = "pip install 'gmqttd[pipeline]' (in a checkout: pip install '.[pipeline]')"
 
 
-class PipelineError(Exception):
-    """Base of the errors of this package."""
-
-
-class OptionError(PipelineError):
-    """The value of an option is not right."""
-
-    def __init__(self, name: str, value: object, reason: str) -> None:
-        super().__init__(f'option {name}: "{value}" {reason}')
+class PipelineError(CommandError):
+    """What stops a pipeline."""
 
 
 class NoAnswer(OptionError):
@@ -25,15 +33,6 @@ class NoAnswer(OptionError):
 
 class DataLoss(PipelineError):
     """Records that the query did not read are gone, and failOnDataLoss is true."""
-
-
-class NodeError(PipelineError):
-    """A node refused a request, or failed."""
-
-    def __init__(self, node: str, text: str) -> None:
-        super().__init__(f"node {node}: {text}")
-        self.node = node
-        self.text = text
 
 
 class NodeAway(NodeError):

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from pipeline.connection_options import connection_options
+from gmqttctl.connection_options import connection_options
 
 POLL_SECONDS: Final = 0.5  # between two looks for new records
 WHERE_HELP: Final = (

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.event_log.pb import event_log_pb2 as pb
+from gmqttctl.connection import read_connection
+from gmqttctl.text import aligned, duration, instant, printable, size
 from pipeline.cluster import Cluster
-from pipeline.log_text import aligned, duration, instant, printable, size
-from pipeline.options import read_connection
 
 LOG_ID_SHOWN: Final = 8  # characters
 

@@ -1,67 +1,14 @@
-"""Event logs and their records as text for people, and as JSON."""
+"""The records of event logs as text for people, and as JSON."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from broker.event_log.records import Record
+from gmqttctl.text import instant, printable
 
 PAYLOAD_SHOWN: Final = 200  # characters of a payload on a line for people
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table, the first row its heading. Columns are two blanks apart; numbers stand right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    is_number = [
-        all(row[column].replace(",", "").isdigit() for row in rows[1:]) and len(rows) > 1
-        for column in range(len(rows[0]))
-    ]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, is_number, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def instant(time_ns: int) -> str:
-    """ISO 8601 in UTC with milliseconds; "-" for 0."""
-    if not time_ns:
-        return "-"
-    return (
-        datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{time_ns // 10**6 % 1000:03d}Z"
-    )
-
-
-def size(count: int) -> str:
-    """Bytes in the largest unit of which there is at least one."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
-def duration(seconds: float) -> str:
-    """The two largest units: `3d 4h`, `5m 12s`."""
-    left = max(0, round(seconds))
-    parts: list[str] = []
-    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, length)
-        if count or (unit == "s" and not parts):
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2])
-
-
-def printable(text: str) -> str:
-    """Text of a client for a terminal: control characters are escaped."""
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def record_line(node: str, record: Record) -> str:

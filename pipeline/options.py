@@ -15,7 +15,8 @@ from typing import Final
 from broker.config.durations import DurationError, parse_duration
 from broker.errors import MqttError
 from broker.routing.names import SHARE_PREFIX, check_topic_filter
-from pipeline.errors import OptionError
+from gmqttctl.connection import CONNECTION_NAMES, Connection, Given
+from gmqttctl.errors import OptionError
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -25,11 +26,9 @@ JSON_LATEST: Final = -1
 
 # As a node takes the name of a query.
 JOB_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-TOKEN: Final = re.compile(r"[!-~]*")
 NAME_BYTES_MAX: Final = 256  # of a group or a query that holds records
 JOB_ID_FORM: Final = "1 to 128 letters, digits, dots, underscores and hyphens, the first a letter or digit"
 
-CONNECTION_NAMES: Final = ("servers", "token", "tls", "tlsCaFile", "tlsCertFile", "tlsKeyFile")
 READ_NAMES: Final = (
     "topics",
     "startingOffsets",
@@ -43,26 +42,6 @@ BATCH_NAMES: Final = ("endingOffsets", "endingTimestamp")
 STREAM_NAMES: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "maxNodeSkew", "groupId", "queryName")
 SINK_NAMES: Final = ("node", "jobId", "batchId")
 SINK_STREAM_NAMES: Final = ("checkpointLocation", "queryName")  # Spark's own, which it hands to sinks as well
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """servers  HOST:PORT of gRPC APIs; the other members are found by asking these
-    token    sent as `authorization: Bearer …`; "" for none
-    tls      whether connections use TLS; the files are PEM, "" for the system's authorities and for no client certificate
-    """
-
-    servers: tuple[str, ...]
-    token: str = ""
-    tls: bool = False
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-
-    @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Of each call over gRPC."""
-        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,33 +146,16 @@ def sink_options(options: Mapping[str, str], is_stream: bool) -> SinkOptions:
     return SinkOptions(given.connection(), given.text("node"), job_id, int(batch_id), given.text("checkpointLocation"))
 
 
-def read_connection(options: Mapping[str, str]) -> Connection:
-    """Return where the nodes are. Raises OptionError."""
-    return _Given(options).connection()
-
-
-class _Given:
-    """The options that were given, by name in lower case."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._values = {name.lower(): value for name, value in options.items()}
+class _Given(Given):
+    """With the values that only the data source has."""
 
     def check_names(self, known: tuple[str, ...], reasons: Mapping[str, str]) -> None:
         others = {name.lower(): (name, reason) for name, reason in reasons.items()}
-        for name, value in self._values.items():
+        for name, value in self.values.items():
             if name in others:
                 raise OptionError(others[name][0], value, others[name][1])
             if name not in {each.lower() for each in known}:
                 raise OptionError(name, value, f"is unknown here. Known: {', '.join(sorted(known))}")
-
-    def text(self, name: str) -> str:
-        return self._values.get(name.lower(), "").strip()
-
-    def is_true(self, name: str, default: bool) -> bool:
-        text = self.text(name).lower()
-        if text not in ("", "true", "false"):
-            raise OptionError(name, text, "is not true or false")
-        return text == "true" if text else default
 
     def number(self, name: str, what: str) -> int:
         """A positive integer; 0 when it is not given."""
@@ -203,11 +165,6 @@ class _Given:
         if not (text.isascii() and text.isdigit()) or int(text) == 0:
             raise OptionError(name, text, f"is not {what}: a whole number of at least 1")
         return int(text)
-
-    def words(self, name: str) -> tuple[str, ...]:
-        """Texts between commas."""
-        text = self.text(name)
-        return tuple(word.strip() for word in text.split(",")) if text else ()
 
     def topics(self) -> tuple[str, ...]:
         """Topic filters between commas, or as a JSON array of texts: a filter may have commas."""
@@ -221,27 +178,6 @@ class _Given:
         if not all(isinstance(word, str) for word in found):
             raise OptionError(name, text, "is not an array of texts")
         return tuple(found)
-
-    def connection(self) -> Connection:
-        servers = self.words("servers")
-        if not servers:
-            raise OptionError("servers", "", "is empty; give addresses of gRPC APIs such as 10.0.0.1:8084")
-        for server in servers:
-            host, _, port = server.rpartition(":")
-            if not host or not port.isdigit() or not 0 < int(port) < 65536:
-                raise OptionError("servers", server, "is not HOST:PORT of a gRPC API, such as 10.0.0.1:8084")
-        tls = self.is_true("tls", False)
-        files = [self.text(name) for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile")]
-        for name, value in zip(("tlsCaFile", "tlsCertFile", "tlsKeyFile"), files, strict=True):
-            if value and not tls:
-                raise OptionError(name, value, "is given without tls=true")
-        if bool(files[1]) != bool(files[2]):
-            raise OptionError("tlsCertFile", files[1], "and tlsKeyFile are given both or not at all")
-        token = self.text("token")
-        if not TOKEN.fullmatch(token):
-            # The value is a secret.
-            raise OptionError("token", "…", "has a character that a header cannot carry; right are visible ASCII ones")
-        return Connection(servers, token, tls, *files)
 
     def position(self, which: str, default: str) -> Position:
         """`startingOffsets`, `startingTimestamp` or the same of `ending`."""

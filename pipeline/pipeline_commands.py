@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from pipeline.connection_options import connection_options
+from gmqttctl.connection_options import connection_options
 
 DIR_DEFAULT: Final = "pipeline-data"
 

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias, get_args, get_type_hints
 from pyspark.sql import DataFrame, SparkSession
 
 from broker.config.durations import DurationError, format_duration, parse_duration
+from gmqttctl.connection import CONNECTION_NAMES
 from pipeline.errors import OptionError
-from pipeline.options import CONNECTION_NAMES
 
 # Each module of this name registers a pipeline of this name.
 JOBS: Final = ("archive", "compact", "rollup", "payload", "alerts", "snapshots", "matrix")

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pipeline.connection_options import connection_options
-from pipeline.log_text import instant
+from gmqttctl.connection_options import connection_options
+from gmqttctl.text import instant
 from pipeline.options import instant_ns
 from pipeline.pipeline_commands import dir_option, stop_signals
 

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.staged_rows import MARKER
+from gmqttctl.text import instant
 from pipeline.client import NodeClient
 from pipeline.errors import NodeError, OptionError, PipelineError
 from pipeline.jobs.archive import FOLDER as ARCHIVE
 from pipeline.jobs.archive import read_archive
-from pipeline.log_text import instant
 from pipeline.options import SinkOptions, read_batch_options
 from pipeline.quiet_start import quiet_session
 from pipeline.replay import (

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from broker.config.durations import DurationError, parse_duration
+from gmqttctl.errors import CommandError
 from pipeline.aside import METADATA, aside_text, kept_aside
 from pipeline.errors import OptionError, PipelineError
 from pipeline.offsets import decode_offsets
@@ -37,7 +38,7 @@ MASTERS: Final = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[.+\]|sp
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
 NO_SPACE: Final = "No space left on device"
 FULL_BYTES: Final = 16 << 20  # a disk with less is full: Spark has removed what it could not finish
-_CAUSE: Final = re.compile(r"pipeline\.\w+\.\w+: (.+)")
+_CAUSE: Final = re.compile(r"(?:pipeline|gmqttctl)\.\w+\.\w+: (.+)")
 
 Say = Callable[[str], None]
 
@@ -234,7 +235,7 @@ def messages_left(end: str | None, latest: str | None) -> int:
     """Messages between two offsets of data source `mqtt`; 0 where one is not known."""
     try:
         ends, found = decode_offsets(json.loads(end or "{}")), decode_offsets(json.loads(latest or "{}"))
-    except (ValueError, PipelineError):
+    except (ValueError, CommandError):
         return 0
     return sum(
         max(0, position.offset - ends[node].offset)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.event_log.block import read_header
+from gmqttctl.connection import read_connection
+from gmqttctl.text import aligned, duration, printable
 from pipeline.aside import aside_text, kept_aside
 from pipeline.cluster import Cluster, Members
 from pipeline.errors import NodeError, PipelineError
-from pipeline.log_text import aligned, duration, printable
 from pipeline.offsets import NodeState, Offsets, decode_offsets
-from pipeline.options import read_connection
 
 # Offsets of a source that read nothing yet.
 NOTHING: Final = ("-", "")

@@ -153,16 +153,6 @@ def test_compiled_modules_import_compiled_modules() -> None:
     assert said == excused, "no compiled module imports these: take the line out"
 
 
-def test_broker_does_not_know_the_federation_nor_the_pipeline() -> None:
-    faults = [
-        f"{path.relative_to(ROOT)} line {line}: imports {module}"
-        for path in sources("broker")
-        for line, module, name in imports(path.read_text())
-        if module.split(".")[0] in ("federation", "pipeline")
-    ]
-    assert faults == []
-
-
 # The format of the log and the generated code of its service. A Spark worker loads no shell of the broker.
 PIPELINE_MAY_IMPORT: Final = (
     "broker.errors",

@@ -1,10 +1,15 @@
 """One direction for imports: no module imports itself, by whatever way round.
 
-All imports count: those of types only (TYPE_CHECKING) and those inside functions too.
+All imports count: those of types only (TYPE_CHECKING) and those inside functions too. Between packages texts that name a
+module count as well: it is imported later.
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
+import re
+import tomllib
 from typing import Final
 
 import pytest
@@ -12,7 +17,7 @@ import pytest
 from module_graph import circles, module_graph, module_name, packages_of
 from repository import ROOT
 
-PACKAGES: Final = ("broker", "federation", "pipeline", "bench")
+PACKAGES: Final = ("broker", "federation", "gmqttctl", "pipeline", "bench")
 
 # Circles that stay, each with its reason: all its modules are one package that is one idea, or a figure of the bench says
 # what it costs to break the circle.
@@ -58,3 +63,49 @@ def test_exceptions_exist_and_have_a_reason() -> None:
     for entry in EXCEPTIONS:
         assert entry in present, f"this circle is gone; take its entry out: {sorted(entry)}"
     assert all(len(reason) > 20 for reason in EXCEPTIONS.values())
+
+
+# What each package of the wheel may know.
+KNOWN_PACKAGES: Final = {
+    "broker": set(),
+    "gmqttctl": set(),
+    "federation": {"broker", "gmqttctl"},
+    "pipeline": {"broker", "gmqttctl"},
+}
+MODULE_TEXT: Final = re.compile(r"(\w+(?:\.\w+)+)(?::\w+)?")
+
+
+def texts_of_modules(source: str, modules: set[str]) -> list[str]:
+    """The modules that texts name, alone or as `module:name`."""
+    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    found = [MODULE_TEXT.fullmatch(text) for text in texts if isinstance(text, str)]
+    return [match[1] for match in found if match is not None and match[1] in modules]
+
+
+def test_a_text_that_names_a_module_is_seen() -> None:
+    source = 'X = {"log": ("p.a:log", "Look at p.b"), "p.b": 1}\nimport_module("p.c")'
+    assert sorted(texts_of_modules(source, {"p.a", "p.b"})) == ["p.a", "p.b"]
+
+
+def test_packages_know_those_below_them() -> None:
+    paths = {module_name(path, ROOT): path for package in KNOWN_PACKAGES for path in (ROOT / package).rglob("*.py")}
+    sources = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
+    graph = module_graph(sources, packages_of(paths))
+    faults = []
+    for name, source in sources.items():
+        package = name.split(".")[0]
+        others = {other.split(".")[0] for other in graph[name] | set(texts_of_modules(source, set(sources)))}
+        faults += [f"{name}: {other}" for other in others - {package} - KNOWN_PACKAGES[package]]
+    assert faults == []
+
+
+def test_entry_points_name_modules() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = {"scripts": project["scripts"], **project["entry-points"]}
+    for places in groups.values():
+        for place in places.values():
+            module, name = place.split(":")
+            assert hasattr(importlib.import_module(module), name), place
+    assert set(project["entry-points"]["gmqttctl.commands"]) <= set(KNOWN_PACKAGES)
+    for package, place in project["entry-points"]["gmqttctl.commands"].items():
+        assert place.split(".")[0] == package

@@ -21,10 +21,10 @@ from federation.definitions.pb.definitions_pb2_grpc import (
     ParameterServiceStub,
     PolicyServiceStub,
 )
-from pipeline.connection_options import connection_options
-from pipeline.log_text import aligned, printable
-from pipeline.node_calls import NodeCalls
-from pipeline.options import read_connection
+from gmqttctl.connection import read_connection
+from gmqttctl.connection_options import connection_options
+from gmqttctl.node_calls import NodeCalls
+from gmqttctl.text import aligned, printable
 
 MISSING: Final = "it has no definitions of links; turn its plugin links on"
 FILE_BYTES_MAX: Final = 4 * 2**20
@@ -213,7 +213,7 @@ def import_file(connection: dict[str, str], file: Any) -> None:
 
 
 def _call(connection: dict[str, str], stub: Callable[[Any], Any], method: str, request: Any) -> Any:
-    """Raises PipelineError."""
+    """Raises CommandError."""
     with NodeCalls(read_connection(connection), MISSING) as calls:
         return calls.call(stub, method, request)
 

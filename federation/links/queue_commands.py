@@ -12,10 +12,10 @@ from broker.api.transcoding import as_values
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.pb.link_status_pb2_grpc import GroupQueuesStub
 from federation.links.status_commands import MISSING
-from pipeline.connection_options import connection_options
-from pipeline.log_text import aligned, printable
-from pipeline.node_calls import NodeCalls
-from pipeline.options import read_connection
+from gmqttctl.connection import read_connection
+from gmqttctl.connection_options import connection_options
+from gmqttctl.node_calls import NodeCalls
+from gmqttctl.text import aligned, printable
 
 HEAD: Final = ("group", "policy", "messages", "bytes", "oldest", "members", "borrowers", "upstreams", "dropped")
 

@@ -15,11 +15,11 @@ from broker.api.transcoding import as_values
 from federation.links.api.rows import DOWN, has_state
 from federation.links.pb import link_status_pb2 as pb
 from federation.links.pb.link_status_pb2_grpc import FederationLinksStub
-from pipeline.connection_options import connection_options
-from pipeline.errors import PipelineError
-from pipeline.log_text import aligned, printable
-from pipeline.node_calls import NodeCalls
-from pipeline.options import read_connection
+from gmqttctl.connection import read_connection
+from gmqttctl.connection_options import connection_options
+from gmqttctl.errors import CommandError
+from gmqttctl.node_calls import NodeCalls
+from gmqttctl.text import aligned, printable
 
 MISSING: Final = "it has no links; turn its plugin links on"
 NO_LINKS: Final = (
@@ -42,7 +42,7 @@ def federation_status(connection: dict[str, str], only_down: bool, as_json: bool
             while True:
                 try:
                     found = calls.call(FederationLinksStub, "List", request)
-                except PipelineError as error:
+                except CommandError as error:
                     if not watch:
                         raise
                     click.echo(f"gmqttctl: {error}", err=True)

@@ -18,12 +18,12 @@ import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from gmqttctl.connection import read_connection
 from pipeline.errors import PipelineError
 from pipeline.jobs.archive import FOLDER as ARCHIVE
 from pipeline.jobs.archive import read_archive
 from pipeline.jobs.snapshots import FOLDER as SNAPSHOTS
 from pipeline.jobs.snapshots import read_snapshots, take
-from pipeline.options import read_connection
 from pipeline.pictures import draw_matrix, save
 from pipeline.registry import Context, Option, works
 from pipeline.subscriptions import Subscriptions, publisher_savings, subscriber_savings

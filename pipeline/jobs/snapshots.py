@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 
 from broker.api.pb import admin_pb2
 from broker.api.pb.admin_pb2_grpc import SubscriptionServiceStub
-from pipeline.client import ANSWER_SECONDS, open_channel
+from gmqttctl.channel import open_channel
+from gmqttctl.connection import Connection, read_connection
+from pipeline.client import ANSWER_SECONDS
 from pipeline.cluster import Cluster
 from pipeline.errors import NodeError
-from pipeline.options import Connection, read_connection
 from pipeline.registry import Context, Option, works
 from pipeline.subscriptions import Subscription
 

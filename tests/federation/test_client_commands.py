@@ -20,7 +20,7 @@ from broker.server.logging import get_logger
 from broker.session.group_queues import GroupQueues
 from broker_world import World
 from federation.client_commands import HEAD
-from pipeline.cli import main
+from gmqttctl.cli import main
 
 
 class Host:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gmqttctl.connection import Connection
 from pipeline.client import NodeClient
 from pipeline.errors import NodeError
 from pipeline.jobs.snapshots import ask
-from pipeline.options import Connection
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def status(url: str, token: str = "", method: str = "GET", body: bytes | None = 
 
 def gmqttctl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pipeline.cli", *arguments],
+        [sys.executable, "-m", "gmqttctl.cli", *arguments],
         env={**os.environ, "PYTHONSAFEPATH": "1", **environment},
         capture_output=True,
         text=True,

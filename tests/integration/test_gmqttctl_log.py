@@ -17,7 +17,7 @@ from waiting import DEADLINE, eventually
 
 
 async def gmqttctl(*arguments: str, folder: Path) -> asyncio.subprocess.Process:
-    program = [sys.executable, "-c", "from pipeline.cli import main; main()"]
+    program = [sys.executable, "-c", "from gmqttctl.cli import main; main()"]
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(*program, *arguments, cwd=folder, stdout=pipe, stderr=pipe)
 

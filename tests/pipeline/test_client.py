@@ -10,9 +10,10 @@ import pytest
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.records import records
 from event_log_node import EventLogNode, event_log_nodes
-from pipeline.client import STAGE_BYTES, NodeClient, away_reason, stage_requests
+from gmqttctl.channel import away_reason
+from gmqttctl.connection import Connection
+from pipeline.client import STAGE_BYTES, NodeClient, stage_requests
 from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, OutOfRange, WrongLog
-from pipeline.options import Connection
 from row_blocks import a_row, block_of
 
 CONNECTION = Connection(("x:1",))

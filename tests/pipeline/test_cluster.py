@@ -6,9 +6,9 @@ import pytest
 
 from broker.event_log.pb import event_log_pb2 as pb
 from event_log_node import become_members, event_log_nodes
+from gmqttctl.connection import Connection
 from pipeline.cluster import Cluster, members_of
 from pipeline.errors import NodeAway, NodeError, NoEventLog, OptionError, PipelineError
-from pipeline.options import Connection
 
 pytestmark = pytest.mark.usefixtures("asks_at_once")
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from broker.event_log.pb import event_log_pb2 as pb
 from event_log_node import SECOND, TIME, event_log_nodes
+from gmqttctl.cli import main
 from pipeline import log_export, log_tail
-from pipeline.cli import main
 from pipeline.client import NodeClient
 from waiting import POLL_SECONDS
 
@@ -42,7 +42,7 @@ def test_the_help_names_the_commands() -> None:
 def test_spark_is_not_needed() -> None:
     """Nothing that the commands import brings Spark or Arrow along."""
     names = (
-        "pipeline.cli",
+        "gmqttctl.cli",
         "pipeline.log_commands",
         "pipeline.log_describe",
         "pipeline.log_tail",

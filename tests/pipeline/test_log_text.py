@@ -7,40 +7,14 @@ import json
 import pytest
 
 from broker.event_log.records import Record
-from pipeline.log_text import aligned, duration, instant, printable, record_fields, record_line, size
+from gmqttctl.text import printable
+from pipeline.log_text import record_fields, record_line
 
 TIME = 1_700_000_000_123_456_789
 BARE = Record(7, TIME, "a/b", b"hello", 1, False, None, None, None, None, None, [], None, None)
 FULL = Record(
     8, TIME, "a/b", b"\xff", 0, True, "c", "u", "text/plain", "re", b"\xfe", [("k", "1"), ("k", "2")], 60, "upstream"
 )
-
-
-def test_columns_are_aligned_and_numbers_stand_right() -> None:
-    assert aligned([("NODE", "RECORDS"), ("a", "1,000"), ("node2", "7")]) == [
-        "NODE   RECORDS",
-        "a        1,000",
-        "node2        7",
-    ]
-    assert aligned([("NODE", "N")]) == ["NODE  N"]
-
-
-def test_instants_sizes_and_durations() -> None:
-    assert (instant(0), instant(TIME)) == ("-", "2023-11-14T22:13:20.123Z")
-    assert [size(count) for count in (0, 1023, 1024, 5 << 30, 3 << 42)] == [
-        "0 B",
-        "1023 B",
-        "1.0 KiB",
-        "5.0 GiB",
-        "12.0 TiB",
-    ]
-    assert [duration(seconds) for seconds in (-1.0, 0.2, 61.0, 3_600.0, 100_000.0)] == [
-        "0s",
-        "0s",
-        "1m 1s",
-        "1h",
-        "1d 3h",
-    ]
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:

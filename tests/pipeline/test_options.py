@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gmqttctl.connection import Connection
 from pipeline.errors import OptionError
 from pipeline.options import (
     EARLIEST,
     LATEST,
-    Connection,
     Position,
     read_batch_options,
     read_stream_options,

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from event_log_node import event_log_nodes
-from pipeline.cli import main
+from gmqttctl.cli import main
 from pipeline.registry import JOBS
 from spark_tables import write_batch
 
@@ -87,7 +87,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(arguments:
     program = (
         "import sys\n"
         f"for name in {EXTRA}: sys.modules[name] = None\n"
-        "from pipeline.cli import main\n"
+        "from gmqttctl.cli import main\n"
         f"main({list(arguments)})\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -102,7 +102,7 @@ def test_commands_of_logs_need_no_extra() -> None:
     program = (
         "import sys\n"
         f"for name in {EXTRA}: sys.modules[name] = None\n"
-        "from pipeline.cli import main\n"
+        "from gmqttctl.cli import main\n"
         "main(['log', 'describe', '--servers', '127.0.0.1:1'])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from broker.event_log.pb import event_log_pb2 as pb
 from event_log_node import EventLogNode, event_log_nodes
+from gmqttctl.connection import Connection
 from pipeline.client import NodeClient
 from pipeline.errors import OptionError, PipelineError
-from pipeline.options import Connection
 from pipeline.replay import (
     BATCH_BYTES_MAX,
     BATCH_ROWS_MAX,

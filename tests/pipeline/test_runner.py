@@ -119,6 +119,7 @@ def test_a_master_that_is_given_counts(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_error_of_this_package_is_told_without_those_of_spark() -> None:
     text = "[STREAM_FAILED] Query terminated\n at x\npipeline.errors.DataLoss: node a lost records. Set it\n at y"
     assert cause_of(PySparkException(text)) == "node a lost records. Set it"
+    assert cause_of(PySparkException("[FAILED] x\ngmqttctl.errors.NodeError: node a: gone\n at y")) == "node a: gone"
     assert cause_of(PySparkException("[OTHER] first\nsecond")) == "[OTHER] first"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from event_log_node import event_log_nodes
 
-PROGRAM = (sys.executable, "-c", "from pipeline.cli import main; main()")
+PROGRAM = (sys.executable, "-c", "from gmqttctl.cli import main; main()")
 
 
 @pytest.mark.parametrize(("job", "number"), [("rollup", signal.SIGINT), ("archive", signal.SIGTERM)])

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from certificates import Authority
+from gmqttctl.errors import CommandError, OptionError
 from mqtt_client import Clients
 from node_process import Node, Nodes
-from pipeline.errors import OptionError, PipelineError
 from pipeline.options import read_batch_options
 from pipeline.source import MqttReader
 
@@ -61,7 +61,7 @@ async def test_all_nodes_are_read_by_tls(nodes: Nodes, clients: Clients, tmp_pat
         {"tls": "true", "tlsCaFile": authority.cacert},
     ]
     for options in wrong:
-        with pytest.raises(PipelineError, match=r"option servers: .* leads to no event log"):
+        with pytest.raises(CommandError, match=r"option servers: .* leads to no event log"):
             await asyncio.to_thread(read, a, **options)
 
 

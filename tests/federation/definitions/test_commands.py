@@ -15,7 +15,7 @@ from broker.api.guard import ApiGuard
 from broker.api.tokens import Role, Token, hash_token, write_tokens
 from definitions_node import definitions_node
 from federation.definitions.entry import UPSTREAM
-from pipeline.cli import main
+from gmqttctl.cli import main
 from rabbitmq_guide import GUIDE
 
 Run = Callable[..., Awaitable[Result]]

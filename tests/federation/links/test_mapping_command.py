@@ -4,7 +4,7 @@ import json
 
 from click.testing import CliRunner
 
-from pipeline.cli import main
+from gmqttctl.cli import main
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -18,7 +18,7 @@ from federation.links.pb import link_status_pb2 as pb
 from federation.links.queue_commands import HEAD
 from federation.links.queue_reports import queue_metrics
 from federation.links.queues import QUEUE_DEFAULTS, Queues
-from pipeline.cli import main
+from gmqttctl.cli import main
 
 
 def some_queues() -> tuple[World, Queues]:

@@ -13,8 +13,8 @@ from federation.links.ownership_table import (
     Owner,
 )
 from federation.links.status import LinkState, LinkStatus
+from gmqttctl.cli import main
 from links_node import Nodes, links_node
-from pipeline.cli import main
 
 HERE = LinkStatus(
     "0000000a", "topics", "east", LinkState.RUNNING, 1.0, 1.0, node="a", epoch=5, uri="mqtt://east:1883", received=12

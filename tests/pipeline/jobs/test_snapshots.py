@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from broker.api.pb import admin_pb2
+from gmqttctl.connection import Connection
 from pipeline.errors import NodeError
 from pipeline.jobs.snapshots import ask, read_snapshots, remove_old, write
-from pipeline.options import Connection
 from pipeline.subscriptions import Subscription
 
 ROWS = [Subscription("a", "one", "t/#"), Subscription("a", "two", "$share/g/t")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline.cli import main
+from gmqttctl.cli import main
 
 BRIDGE = "connection cloud\naddress h\nremote_username u\nremote_password secret\ntopic a in 2\n"
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import grpc
 
-from pipeline.client import away_reason, open_channel
-from pipeline.errors import NodeError, PipelineError
-from pipeline.options import Connection
+from gmqttctl.channel import away_reason, open_channel
+from gmqttctl.connection import Connection
+from gmqttctl.errors import CommandError, NodeError
 
 ANSWER_SECONDS: Final = 30.0
 
 
-class Refused(PipelineError):
+class Refused(CommandError):
     """The node refused a call; the text is the node's."""
 
 
