@@ -20,17 +20,17 @@ class AccountFile:
         self._file = PrivateFile(path)
         self._bare = bare
 
-    def read(self) -> Accounts:
-        """The accounts; none where there is no file. Raises EntriesFault and OSError."""
-        return read_accounts(self._file.read(FILE_BYTES_MAX + 1), self._bare)
+    def read(self, may_be_missing: bool = True) -> Accounts:
+        """The accounts; none for a file that is missing and may be. Raises EntriesFault and OSError."""
+        return read_accounts(self._file.read(FILE_BYTES_MAX + 1, may_be_missing), self._bare)
 
-    def change(self, change: Callable[[Accounts], None]) -> Accounts:
+    def change(self, change: Callable[[Accounts], None], may_be_missing: bool = True) -> Accounts:
         """Read the file, apply a change and replace the file, while nobody else changes it. Returns the new accounts. Raises
         EntriesFault and OSError; the file is then as before."""
         accounts: Accounts = {}
 
         def make() -> bytes:
-            accounts.update(self.read())
+            accounts.update(self.read(may_be_missing))
             change(accounts)
             return write_accounts(accounts.values())
 

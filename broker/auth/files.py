@@ -21,10 +21,10 @@ KEY_FILE_BYTES_MAX: Final = 2**20
 PathOf = Callable[[str], str]  # as Host.path_of
 
 
-def read_account_file(file: AccountFile, key: str) -> Accounts:
-    """Raises StartError."""
+def read_account_file(file: AccountFile, key: str, may_be_missing: bool = True) -> Accounts:
+    """The accounts; none for a file that is missing and may be. Raises StartError."""
     try:
-        return file.read()
+        return file.read(may_be_missing)
     except (EntriesFault, OSError) as error:
         raise file_error(key, file.path, error) from None
 

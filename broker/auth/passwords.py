@@ -67,14 +67,14 @@ class Passwords(Source):
         self._stand_in: Account | None = None  # checked for a user without an account
 
     async def load(self, key: str) -> None:
-        """Read the file. Raises StartError that names the configuration key."""
+        """Read the file. Raises StartError that names the configuration key. A file that had accounts may not be missing."""
         async with self._changes:
-            await self._take(await asyncio.to_thread(read_account_file, self.file, key))
+            await self._take(await asyncio.to_thread(read_account_file, self.file, key, not self.accounts))
 
     async def change(self, change: Callable[[Accounts], None]) -> None:
         """Change the file and then the memory. Raises EntriesFault and OSError; both are then as before."""
         async with self._changes:
-            await self._take(await asyncio.to_thread(self.file.change, change))
+            await self._take(await asyncio.to_thread(self.file.change, change, not self.accounts))
 
     async def add(self, username: str, password: bytes, kind: str, scram: bool, role: str | None = None) -> None:
         """Make an account, or set its password, and its role unless that is None. Raises AccountFault, EntriesFault, OSError

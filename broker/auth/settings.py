@@ -175,6 +175,22 @@ class AuthSettings:
             if fault:
                 yield "webhook.url", fault
 
+    def protecting_keys(self) -> list[str]:
+        """As `broker.config.rules.Protects`: sources of users and of rules. `hash` alone stands in files of the Go broker."""
+        values = {
+            "password_file": self.password_file,
+            "acl_file": self.acl_file,
+            "jwt.algorithms": self.jwt.algorithms,
+            "jwt.secret": self.jwt.secret,
+            "jwt.public_key_file": self.jwt.public_key_file,
+            "jwt.jwks_file": self.jwt.jwks_file,
+            "webhook.url": self.webhook.url,
+            "use_identity_as_username": self.use_identity_as_username,
+            "scram": self.scram,
+            "allow_anonymous": not self.allow_anonymous,
+        }
+        return [key for key, value in values.items() if value]
+
     def unusable_files(self, key: str, path_of: Callable[[str], str]) -> Iterator[str]:
         """As `broker.server.named_files.NamesFiles`."""
         from broker.auth.account_file import AccountFile

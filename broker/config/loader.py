@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from broker.config.installed import installed_plugins, plugin_fault
-from broker.config.rules import check_settings
+from broker.config.rules import Protects, check_settings
 from broker.config.schema import Key, keys_of, walk
 from broker.config.setting import Entries, EntryFault, Section, Sections, Sequence
 from broker.config.settings import Settings
@@ -124,6 +124,7 @@ class _Reading:
         self._missing_faults: list[Fault] = []  # these keep no other rule from being checked
         self._warnings: list[Warning] = []
         self._lines: dict[str, int] = {}
+        self._nulls: set[str] = set()
         self._nodes_seen = 0
 
     def run(self, root: yaml.MappingNode) -> LoadResult:
@@ -159,8 +160,24 @@ class _Reading:
         for name in installed:
             path = f"plugins.{name}"
             if path in self._lines and name not in settings.plugin_order:
-                text = f"plugin_order does not name {name}, so these keys have no effect"
-                self._warnings.append(Warning(self._file, self._lines[path], path, text))
+                self._keys_without_effect(settings, name)
+
+    def _keys_without_effect(self, settings: Settings, name: str) -> None:
+        """The file sets keys of a plugin that it does not load: a warning, or a fault where the keys are to protect the node."""
+        path = f"plugins.{name}"
+        section = getattr(settings.plugins, name)
+        protecting = section.protecting_keys() if isinstance(section, Protects) else []
+        found = [key for key in protecting if f"{path}.{key}" in self._lines and f"{path}.{key}" not in self._nulls]
+        if not found:
+            text = f"plugin_order does not name {name}, so these keys have no effect"
+            self._warnings.append(Warning(self._file, self._lines[path], path, text))
+        for key in found:
+            right = ", ".join([name, *settings.plugin_order])
+            text = (
+                f"plugin_order does not name {name}, so this key would protect nothing and every client would be let in; "
+                f"write plugin_order: [{right}], or leave the key out"
+            )
+            self._faults.append(Fault(self._file, self._lines[f"{path}.{key}"], f"{path}.{key}", text))
 
     def _missing(self, line: int, path: str, text: str) -> None:
         """The file asks for a plugin that is not there."""
@@ -198,6 +215,7 @@ class _Reading:
             first_lines[key.name] = key_node.start_mark.line + 1
             self._lines[f"{prefix}{key.name}"] = key_node.start_mark.line + 1
             if is_null(value_node):
+                self._nulls.add(f"{prefix}{key.name}")
                 continue  # a key without a value is a key that is not set
             faults_then = len(self._faults)
             value = self._read(key, value_node, f"{prefix}{key.name}")

@@ -15,9 +15,11 @@ HIDDEN: Final = "***"
 
 
 def effective_yaml(settings: Settings) -> str:
-    """Every key with its value. Left out are keys without a value, and keys of features that are not supported yet at their
-    default: setting them draws a warning."""
-    text: str = yaml.safe_dump(yaml_values(settings), sort_keys=False, allow_unicode=True, width=120)
+    """Every key with its value. Left out are keys without a value, keys of plugins that `plugin_order` does not name, and keys
+    of features that are not supported yet at their default: setting them draws a warning, or is refused."""
+    values = yaml_values(settings)
+    values["plugins"] = {name: keys for name, keys in values["plugins"].items() if name in settings.plugin_order}
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
     return text
 
 

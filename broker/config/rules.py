@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from broker.config.addresses import HOST_NAME, UNSPECIFIED_HOSTS, Address
@@ -19,6 +19,14 @@ class HasRules(Protocol):
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
         """Every broken rule as (key below the plugin's, text)."""
+
+
+@runtime_checkable
+class Protects(Protocol):
+    """A plugin's settings class with keys that say who may do what: a node whose file has them runs with the plugin."""
+
+    def protecting_keys(self) -> Sequence[str]:
+        """The keys below the plugin's whose values protect the node."""
 
 
 def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:

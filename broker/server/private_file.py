@@ -17,13 +17,15 @@ class PrivateFile:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def read(self, bytes_max: int) -> bytes:
-        """The first `bytes_max` bytes; none where there is no file. Raises OSError."""
+    def read(self, bytes_max: int, may_be_missing: bool = True) -> bytes:
+        """The first `bytes_max` bytes; none for a file that is missing and may be. Raises OSError."""
         try:
             with open(self.path, "rb") as stream:
                 return stream.read(bytes_max)
         except FileNotFoundError:
-            return b""
+            if may_be_missing:
+                return b""
+            raise
 
     def change(self, change: Callable[[], bytes]) -> None:
         """Replace the content by what `change` makes of it, while nobody else does so. Raises OSError, and what `change`

@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import jwt
 import pytest
 import yaml
 
+from api_calls import Rest
 from auth_plugin import connack_of, passwd, port_of, with_auth
 from broker.codec.packets import Auth, ConnAck, Connect, SubAck, Subscribe, SubscribeFilter
 from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
@@ -96,6 +98,30 @@ async def test_a_damaged_account_file_keeps_the_node_from_starting(
     os.kill(node.pid, signal.SIGHUP)
     await node.logged("gmqtt_password.yml: line 2")
     await mosquitto.pub(node.port, "-t", "t", "-m", "x", "-u", "root", "-P", "secret")
+
+
+async def test_a_missing_account_file_keeps_the_accounts(
+    start_server: StartServer, clients: Clients, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At a reload, and when the API changes an account: a new file would have that one only."""
+    file = tmp_path / "accounts.yml"
+    file.write_text("- {username: root, password: secret}")
+    config = with_auth(hash="plain", new_hash="plain", password_file=str(file))
+    server = await start_server({**config, "api": {"http": [{"address": "127.0.0.1:0"}]}})
+    client = await clients.open(port_of(server))
+    assert (await connack_of(client, "root", b"secret")).reason_code == 0
+    file.unlink()
+    await server.reload(server.settings)
+    printed = capsys.readouterr()
+    assert "plugins.auth.password_file" in printed.out + printed.err
+    assert str(file) in printed.out + printed.err
+    await client.ping()
+    assert server.api is not None
+    async with aiohttp.ClientSession() as session:
+        rest = Rest(session, f"http://{server.api.http_addresses[0]}")
+        assert (await rest.call("POST", "/v1/accounts/bob", {"password": "new"}))[0] == 500
+    assert not file.exists()
+    assert (await connack_of(await clients.open(port_of(server)), "root", b"secret")).reason_code == 0
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -101,9 +102,11 @@ def test_the_default_file_has_every_key_that_is_commented_out() -> None:
     """Lines with "#" and two spaces are a part of the file that waits for a plugin or a feature."""
     text = re.sub(r"^#(?=  )", "", default_yaml(), flags=re.MULTILINE)
     result = load_bytes(text.encode(), "default_config.yml")
-    assert [str(fault) for fault in result.faults] == []
-    assert result.settings == Settings()
-    assert {"plugins.auth", "plugins.federation", "plugins.prometheus"} <= {warning.key for warning in result.warnings}
+    assert {fault.key for fault in result.faults} == {"plugins.auth.password_file", "plugins.auth.allow_anonymous"}
+    result = load_bytes(text.replace("plugin_order: []", "plugin_order: [auth]").encode(), "default_config.yml")
+    assert result.faults == []
+    assert result.settings == replace(Settings(), plugin_order=("auth",))
+    assert {"plugins.federation", "plugins.prometheus"} <= {warning.key for warning in result.warnings}
 
 
 @pytest.mark.parametrize(
