@@ -163,7 +163,7 @@ class _Reading:
                 self._keys_without_effect(settings, name)
 
     def _keys_without_effect(self, settings: Settings, name: str) -> None:
-        """The file sets keys of a plugin that it does not load: a warning, or a fault where the keys are to protect the node."""
+        """Warn of keys of a plugin that the file does not load. Keys that are to protect the node are a fault."""
         path = f"plugins.{name}"
         section = getattr(settings.plugins, name)
         protecting = section.protecting_keys() if isinstance(section, Protects) else []

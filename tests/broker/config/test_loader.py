@@ -324,39 +324,6 @@ def test_hashes_of_passwords_must_be_readable_again(text: str, fault: str) -> No
     assert fault in found
 
 
-@pytest.mark.parametrize(
-    ("keys", "named"),
-    [
-        ("password_file: ./accounts.yml", ["password_file"]),
-        ("hash: md5, acl_file: ./acl", ["acl_file"]),
-        ("jwt: {algorithms: [HS256], secret: of at least thirty-two characters}", ["jwt.algorithms", "jwt.secret"]),
-        ("jwt: {jwks_file: keys.json}", ["jwt.jwks_file"]),
-        ("webhook: {url: 'http://127.0.0.1:1/', token: x}", ["webhook.url"]),
-        ("use_identity_as_username: true", ["use_identity_as_username"]),
-        ("allow_anonymous: false", ["allow_anonymous"]),
-    ],
-)
-def test_a_node_does_not_start_without_the_plugin_whose_keys_are_to_protect_it(keys: str, named: list[str]) -> None:
-    """The faults say what to write. As written there, the file is right."""
-    text = f"plugins: {{auth: {{{keys}}}}}\n"
-    found = faults(f"plugin_order: [admin, federation]\n{text}")
-    assert len(found) == len(named)
-    for key, fault in zip(named, found, strict=True):
-        assert f"plugins.auth.{key}: " in fault
-        assert "plugin_order: [auth, admin, federation]" in fault
-    if keys != "jwt: {jwks_file: keys.json}":
-        good(f"plugin_order: [auth, admin, federation]\n{MINIMUM}{text}")
-
-
-@pytest.mark.parametrize(
-    "keys", ["hash: md5", "hash: md5, password_file: ", "password_file: '', acl_file: ''", "allow_anonymous: true"]
-)
-def test_keys_that_protect_nothing_draw_a_warning(keys: str) -> None:
-    """The Go broker's own files have `hash`."""
-    (found,) = warnings(f"plugins: {{auth: {{{keys}}}}}\n")
-    assert "plugins.auth: plugin_order does not name auth" in found
-
-
 def test_a_node_does_not_start_without_a_plugin_that_its_file_asks_for() -> None:
     text, fault = "plugin_order: [quota]\n", 'plugin_order[0]: no plugin "quota" is installed'
     (found,) = faults(text)
