@@ -53,7 +53,8 @@ class MemberCalls:
         self, name: str, method: str, request: Request, read_answer: Callable[[bytes], Answer], seconds: float
     ) -> Answer:
         """Call `/SERVICE/METHOD` of a member. Raises MemberAway."""
-        channel = await self._channel(name)
+        await self._close_former()
+        channel = self._channel(name)
         unary: Any = channel.unary_unary(
             method, request_serializer=type(request).SerializeToString, response_deserializer=read_answer
         )
@@ -66,19 +67,21 @@ class MemberCalls:
             raise MemberAway(name, grpc.StatusCode.CANCELLED, "the call was given up") from None
         return answer
 
-    async def _channel(self, name: str) -> grpc.aio.Channel:
-        addrs = {other.name: other.tags.get(TAG_ADDR, "") for other in self._members.others()}
-        for known, (_, channel) in list(self._channels.items()):
-            if known not in addrs:
-                del self._channels[known]
-                await channel.close()
-        addr = addrs.get(name, "")
+    def _addrs(self) -> dict[str, str]:
+        return {other.name: other.tags.get(TAG_ADDR, "") for other in self._members.others()}
+
+    async def _close_former(self) -> None:
+        """Close the channels of members that are gone, or have another address. Other calls go on meanwhile."""
+        addrs = self._addrs()
+        former = [name for name, (addr, _) in self._channels.items() if addrs.get(name) != addr]
+        for channel in [self._channels.pop(name)[1] for name in former]:
+            await channel.close()
+
+    def _channel(self, name: str) -> grpc.aio.Channel:
+        addr = self._addrs().get(name, "")
         found = self._channels.get(name)
         if found is not None and found[0] == addr:
             return found[1]
-        if found is not None:
-            del self._channels[name]
-            await found[1].close()
         if not addr:
             raise MemberAway(name, grpc.StatusCode.NOT_FOUND, "it is no member, or it tells no address")
         channel = grpc.aio.insecure_channel(addr, options=OPTIONS)

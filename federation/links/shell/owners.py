@@ -307,8 +307,11 @@ class Owners(Extension):
                 name, f"/{SERVICE}/Tell", write_table(table), pb.OwnerTable.FromString, CALL_SECONDS_MAX
             )
             told = read_table(answer)
-        except (MemberAway, ValueError) as fault:
-            self._log.debug("the owners of links are not told to a member", node=name, reason=str(fault))
+        except Exception as fault:  # whatever it is, the member is told again
+            if isinstance(fault, MemberAway | ValueError):
+                self._log.debug("the owners of links are not told to a member", node=name, reason=str(fault))
+            else:
+                self._host.plugin_error(fault)
             if self._ownership is not None:
                 self._ownership.telling_failed(name, self._host.now())
         else:

@@ -16,6 +16,7 @@ from federation.links.shell.client_context import TlsFault, client_context
 from federation.links.shell.websocket_client import WebSocketClient
 
 WRITE_BYTES_HIGH: Final = 1_048_576  # unsent: the broker gives the link no more messages meanwhile
+INTERNAL_ERROR: Final = "internal error"
 CLOSED: Final = "the upstream closed the connection"
 CLOSED_IN_HANDSHAKE: Final = (
     "TLS: the upstream closed the connection in the handshake; "
@@ -180,6 +181,11 @@ class UpstreamSocket(LinkShell):
             reason = _told(error) if context is None else CLOSED_IN_HANDSHAKE
         except OSError as error:  # ssl.SSLError is one
             reason = _told(error)
+        except ValueError as error:  # of a name that no certificate can have
+            reason = f"TLS: {uri.host}, or tls.server-name-indication, is no name of a server: {error}"
+        except Exception as error:
+            self._on_fault(error)
+            reason = INTERNAL_ERROR
         if reason and attempt == self.link.attempt:
             self._task = None
             self.link.connection_lost(attempt, reason, self._turns.now())
@@ -211,7 +217,7 @@ class UpstreamSocket(LinkShell):
             is_news = link.receive_data(protocol.attempt, data, now)
         except Exception as error:  # a fault of the broker ends this connection only
             self._on_fault(error)
-            self.lost(protocol, "internal error")
+            self.lost(protocol, INTERNAL_ERROR)
             return
         turns.chunk_handled(len(data), now)
         if is_news:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -76,6 +77,16 @@ async def test_a_member_is_called_where_it_is_now(members: Known, calls: MemberC
     finally:
         await first.stop()
         await second.stop()
+
+
+async def test_members_that_go_at_one_time_disturb_no_other_call(members: Known, calls: MemberCalls) -> None:
+    members.addrs.update(b="127.0.0.1:1", c="127.0.0.1:1")
+    for name in ("b", "c"):
+        with pytest.raises(MemberAway):
+            await say(calls, name, "hello")
+    members.addrs.clear()
+    results = await asyncio.gather(*(say(calls, "d", "hello") for _ in range(3)), return_exceptions=True)
+    assert [type(result) for result in results] == [MemberAway] * 3
 
 
 async def test_a_fault_has_the_name_and_the_reason(members: Known, calls: MemberCalls) -> None:

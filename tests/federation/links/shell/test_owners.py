@@ -1,9 +1,15 @@
-"""Tables of owners on the wire: what is written is read, and what no node writes is refused with its field."""
+"""Tables of owners on the wire: what is written is read, what no node writes is refused with its field, and every member is
+told."""
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from broker.hooks import Members, OtherNode
 from federation.links.ownership_table import (
     LINKS_MAX,
     Phase,
@@ -11,7 +17,9 @@ from federation.links.ownership_table import (
     Table,
 )
 from federation.links.pb import link_status_pb2 as pb
-from federation.links.shell.owners import EPOCH_MAX, LINK_ID_CHARS_MAX, read_table, write_table
+from federation.links.shell.owners import EPOCH_MAX, LINK_ID_CHARS_MAX, TAG, VERSION, Owners, read_table, write_table
+from federation.shell.member_calls import MemberCalls
+from links_node import Nodes
 
 
 def test_a_table_is_read_as_it_was_written() -> None:
@@ -39,3 +47,34 @@ def test_a_phase_of_a_later_version_counts_as_running() -> None:
 def test_faulty_tables_are_refused(table: pb.OwnerTable, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         read_table(table)
+
+
+class OneOther(Members):
+    def others(self) -> list[OtherNode]:
+        return [OtherNode("b", "ALIVE", {TAG: VERSION})]
+
+
+async def test_a_member_is_told_again_after_any_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_told = asyncio.Event()
+    faults: list[Exception] = []
+
+    async def call(*_: Any) -> pb.OwnerTable:
+        if not faults:
+            raise RuntimeError("surprise")
+        is_told.set()
+        return write_table(Table("b", 1, 1, ()))
+
+    monkeypatch.setattr(MemberCalls, "call", call)
+    monkeypatch.setattr(Nodes, "set_nodes", lambda *_: None)
+    monkeypatch.setattr(Nodes, "owners_changed", lambda *_: None)
+    loop = asyncio.get_running_loop()
+    host = SimpleNamespace(
+        members=OneOther("a"), now=loop.time, wall_time=lambda at: at, plugin_error=faults.append, plugins=[]
+    )
+    node = SimpleNamespace(has_left=False, receivers=SimpleNamespace(know_interest=lambda _: True))
+    federation = SimpleNamespace(node=node, settings=SimpleNamespace(retry_join=()))
+    owners = Owners(cast(Any, host), cast(Any, federation), cast(Any, Nodes({})))
+    owners.start()
+    await asyncio.wait_for(is_told.wait(), 20)
+    assert [str(fault) for fault in faults] == ["surprise"]
+    await owners.stop()
