@@ -25,6 +25,7 @@ from broker.context import NO_STORE, Context
 from broker.counters import DROP_GROUP_GONE, DROP_WILL_REFUSED
 from broker.errors import MqttError
 from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
+from broker.memory_limit import MEMORY_FREE, MEMORY_FULL
 from broker.message import NEVER, Message
 from broker.publisher import Publisher
 from broker.routing.link_routes import strip_headers
@@ -49,6 +50,7 @@ from broker.store.journal import Journal
 from broker.wrappers import SubscribeRequest
 
 NO_REASON: Final = -1  # close without a DISCONNECT or CONNACK
+MEMORY_IS_FULL: Final = "the memory of the node is above max_memory"
 SUBSCRIPTION_STEPS: Final = 8  # steps of a slice for adding or removing a subscription
 
 
@@ -150,6 +152,13 @@ class Broker(Context):
         if self.shutting_down:
             raise MqttError(SERVER_UNAVAILABLE, "server is shutting down")
         session = self.sessions.get(client_id)
+        if (
+            session is None
+            and self.memory_level > MEMORY_FREE
+            and not (connection.listener.is_own or connection.listener.is_node)
+        ):
+            self.counters.sessions_without_memory += 1
+            raise MqttError(QUOTA_EXCEEDED, MEMORY_IS_FULL)
         if session is not None and session.connection is not None:
             self.counters.connections_taken_over += 1
             self.close_connection(session.connection, SESSION_TAKEN_OVER, "taken over by a new connection", now)
@@ -297,12 +306,15 @@ class Broker(Context):
 
     def publish(self, message: Message, now: float, publisher: Publisher | None = None) -> bool:
         """Publish a message of the server itself: API, wills, plugins, whose `publisher` may be held. Raises MqttError for an
-        invalid topic name, and when the tap is full."""
+        invalid topic name, and when the tap or the memory is full."""
         self.now = now
         strip_headers(message, self.counters)
         route = self.router.lookup(message.topic)
         if self.tap is not None and self.tap.refuses(message.topic):
             raise MqttError(QUOTA_EXCEEDED, "the event log has no room")
+        if message.qos and self.memory_level == MEMORY_FULL:
+            self.counters.publishes_without_memory += 1
+            raise MqttError(QUOTA_EXCEEDED, MEMORY_IS_FULL)
         self.counters.count_received(message.qos)
         self.rejected = False
         return self.router.route(route, message, publisher, now)

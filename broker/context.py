@@ -14,6 +14,7 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.hook_points import HookPoints
 from broker.hooks import Forwarder, Peer
 from broker.link_header import origin_node
+from broker.memory_limit import MEMORY_FREE
 from broker.message import NEVER
 from broker.origin import NO_DOMAIN
 from broker.publisher import Publisher
@@ -43,6 +44,7 @@ class Context(HookPoints):
     hands_over       a message that a member of a shared group had goes to another one, or back to the queue
     rejected         the queue of a shared group did not take the message that is being routed
     acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
+    memory_level     what the node takes (broker/memory_limit.py); the shell measures
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
     """
 
@@ -70,6 +72,7 @@ class Context(HookPoints):
         self.hands_over = False
         self.rejected = False
         self.acks_awaited = 0
+        self.memory_level = MEMORY_FREE
         self.take_limits(settings)
 
     def take_limits(self, settings: MqttSettings) -> None:

@@ -13,6 +13,7 @@ DROP_QUEUE_BYTES: Final = "queue_bytes"
 DROP_EXPIRED: Final = "expired"
 DROP_INFLIGHT_EXPIRED: Final = "inflight_expired"
 DROP_QOS0_OFFLINE: Final = "qos0_offline"
+DROP_MEMORY_SHORT: Final = "memory_short"
 DROP_PACKET_TOO_LARGE: Final = "packet_too_large"
 DROP_SESSION_ENDED: Final = "session_ended"
 DROP_RETAINED_FULL: Final = "retained_full"
@@ -37,6 +38,7 @@ COPY_DROP_REASONS: Final = (
     DROP_EXPIRED,
     DROP_INFLIGHT_EXPIRED,
     DROP_QOS0_OFFLINE,
+    DROP_MEMORY_SHORT,
     DROP_PACKET_TOO_LARGE,
     DROP_SESSION_ENDED,
     DROP_READ_NOT_AUTHORIZED,
@@ -147,6 +149,8 @@ class Counters:
         self.handshakes_failed = 0
         self.protocol_errors = 0
         self.publishes_not_stored = 0  # refused, because the store takes nothing
+        self.publishes_without_memory = 0  # refused, because the process has too much memory
+        self.sessions_without_memory = 0  # likewise
         self.clients_connected = 0
         self.clients_disconnected = 0
         self.plugin_faults = 0

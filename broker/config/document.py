@@ -17,6 +17,7 @@ from broker.config.setting import (
     Sections,
     Sequence,
     Size,
+    SizeOrShare,
     Source,
     Text,
     Whole,
@@ -92,6 +93,8 @@ def _kind_text(key: Key) -> str:
             return f"{minimum}..{maximum}"
         case Size(minimum, maximum):
             return f"size, {format_size(minimum)}..{format_size(maximum)}"
+        case SizeOrShare(minimum):
+            return f"0, size of at least {format_size(minimum)}, or share such as `60%`"
         case Duration(minimum):
             return f"duration, at least {format_duration(minimum)}" if minimum else "duration"
         case Flag():

@@ -38,6 +38,14 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeOrShare:
+    """A Size, or a share of the machine's memory (`60%`); kept as text. 0 is allowed, for none."""
+
+    minimum: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
 class Duration:
     """Go style text, seconds as float in the settings."""
 
@@ -119,7 +127,9 @@ class Entries:
     secrets: tuple[str, ...] = ()
 
 
-Kind = Whole | Size | Duration | Flag | Choice | Text | AddressText | Sequence | Section | Sections | Entries
+Kind = (
+    Whole | Size | SizeOrShare | Duration | Flag | Choice | Text | AddressText | Sequence | Section | Sections | Entries
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from broker.config.setting import Choice, Duration, Flag, Setting, Size, Source, Whole
+from broker.config.setting import Choice, Duration, Flag, Setting, Size, SizeOrShare, Source, Whole
 
 COUNT_MAX: Final = 2**31 - 1
 BYTES_MAX: Final = 2**40
@@ -222,6 +222,20 @@ class MqttSettings:
             source=Source.EXTENSION,
         ),
     ] = 64 * 2**20
+    max_memory: Annotated[
+        str,
+        Setting(
+            "Resident memory of the process, in bytes or as a share of the machine's memory (of its control group's limit, "
+            "where that is lower). It is measured after what is free was given back. From there on a client that would begin a "
+            "session is refused with 0x97 (Quota exceeded), and QoS 0 messages are not queued; from an eighth above it on "
+            "PUBLISH packets of QoS 1 and 2 are refused with 0x97 too, and clients of MQTT 3.1.1 that send them are "
+            "disconnected. The node is not ready meanwhile. 0: no limit.",
+            SizeOrShare(64 * 2**20, "60%"),
+            "Raising it leaves less for the rest of the machine, which may end the process; lowering it refuses clients and "
+            "messages earlier.",
+            source=Source.EXTENSION,
+        ),
+    ] = "0"
     max_sessions: Annotated[
         int,
         Setting(

@@ -10,13 +10,26 @@ import yaml
 
 from broker.config.addresses import LOOPBACK_HOST, Address, AddressError, parse_address
 from broker.config.durations import DurationError, format_duration, format_size, parse_duration, parse_size
-from broker.config.setting import AddressText, Choice, Duration, EntryFault, Flag, Kind, Setting, Size, Text, Whole
+from broker.config.setting import (
+    AddressText,
+    Choice,
+    Duration,
+    EntryFault,
+    Flag,
+    Kind,
+    Setting,
+    Size,
+    SizeOrShare,
+    Text,
+    Whole,
+)
 
 NULL_TAG: Final = "tag:yaml.org,2002:null"
 FLAG_TAG: Final = "tag:yaml.org,2002:bool"
 TRUE_WORDS: Final = ("true", "yes", "on")
 WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9](_?[0-9]){0,24}", re.ASCII)
 OTHER_BASE: Final = re.compile(r"0[xob][0-9a-fA-F_]{1,20}", re.ASCII)
+SHARE: Final = re.compile(r"([0-9]{1,3})%", re.ASCII)
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 QUOTE_MAX: Final = 60
 PLAIN_NODES_MAX: Final = 10_000  # of one entry
@@ -78,6 +91,8 @@ def read_value(setting: Setting, kind: Kind, node: yaml.Node) -> Any:
             return _read_whole(kind, text, shown)
         case Size():
             return _read_size(kind, text)
+        case SizeOrShare():
+            return _read_size_or_share(kind, text)
         case Duration():
             return _read_duration(kind, text)
         case Flag():
@@ -106,6 +121,8 @@ def _wanted(kind: Kind) -> str:
             return f"a whole number of {kind.minimum}..{kind.maximum}"
         case Size():
             return f"a size of {format_size(kind.minimum)}..{format_size(kind.maximum)}"
+        case SizeOrShare():
+            return f"0, a size of at least {format_size(kind.minimum)} or a share of 1%..100%"
         case Duration():
             return "a duration such as " + kind.example
         case Flag():
@@ -150,6 +167,17 @@ def _read_size(kind: Size, text: str) -> int:
     if not kind.minimum <= size <= kind.maximum:
         raise ValueFault(f'"{text}" is not {_wanted(kind)}; for example {kind.example}')
     return size
+
+
+def _read_size_or_share(kind: SizeOrShare, text: str) -> str:
+    share = SHARE.fullmatch(text)
+    try:
+        is_right = 1 <= int(share[1]) <= 100 if share else parse_size(text) >= kind.minimum or text == "0"
+    except DurationError:
+        is_right = False
+    if not is_right:
+        raise ValueFault(f'"{text}" is not {_wanted(kind)}; for example {kind.example}')
+    return text
 
 
 def _read_duration(kind: Duration, text: str) -> float:

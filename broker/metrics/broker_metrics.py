@@ -170,6 +170,18 @@ def _own_metrics(broker: Broker) -> list[Metric]:
             "PUBLISH packets of QoS 1 and 2 that were refused because the store takes nothing.",
             found.publishes_not_stored,
         ),
+        counters(
+            "gmqtt_memory_refused_total",
+            "PUBLISH packets of QoS 1 and 2, and sessions, that were refused because the memory is above max_memory.",
+            "what",
+            [("publish", found.publishes_without_memory), ("session", found.sessions_without_memory)],
+        ),
+        gauge(
+            "gmqtt_memory_level_current",
+            "0 while the memory is below max_memory; 1: no new sessions, and no QoS 0 messages in queues; 2: no PUBLISH of "
+            "QoS 1 and 2 either.",
+            broker.memory_level,
+        ),
         counter(
             "gmqtt_subscriptions_refused_total", "Filters of SUBSCRIBE that were refused.", found.subscriptions_refused
         ),

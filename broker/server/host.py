@@ -165,6 +165,8 @@ class Host:
             "unaccepted_closed": self.unaccepted.closed,
             "protocol_errors": counters.protocol_errors,
             "publishes_not_stored": counters.publishes_not_stored,
+            "publishes_without_memory": counters.publishes_without_memory,
+            "sessions_without_memory": counters.sessions_without_memory,
             "plugin_faults": counters.plugin_faults,
             "publishes_refused": counters.publishes_refused,
             "subscriptions_refused": counters.subscriptions_refused,

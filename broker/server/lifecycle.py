@@ -101,7 +101,7 @@ class Server(Host):
         return super().metrics() + self.listeners.metrics() + self._durability.metrics() + self._memory_watch.metrics()
 
     def not_ready(self) -> list[str]:
-        return super().not_ready() + self._durability.not_ready()
+        return super().not_ready() + self._durability.not_ready() + self._memory_watch.not_ready()
 
     def listener_addresses(self) -> list[str]:
         return self.listeners.addresses
@@ -195,6 +195,7 @@ class Server(Host):
         self.settings = replace(self.settings, mqtt=settings.mqtt, log=settings.log)
         self.observe_clients()
         self._sys_publisher.follow_settings()
+        self._memory_watch.follow_settings()
         for plugin in self.plugins:
             try:
                 await plugin.reload()

@@ -1,4 +1,4 @@
-"""Measures the memory of the process, and gives back what is free."""
+"""Measures the memory of the process, has what is free given back, and tells the broker what it may take (`max_memory`)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from broker.memory_limit import MEMORY_FREE, MEMORY_NAMES, MemoryLimit
 from broker.metrics.metric import Metric, gauge
 from broker.reclaiming import Reclaiming
-from broker.server.process_memory import find_trim, resident_bytes
+from broker.server.logging import get_logger
+from broker.server.process_memory import find_trim, memory_limit, resident_bytes
 
 if TYPE_CHECKING:
     from broker.server.host import Host
 
 MEASURE_SECONDS: Final = 1.0
+LIMITED_SECONDS: Final = 0.1  # between two measurements where max_memory is set; each takes some 20 µs
+QUIET_SECONDS: Final = 10.0  # shortest time between two lines of the log
 
 
 class MemoryWatch:
@@ -21,18 +25,34 @@ class MemoryWatch:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._log = get_logger("server")
         self._trim = find_trim()
         self._resident = resident_bytes()
+        self._limit = MemoryLimit(0)
         self._reclaiming = Reclaiming(self._resident, host.now())
+        self._logged_level = MEMORY_FREE
+        self._logged_at = host.now() - QUIET_SECONDS
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        if self._resident:
-            self._reclaiming = Reclaiming(resident_bytes(), self._host.now())
-            self._arm()
+        self._resident = resident_bytes()
+        self._reclaiming = Reclaiming(self._resident, self._host.now())
+        self.follow_settings()
 
-    def _arm(self) -> None:
-        self._timer = self._host.loop.call_later(MEASURE_SECONDS, self._measure)
+    def follow_settings(self) -> None:
+        """Take over `max_memory`."""
+        self.stop()
+        text = self._host.settings.mqtt.max_memory
+        limit = self._limit.bytes_max = memory_limit(text)
+        if not self._resident:
+            if limit:
+                self._log.warning("max_memory has no effect: this system does not tell what a process has", value=text)
+            return
+        if limit and self._resident >= limit:
+            self._log.warning(
+                "max_memory is less than the node takes now", value=text, bytes=self._resident, limit=limit
+            )
+        self._measure()
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -40,17 +60,45 @@ class MemoryWatch:
             self._timer = None
 
     def _measure(self) -> None:
-        now = self._host.now()
+        host = self._host
+        limit = self._limit
+        now = host.now()
         self._resident = resident_bytes()
-        if self._trim is not None and self._reclaiming.is_due(self._resident, now):
+        is_given_back = self._trim is None
+        if self._trim is not None and self._reclaiming.is_due(self._resident, now, limit.is_pressed(self._resident)):
             begun = time.monotonic()
             self._trim(0)
             before = self._resident
             self._resident = resident_bytes()
             self._reclaiming.asked(before, self._resident, now, time.monotonic() - begun)
-        self._arm()
+            is_given_back = True
+        host.broker.memory_level = limit.judge(self._resident, is_given_back)
+        self._tell(now)
+        self._timer = host.loop.call_later(LIMITED_SECONDS if limit.bytes_max else MEASURE_SECONDS, self._measure)
+
+    def _tell(self, now: float) -> None:
+        """Write a line when the level has changed."""
+        level = self._limit.level
+        if level == self._logged_level or now - self._logged_at < QUIET_SECONDS:
+            return
+        self._logged_level = level
+        self._logged_at = now
+        write = self._log.warning if level > MEMORY_FREE else self._log.info
+        name = MEMORY_NAMES[level]
+        write(f"memory is {name}", bytes=self._resident, max_memory=self._limit.bytes_max)
+
+    def not_ready(self) -> list[str]:
+        """Why clients should be sent to other nodes; none while the memory is below max_memory."""
+        if self._limit.level == MEMORY_FREE:
+            return []
+        return [
+            f"the memory is {MEMORY_NAMES[self._limit.level]}: {self._resident} bytes, max_memory is {self._limit.bytes_max}"
+        ]
 
     def metrics(self) -> list[Metric]:
         if not self._resident:
             return []
-        return [gauge("gmqtt_memory_bytes_current", "Resident memory of the process.", self._resident)]
+        return [
+            gauge("gmqtt_memory_bytes_current", "Resident memory of the process.", self._resident),
+            gauge("gmqtt_memory_limit_bytes_current", "max_memory in bytes; 0 for no limit.", self._limit.bytes_max),
+        ]

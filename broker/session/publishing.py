@@ -26,6 +26,7 @@ from broker.counters import (
 )
 from broker.errors import MqttError, ProtocolViolation
 from broker.job_header import queue_of
+from broker.memory_limit import MEMORY_FULL
 from broker.message import NEVER, Message
 from broker.origin import NAME
 from broker.routing.duplicates import NEW, SEEN
@@ -34,7 +35,7 @@ from broker.session.link_session import count_refused, take_header
 from broker.session.output import Output
 from broker.session.refused import may_publish, refuse_by_tap, refuse_publish, refuse_run
 from broker.session.session import Session
-from broker.session.unstored import refuse_unstored
+from broker.session.unstored import refuse_unstored, refuse_without_memory
 from broker.wrappers import PublishRequest, RunRequest
 
 
@@ -145,12 +146,15 @@ def is_refused(
     packet_id: int,
     now: float,
 ) -> bool:
-    """Refuse a PUBLISH that the client may not send, or that the store or the event log has no room for."""
+    """Refuse a PUBLISH that the client may not send, or that store, memory or event log have no room for."""
     store_is_full = broker.commits.next_packet()
     if route.is_judged and not may_publish(broker, connection, route):
         refuse_publish(broker, connection, qos, packet_id, NOT_AUTHORIZED)
         return True
     if store_is_full and refuse_unstored(broker, connection, route, qos, retain, packet_id, now):
+        return True
+    if qos and broker.memory_level == MEMORY_FULL:
+        refuse_without_memory(broker, connection, qos, packet_id, now)
         return True
     tap = broker.tap
     return tap is not None and refuse_by_tap(broker, connection, tap, route.topic, qos, packet_id)

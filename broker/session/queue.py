@@ -7,7 +7,9 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
-from broker.counters import DROP_EXPIRED, DROP_QUEUE_BYTES, DROP_QUEUE_FULL
+from broker.context import Context
+from broker.counters import DROP_EXPIRED, DROP_MEMORY_SHORT, DROP_QOS0_OFFLINE, DROP_QUEUE_BYTES, DROP_QUEUE_FULL
+from broker.memory_limit import MEMORY_FREE
 from broker.message import Message, message_bytes
 from broker.session.outgoing import Outgoing
 from broker.session.session_records import SessionRecords
@@ -15,6 +17,15 @@ from broker.session.session_records import SessionRecords
 EXPIRED_LOOK_MAX: Final = (
     16  # oldest messages of QoS 0, and as many of QoS 1 and 2, of which an expired one is dropped first
 )
+
+
+def why_not_queued(context: Context, qos: int, is_away: bool) -> str:
+    """The reason for which a message is dropped instead of queued, "" for none. `is_away`: the client has no connection."""
+    if qos:
+        return ""
+    if context.memory_level > MEMORY_FREE:
+        return DROP_MEMORY_SHORT
+    return DROP_QOS0_OFFLINE if is_away and not context.settings.queue_qos0_messages else ""
 
 
 class MessageQueue:

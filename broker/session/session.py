@@ -17,7 +17,6 @@ from broker.counters import (
     DROP_EXPIRED,
     DROP_INFLIGHT_EXPIRED,
     DROP_PACKET_TOO_LARGE,
-    DROP_QOS0_OFFLINE,
     DROP_READ_NOT_AUTHORIZED,
     DROP_SESSION_ENDED,
 )
@@ -29,7 +28,7 @@ from broker.session.incoming import ReceivingSession
 from broker.session.inflight import Inflight
 from broker.session.outgoing import AWAIT_PUBCOMP, QUEUED, Outgoing, encode_to, encode_unaliased, expiry_in_queue
 from broker.session.output import Output
-from broker.session.queue import MessageQueue
+from broker.session.queue import MessageQueue, why_not_queued
 from broker.session.reading import discard_unreadable, drop_unreadable
 from broker.session.will import PendingWill
 from broker.slices import SLICE_STEPS
@@ -303,11 +302,9 @@ class Session(ReceivingSession):
         publisher: Publisher | None,
         now: float,
     ) -> None:
-        if self.ended:
-            self._drop(DROP_SESSION_ENDED, qos)
-            return
-        if self.connection is None and qos == 0 and not self.context.settings.queue_qos0_messages:
-            self._drop(DROP_QOS0_OFFLINE, 0)
+        reason = DROP_SESSION_ENDED if self.ended else why_not_queued(self.context, qos, self.connection is None)
+        if reason:
+            self._drop(reason, qos)
             return
         settings = self.context.settings
         expires_at = expiry_in_queue(message, self.queue_seconds_max, now)

@@ -1,11 +1,11 @@
-"""PUBLISH packets that are refused because the store takes nothing."""
+"""PUBLISH packets that are refused because the node takes nothing: its store, or its memory."""
 
 # compiled with mypyc
 from __future__ import annotations
 
 from typing import Final, cast
 
-from broker.broker import NO_REASON, Broker
+from broker.broker import MEMORY_IS_FULL, NO_REASON, Broker
 from broker.codec.packets import PUBREC
 from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.codec.writer import encode_ack
@@ -17,24 +17,38 @@ from broker.session.session import Session
 
 STORE_IS_FULL: Final = "the store takes no changes"
 NOT_STORED: Final = "not_stored"  # why a link's message is dropped
+NO_MEMORY: Final = "no_memory"  # likewise
 
 
 def refuse_unstored(
     broker: Broker, connection: Output, route: Route, qos: int, retain: bool, packet_id: int, now: float
 ) -> bool:
-    """Refuse a QoS 1 or 2 PUBLISH that the store would have to keep while it takes nothing. MQTT 3.1.1 has no such answer:
-    its client is disconnected, and sends the message again. False when the store is not needed."""
+    """Refuse a QoS 1 or 2 PUBLISH that the store would have to keep while it takes nothing. False when the store is not
+    needed."""
     session = broker.session_of(connection)
     assert session is not None
     if qos == 0 or not (retain or (qos == 2 and session.records is not None) or needs_store(route)):
         return False
     broker.counters.publishes_not_stored += 1
-    if connection.version < 5:
-        broker.close_connection(connection, NO_REASON, STORE_IS_FULL, now)
-    else:
-        count_refused(connection, NOT_STORED, 1)
-        answer_refused(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
+    _refuse(broker, connection, qos, packet_id, STORE_IS_FULL, NOT_STORED, now)
     return True
+
+
+def refuse_without_memory(broker: Broker, connection: Output, qos: int, packet_id: int, now: float) -> None:
+    """Refuse a QoS 1 or 2 PUBLISH because the memory is full."""
+    broker.counters.publishes_without_memory += 1
+    _refuse(broker, connection, qos, packet_id, MEMORY_IS_FULL, NO_MEMORY, now)
+
+
+def _refuse(
+    broker: Broker, connection: Output, qos: int, packet_id: int, text: str, link_reason: str, now: float
+) -> None:
+    """Quota exceeded. MQTT 3.1.1 has no such answer: its client is disconnected, and sends the message again."""
+    if connection.version < 5:
+        broker.close_connection(connection, NO_REASON, text, now)
+    else:
+        count_refused(connection, link_reason, 1)
+        answer_refused(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
 
 
 def needs_store(route: Route) -> bool:

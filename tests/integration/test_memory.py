@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from auth_plugin import connack_of, passwd
-from broker.codec.packets import ConnAck, Connect
-from broker.codec.properties import USER_PROPERTY
+from broker.codec.packets import ConnAck, Connect, PubAck, Publish
+from broker.codec.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY
 from broker.codec.writer import encode_packet
 from broker.server.tls_layer import HELLO_BYTES
 from certificates import Authority
+from stuck_clients import stuck_socket, subscriber
 from waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
 
 MIB: Final = 2**20
+QUOTA_EXCEEDED: Final = 0x97
 HALF: Final = encode_packet(Connect("big", 5, properties={USER_PROPERTY: [("k", "v" * 60_000)] * 8}), 5)[:-1000]
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is measured by /proc")
@@ -77,7 +79,7 @@ async def test_input_counts_until_connect_is_accepted(
     assert len(server.unaccepted) == 0
 
 
-async def test_what_tls_takes_counts(start_server: StartServer, clients: Clients, tmp_path: Path) -> None:
+async def test_the_state_of_tls_counts(start_server: StartServer, clients: Clients, tmp_path: Path) -> None:
     """The bytes are few, and OpenSSL's state for them is not. All of it goes with the connection, and with CONNECT."""
     authority = Authority(tmp_path / "certificates")
     pair = authority.pair("localhost")
@@ -111,3 +113,47 @@ async def test_the_oldest_handshake_is_closed(start_server: StartServer, clients
     assert not opened[3].closed.is_set()
     assert server.refused_input()["unaccepted_closed"] == 2
     assert server.unaccepted.bytes <= 2**20
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_slow_readers_of_a_node_with_max_memory(nodes: Nodes, clients: Clients, qos: int) -> None:
+    """1.2 GB for 60 clients that do not read: the node has at most a quarter more than max_memory, and what comes in between
+    two measurements. It says that it is not ready, and serves again when they have gone."""
+    limit = 160
+    api = {"http": [{"address": f"tcp://127.0.0.1:{nodes.free_port()}"}]}
+    node = await nodes.start({"mqtt": {"max_memory": f"{limit}MiB", "write_buffer_high": "4KiB"}, "api": api})
+    known = await clients.connect(node.port, "known", properties={SESSION_EXPIRY_INTERVAL: 600})
+    slow = [stuck_socket(node.port, subscriber(f"slow{number}", b"t/%d" % number, qos)) for number in range(60)]
+    highest = 0.0
+    refused = 0
+    try:
+        for number in range(60_000):
+            topic = b"t/%d" % (number % 60)
+            known.send(Publish(topic, bytes(20_000), qos, packet_id=number % 50 + 1 if qos else 0))
+            if number % 50 == 49:
+                await known.drain()
+                for _ in range(50 if qos else 0):
+                    refused += (await known.answer(PubAck)).reason_code == QUOTA_EXCEEDED
+                highest = max(highest, node.resident_bytes() / MIB)
+                if refused or (not qos and number % 100 == 99 and (await node.rest("GET", "/readyz"))[0] == 503):
+                    break
+        for number in range(50):  # a flood above the limit
+            known.send(Publish(b"t/%d" % number, bytes(20_000)))
+        await known.ping()
+        status, answer = await node.rest("GET", "/readyz")
+        assert (status, "max_memory" in str(answer)) == (503, True)
+        new = await clients.open(node.port)
+        new.send(Connect("new", 5))
+        assert (await new.answer(ConnAck)).reason_code == QUOTA_EXCEEDED
+        highest = max(highest, node.resident_bytes() / MIB)
+        assert limit < highest < 1.25 * limit + 150, f"{highest:.0f} MiB"
+    finally:
+        for one in slow:
+            one.close()
+
+    async def is_ready() -> bool:
+        return bool((await node.rest("GET", "/readyz"))[0] == 200)
+
+    await eventually(is_ready, "the memory is free again")
+    await clients.connect(node.port, "new")
+    await known.publish("t", b"x", qos=1)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from broker.codec.packets import Connect, Publish, Subscribe, SubscribeFilter
+from broker.codec.packets import Publish
 from broker.codec.properties import MAXIMUM_PACKET_SIZE, SESSION_EXPIRY_INTERVAL
 from broker.codec.writer import encode_packet
 from broker.server.listeners import PROBE_IDLE_SECONDS
+from stuck_clients import stuck_socket, subscriber
 from waiting import DEADLINE
 
 if TYPE_CHECKING:
@@ -26,23 +27,6 @@ if TYPE_CHECKING:
 
 MIB: Final = 2**20
 SHUTTING_DOWN: Final = 0x8B
-
-
-def connect_packet(client_id: str) -> bytes:
-    return encode_packet(Connect(client_id, 5, True), 5)
-
-
-def stuck_socket(port: int, data: bytes) -> socket.socket:
-    """A client that sends this and then never reads; its kernel buffer is small."""
-    stuck = socket.socket()
-    stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    stuck.connect(("127.0.0.1", port))
-    stuck.sendall(data)
-    return stuck
-
-
-def subscriber(client_id: str, topic_filter: bytes, qos: int) -> bytes:
-    return connect_packet(client_id) + encode_packet(Subscribe(1, [SubscribeFilter(topic_filter, qos)]), 5)
 
 
 @pytest.mark.parametrize("qos", [0, 1])
