@@ -20,7 +20,7 @@ from federation.stream.counters import DropReason, StreamCounters
 from federation.stream.full_state import FullState, LocalState
 from federation.stream.outbox import Block, Outbox
 from federation.stream.retained_changes import RetainedChanges
-from federation.stream.state import MOVES, State
+from federation.stream.state import MOVES, Attention, OnWay, State
 from federation.stream.stream_choice import StreamChoice
 
 WINDOW_BLOCKS_MAX: Final = 64  # unacknowledged blocks
@@ -41,6 +41,11 @@ ACK_RATE_MIN: Final = 65_536  # bytes a second; a large message takes its time o
 BACKOFF_SECONDS_MIN: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 5.0
 STABLE_SECONDS: Final = 5.0  # after a stream that lived so long the backoff begins at its minimum
+
+# Compiled code reads a constant of the module directly. It looks a member of the enum up by name.
+QUIET: Final = Attention.QUIET
+WATCHING: Final = Attention.WATCHING
+QUEUED: Final = Attention.QUEUED
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -93,10 +98,9 @@ class PeerSender(Peer):
         # What each message touches comes first (see Connection).
         self.reachable = False
         self.extended = extended
-        self._quiet = True  # nothing that comes in now needs the shell
-        self.is_queued = False  # it stands in outlets.ready
-        self._resending = False
+        self.attention = QUIET
         self.state = State.STOPPED
+        self._on_way = OnWay.SENT
         self.outbox = outbox
         self.outlet: Outlet | None = None
         self._last_messages = 0
@@ -122,7 +126,6 @@ class PeerSender(Peer):
         self._new_session()
         self._quarter = outbox.bytes_max // 4
         self.resume_id = 0
-        self._is_refused = False
         self._deadline = NEVER  # of HELLO and BACKOFF
         self._streaming_since = 0.0
         self._tries = 0
@@ -138,7 +141,7 @@ class PeerSender(Peer):
         if self.reachable:
             if outbox.size > self._half:
                 self.congested = True
-            if full or not self._quiet:
+            if full or self.attention is WATCHING:
                 self.want_attention()
 
     def forward_run(self, data: bytes, count: int, version: int, now: float) -> None:
@@ -148,7 +151,7 @@ class PeerSender(Peer):
         if self.reachable:
             if outbox.size > self._half:
                 self.congested = True
-            if full or not self._quiet:
+            if full or self.attention is WATCHING:
                 self.want_attention()
 
     def interest_changed(self, share_name: bytes, topic_filter: bytes, wanted: bool) -> None:
@@ -180,9 +183,8 @@ class PeerSender(Peer):
 
     def want_attention(self) -> None:
         """Ask the shell to call take_blocks at the end of this turn."""
-        self._quiet = True
-        if not self.is_queued:
-            self.is_queued = True
+        if self.attention is not QUEUED:
+            self.attention = QUEUED
             self.outlets.ready.append(self)
 
     # --- connecting ---
@@ -193,13 +195,11 @@ class PeerSender(Peer):
             return
         self.addr = addr
         self._tries = 0
-        self._lose_stream()
         self._say_hello(now)
 
     def connect_anew(self, attempt: int, now: float) -> None:
         """A direct stream gets through by now: the session goes on there."""
         if attempt == self.attempt and self.state is State.STREAMING:
-            self._lose_stream()
             self._say_hello(now)
 
     def set_extended(self, extended: bool) -> None:
@@ -213,7 +213,6 @@ class PeerSender(Peer):
     def stop(self, reason: str) -> None:
         """Connect no more; the outbox stays."""
         self.reason = reason
-        self._lose_stream()
         self._deadline = NEVER
         self._move(State.STOPPED)
 
@@ -247,8 +246,8 @@ class PeerSender(Peer):
             return False
         self.choice.hello_answered()
         outbox = self.outbox
-        is_refused = self._is_refused
-        self._is_refused = False
+        is_refused = self._on_way is OnWay.REFUSED
+        self._on_way = OnWay.SENT
         if self._next_id == 0 and next_event_id == 0:
             clean_start = True  # nothing was sent yet: the answer to an earlier Hello was lost, and the state is due
         if not clean_start:
@@ -264,7 +263,8 @@ class PeerSender(Peer):
                 self._new_session()
                 self.connection_lost(attempt, "a batch was refused: it is given up", now)
                 return False
-            self._resending = bool(outbox.on_way)
+            if outbox.on_way:
+                self._on_way = OnWay.DUE
             self.resume_id = next_event_id
         else:
             if is_refused:
@@ -272,12 +272,10 @@ class PeerSender(Peer):
             outbox.rewind(min(next_event_id, self._next_id), now)
             self._next_id = 0
             self.resume_id = 0
-            self._resending = False
             if self.full_state.begin():
                 outbox.is_retained_state_due = True
             self.counters.full_states_sent += 1
         self._move(State.STREAMING)
-        self.reachable = True
         self.reason = ""
         self._deadline = NEVER
         self._progress_at = now
@@ -298,7 +296,6 @@ class PeerSender(Peer):
                 self._tries = 0
         self.reason = reason
         self.choice.attempt_ended()
-        self._lose_stream()
         self._move(State.BACKOFF)
         ceiling = min(self.backoff_seconds_max, self.backoff_seconds_min * float(1 << min(self._tries, 10)))
         self._tries += 1
@@ -308,7 +305,7 @@ class PeerSender(Peer):
         """The other node ended the stream because it cannot take a batch. The next Hello tells which one that was; it is
         given up, counted, and a new session begins, so that one bad batch never stops what follows."""
         if attempt == self.attempt and self.state is State.STREAMING:
-            self._is_refused = True
+            self._on_way = OnWay.REFUSED
         self.connection_lost(attempt, reason, now)
 
     def _give_up_first(self) -> None:
@@ -317,19 +314,19 @@ class PeerSender(Peer):
         if block is not None and block.is_state and block.retained is not None:
             self.full_state.give_up(block.retained)
 
-    def _lose_stream(self) -> None:
-        self.reachable = False
-        self.congested = False
-        self._quiet = True
-        self._timed_at = NEVER
-
     def _new_session(self) -> None:
         bits = f"{self._rng.getrandbits(128):032x}"
         self.session_id = f"{bits[:8]}-{bits[8:12]}-{bits[12:16]}-{bits[16:20]}-{bits[20:]}"
 
     def _move(self, state: State) -> None:
-        assert state in MOVES[self.state] or state is self.state, f"{self.state} to {state}"
+        assert state in MOVES[self.state], f"{self.state} to {state}"
         self.state = state
+        self.reachable = state is State.STREAMING
+        if not self.reachable:
+            self.congested = False
+            self._timed_at = NEVER
+            if self.attention is WATCHING:
+                self.attention = QUIET
 
     # --- blocks ---
 
@@ -358,8 +355,8 @@ class PeerSender(Peer):
         if self.state is not State.STREAMING:
             return blocks
         outbox = self.outbox
-        if self._resending:
-            self._resending = False
+        if self._on_way is OnWay.DUE:
+            self._on_way = OnWay.SENT
             blocks.extend(outbox.on_way)
             for block in blocks:
                 self.counters.events_resent += block.events
@@ -385,7 +382,8 @@ class PeerSender(Peer):
                 break
         # A block that gathers has its timer, a full window waits for an acknowledgement: only the first message into
         # nothing needs the shell.
-        self._quiet = not outbox.is_empty()
+        if self.attention is not QUEUED:
+            self.attention = WATCHING if outbox.is_empty() else QUIET
         if not outbox.on_way and self.full_state.has_more():
             self.want_attention()  # no acknowledgement will come that goes on with it
         if blocks and self._timed_at == NEVER:
@@ -484,5 +482,5 @@ class Outlets:
         if ready:
             self.ready = []
             for sender in ready:
-                sender.is_queued = False
+                sender.attention = QUIET
         return ready

@@ -189,12 +189,19 @@ def test_the_shell_is_asked_once_a_block() -> None:
     sender, _ = busy()
     outlets = sender.outlets
     outlets.take_ready()
+    sender.take_blocks(0.0)
     for _ in range(10):
         sender.forward_run(PACKET, 1, 4, 0.0)
     assert outlets.take_ready() == [sender]
     sender.take_blocks(0.0)
     sender.forward_run(PACKET, 1, 4, 0.0)
     assert outlets.take_ready() == [], "it gathers, and has its timer"
+
+
+def test_an_impossible_move_is_a_fault() -> None:
+    sender = make()
+    with pytest.raises(AssertionError, match="STOPPED to"):
+        sender._move(State.STREAMING)
 
 
 def test_the_window_is_bounded() -> None:
