@@ -21,6 +21,7 @@ from federation.definitions.entry import (
     COMPONENTS,
     COUNTER_BITS,
     LINK_KEY,
+    PARAMETERS,
     POLICY,
     UPSTREAM,
     UPSTREAM_SET,
@@ -34,7 +35,7 @@ from federation.definitions.error import DefinitionError, check_name, shown
 from federation.definitions.policy import ApplyTo, Policy, doubt, parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.secrets import has_secrets, without_secrets
-from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream
+from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream, removed_keys
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
 
 ENTRIES_MAX: Final = 4096  # that this node adds to; twice as many when nodes add at the same time
@@ -140,6 +141,12 @@ class Definitions:
         texts = [f'{WORDS.get(key[0], key[0])} "{key[1]}": {text}' for key, text in sorted(self._faults.items())]
         hidden = sorted(key for key, entry in self._entries.items() if entry.value and key in self.declared)
         texts += [f'{WORDS[key[0]]} "{key[1]}": the one of the configuration file is used' for key in hidden]
+        texts += [
+            f'{WORDS[key[0]]} "{key[1]}": {text}'
+            for key, entry in sorted(self._entries.items())
+            if entry.value and key[0] in PARAMETERS and key not in self.declared
+            for text in removed_keys(json.loads(entry.value))
+        ]
         return texts + resolution.unresolved()
 
     def kept_here(self, keys: Collection[Key] | None = None) -> list[str]:
@@ -249,7 +256,7 @@ class Definitions:
             texts += self.resolution().echo_warnings(policy=parsed)
             texts += self.resolution().copied(parsed)
         elif isinstance(parsed, UpstreamSet):
-            texts = self.resolution().faults([upstream for upstream, _ in parsed.members])
+            texts = ignored_keys(value) + self.resolution().faults([upstream for upstream, _ in parsed.members])
         else:
             texts = ignored_keys(value) + self.resolution().faults([name]) + self.resolution().echo_warnings(name)
         return texts

@@ -31,8 +31,6 @@ def echo_of(way: Way, others: Iterable[Way]) -> str:
     if way.upstream.direction is not Direction.OUT:
         return ""
     for other in others:
-        if way.upstream.content_window and other.upstream.content_window:
-            continue  # messages that come back are known by their content
         if other.upstream.direction is Direction.IN and way.addresses & other.addresses:
             if topics := _common(way, other):
                 return f'{topics.decode()} comes back over the upstream "{other.upstream.name}"'

@@ -271,8 +271,7 @@ class Resolution:
 def _echo_text(plan: LinkPlan) -> str:
     return (
         f"direction: {plan.echo} again. A broker without MQTT 5 tells such messages from no others: the link does "
-        "not run there. Prefixes in `exchange` keep the directions apart, or `content-window` of both upstreams finds what "
-        "comes back"
+        "not run there. Prefixes in `exchange` keep the directions apart"
     )
 
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from federation.definitions.entry import LINK_KEY, POLICY, UPSTREAM, UPSTREAM_SET
 from federation.definitions.error import DefinitionError
-from federation.definitions.upstream import IGNORED_KEYS, TLS_KEYS, UPSTREAM_KEYS
+from federation.definitions.upstream import IGNORED_KEYS, REMOVED_KEYS, TLS_KEYS, UPSTREAM_KEYS
 from federation.definitions.uri import HIDDEN, parse_uri
 
-SHOWN_KEYS: Final = frozenset((*UPSTREAM_KEYS, *IGNORED_KEYS, "upstream"))
+SHOWN_KEYS: Final = frozenset((*UPSTREAM_KEYS, *IGNORED_KEYS, *REMOVED_KEYS, "upstream"))
 
 
 def without_secrets(component: str, value: object) -> object:

@@ -29,7 +29,6 @@ RECEIVE_MAXIMUM_MAX: Final = 65535
 SECONDS_MAX: Final = 0xFFFF_FFFE  # of Session Expiry Interval; 0xFFFFFFFF means never [MQTT5 3.1.2.11.2]
 DELAY_MAX: Final = 86_400.0
 CONSUMER_TAG_BYTES_MAX: Final = 256
-WINDOW_SECONDS_MAX: Final = 600
 
 # Keys of RabbitMQ that have no counterpart here: accepted, with a warning that says why.
 IGNORED_KEYS: Final = {
@@ -37,6 +36,11 @@ IGNORED_KEYS: Final = {
     "bind-nowait": "subscriptions are always sent in batches, without waiting for each",
     "channel-use-mode": "MQTT has no channels; a link has one connection",
     "ha-policy": "the session at the upstream is its queue; the upstream decides whether it is replicated",
+}
+
+# Keys of earlier versions: as above. A definition that has one is warned of wherever it comes from.
+REMOVED_KEYS: Final = {
+    "content-window": "it is no longer supported; prefixes in exchange keep two directions over one broker apart",
 }
 
 TRUST_USER_ID: Final = "trust-user-id"
@@ -94,7 +98,6 @@ class Upstream:
     exchange          rules of the topic mapping (federation/links/mapping.py); () maps nothing
     queue             filter of the group at the upstream; "" is the same as here
     consumer_tag      client identifier at the upstream; "" is chosen by the link
-    content_window    seconds for which a pushed message may come back over another link and is dropped there; 0: it comes in
     local_username    account whose rights the link has here; "" is none
     """
 
@@ -114,7 +117,6 @@ class Upstream:
     local_username: str = ""
     direction: Direction = Direction.IN
     interest: InterestMode = InterestMode.SUBSCRIPTIONS
-    content_window: float = 0.0
 
     def tls_of(self, uri: LinkUri) -> TlsOptions:
         """The TLS options for one of the URIs: its query overrides those of the upstream."""
@@ -184,10 +186,6 @@ def _read_milliseconds(key: str, value: object) -> float:
     return read_number(key, value, 1, SECONDS_MAX * 1000, "milliseconds") / 1000
 
 
-def _read_window(key: str, value: object) -> float:
-    return read_number(key, value, 1, WINDOW_SECONDS_MAX * 1000, "milliseconds") / 1000
-
-
 def _refuse_trust(key: str, value: object) -> None:
     if read_flag(key, value):
         raise DefinitionError(key, f"true is not possible: {NO_USER_IDS}; leave the key out")
@@ -217,10 +215,9 @@ _READERS: Final[dict[str, tuple[str, Any]]] = {
         "interest",
         lambda key, value: InterestMode(read_word(key, value, tuple(m.value for m in InterestMode))),
     ),
-    "content-window": ("content_window", _read_window),
 }
 UPSTREAM_KEYS: Final = tuple(_READERS)
-_KNOWN: Final = dict.fromkeys((*UPSTREAM_KEYS, *IGNORED_KEYS))
+_KNOWN: Final = dict.fromkeys((*UPSTREAM_KEYS, *IGNORED_KEYS, *REMOVED_KEYS))
 
 
 def parse_upstream(name: object, value: object) -> Upstream:
@@ -239,7 +236,7 @@ def parse_upstream_keys(prefix: str, value: object) -> tuple[tuple[str, Any], ..
     found = read_mapping(prefix, value, _KNOWN)
     fields = []
     for key, inner in found.items():
-        if key not in IGNORED_KEYS:
+        if key in _READERS:
             name, read = _READERS[key]
             read_value = read(f"{prefix}.{key}" if prefix else key, inner)
             if name:
@@ -248,10 +245,21 @@ def parse_upstream_keys(prefix: str, value: object) -> tuple[tuple[str, Any], ..
 
 
 def ignored_keys(value: object) -> list[str]:
-    """A warning for each key of an upstream that has no effect here."""
+    """A warning for each key of an upstream, or of the members of a set, that has no effect here."""
+    return _without_effect(value, IGNORED_KEYS | REMOVED_KEYS)
+
+
+def removed_keys(value: object) -> list[str]:
+    """As `ignored_keys`, for those that had an effect in an earlier version."""
+    return _without_effect(value, REMOVED_KEYS)
+
+
+def _without_effect(value: object, keys: Mapping[str, str]) -> list[str]:
+    if isinstance(value, list | tuple):
+        return [f"[{index}].{text}" for index, item in enumerate(value) for text in _without_effect(item, keys)]
     if not isinstance(value, Mapping):
         return []
-    return [f"{key} has no effect: {why}" for key, why in IGNORED_KEYS.items() if key in value]
+    return [f"{key} has no effect: {why}" for key, why in keys.items() if key in value]
 
 
 def _check_whole_upstream(upstream: Upstream) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from broker.broker import Broker
 from broker.errors import MqttError
 from broker.link_gate import LinkGate
-from federation.links.contents import ContentWindow
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.rewriting import TopicRule
 
@@ -18,14 +17,12 @@ class Domain:
     """This domain, as all links of a node know it.
 
     interest  what the cluster wants
-    contents  what links with `content-window` have pushed
     """
 
     name: bytes
     broker: Broker
     interest: ClusterInterest
     rng: random.Random
-    contents: ContentWindow
 
 
 class TopicGate(LinkGate):

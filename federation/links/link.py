@@ -36,7 +36,7 @@ from federation.links.totals import Totals
 
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
 BLOCKED_SECONDS: Final = 30.0
-NO_ECHOES: Final = "keep the directions apart with prefixes in `exchange`, or set `content-window` for both upstreams"
+NO_ECHOES: Final = "keep the directions apart with prefixes in `exchange`"
 IDLE_SECONDS: Final = 5.0  # without interest, until the session ends: clients that come back find it
 
 

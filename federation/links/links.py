@@ -10,7 +10,6 @@ from broker.routing.subscriber import LINK_PREFIX
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
-from federation.links.contents import ContentWindow
 from federation.links.domain import Domain
 from federation.links.filters import intersection
 from federation.links.handshake import local_client_id
@@ -63,7 +62,7 @@ class Links:
         self._before: dict[str, Link] = {}  # while definitions change: links whose definition was another one
         self.interest = ClusterInterest(self.queues.group_appeared)
         self._relaying: set[str] = set()
-        self._domain = Domain(domain, broker, self.interest, rng, ContentWindow())
+        self._domain = Domain(domain, broker, self.interest, rng)
         self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # `near_policies` of each link
 
     def resolve(self, resolution: Resolution, now: float) -> None:
@@ -131,10 +130,6 @@ class Links:
     def plans(self) -> Mapping[str, LinkPlan]:
         """The links of the definitions that run on one node of the cluster, by id."""
         return {link_id: plan for link_id, plan in self._plans.items() if plan.kind == ApplyTo.TOPICS.value}
-
-    def together(self) -> list[str]:
-        """Those of `plans` that must run on the same node: what one pushes, another finds by its content."""
-        return [link_id for link_id, plan in self.plans().items() if plan.upstream.content_window]
 
     def run(self, link_id: str, epoch: int, now: float) -> None:
         """This node runs the link from now on. One that is blocked tries again at once."""

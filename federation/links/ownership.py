@@ -26,7 +26,6 @@ from typing import Final
 from broker.message import NEVER
 from federation.links.ownership_table import (
     LINKS_MAX,
-    TOGETHER,
     Claim,
     Drain,
     Order,
@@ -110,13 +109,11 @@ class Ownership:
         self._rows: dict[str, dict[str, Row]] = {}  # of living members, by name and link
         self._is_leaving = False
         self._orders: list[Order] = []
-        self._together: frozenset[str] = frozenset()
 
     # --- what the owner tells ---
 
-    def set_links(self, link_ids: Iterable[str], now: float, together: Iterable[str] = ()) -> None:
-        """The links of the definitions, of those that can run on this node. Those in `together` fall to one member."""
-        self._together = frozenset(together)
+    def set_links(self, link_ids: Iterable[str], now: float) -> None:
+        """The links of the definitions, of those that can run on this node."""
         wanted = dict.fromkeys(link_ids)  # in their order: the same run of the simulator for the same seed
         if len(wanted) > LINKS_MAX:
             raise ValueError(f"{len(wanted)} links; at most {LINKS_MAX} are possible")
@@ -421,5 +418,4 @@ class Ownership:
         own = self._links.get(link_id)
         if own is not None and own.is_wanted and not self._is_leaving:
             names.append(self.node)
-        hashed = TOGETHER if link_id in self._together else link_id
-        return max(names, key=lambda name: (weight(hashed, name), name)) if names else None
+        return max(names, key=lambda name: (weight(link_id, name), name)) if names else None

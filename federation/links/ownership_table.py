@@ -89,7 +89,6 @@ class Owner(NamedTuple):
 
 
 Order = Run | Drain | Stop
-TOGETHER: Final = "together"  # hashed for links that fall to one member
 
 
 @lru_cache(maxsize=65_536)

@@ -143,7 +143,7 @@ class QueueLink(Link, QueueClientOwner):
     def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
         facts.jobs = self._names
         facts.is_node = self.plan.is_node
-        return Relay(self._broker, client, self, connect, self.address.redacted(), None, None, False, facts, None, now)
+        return Relay(self._broker, client, self, connect, self.address.redacted(), None, False, facts, None, now)
 
     def _end_connection(self, reason: str, now: float) -> None:
         super()._end_connection(reason, now)

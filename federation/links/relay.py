@@ -31,7 +31,6 @@ from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.links.client import Client
 from federation.links.confirmation import Confirmation
-from federation.links.contents import ContentCheck
 from federation.links.flow import flow_end, packet_end
 from federation.links.rewriting import Rewriter, TopicRule
 
@@ -72,14 +71,13 @@ class Relay:
         connect: Connect,
         remote: str,
         rule: TopicRule | None,
-        check: ContentCheck | None,
         is_out: bool,
         facts: LinkFacts,
         confirmation: Confirmation | None,
         now: float,
     ) -> None:
         """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
-        of the other end. `rule` is for topics of messages, `check` for their contents; None changes nothing. `is_out`: the link
+        of the other end. `rule` is for topics of messages; None changes none. `is_out`: the link
         pushes. `facts` are about the upstream's domain.
         `confirmation` holds acknowledgements to the upstream, None holds none."""
         self.refused: dict[int, int] = {}
@@ -90,12 +88,11 @@ class Relay:
         self._is_closed = False
         self._is_out = is_out
         self._sent = 0
-        self._check = check
         self._rewriter: Rewriter | None = None
-        if rule is not None or check is not None:
+        if rule is not None:
             granted = 0 if client.accepted is None else client.accepted.maximum_packet_size
             bytes_max = granted if is_out else broker.max_packet_size
-            self._rewriter = Rewriter(rule, check, is_out, client.version, bytes_max)
+            self._rewriter = Rewriter(rule, bytes_max)
         self.connection = Connection(broker, self, remote, LISTENER_NAME, now)
         self.connection.listener = ListenerFacts(LISTENER_NAME, LISTENER_NAME, is_own=True)
         self.connection.link = facts
@@ -127,7 +124,7 @@ class Relay:
         if data and self._is_out:
             self._count_refused(data)
         if data and self._rewriter is not None:
-            data, acks = self._rewriter.rewrite(data, now)
+            data, acks = self._rewriter.rewrite(data)
             self._client.write_flow(acks)
             self._owner.has_output()
         if data:
@@ -167,10 +164,6 @@ class Relay:
         """Number of messages that the rule did not let cross."""
         return 0 if self._rewriter is None else self._rewriter.dropped
 
-    def echoes(self) -> int:
-        """Number of messages that were dropped because this domain has pushed them."""
-        return 0 if self._check is None else self._check.echoes
-
     def is_drained(self) -> bool:
         """Whether everything is acknowledged that came from the upstream, and that waits for it."""
         if self._is_out:
@@ -189,7 +182,7 @@ class Relay:
 
     def messages_received(self) -> int:
         """Number of messages that came from the upstream."""
-        return 0 if self._is_out else self.connection.messages_received + self.surplus() + self.echoes()
+        return 0 if self._is_out else self.connection.messages_received + self.surplus()
 
     def messages_sent(self) -> int:
         """Number of messages that the broker gave to the link."""
@@ -224,7 +217,7 @@ class Relay:
             if stop > pos:
                 flow = data if stop - pos == size else data[pos:stop]
                 if self._rewriter is not None:
-                    flow, acks = self._rewriter.rewrite(flow, self._broker.now)
+                    flow, acks = self._rewriter.rewrite(flow)
                     if acks:
                         self.connection.receive_data(acks, self._broker.now)
                 if self._is_out:

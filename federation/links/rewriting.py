@@ -1,7 +1,7 @@
 """Topics of messages that have another name on the other side of a link, or that do not cross it.
 
-Only links with a topic mapping, with policies that share topics with those of others, or with a window on content need this:
-all other links pass bytes as they came.
+Only links with a topic mapping, or with policies that share topics with those of others, need this: all other links pass bytes
+as they came.
 """
 
 # compiled with mypyc
@@ -11,11 +11,9 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker.codec.packets import MQTT_5, PUBACK, PUBLISH
-from broker.codec.wire import decode_varint, encode_varint
+from broker.codec.packets import PUBACK, PUBLISH
+from broker.codec.wire import encode_varint
 from broker.codec.writer import encode_ack
-from broker.errors import MalformedPacket
-from federation.links.contents import ContentCheck
 from federation.links.flow import packet_end
 
 NAMES_MAX: Final = 10_000  # topics whose other name is remembered; a full memory is cleared
@@ -34,20 +32,14 @@ class TopicRule:
 class Rewriter:
     """dropped  messages that the rule did not let cross"""
 
-    def __init__(
-        self, rule: TopicRule | None, check: ContentCheck | None, is_out: bool, version: int, bytes_max: int
-    ) -> None:
-        """`rule` is for topics, None changes none. `check` is for contents, None lets all cross. `version`: of the protocol.
-        `bytes_max`: the largest packet that the other side takes, 0 for no limit. It ends the connection for a larger one."""
+    def __init__(self, rule: TopicRule, bytes_max: int) -> None:
+        """`bytes_max`: the largest packet that the other side takes, 0 for no limit. It ends the connection for larger ones."""
         self.dropped = 0
         self._rule = rule
-        self._check = check
-        self._is_out = is_out
-        self._version = version
         self._bytes_max = bytes_max
         self._names: dict[bytes, bytes | None] = {}
 
-    def rewrite(self, flow: bytes, now: float) -> tuple[bytes, bytes]:
+    def rewrite(self, flow: bytes) -> tuple[bytes, bytes]:
         """(the packets for the other side, acknowledgements of dropped messages for this side) of whole packets from PUBLISH
         to PUBCOMP."""
         size = len(flow)
@@ -75,10 +67,6 @@ class Rewriter:
                 name = None
             if name is None:
                 self.dropped += 1
-            elif self._check is not None:
-                payload = flow[self._payload_at(flow, block, end) : end]
-                if not self._check.crosses(name if self._is_out else topic, payload, now):
-                    name = None
             if name != topic:
                 parts.append(flow[kept_from:pos])
                 kept_from = end
@@ -98,19 +86,7 @@ class Rewriter:
         """Whether a packet of this remaining length is larger than the other side takes."""
         return 0 < self._bytes_max < 1 + len(encode_varint(remaining)) + remaining
 
-    def _payload_at(self, flow: bytes, block: int, end: int) -> int:
-        """Where the payload begins behind the properties, which begin at `block`."""
-        if self._version != MQTT_5:
-            return block
-        try:
-            length, at = decode_varint(flow, block, end)
-        except MalformedPacket:  # whoever gets this packet refuses it
-            return end
-        return at + length
-
     def _name(self, topic: bytes) -> bytes | None:
-        if self._rule is None:
-            return topic
         if len(topic) > NAME_BYTES_MAX:
             return self._rule.other_name(topic)
         names = self._names

@@ -33,7 +33,7 @@ def _check_set(name: str, body: Any) -> list[tuple[str, str]]:
         parse_upstream_set(name, body)
     except DefinitionError as error:
         raise EntryFault(error.key, error.text) from None
-    return []
+    return [("", text) for text in ignored_keys(body)]
 
 
 def _check_policy(name: str, body: Any) -> list[tuple[str, str]]:

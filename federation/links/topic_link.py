@@ -9,7 +9,6 @@ from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction
 from federation.links.client import Accepted, Client
 from federation.links.confirmation import Confirmation
-from federation.links.contents import ContentCheck
 from federation.links.domain import Domain, TopicGate, rule_of
 from federation.links.handshake import NAME_TEXT, qos_of
 from federation.links.interest import FILTERS_MAX, LinkInterest
@@ -109,10 +108,7 @@ class TopicLink(Link):
             confirmation = Confirmation(self._broker, accepted.session_present)
         rule = rule_of(self.interest, is_out, self._broker if self._is_careful else None)
         remote = self.address.redacted()
-        check = None
-        if upstream.content_window:
-            check = ContentCheck(self._domain.contents, upstream.content_window, is_out)
-        relay = Relay(self._broker, client, self, connect, remote, rule, check, is_out, facts, confirmation, now)
+        relay = Relay(self._broker, client, self, connect, remote, rule, is_out, facts, confirmation, now)
         if is_out:
             qos = min(qos_of(upstream), accepted.maximum_qos)
             relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)

@@ -15,7 +15,6 @@ class Totals:
         self.received = 0
         self.sent = 0
         self._surplus = 0  # of topics that do not belong to the link
-        self._echoes = 0  # messages that this domain has pushed
         self._refused: dict[int, int] = {}  # by the upstream, by reason code
 
     def add(self, relay: Relay) -> None:
@@ -23,7 +22,6 @@ class Totals:
         self.received += relay.messages_received()
         self.sent += relay.messages_sent()
         self._surplus += relay.surplus()
-        self._echoes += relay.echoes()
         for code, count in relay.refused.items():
             self._refused[code] = self._refused.get(code, 0) + count
 
@@ -33,7 +31,6 @@ class Totals:
         found.received = self.received
         found.sent = self.sent
         found._surplus = self._surplus
-        found._echoes = self._echoes
         found._refused = dict(self._refused)
         if relay is not None:
             found.add(relay)
@@ -44,6 +41,4 @@ class Totals:
         found = {reason_name(code).lower().replace(" ", "_"): count for code, count in self._refused.items()}
         if self._surplus:
             found["surplus"] = self._surplus
-        if self._echoes:
-            found["link_content"] = self._echoes
         return found

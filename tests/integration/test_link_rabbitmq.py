@@ -176,33 +176,3 @@ async def test_a_link_pushes_no_topics_that_another_one_takes_back(
     assert (await reader.message()).topic == b"round/here"
     await writer.publish("round/end", b"", qos=1)
     assert (await reader.message()).topic == b"round/end"
-
-
-async def test_both_directions_cross_with_a_window_on_content(
-    nodes: Nodes, clients: Clients, rabbitmq: RabbitMqBroker
-) -> None:
-    """What RabbitMQ sends back is known by topic and payload."""
-    made = config(rabbitmq, "both/#", **{"content-window": 60_000})
-    links = made["plugins"]["links"]
-    links["upstreams"]["out"] = {**links["upstreams"]["rabbit"], "direction": "out"}
-    links["policies"]["p"]["definition"] = {"federation-upstream-set": "all"}
-    node = await nodes.start(made)
-    here = await clients.connect(node.port, "here")
-    await here.subscribe("both/#", qos=1)
-    await running(node, 2)
-    there = await writer_to(rabbitmq, clients)
-    await there.subscribe("both/#", qos=1)
-    await reached(there, "both/there", here)
-    expected = []
-    for number in range(20):
-        await here.publish("both/from/here", b"same", qos=1)
-        await there.publish("both/from/there", b"%d" % number, qos=1)
-        expected += [b"both/from/here", b"both/from/there"]
-    # In this order: all echoes are in front of the second end.
-    for writer, reader, end in ((here, there, "both/end/1"), (there, here, "both/end/2")):
-        await writer.publish(end, b"", qos=1)
-        topics = []
-        while (topic := (await reader.message()).topic) != end.encode():
-            if b"from" in topic:
-                topics.append(topic)
-        assert sorted(topics) == sorted(expected)

@@ -70,7 +70,7 @@ class NodeLinks:
         """The definitions are these from now on."""
         self._links.resolve(resolution, self._host.now())
         if self._owners is not None:
-            self._owners.set_links(self._links.plans(), self._links.together())
+            self._owners.set_links(self._links.plans())
         self._changed()
 
     async def leave(self) -> None:

@@ -114,10 +114,10 @@ class Owners(Extension):
         )
         self.members_changed()
 
-    def set_links(self, link_ids: Iterable[str], together: Iterable[str]) -> None:
+    def set_links(self, link_ids: Iterable[str]) -> None:
         """The links of the definitions, as Ownership.set_links."""
         if self._ownership is not None:
-            self._ownership.set_links(link_ids, self._host.now(), together)
+            self._ownership.set_links(link_ids, self._host.now())
             self._carry_out()
 
     def released(self, link_ids: Iterable[str]) -> None:

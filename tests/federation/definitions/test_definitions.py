@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from federation.definitions import definitions as module
 from federation.definitions.definitions import LINK_KEY_BITS, REFUSED_NAMED_MAX, TOMBSTONE_SECONDS, Definitions
+from federation.definitions.document import read_document, write_document
 from federation.definitions.entry import (
     AHEAD_MAX,
     CLOCK_LATEST,
@@ -196,6 +197,25 @@ def test_a_cycle_of_two_links_warns() -> None:
     assert warning.startswith('direction: a/# comes back over the upstream "in" again')
     assert definitions.put(POLICY, "p", {**policy, "priority": 1}, NOW) == [warning]
     assert definitions.put(UPSTREAM, "out", upstream(direction="out", exchange="from/us/# -> {#}"), NOW) == []
+
+
+def test_a_key_that_is_no_longer_supported_is_read_and_named() -> None:
+    """As an earlier version has stored it; a broker that strips properties gets the link into `error`, as without the key."""
+    value = upstream() | {"content-window": 1000}
+    definitions = Definitions("n")
+    both = [{"upstream": "u", "content-window": 5}, {"upstream": "out"}]
+    stored = [
+        Entry(UPSTREAM, "u", clock_at(NOW), "n", canonical(value)),
+        Entry(UPSTREAM, "out", clock_at(NOW), "n", canonical({**value, "direction": "out"})),
+        Entry(UPSTREAM_SET, "s", clock_at(NOW), "n", canonical(both)),
+        Entry(POLICY, "p", clock_at(NOW), "n", canonical({**ALL, "definition": {"federation-upstream-set": "s"}})),
+    ]
+    definitions.load(read_document(write_document(stored)), NOW)
+    assert [bool(link.echo) for link in definitions.resolution().links()] == [True, False]
+    named = [text for text in definitions.problems() if "content-window" in text]
+    assert [text.split(":")[0] for text in named] == ['upstream "out"', 'upstream "u"', 'upstream set "s"']
+    assert any("content-window" in text for text in definitions.put(UPSTREAM, "v", value, NOW))
+    assert any("content-window" in text for text in definitions.put(UPSTREAM_SET, "s", both[:1], NOW))
 
 
 def test_an_upstream_of_a_set_is_not_deleted() -> None:

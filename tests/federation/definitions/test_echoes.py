@@ -43,9 +43,7 @@ ONLY_IN = {"federation-upstream": "in"}
         # A topic belongs to one policy.
         ({}, {}, [("a/#", ONLY_OUT), ("a/#", ONLY_IN)], ""),
         ({}, {}, [("a/+", ONLY_IN), ("a/b", ONLY_OUT)], ""),
-        # Messages that come back are told by their content.
-        ({"content-window": 1000}, {"content-window": 2000}, [("a/#", BOTH)], ""),
-        ({"content-window": 1000}, {}, [("a/#", BOTH)], "a/#"),
+        ({"content-window": 1000}, {"content-window": 2000}, [("a/#", BOTH)], "a/#"),
         # Mappings.
         ({"exchange": "from/us/# -> {#}"}, {}, [("a/#", BOTH)], ""),
         ({"exchange": "from/us/# -> {#}"}, {"exchange": "from/us/# -> {#}"}, [("a/#", BOTH)], "a/#"),

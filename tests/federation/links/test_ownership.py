@@ -223,22 +223,6 @@ def test_few_links_move_when_a_member_comes() -> None:
     assert all(380 < count < 620 for count in Counter(before).values())
 
 
-def test_links_that_belong_together_fall_to_one_member() -> None:
-    links = [f"{number:08x}" for number in range(20)]
-    rows = tuple(Row(link, Phase.ABLE, 0) for link in links)
-    ownership = Ownership("a", 1, 100, 0.0)
-    ownership.set_members(["b", "c"], 0.0)
-    for name in ("b", "c"):
-        ownership.handle_table(Table(name, 1, 1, rows), 0.0)
-    ownership.set_links(links, 0.0, links[:10])
-
-    def owners(some: list[str]) -> set[str]:
-        return {owner.node for link in some if (owner := ownership.owner(link)) is not None}
-
-    assert len(owners(links[:10])) == 1
-    assert len(owners(links[10:])) == 3
-
-
 def test_a_late_table_is_ignored() -> None:
     ownership = Ownership("a", 1, 100, 0.0)
     ownership.set_links(["0"], 0.0)

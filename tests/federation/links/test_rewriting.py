@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from broker.codec.packets import Packet, PubAck, PubComp, Publish
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
-from federation.links.contents import ContentCheck, ContentWindow
 from federation.links.rewriting import NAMES_MAX, Rewriter, TopicRule
 
 NAMES: dict[bytes, bytes | None] = {
@@ -42,8 +41,8 @@ packets = st.one_of(
 
 @given(st.lists(packets, max_size=8))
 def test_messages_get_their_names_and_dropped_ones_are_acknowledged(sent: list[Packet]) -> None:
-    rewriter = Rewriter(Table(), None, False, 5, 0)
-    data, acks = rewriter.rewrite(b"".join(encode_packet(packet, 5) for packet in sent), 0.0)
+    rewriter = Rewriter(Table(), 0)
+    data, acks = rewriter.rewrite(b"".join(encode_packet(packet, 5) for packet in sent))
     expected: list[Packet] = []
     answers: list[Packet] = []
     for packet in sent:
@@ -61,55 +60,35 @@ def test_messages_get_their_names_and_dropped_ones_are_acknowledged(sent: list[P
     assert rewriter.dropped == len(sent) - len(expected)
 
 
-@given(st.lists(packets, max_size=8), st.sampled_from([4, 5]))
-def test_pushed_messages_are_dropped_where_they_come_back(sent: list[Packet], version: int) -> None:
-    """Whatever comes between: with mappings in both directions, and other properties."""
-    window = ContentWindow()
-    out = Rewriter(Table(), ContentCheck(window, 9.0, True), True, version, 0)
-    into = Rewriter(None, ContentCheck(window, 9.0, False), False, version, 0)
-    pushed, _ = out.rewrite(b"".join(encode_packet(packet, version) for packet in sent), 1.0)
-    back = PacketReader(version).receive_data(pushed)
-    answers: list[Packet] = [
-        PubAck(packet.packet_id) for packet in back if isinstance(packet, Publish) and packet.qos == 1
-    ]
-    for packet in back:
-        if isinstance(packet, Publish) and version == 5:
-            packet.properties = b"\x01\x00"
-    data, acks = into.rewrite(b"".join(encode_packet(packet, version) for packet in back), 2.0)
-    assert PacketReader(version).receive_data(data) == [packet for packet in back if not isinstance(packet, Publish)]
-    assert PacketReader(version).receive_data(acks) == answers
-    assert into.rewrite(pushed, 2.0)[0] == pushed
-
-
 @pytest.mark.parametrize(
     "packet", ["320300057a", "300300057a", "320300017a", "300500017a0102", "300800017affffffff01", "320700026e6f000000"]
 )
 def test_packets_that_the_broker_refuses_pass_as_they_are(packet: str) -> None:
     data = bytes.fromhex(packet)
-    rewriter = Rewriter(Table(), ContentCheck(ContentWindow(), 9.0, False), False, 5, 0)
-    assert rewriter.rewrite(data, 0.0) == (data, b"")
+    rewriter = Rewriter(Table(), 0)
+    assert rewriter.rewrite(data) == (data, b"")
 
 
 def test_bytes_that_need_no_change_are_the_same_object() -> None:
     data = encode_packet(Publish(b"same", b"x"), 5) * 3
-    assert Rewriter(Table(), None, False, 5, 0).rewrite(data, 0.0)[0] is data
+    assert Rewriter(Table(), 0).rewrite(data)[0] is data
 
 
 def test_the_memory_of_names_is_bounded() -> None:
-    rewriter = Rewriter(Table(), None, False, 5, 0)
+    rewriter = Rewriter(Table(), 0)
     for number in range(NAMES_MAX + 10):
-        rewriter.rewrite(encode_packet(Publish(b"t%d" % number, b""), 5), 0.0)
-    assert rewriter.rewrite(encode_packet(Publish(b"a", b""), 5), 0.0)[0] != b""
+        rewriter.rewrite(encode_packet(Publish(b"t%d" % number, b""), 5))
+    assert rewriter.rewrite(encode_packet(Publish(b"a", b""), 5))[0] != b""
 
 
 @pytest.mark.parametrize("cut", [b"\x30\x00", b"\x30\x01\x00", b"\x32\x02\x00\x05"])
 def test_a_packet_without_a_whole_topic_is_passed_on_as_it_came(cut: bytes) -> None:
-    assert Rewriter(Table(), None, False, 5, 0).rewrite(cut, 0.0) == (cut, b"")
+    assert Rewriter(Table(), 0).rewrite(cut) == (cut, b"")
 
 
 def test_a_message_that_its_new_name_makes_too_large_does_not_cross() -> None:
     fits, too_large = (encode_packet(Publish(b"a", b"x" * count, 1, packet_id=count), 4) for count in (93, 94))
-    rewriter = Rewriter(Table(), None, False, 4, 311)
-    data, acks = rewriter.rewrite(fits + too_large, 0.0)
+    rewriter = Rewriter(Table(), 311)
+    data, acks = rewriter.rewrite(fits + too_large)
     assert (len(data), rewriter.dropped) == (311, 1)
     assert PacketReader(4).receive_data(acks) == [PubAck(94)]

@@ -50,7 +50,7 @@ class DomainNode(NodeProcess):
     def resolve(self, resolution: Resolution, now: float) -> None:
         """The node runs all links of the definitions."""
         self.links.resolve(resolution, now)
-        self.owners.core.set_links(self.links.plans(), now, self.links.together())
+        self.owners.core.set_links(self.links.plans(), now)
 
     @property
     def repeated(self) -> int:
