@@ -13,6 +13,7 @@ from broker.origin import (
     NAME_BYTES,
     NO_DOMAIN,
     NUMBER_MAX,
+    PATH_MAX,
     VERSION,
     HeaderError,
     Origin,
@@ -49,9 +50,13 @@ def _domain(fields: dict[bytes, bytes]) -> bytes:
     return domain
 
 
-def received(headers: list[bytes], sender: bytes) -> Origin:
+VIA: Final = b"via"
+"""Field of a message: the brokers of another kind that it has passed, as `LinkFacts.addresses` has them, joined by commas."""
+
+
+def received(headers: list[bytes], sender: bytes, address: bytes = b"") -> Origin:
     """The origin of a message that came over a link with headers. `sender` is the domain at its other end: the last one of the
-    path, or NO_DOMAIN for a broker of another kind, which is appended. Raises HeaderError."""
+    path, or NO_DOMAIN for a broker of another kind, which is appended, with its `address`. Raises HeaderError."""
     if len(headers) > 1:
         raise HeaderError(f"a message has {len(headers)} headers, may have one")
     origin = decode_origin(headers[0])
@@ -60,7 +65,17 @@ def received(headers: list[bytes], sender: bytes) -> Origin:
         return origin
     if sender != NO_DOMAIN:
         raise HeaderError(f"path of a message ends with {shown(last)}, must end with the sender, {shown(sender)}")
-    return origin.passed(NO_DOMAIN)
+    return came_from(origin.passed(NO_DOMAIN), address)
+
+
+def came_from(origin: Origin, address: bytes) -> Origin:
+    """With the address of a broker of another kind, b"" for none."""
+    others = {} if origin.others is None else dict(origin.others)
+    passed = others[VIA].split(b",") if VIA in others else []
+    if not address or address in passed:
+        return origin
+    others[VIA] = b",".join([*passed, address][-PATH_MAX:])
+    return Origin(origin.path, origin.node, origin.sequence, origin.published_at_ms, others, origin.version)
 
 
 # --- the two ends of a link ---
@@ -72,6 +87,7 @@ class LinkFacts:
     domain       its name; NO_DOMAIN for a broker without one, or of another kind
     max_hops     messages go there while they have passed fewer links
     relays       its interest may come from domains behind it, whatever its SUBSCRIBEs say: messages have sequence numbers
+    addresses    of a broker of another kind, as short digests, the one of the connection first; () for a domain
     version      of the format, the lower one of both ends
     message_ttl  seconds that a message may wait for the domain here, -1 for no limit
     epoch        of the node of the domain that runs the link; 0 for one that does not say
@@ -86,6 +102,7 @@ class LinkFacts:
     """
 
     __slots__ = (
+        "addresses",
         "asked",
         "domain",
         "epoch",
@@ -118,6 +135,7 @@ class LinkFacts:
         self.is_explicit = False
         self.epoch = epoch
         self.origin = Origin((domain,))
+        self.addresses: tuple[bytes, ...] = ()
         self.gate: LinkGate | None = None
         self.asked: set[bytes] = set()
         self.jobs: dict[bytes, bytes] | None = None
@@ -132,9 +150,19 @@ class LinkFacts:
         """Whether a message of this origin does not go to the domain."""
         return self.refuses_path(origin) or self.refuses_hops(origin)
 
+    def set_addresses(self, addresses: tuple[bytes, ...]) -> None:
+        """The other end is a broker of another kind."""
+        self.addresses = addresses
+        self.origin = came_from(Origin((NO_DOMAIN,)), addresses[0])
+
     def refuses_path(self, origin: Origin) -> bool:
-        """Whether a message of this origin was in the domain already."""
-        return self.domain != NO_DOMAIN and self.domain in origin.path
+        """Whether a message of this origin was in the domain already, or came from the broker of another kind."""
+        if self.domain != NO_DOMAIN:
+            return self.domain in origin.path
+        if not self.addresses or origin.others is None or VIA not in origin.others:
+            return False
+        passed = origin.others[VIA].split(b",")
+        return True in [address in passed for address in self.addresses]
 
     def refuses_hops(self, origin: Origin) -> bool:
         """Whether a message of this origin has passed as many links as the domain allows."""

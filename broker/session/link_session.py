@@ -149,7 +149,7 @@ def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[O
     if not headers:
         return facts.origin, ""
     try:
-        origin = received(headers, facts.domain)
+        origin = received(headers, facts.domain, facts.addresses[0] if facts.addresses else b"")
     except HeaderError:
         return None, DROP_LINK_HEADER
     if facts.jobs is None and queue_of(origin):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from math import ceil
 from typing import Final
 
@@ -27,6 +28,13 @@ def qos_of(upstream: Upstream) -> int:
 def expiry_of(upstream: Upstream) -> int:
     """Session Expiry Interval in whole seconds, at least 1: with 0 the session would end with each connection."""
     return EXPIRY_NEVER if upstream.expires is None else ceil(upstream.expires)
+
+
+def addresses_of(upstream: Upstream, current: LinkUri) -> tuple[bytes, ...]:
+    """Digests of the addresses of an upstream, the current one first: messages carry them to other domains."""
+    uris = (current, *[uri for uri in upstream.uris if uri != current])
+    texts = [f"{uri.host.lower()}:{uri.port}" for uri in uris]
+    return tuple(blake2b(text.encode(), digest_size=4).hexdigest().encode() for text in texts)
 
 
 def header_of(upstream: Upstream, domain: bytes, relays: bool, epoch: int) -> bytes:

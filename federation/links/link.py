@@ -23,7 +23,7 @@ from federation.links.addresses import Addresses
 from federation.links.backoff import Backoff
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
 from federation.links.domain import Domain
-from federation.links.handshake import expiry_of, header_of, local_connect, upstream_connect, welcome_of
+from federation.links.handshake import addresses_of, expiry_of, header_of, local_connect, upstream_connect, welcome_of
 from federation.links.link_shell import LinkShell
 from federation.links.notes import Note, notes_on, refusals
 from federation.links.planned import planned, with_figures
@@ -356,6 +356,8 @@ class Link(RelayOwner):
             self._other_end or NO_DOMAIN, self.plan.upstream.max_hops, is_out and self._other_end is not None
         )
         facts.gate = self.gate
+        if self._other_end is None:
+            facts.set_addresses(addresses_of(self.plan.upstream, self.address))
         relay = self._relay = self._made_relay(client, accepted, connect, facts, now)
         relay.pass_in(now)
 
@@ -367,6 +369,8 @@ class Link(RelayOwner):
         if self._state is LinkState.STARTING:
             if client.round_trip >= 0 and self.subscriptions.has_begun():
                 self._running_since = now
+                self._error = ""
+                self._error_at = NEVER
                 self._move(LinkState.RUNNING, client.answered_at + ROUND_TRIP_SECONDS_MAX, now)
             else:
                 self._deadline = NEVER  # that of the client counts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck, Disconnect, Properties, SubscribeFilter, Unsubscribe
 from broker.link_header import LinkWelcome, encode_welcome
+from broker.message import NEVER
 from broker.origin import NAME
 from federation.links.link import IDLE_SECONDS
 from federation.links.status import LinkState
@@ -99,3 +100,15 @@ def test_a_session_of_another_process_loses_filters_that_are_not_wanted() -> Non
         world.lose()
         world.until_next_try()
         assert world.run(session_present=True, properties=properties) == []
+
+
+def test_the_row_of_a_link_that_runs_again_has_no_old_error() -> None:
+    world = World()
+    world.want()
+    world.run()
+    world.lose("away")
+    assert world.link.status(world.now).last_error == "away"
+    world.until_next_try()
+    world.run(session_present=True)
+    status = world.link.status(world.now)
+    assert (status.last_error, status.error_at) == ("", NEVER)
