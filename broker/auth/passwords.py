@@ -15,8 +15,8 @@ from broker.auth.attempt import ALLOWED, NO_OPINION, WRONG_PASSWORD, Attempt, Ch
 from broker.auth.check_pool import CheckPool
 from broker.auth.failed_logins import Start
 from broker.auth.files import read_account_file
-from broker.auth.password_hash import hash_password, password_fits, takes_long
-from broker.auth.scram import SALT_BYTES, ScramFault, derive_credentials
+from broker.auth.password_hash import cost_of, hash_password, password_fits
+from broker.auth.scram import SALT_BYTES, Credentials, ScramFault, derive_credentials
 
 
 class AccountFault(Exception):
@@ -43,8 +43,22 @@ def put_account(accounts: Accounts, account: Account, role: str | None) -> None:
     accounts[account.username] = replace(account, role=role)
 
 
+def _fits_in_the_same_time(stored: str, costs: dict[str, str], bare: str, password: bytes) -> bool:
+    """Whether it is the password that is stored, "" for an unknown user. If it is not, each of the costs is spent once."""
+    if password_fits(stored, bare, password):
+        return True
+    own = cost_of(stored, bare)
+    for cost, other in costs.items():
+        if cost != own:
+            password_fits(other, bare, password)
+    return False
+
+
 class Passwords(Source):
-    """The accounts of the file. A user without an account costs the same time as one with a wrong password.
+    """The accounts of the file.
+
+    A wrong password and an unknown user take the same time: one check of each cost that a password of the file has. Otherwise
+    the time would tell which users exist.
 
     accounts  as the file had them when it was read or changed last; never changed in place
     withdrawn called with the names of accounts that have changed or are gone
@@ -64,7 +78,8 @@ class Passwords(Source):
         self.queue = pool.queue
         self._withdrawn = withdrawn
         self._changes = asyncio.Lock()  # the order of the file is that of the memory
-        self._stand_in: Account | None = None  # checked for a user without an account
+        self.scram_kinds: list[Credentials] = []  # one for each length of the salt and number of iterations in the file
+        self._costs: dict[str, str] = {}  # cost -> what is stored of one password
 
     async def load(self, key: str) -> None:
         """Read the file. Raises StartError that names the configuration key. A file that had accounts may not be missing."""
@@ -102,15 +117,15 @@ class Passwords(Source):
         if attempt.is_proven or password is None or not attempt.username:
             return NO_OPINION
         account = self.accounts.get(attempt.username)
-        checked = account or self._stand_in
-        if checked is None:
-            return NO_OPINION
-        if takes_long(checked.password, self._bare):
-            return partial(self._check_in_thread, account, checked.password, password)
-        return self._verdict(account, password_fits(checked.password, self._bare, password))
+        if self._costs:
+            return partial(self._check_in_thread, account, self._costs, password)
+        fits = account is not None and password_fits(account.password, self._bare, password)
+        return self._verdict(account, fits)
 
-    async def _check_in_thread(self, account: Account | None, stored: str, password: bytes) -> Verdict:
-        return self._verdict(account, await self._pool.run(partial(password_fits, stored, self._bare, password)))
+    async def _check_in_thread(self, account: Account | None, costs: dict[str, str], password: bytes) -> Verdict:
+        stored = "" if account is None else account.password
+        fits = await self._pool.run(partial(_fits_in_the_same_time, stored, costs, self._bare, password))
+        return self._verdict(account, fits)
 
     def _verdict(self, account: Account | None, fits: bool) -> Verdict:
         if account is None:
@@ -120,6 +135,10 @@ class Passwords(Source):
     async def _take(self, accounts: Accounts) -> None:
         withdrawn = {name for name, account in self.accounts.items() if accounts.get(name) != account}
         self.accounts = accounts
-        self._stand_in = next((one for one in accounts.values() if takes_long(one.password, self._bare)), None)
+        self._costs = {
+            cost: account.password for account in accounts.values() if (cost := cost_of(account.password, self._bare))
+        }
+        credentials = [account.scram for account in accounts.values() if account.scram is not None]
+        self.scram_kinds = list({(len(one.salt), one.iterations): one for one in credentials}.values())
         if withdrawn:
             await self._withdrawn(withdrawn)

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import stringprep
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 METHOD: Final = "SCRAM-SHA-256"  # Authentication Method
@@ -51,11 +51,15 @@ def derive_credentials(password: str, salt: bytes, iterations: int = ITERATIONS)
     return Credentials(salt, iterations, hashlib.sha256(client_key).digest(), _hmac(salted, b"Server Key"))
 
 
-def unknown_credentials(secret: bytes, username: str, iterations: int = ITERATIONS) -> Credentials:
-    """Credentials of a user that does not exist. No password fits, and the salt stays the same as long as the secret does, so
-    that the challenge does not tell which users exist (RFC 5802, 9)."""
+def unknown_credentials(secret: bytes, username: str, known: Sequence[Credentials] = ()) -> Credentials:
+    """Credentials of a user that does not exist. No password fits. The salt stays the same as long as the secret does; its
+    length and the iterations are those of one of the known credentials, so that the challenge does not tell which users exist
+    (RFC 5802, 9)."""
+    salt = _hmac(secret, b"salt " + username.encode())
+    like = known[int.from_bytes(salt) % len(known)] if known else None
+    length, iterations = (SALT_BYTES, ITERATIONS) if like is None else (len(like.salt), like.iterations)
     return Credentials(
-        _hmac(secret, b"salt " + username.encode())[:SALT_BYTES],
+        hashlib.shake_256(salt).digest(length),
         iterations,
         _hmac(secret, b"stored " + username.encode()),
         _hmac(secret, b"server " + username.encode()),

@@ -31,7 +31,7 @@ class ScramLogins:
         account = self._passwords.accounts.get(first.username)
         credentials = account.scram if account is not None else None
         if credentials is None:
-            credentials = unknown_credentials(self._secret, first.username)
+            credentials = unknown_credentials(self._secret, first.username, self._passwords.scram_kinds)
         exchange = ServerExchange(first, credentials, secrets.token_urlsafe(NONCE_BYTES))
         attempt.username = attempt.login_name = first.username
         attempt.request.exchange = first.username, exchange, account

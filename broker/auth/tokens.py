@@ -96,6 +96,7 @@ class Tokens(Source):
             except jwt.InvalidSignatureError as error:
                 fault = error
             else:
+                _check_times(claims)
                 return claims
         raise fault
 
@@ -113,6 +114,14 @@ class Tokens(Source):
         attempt.access = access
         attempt.link_domain = link_domain_of(claims.get(self._rules.role_claim))
         attempt.expires_at = self._now() + expires_at + self._rules.leeway - self._wall_time()
+
+
+def _check_times(claims: dict[str, Any]) -> None:
+    """Raise ClaimFault for a time that is no JSON number (RFC 7519, 2: NumericDate). The library takes texts and booleans."""
+    for name in ("exp", "nbf", "iat"):
+        value = claims.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ClaimFault(f"its {name} is not a number")
 
 
 class ClaimFault(Exception):

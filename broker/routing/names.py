@@ -10,6 +10,7 @@ from broker.errors import MqttError
 
 TOPIC_LEVELS_MAX: Final = 128  # bounds the work of one match
 SHARE_PREFIX: Final = b"$share/"
+SYS: Final = b"$SYS"
 SYS_PREFIX: Final = b"$SYS/"  # of topics about a node, which stay on it
 
 # Every PUBLISH is checked for both. `in` with an int costs a fifth of `in` with one byte as bytes.
@@ -30,6 +31,11 @@ def check_topic_name(topic: bytes) -> None:
     if size == 0 or size >= TOPIC_LEVELS_MAX - 1:
         _check_size(topic, _TOPIC_NAME_INVALID, "topic name")
     check_utf8(topic)
+
+
+def is_reserved(topic: bytes) -> bool:
+    """Whether clients never publish to the topic: one of `$SYS/#`."""
+    return topic.startswith(SYS_PREFIX) or topic == SYS
 
 
 def check_topic_filter(topic_filter: bytes) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from broker.hooks import Peer, RemoteGroup
-from broker.routing.names import SYS_PREFIX
+from broker.routing.names import is_reserved
 from broker.routing.shared import GroupMember, SharedGroup
 from broker.routing.subscriber import Subscriber
 from broker.routing.subscription import Subscription
@@ -97,6 +97,6 @@ class Route:
         self.has_links = False
         self.is_numbered = False
         self.whole_runs = True
-        self.is_reserved = topic.startswith(SYS_PREFIX)
+        self.is_reserved = is_reserved(topic)
         self.is_judged = is_authorized or self.is_reserved
         self.is_kept = True

@@ -7,7 +7,7 @@ from broker.codec.packets import Will
 from broker.context import Context
 from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.message import NEVER, Message
-from broker.routing.names import SYS_PREFIX
+from broker.routing.names import is_reserved
 from broker.routing.subscriber import Subscriber
 from broker.timers import Timed
 from broker.wrappers import WillRequest
@@ -22,14 +22,16 @@ def will_message(will: Will, client_id: str, now: float) -> Message:
 def judged_will(context: Context, session: Subscriber | None, will: Will, client_id: str, now: float) -> Message | None:
     """The message of a will as the client may publish it now and plugins let it pass; None when it is dropped, and counted."""
     message = will_message(will, client_id, now)
+    if is_reserved(message.topic):
+        context.counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, 1, message.qos, client_id)
+        return None
     if session is None:
         return message
     if session.link is not None:
         message.origin = session.link.origin
     client = session.identity()
     authorization = context.authorization
-    is_allowed = authorization is None or authorization.may_publish(client, message.topic)
-    if not is_allowed or message.topic.startswith(SYS_PREFIX):
+    if authorization is not None and not authorization.may_publish(client, message.topic):
         context.counters.drop_for_client(DROP_PUBLISH_NOT_AUTHORIZED, 1, message.qos, client.client_id)
         return None
     if context.will_publishing is None:

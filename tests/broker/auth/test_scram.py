@@ -67,10 +67,14 @@ def test_an_answer_is_of_no_use_for_another_login() -> None:
 @pytest.mark.parametrize("password", ["", "pencil"])
 def test_unknown_users_look_like_others(password: str) -> None:
     """The same salt at each attempt, another one for each user and server; no password is right."""
-    one, again = unknown_credentials(b"s", "user", 4096), unknown_credentials(b"s", "user", 4096)
+    known = [derive_credentials("x", bytes(length), 4096 + length) for length in (16, 40)]
+    one, again = unknown_credentials(b"s", "user", known), unknown_credentials(b"s", "user", known)
     assert one == again
-    assert len({one.salt, unknown_credentials(b"s", "u", 1).salt, unknown_credentials(b"t", "user", 1).salt}) == 3
-    assert (len(one.salt), one.iterations) == (len(SALT), 4096)
+    assert len({one.salt, unknown_credentials(b"s", "u", known).salt, unknown_credentials(b"t", "user").salt}) == 3
+    kinds = {
+        (len(found.salt), found.iterations) for found in (unknown_credentials(b"s", f"u{i}", known) for i in range(50))
+    }
+    assert kinds == {(16, 4112), (40, 4136)}, "as those of the users that exist"
     server = ServerExchange(parse_client_first(FIRST), one, NONCE)
     with pytest.raises(ScramFault, match="unknown user"):
         server.finish(final_message(FIRST, server.challenge, password))

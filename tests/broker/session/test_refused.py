@@ -69,7 +69,7 @@ def test_a_topic_alias_stands_for_its_topic(world: Any) -> None:
     assert reader.take_payloads() == [b"yes", b"yes"]
 
 
-@pytest.mark.parametrize("topic", [b"$SYS/x", b"$SYS/broker/clients/total"])
+@pytest.mark.parametrize("topic", [b"$SYS", b"$SYS/", b"$SYS/x", b"$SYS/broker/clients/total"])
 @pytest.mark.parametrize("is_authorized", [False, True])
 def test_clients_never_publish_to_sys(world: Any, topic: bytes, is_authorized: bool) -> None:
     class Everything(Authorizer):
