@@ -7,11 +7,20 @@ does not answer; only then it takes the next one.
 from __future__ import annotations
 
 import random
+from typing import NamedTuple
 
 from broker.message import NEVER
 from federation.definitions.uri import LinkUri
 from federation.links.client import EXPIRY_NEVER
 from federation.links.version import Version
+
+
+class SessionPlace(NamedTuple):
+    """The session of a link, as the node remembers it over a restart."""
+
+    client_id: str
+    host: str
+    port: int
 
 
 class Addresses:
@@ -31,6 +40,7 @@ class Addresses:
         self._versions = [Version(needs_5) for _ in order]
         self._index = 0
         self._has_session = False
+        self._is_restored = False  # the session is one of an earlier process
         self._session_until = NEVER
 
     @property
@@ -50,18 +60,33 @@ class Addresses:
             if (uri.host, uri.port) == (place.host, place.port):
                 self._index = index
                 self._has_session = before._has_session
+                self._is_restored = before._is_restored
                 self._session_until = before._session_until
+                break
+
+    def restore(self, host: str, port: int, until: float) -> None:
+        """An earlier process left a session at this address, and it is kept until then."""
+        for index, uri in enumerate(self._uris):
+            if (uri.host, uri.port) == (host, port):
+                self._index = index
+                self._has_session = self._is_restored = True
+                self._session_until = until
                 break
 
     def has_session(self) -> bool:
         """Whether the link left a session at the current address."""
         return self._has_session
 
+    def has_own_session(self) -> bool:
+        """Whether it is one of this process, whose subscriptions are known."""
+        return self._has_session and not self._is_restored
+
     def accepted(self, session_present: bool) -> None:
         """The upstream at the current address has a session for this link."""
         if self._has_session and not session_present:
             self.sessions_lost += 1
         self._has_session = True
+        self._is_restored = False
         self._session_until = NEVER
 
     def lost(self, expiry: int, now: float) -> None:

@@ -127,7 +127,7 @@ class Link(RelayOwner):
             return
         self._is_stopped = False
         self._take_interest()
-        if self._is_wanted() or self._addresses.has_session():
+        if self._is_wanted() or self._addresses.has_own_session():
             self._connect(now)
         else:
             self._move(LinkState.IDLE, NEVER, now)
@@ -327,7 +327,7 @@ class Link(RelayOwner):
             self.has_output()
 
     def _accepted(self, client: Client, accepted: Accepted, now: float) -> None:
-        was_ours = self._addresses.has_session()
+        was_ours = self._addresses.has_own_session()
         self._addresses.accepted(accepted.session_present)
         if not self._addresses.version.accepted():
             self._drop("the upstream may have MQTT 5", False, now)

@@ -10,6 +10,7 @@ from broker.routing.subscriber import LINK_PREFIX
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
+from federation.links.addresses import SessionPlace
 from federation.links.domain import Domain
 from federation.links.filters import intersection
 from federation.links.handshake import local_client_id
@@ -46,6 +47,7 @@ def _relaying(plans: Iterable[LinkPlan]) -> set[str]:
 class Links:
     """by_id     the links that run here, by their id
     epochs    the links that this node should run, with its epoch as their owner
+    sessions_left  where links that do not run here left sessions: in an earlier process, or while no other node runs them
     queues    those of shared groups on this node
     interest  what clients of the cluster want; the owner tells it of changes, and calls `pass_on` after them
     """
@@ -55,6 +57,7 @@ class Links:
     ) -> None:
         self.by_id: dict[str, Link] = {}
         self.epochs: dict[str, int] = {}
+        self.sessions_left: dict[str, SessionPlace] = {}
         self.queues = Queues(broker, queue_defaults)
         self._resolution = Resolution([], [], [])
         self._nodes: dict[str, str] = {}
@@ -121,6 +124,9 @@ class Links:
         before = self._before.get(link.plan.link_id)
         if before is not None:
             link.follow(before)
+        place = self.sessions_left.pop(link.plan.link_id, None)
+        if place is not None and isinstance(link, TopicLink):
+            link.restore_session(place, now)
         link.start(now)
 
     def turn_ended(self, now: float) -> bool:
@@ -165,8 +171,18 @@ class Links:
         if link is None:
             return 0
         link.stop("this node runs the link no longer", False, now)
+        place = link.session_place() if keeps_queue and isinstance(link, TopicLink) else None
+        if place is not None:
+            self.sessions_left[link_id] = place
         # The node that runs the link has a session of its own there. This one would collect messages.
         return 0 if keeps_queue else self._drop_queue(link.plan, now)
+
+    def sessions(self) -> dict[str, SessionPlace]:
+        """Where links for topics have sessions at upstreams, for the next process."""
+        links = [(link_id, link) for link_id, link in self.by_id.items() if isinstance(link, TopicLink)]
+        places = {link_id: link.session_place() for link_id, link in links}
+        places.update({link_id: place for link_id, place in self.sessions_left.items() if link_id in self._plans})
+        return {link_id: place for link_id, place in places.items() if place is not None}
 
     def queues_left(self) -> list[str]:
         """The links that push and do not run here, and have a local session that collects messages: from before a restart, or

@@ -21,6 +21,7 @@ from federation.links.settings import LinksSettings, shares_secrets
 from federation.links.shell.link_log import LinkLog
 from federation.links.shell.node_links import NodeLinks
 from federation.links.shell.owners import TAG
+from federation.links.shell.sessions_file import SessionsFile
 from federation.links.shell.upstream_socket import UpstreamSocket
 from federation.links.status import LinkState
 from federation.plugin import FederationPlugin
@@ -48,6 +49,7 @@ class LinksPlugin(Plugin):
             self._definitions_changed,
             shares_secrets(server.settings),
         )
+        self._sessions = SessionsFile(server.path_of(folder) if folder else "")
         self._cluster: DefinitionsCluster | None = None
         self._turn_end = LinksTurnEnd(self)
         self._timer: asyncio.TimerHandle | None = None
@@ -59,6 +61,7 @@ class LinksPlugin(Plugin):
         self.server.broker.domain = self.settings.domain.encode()
         self.server.broker.node_name = self.server.members.node_name
         await self.definitions.prepare()
+        self.links.sessions_left = await self._sessions.read()
         if self.server.api is not None:
             from federation.definitions.api.services import register
 
@@ -106,6 +109,8 @@ class LinksPlugin(Plugin):
             self.server.turns.ends.remove(self._turn_end)
         await self.definitions.stop()
         self.links.stop(self.server.now())
+        self._sessions.follow(self.links.sessions())
+        await self._sessions.stop()
         sockets = list(self._sockets.values())
         await asyncio.gather(*(socket.stop() for socket in sockets))
 
@@ -134,6 +139,7 @@ class LinksPlugin(Plugin):
         """Tell what has become of links in this turn: of all at once, because it looks at each of them."""
         if self._has_changed:
             self._link_log.changed(self.server.now())
+            self._sessions.follow(self.links.sessions())
             if self.node_links.follow():
                 self.server.flush_soon()
         if self._has_changed or self._has_fired:

@@ -7,6 +7,7 @@ from broker.link_header import LinkFacts, LinkWelcome
 from broker.message import NEVER
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction
+from federation.links.addresses import SessionPlace
 from federation.links.client import Accepted, Client
 from federation.links.confirmation import Confirmation
 from federation.links.domain import Domain, TopicGate, rule_of
@@ -42,6 +43,18 @@ class TopicLink(Link):
         waiting = self.interest.refused
         text = f"{waiting} filters are not subscribed to: a link has at most {FILTERS_MAX}"
         return (*super().notes, Note(text)) if waiting else super().notes
+
+    def session_place(self) -> SessionPlace | None:
+        """Where the link has a session in which messages may wait; None for none."""
+        if self.plan.upstream.direction is Direction.OUT or not self._addresses.has_session():
+            return None
+        return SessionPlace(self.client_id, self.address.host, self.address.port)
+
+    def restore_session(self, place: SessionPlace, now: float) -> None:
+        """Before `start`: an earlier process of this node left the session there."""
+        if place.client_id == self.client_id:
+            expires = self.plan.upstream.expires
+            self._addresses.restore(place.host, place.port, NEVER if expires is None else now + expires)
 
     def start(self, now: float) -> None:
         """A session that is there would end filters that the link is not told of yet: it waits for them."""

@@ -100,6 +100,10 @@ class NodeLinks:
         """What a link was to push here, and another node pushes now, is dropped."""
         owners = self._owners
         moved = [link_id for link_id in self._links.queues_left() if owners is not None and owners.settled_at(link_id)]
+        for link_id in list(self._links.sessions_left):
+            owner = None if owners is None else owners.owner(link_id)
+            if owner is not None and owner.epoch and owner.node != self._host.members.node_name:
+                del self._links.sessions_left[link_id]  # from now on it is for that node to know
         for link_id in moved:
             self._tell_dropped(link_id, self._links.drop_queue(link_id, self._host.now()))
         if moved:

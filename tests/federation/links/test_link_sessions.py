@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck, Disconnect, Properties, SubscribeFilter, Unsubscribe
 from broker.link_header import LinkWelcome, encode_welcome
@@ -9,7 +11,7 @@ from broker.message import NEVER
 from broker.origin import NAME
 from federation.links.link import IDLE_SECONDS
 from federation.links.status import LinkState
-from link_world import World
+from link_world import Shell, World
 
 
 def test_a_session_that_is_there_needs_no_subscriptions_again() -> None:
@@ -112,3 +114,66 @@ def test_the_row_of_a_link_that_runs_again_has_no_old_error() -> None:
     world.run(session_present=True)
     status = world.link.status(world.now)
     assert (status.last_error, status.error_at) == ("", NEVER)
+
+
+KEYS = {"uri": ["mqtt://a.example.com", "mqtt://b.example.com"], "expires": 60_000}
+
+
+def restarted(before: World) -> World:
+    """The next process of a node, which knows where the links of the one before left sessions."""
+    sessions = before.links.sessions()
+    world = World(KEYS)
+    (link_id,) = world.links.plans()
+    world.links.end(link_id, world.now)
+    world.links.sessions_left = sessions
+    world.links.run(link_id, 2, world.now)
+    world.link = world.links.by_id[link_id]
+    world.shell = Shell(world.link)
+    return world
+
+
+@pytest.mark.parametrize("is_present", [True, False])
+def test_a_session_that_is_lost_while_the_node_is_down_is_counted(is_present: bool) -> None:
+    before = World(KEYS)
+    before.want()
+    before.run()
+    world = restarted(before)
+    assert world.link.state is LinkState.IDLE  # what waits there stays until somebody wants it
+    assert world.links.sessions() == before.links.sessions()
+    world.want()
+    assert world.link.address == before.link.address
+    world.run(session_present=is_present)
+    assert world.link.sessions_lost == (0 if is_present else 1)
+    assert world.links.sessions() == before.links.sessions()
+
+
+def test_a_session_that_the_link_has_ended_is_not_missed() -> None:
+    before = World(KEYS)
+    before.want()
+    before.run()
+    before.want_no_more()
+    before.advance(IDLE_SECONDS)
+    world = restarted(before)
+    world.want()
+    world.run()
+    assert (world.link.sessions_lost, before.links.sessions()) == (0, {})
+
+
+def test_the_next_address_is_tried_when_the_session_of_the_process_before_has_expired() -> None:
+    before = World(KEYS)
+    before.want()
+    before.run()
+    world = restarted(before)
+    world.want()
+    world.advance(130)
+    assert world.link.sessions_lost == 1
+
+
+def test_a_node_remembers_the_session_of_a_link_that_ends_only_while_it_is_alone() -> None:
+    for keeps in (True, False):
+        world = World(KEYS)
+        world.want()
+        world.run()
+        sessions = world.links.sessions()
+        world.links.end(world.link.plan.link_id, world.now, keeps_queue=keeps)
+        assert world.links.sessions() == (sessions if keeps else {})

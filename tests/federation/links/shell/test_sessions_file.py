@@ -1,0 +1,55 @@
+"""The file in which a node remembers where its links have sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from federation.links.addresses import SessionPlace
+from federation.links.shell.sessions_file import FILE, SessionsFile
+
+PLACES = {"0000000a": SessionPlace("federation-link-berlin-north", "north.example.com", 1883)}
+
+
+async def test_the_next_process_reads_the_newest_state(tmp_path: Path) -> None:
+    file = SessionsFile(str(tmp_path))
+    assert await file.read() == {}
+    file.follow({})
+    file.follow({"b": PLACES["0000000a"]})
+    file.follow(PLACES)
+    await file.stop()
+    assert await SessionsFile(str(tmp_path)).read() == PLACES
+    file.follow({})
+    await file.stop()
+    assert await SessionsFile(str(tmp_path)).read() == {}
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b"[]", b"7", b'{"format": 2}', b'{"format": 1, "sessions": {"a": {"port": "x"}}}']
+)
+async def test_a_damaged_file_is_as_none_and_is_replaced(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / FILE).write_bytes(data)
+    file = SessionsFile(str(tmp_path))
+    assert await file.read() == {}
+    file.follow(PLACES)
+    await file.stop()
+    assert await file.read() == PLACES
+
+
+async def test_a_node_without_a_folder_keeps_nothing() -> None:
+    file = SessionsFile("")
+    file.follow(PLACES)
+    await file.stop()
+    assert await file.read() == {}
+
+
+async def test_a_folder_that_is_gone_stops_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    file = SessionsFile(str(folder))
+    file.follow(PLACES)
+    await file.stop()
+    folder.mkdir()
+    file.follow(PLACES)
+    await file.stop()
+    assert await file.read() == PLACES
