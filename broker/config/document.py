@@ -122,8 +122,6 @@ def _default_text(key: Key) -> str:
         return key.setting.default_text
     if isinstance(key.setting.kind, Section):
         return ""
-    if key.name == "listeners":
-        return '`[{address: ":1883"}]`'
     text = _yaml_value(key)
     return f"`{text}`" if text not in ("''", "[]", "{}") else ""
 
@@ -167,7 +165,7 @@ def _write_section(section: type[Any], path: str, lines: list[str]) -> None:
         setting = key.setting
         key_lines = [f"{indent}# {line}" for line in textwrap.wrap(_meaning(key), COLUMNS - len(indent))]
         if key.name == "listeners":
-            key_lines += [f"{indent}listeners:", f'{indent}  - address: ":1883"']
+            key_lines += [f"{indent}listeners:", f'{indent}  - address: "{key.default()[0].address}"']
             key_lines += [f"{indent}#    {inner.name}:" for inner in keys_of(_section_of(key))[1:]]
         elif isinstance(setting.kind, Section) and not setting.default_text:
             key_lines.append(f"{indent}{key.name}:")

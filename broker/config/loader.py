@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import yaml
@@ -18,7 +18,7 @@ from broker.config.installed import installed_plugins, plugin_fault
 from broker.config.rules import Protects, check_settings
 from broker.config.schema import Key, keys_of, walk
 from broker.config.setting import Entries, EntryFault, Section, Sections, Sequence
-from broker.config.settings import Settings
+from broker.config.settings import DEFAULT_LISTENERS_WITH_AUTH, Settings
 from broker.config.values import ValueFault, is_null, plain_data, read_value, written
 from broker.config.yaml_faults import yaml_fault
 
@@ -131,6 +131,8 @@ class _Reading:
         settings = self._read_section(Settings, root, "")
         if not self._faults:
             assert isinstance(settings, Settings)
+            if "auth" in settings.plugin_order and not self._is_set("listeners"):
+                settings = replace(settings, listeners=DEFAULT_LISTENERS_WITH_AUTH)
             self._check_plugins(settings)
             for key, text in check_settings(settings):
                 self._faults.append(Fault(self._file, self._lines.get(key, 0), key, text))
@@ -143,6 +145,9 @@ class _Reading:
             return LoadResult(None, self._faults, self._warnings)
         assert isinstance(settings, Settings)
         return LoadResult(settings, [], self._warnings)
+
+    def _is_set(self, path: str) -> bool:
+        return path in self._lines and path not in self._nulls
 
     def _check_plugins(self, settings: Settings) -> None:
         """Every name in `plugin_order` is an installed plugin, and keys of a plugin are set for one that runs."""
@@ -167,7 +172,7 @@ class _Reading:
         path = f"plugins.{name}"
         section = getattr(settings.plugins, name)
         protecting = section.protecting_keys() if isinstance(section, Protects) else []
-        found = [key for key in protecting if f"{path}.{key}" in self._lines and f"{path}.{key}" not in self._nulls]
+        found = [key for key in protecting if self._is_set(f"{path}.{key}")]
         if not found:
             text = f"plugin_order does not name {name}, so these keys have no effect"
             self._warnings.append(Warning(self._file, self._lines[path], path, text))

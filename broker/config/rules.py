@@ -60,7 +60,7 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
             for key, text in section.broken_rules():
                 yield f"plugins.{name}.{key}", text
     taken: dict[str, Address] = {}
-    for key, address in _listening(settings, ""):
+    for key, address in listening(settings):
         for other_key, other in taken.items():
             if _collide(address, other):
                 yield key, f'"{address}" is already taken by {other_key} ("{other}"); choose another port'
@@ -68,8 +68,8 @@ def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
         taken[key] = address
 
 
-def _listening(settings: Any, prefix: str) -> Iterator[tuple[str, Address]]:
-    """Every TCP address or socket file that the node opens."""
+def listening(settings: Any, prefix: str = "") -> Iterator[tuple[str, Address]]:
+    """Yield every TCP address or socket file that the node opens, with its key."""
     for key in keys_of(type(settings)):
         value = key.of(settings)
         path = f"{prefix}{key.name}"
@@ -77,14 +77,23 @@ def _listening(settings: Any, prefix: str) -> Iterator[tuple[str, Address]]:
         if path == "plugins":
             for name in settings.plugin_order:
                 if name in installed_plugins() and hasattr(value, name):
-                    yield from _listening(getattr(value, name), f"plugins.{name}.")
+                    yield from listening(getattr(value, name), f"plugins.{name}.")
         elif isinstance(kind, Section) and value is not None:
-            yield from _listening(value, f"{path}.")
+            yield from listening(value, f"{path}.")
         elif isinstance(kind, Sections):
             for index, item in enumerate(value):
-                yield from _listening(item, f"{path}[{index}].")
+                yield from listening(item, f"{path}[{index}].")
         elif isinstance(kind, AddressText) and kind.listens:
             yield path, value
+
+
+def on_every_interface(settings: Settings) -> list[str]:
+    """Return the TCP addresses that the node opens on every interface, as texts with their keys."""
+    return [
+        f"{key} {address}"
+        for key, address in listening(settings)
+        if not address.is_unix and address.host in UNSPECIFIED_HOSTS
+    ]
 
 
 def _collide(one: Address, other: Address) -> bool:

@@ -7,7 +7,7 @@ reads a file: `loader.load` does. The annotations are the source of docs/configu
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from broker.config.addresses import Address
+from broker.config.addresses import LOOPBACK_HOST, Address
 from broker.config.installed import plugins_class
 from broker.config.setting import (
     AddressText,
@@ -26,6 +26,8 @@ from broker.config.settings_listeners import DEFAULT_MQTT_PORT, ApiListener, Lis
 from broker.config.settings_mqtt import COUNT_MAX
 from broker.config.settings_mqtt import MqttSettings as MqttSettings  # noqa: PLC0414 (exported: it is part of Settings)
 
+# Where clients connect, as long as the file names no listener: those of other machines only when they are authenticated.
+DEFAULT_LISTENERS_WITH_AUTH: Final = (ListenerSettings(Address("tcp", "", DEFAULT_MQTT_PORT)),)
 DEFAULT_REDIS_ADDR: Final = Address("tcp", "127.0.0.1", 6379)
 
 
@@ -139,9 +141,14 @@ def _plugin_defaults() -> object:
 class Settings:
     """The whole file."""
 
-    listeners: Annotated[tuple[ListenerSettings, ...], Setting("Where clients connect.", Sections())] = (
-        ListenerSettings(Address("tcp", "", DEFAULT_MQTT_PORT)),
-    )
+    listeners: Annotated[
+        tuple[ListenerSettings, ...],
+        Setting(
+            "Where clients connect.",
+            Sections(),
+            default_text='`[{address: "127.0.0.1:1883"}]`; with the plugin `auth` `[{address: ":1883"}]`, every interface',
+        ),
+    ] = (ListenerSettings(Address("tcp", LOOPBACK_HOST, DEFAULT_MQTT_PORT)),)
     api: Annotated[ApiSettings, Setting("The API.", Section())] = ApiSettings()
     mqtt: Annotated[MqttSettings, Setting("Features that clients are offered, and limits.", Section())] = field(
         default_factory=MqttSettings

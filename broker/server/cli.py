@@ -112,11 +112,12 @@ def main(config_file: str | None) -> None:
 def start(config_file: str, allow_missing: bool) -> None:
     """Run a node until SIGTERM or SIGINT. SIGHUP reads the file again."""
     settings, warnings = _load_or_exit(config_file, allow_missing)
+    from broker.config.rules import on_every_interface
     from broker.server.form import log_form
     from broker.server.logging import get_logger, setup_logging
 
     setup_logging(settings.log)
-    log_form(get_logger("server"))
+    log_form(get_logger("server"), on_every_interface(settings))
     log = get_logger("config")
     for warning in warnings:
         log.warning(str(warning))
@@ -134,6 +135,7 @@ def check(config_file: str, allow_missing: bool) -> None:
     settings, warnings = _load_or_exit(config_file, allow_missing)
     _print_warnings(warnings)
     from broker.config.printer import effective_yaml
+    from broker.config.rules import on_every_interface
     from broker.server.named_files import folder_of, unusable_files
     from broker.server.start_error import StartError
     from broker.server.start_warnings import start_warnings
@@ -144,6 +146,8 @@ def check(config_file: str, allow_missing: bool) -> None:
         _print_warnings(start_warnings(settings, folder))
     except StartError as error:
         faults.append(str(error))
+    if opened := on_every_interface(settings):
+        click.echo(f"gmqttd: on every interface: {', '.join(opened)}", err=True)
     for text in faults:
         click.echo(f"gmqttd: {text}", err=True)
     click.echo(effective_yaml(settings), nl=False)

@@ -46,14 +46,19 @@ def installed_version() -> str:
     return "(not installed)" if installed is None else installed.version
 
 
-def log_form(log: Any) -> None:
+def log_form(log: Any, on_every_interface: list[str]) -> None:
     """Log the first line of a node. Warn of the interpreted form and name the remedy.
 
-    `log` is a logger of broker.server.logging.
+    `log` is a logger of broker.server.logging, `on_every_interface` the addresses that every interface reaches.
     """
     form = running_form()
     log.info(
-        "starting", version=installed_version(), form=form.name, reason=form.reason, python=platform.python_version()
+        "starting",
+        version=installed_version(),
+        form=form.name,
+        reason=form.reason,
+        python=platform.python_version(),
+        on_every_interface=on_every_interface,
     )
     if form.name == "interpreted":
         log.warning("the interpreted form takes three to six times the CPU of the compiled one", remedy=REMEDY)

@@ -134,6 +134,21 @@ def test_the_nodes_of_the_walk_through(
     assert [str(address) for address in node.retry_join] == joins
 
 
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("plugin_order: [admin]\n", ["127.0.0.1:1883"]),
+        ("plugin_order: [auth]\nlisteners:\n", [":1883"]),
+        ("listeners: [{address: ':1'}, {address: '127.0.0.1:2'}]\n", [":1", "127.0.0.1:2"]),
+        ("plugin_order: [auth]\nlisteners: [{address: '127.0.0.1:1883'}]\n", ["127.0.0.1:1883"]),
+    ],
+)
+def test_only_clients_of_this_machine_connect_unless_the_file_says_more(text: str, addresses: list[str]) -> None:
+    settings = load_bytes(text.encode(), "x.yml").settings
+    assert settings is not None
+    assert [str(listener.address) for listener in settings.listeners] == addresses
+
+
 def test_the_default_file_of_the_go_broker_loads_with_warnings_only() -> None:
     result = load_bytes(GO_FILE.encode(), "gmqttd.yml")
     assert result.faults == []
@@ -142,6 +157,7 @@ def test_the_default_file_of_the_go_broker_loads_with_warnings_only() -> None:
         "plugins.federation.rejoin_after_leave",
     }
     assert result.settings is not None
+    assert [str(listener.address) for listener in result.settings.listeners] == [":1883", ":8883"]
     assert result.settings.mqtt == Settings().mqtt
     assert result.settings.store_type == "memory"
 

@@ -36,6 +36,27 @@ def test_check_prints_the_effective_configuration(tmp_path: Path) -> None:
     assert load_bytes(result.stdout.encode(), "printed").settings is not None
 
 
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("plugin_order: []\n", []),
+        ("plugin_order: [auth]\n", ["listeners[0].address :1883"]),
+        (
+            "listeners: [{address: '0.0.0.0:1'}, {address: '[::]:2'}, {address: '127.0.0.1:3'}, {address: '192.0.2.1:4'}]\n"
+            "plugin_order: [federation]\nplugins: {federation: {gossip_addr: '127.0.0.1:5'}}\n",
+            ["listeners[0].address 0.0.0.0:1", "listeners[1].address [::]:2", "plugins.federation.fed_addr :8901"],
+        ),
+    ],
+)
+def test_check_names_the_addresses_on_every_interface(tmp_path: Path, text: str, addresses: list[str]) -> None:
+    config = tmp_path / "a.yml"
+    config.write_text(text)
+    found = [line for line in call("check", "-c", str(config)).stderr.splitlines() if "every interface" in line]
+    assert len(found) == (1 if addresses else 0)
+    assert all(address in found[0] for address in addresses)
+    assert not any(host in line for line in found for host in ("127.0.0.1", "192.0.2.1"))
+
+
 def test_a_file_that_this_user_may_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a fault of the file in one line, as all others, and none of the command line with its usage."""
 

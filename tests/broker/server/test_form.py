@@ -39,10 +39,11 @@ def test_the_reason_without_a_record_names_the_sources(tmp_path: Path, monkeypat
 def test_only_the_interpreted_form_warns(monkeypatch: pytest.MonkeyPatch, name: str, levels: list[str]) -> None:
     monkeypatch.setattr(form, "running_form", lambda: Form(name, "because"))
     lines = Lines()
-    log_form(lines)
+    log_form(lines, ["listeners[0].address :1883"])
     assert [line[0] for line in lines.written] == levels
     first = lines.written[0]
     assert (first[1], first[2]["form"], first[2]["reason"]) == ("starting", name, "because")
+    assert first[2]["on_every_interface"] == ["listeners[0].address :1883"]
     for _, event, values in lines.written[1:]:
         assert "interpreted" in event
         assert "C compiler" in values["remedy"]

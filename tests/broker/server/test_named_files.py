@@ -77,7 +77,5 @@ def test_check_prints_the_configuration_and_the_faults_of_files(tmp_path: Path) 
     (tmp_path / "acl").write_text("topics read a\n")
     result = CliRunner().invoke(main, ["check", "-c", str(config)])
     assert result.exit_code == 1
-    assert result.stderr == (
-        f"gmqttd: plugins.auth.acl_file: {tmp_path}/acl: line 1: 'topics' is not `user`, `topic` or `pattern`\n"
-    )
+    assert f"plugins.auth.acl_file: {tmp_path}/acl: line 1: 'topics'" in result.stderr
     assert "acl_file: " in result.stdout
