@@ -18,6 +18,14 @@ from broker.api.errors import invalid_argument
 VALUES_MAX: Final = 4096  # of one body, so that it is read within some 10 ms
 WELL_KNOWN: Final = "google.protobuf."  # messages with a JSON form of their own: protobuf checks them
 URL_ALPHABET: Final = str.maketrans("-_", "+/")
+SHOWN_CHARACTERS_MAX: Final = 60  # of a value in an error
+OBJECT: Final = "google.protobuf.Struct"
+WHOLE_NUMBERS: Final = {
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+}
 
 
 def load_object(text: str, descriptor: Descriptor) -> dict[str, Any]:
@@ -105,8 +113,38 @@ def check_element(value: object, field: FieldDescriptor, place: str) -> None:
     if field.message_type is not None:
         if not field.message_type.full_name.startswith(WELL_KNOWN):
             check_object(value, field.message_type, place)
-    elif field.type == FieldDescriptor.TYPE_BYTES and not is_base64(value):
-        raise invalid_argument(f"{place} must be text in base64: it stands for bytes")
+        elif field.message_type.full_name == OBJECT and not isinstance(value, dict):
+            raise invalid_argument(f"{place} must be a JSON object")
+    elif wanted := wanted_kind(value, field):
+        raise invalid_argument(f"{place} must be {wanted}")
+
+
+def wanted_kind(value: object, field: FieldDescriptor) -> str:
+    """Return what a value of a scalar field must be; "" for a value that may be one. Protobuf checks numbers with a fraction
+    and names of enumerations."""
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return "" if is_base64(value) else "text in base64: it stands for bytes"
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return "" if isinstance(value, str) else "text"
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return "" if isinstance(value, bool) else "true or false"
+    if field.cpp_type in WHOLE_NUMBERS:
+        minimum, maximum = WHOLE_NUMBERS[field.cpp_type]
+        if not is_whole(value, minimum, maximum):
+            return f"a whole number of {minimum}..{maximum}, not {json.dumps(value)[:SHOWN_CHARACTERS_MAX]}"
+    return ""
+
+
+def is_whole(value: object, minimum: int, maximum: int) -> bool:
+    """Return whether a value is a whole number in bounds. JSON has large ones as text."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return False
+    if isinstance(value, float) and not value.is_integer():
+        return False
+    try:
+        return minimum <= int(value) <= maximum
+    except ValueError:
+        return False
 
 
 def is_base64(value: object) -> bool:

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import click
 from google.protobuf import json_format
 from google.protobuf.empty_pb2 import Empty
 
+from broker.api.errors import ApiError
+from broker.api.strict_json import check_object
 from broker.api.transcoding import as_values
 from broker.server.private_file import PrivateFile
 from federation.definitions.entry import PARAMETERS
@@ -30,6 +33,8 @@ MISSING: Final = "it has no definitions of links; turn its plugin links on"
 FILE_BYTES_MAX: Final = 4 * 2**20
 """A node takes requests of this size."""
 
+STANDARD_INPUT: Final = "-"
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 component_argument = click.argument("component", metavar="COMPONENT", type=click.Choice(PARAMETERS))
 
@@ -40,12 +45,16 @@ component_argument = click.argument("component", metavar="COMPONENT", type=click
 @click.argument("name")
 @click.argument("value", metavar="JSON")
 def set_parameter(connection: dict[str, str], component: str, name: str, value: str) -> None:
-    """Create or replace an upstream or an upstream set.
+    """Create or replace an upstream or an upstream set. With - for JSON it is read from standard input: arguments are seen by
+    all who list processes, and a URI may have a password.
 
+    \b
     gmqttctl set_parameter federation-upstream origin '{"uri": "mqtt://origin.example.com"}'
+    gmqttctl set_parameter federation-upstream origin - < origin.json
     """
     request = pb.Parameter(component=component, name=name)
-    json_format.ParseDict(_read_json("JSON", value), request.value)
+    text = _read_input("JSON", sys.stdin.buffer) if value == STANDARD_INPUT else value
+    json_format.ParseDict(_read_json("JSON", text), request.value)
     _warn(_call(connection, ParameterServiceStub, "Set", request).warnings)
 
 
@@ -196,16 +205,11 @@ def export(connection: dict[str, str], output: Path | None) -> None:
 @click.argument("file", type=click.File("rb"))
 def import_file(connection: dict[str, str], file: Any) -> None:
     """Create or replace the definitions in FILE (- for standard input), all or none. Others stay."""
-    data = file.read(FILE_BYTES_MAX + 1)
-    if len(data) > FILE_BYTES_MAX:
-        raise click.ClickException(f"FILE: more than {FILE_BYTES_MAX} bytes")
-    value = _read_json("FILE", data)
+    value = _read_json("FILE", _read_input("FILE", file))
     request = pb.AllDefinitions()
     try:
-        if not isinstance(value, dict):
-            raise TypeError("it is not an object")
-        json_format.ParseDict(value, request)
-    except (json_format.ParseError, TypeError, AttributeError) as error:
+        json_format.ParseDict(check_object(value, request.DESCRIPTOR, ""), request)
+    except (ApiError, json_format.ParseError) as error:
         text = f"not a file of `gmqttctl definitions export`: {error}; see import-rabbitmq for one of RabbitMQ"
         raise click.ClickException(f"FILE: {text}") from None
     _warn(_call(connection, DefinitionsServiceStub, "Import", request).warnings)
@@ -221,6 +225,13 @@ def _call(connection: dict[str, str], stub: Callable[[Any], Any], method: str, r
 def _warn(warnings: Iterable[str]) -> None:
     for text in warnings:
         click.echo(f"warning: {printable(text)}", err=True)
+
+
+def _read_input(what: str, file: IO[bytes]) -> bytes:
+    data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise click.ClickException(f"{what}: more than {FILE_BYTES_MAX} bytes")
+    return data
 
 
 def _read_json(what: str, text: str | bytes) -> Any:

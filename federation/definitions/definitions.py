@@ -34,7 +34,7 @@ from federation.definitions.entry import (
 from federation.definitions.error import DefinitionError, check_name, shown
 from federation.definitions.policy import ApplyTo, Policy, doubt, parse_policy
 from federation.definitions.resolution import Resolution
-from federation.definitions.secrets import has_secrets, without_secrets
+from federation.definitions.secrets import has_secrets, refuse_hidden, without_secrets
 from federation.definitions.upstream import Upstream, ignored_keys, parse_upstream, removed_keys
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
 
@@ -178,6 +178,10 @@ class Definitions:
         self._check_changeable(component, name)
         parsed = parse(component, name, value)
         text = _canonical(value)
+        if isinstance(parsed, Policy):
+            doubt(parsed)
+        else:
+            refuse_hidden(value)
         if isinstance(parsed, UpstreamSet):
             self._check_members(parsed)
         old = self._entries.get((component, name))

@@ -135,10 +135,11 @@ def parse_policy(name: object, value: object) -> Policy:
 
 
 def doubt(policy: Policy) -> str:
-    """A warning for a pattern that is written as RabbitMQ's policies have it; "" for others. A topic may have such a name."""
-    if not _EXPRESSION.search(policy.pattern):
-        return ""
-    return "a pattern is a topic filter, not a regular expression; for example sensors/#"
+    """A warning for a pattern that may be a regular expression, as RabbitMQ's policies have; "" for others. A topic may have
+    such a name. Raises DefinitionError where no topic has it: the policy would apply to nothing. One that is stored stays."""
+    if _NO_TOPIC.search(policy.pattern):
+        raise DefinitionError("pattern", f"{shown(policy.pattern)} matches no topic: {_NO_EXPRESSION}")
+    return _NO_EXPRESSION if _EXPRESSION.search(policy.pattern) else ""
 
 
 def apply_to_of(pattern: str) -> ApplyTo:
@@ -183,7 +184,9 @@ def _read_limits(found: Mapping[str, object]) -> QueueLimits:
     )
 
 
-_EXPRESSION: Final = re.compile(r"^\^|\$$|\.[*+?]|\\")
+_NO_TOPIC: Final = re.compile(r"^\^|\.\*|\\\.")
+_EXPRESSION: Final = re.compile(r"\$$|\.[+?]|\\")
+_NO_EXPRESSION: Final = "a pattern is a topic filter, not a regular expression; for example sensors/#"
 _SHARED: Final = re.compile(rb"\$share/([^/]+)/(.+)", re.DOTALL)
 
 

@@ -32,6 +32,20 @@ def has_secrets(component: str, value: object) -> bool:
     return _has_hidden(without_secrets(component, value))
 
 
+def refuse_hidden(value: object) -> None:
+    """Raise DefinitionError for a URI that has HIDDEN somewhere: a definition that was read is not written back without its
+    secrets. One that was stored before stays."""
+    for place, item in enumerate(value) if isinstance(value, list) else ((None, value),):
+        uri = item.get("uri") if isinstance(item, dict) else None
+        for index, text in enumerate(uri if isinstance(uri, list) else [uri]):
+            if isinstance(text, str) and HIDDEN in text:
+                key = f"uri[{index}]" if isinstance(uri, list) else "uri"
+                raise DefinitionError(
+                    key if place is None else f"[{place}].{key}",
+                    f"{HIDDEN} stands for secrets that were not shown; write them. A password with {HIDDEN} has %2A for *",
+                )
+
+
 def _has_hidden(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_has_hidden, value.values()))

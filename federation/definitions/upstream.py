@@ -27,6 +27,7 @@ URIS_MAX: Final = 16  # of one upstream
 HOPS_MAX: Final = 255
 RECEIVE_MAXIMUM_MAX: Final = 65535
 SECONDS_MAX: Final = 0xFFFF_FFFE  # of Session Expiry Interval; 0xFFFFFFFF means never [MQTT5 3.1.2.11.2]
+DELAY_MIN: Final = 0.1  # also for a reconnect-delay of 0, with which RabbitMQ tries again at once
 DELAY_MAX: Final = 86_400.0
 CONSUMER_TAG_BYTES_MAX: Final = 256
 
@@ -186,6 +187,10 @@ def _read_milliseconds(key: str, value: object) -> float:
     return read_number(key, value, 1, SECONDS_MAX * 1000, "milliseconds") / 1000
 
 
+def _read_delay(key: str, value: object) -> float:
+    return max(DELAY_MIN, read_number(key, value, 0, DELAY_MAX, "seconds"))
+
+
 def _refuse_trust(key: str, value: object) -> None:
     if read_flag(key, value):
         raise DefinitionError(key, f"true is not possible: {NO_USER_IDS}; leave the key out")
@@ -196,7 +201,7 @@ _READERS: Final[dict[str, tuple[str, Any]]] = {
     "uri": ("uris", _read_uris),
     "prefetch-count": ("prefetch_count", lambda key, value: read_whole(key, value, 1, RECEIVE_MAXIMUM_MAX)),
     "ack-mode": ("ack_mode", lambda key, value: AckMode(read_word(key, value, tuple(m.value for m in AckMode)))),
-    "reconnect-delay": ("reconnect_delay", lambda key, value: read_number(key, value, 0.1, DELAY_MAX, "seconds")),
+    "reconnect-delay": ("reconnect_delay", _read_delay),
     TRUST_USER_ID: ("", _refuse_trust),
     "max-hops": ("max_hops", lambda key, value: read_whole(key, value, 1, HOPS_MAX)),
     "expires": ("expires", _read_milliseconds),

@@ -38,10 +38,10 @@ def _check_set(name: str, body: Any) -> list[tuple[str, str]]:
 
 def _check_policy(name: str, body: Any) -> list[tuple[str, str]]:
     try:
-        policy = parse_policy(name, body)
+        text = doubt(parse_policy(name, body))
     except DefinitionError as error:
         raise EntryFault(error.key, error.text) from None
-    return [("pattern", text)] if (text := doubt(policy)) else []
+    return [("pattern", text)] if text else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ import json
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.api.errors import ApiError
 from broker.api.pb import admin_pb2 as pb
-from broker.api.strict_json import VALUES_MAX, count_values, is_base64, load_object
+from broker.api.strict_json import VALUES_MAX, count_values, is_base64, load_object, wanted_kind
+from federation.definitions.pb import definitions_pb2
 
 
 @given(data=st.binary(), url_safe=st.booleans(), padded=st.booleans())
@@ -29,6 +31,46 @@ def test_values_that_are_no_base64_are_refused(value: Any) -> None:
     assert not is_base64(value)
     with pytest.raises(ApiError, match="payload_raw must be text in base64"):
         load_object(json.dumps({"payload_raw": value}), pb.PublishRequest.DESCRIPTOR)
+
+
+@pytest.mark.parametrize(
+    ("message", "body", "place", "wanted"),
+    [
+        (definitions_pb2.Policy, {"priority": "high"}, "priority", "whole number"),
+        (definitions_pb2.Policy, {"priority": 1.5}, "priority", "whole number"),
+        (definitions_pb2.Policy, {"priority": 2**31}, "priority", "2147483647"),
+        (definitions_pb2.Policy, {"priority": True}, "priority", "whole number"),
+        (definitions_pb2.Policy, {"pattern": ["a"]}, "pattern", "text"),
+        (definitions_pb2.Policy, {"definition": [1]}, "definition", "object"),
+        (definitions_pb2.Policy, {"read_only": "yes"}, "read_only", "true or false"),
+        (definitions_pb2.AllDefinitions, {"policies": [{}, {"apply-to": 7}]}, "policies[1].apply-to", "text"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_its_place(message: Any, body: Any, place: str, wanted: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        load_object(json.dumps(body), message.DESCRIPTOR)
+    text = str(caught.value)
+    assert place in text
+    assert wanted in text
+    assert "parse" not in text
+
+
+@given(st.sampled_from(["count", "id", "time"]), st.integers(-(2**64), 2**64), st.sampled_from([int, str, float]))
+def test_whole_numbers_are_those_of_protobuf(kind: str, number: int, form: Any) -> None:
+    found: dict[str, tuple[str, Any]] = {
+        "count": ("priority", definitions_pb2.Policy),
+        "id": ("time", definitions_pb2.ExchangeRequest),
+        "time": ("clock", definitions_pb2.VersionedDefinition),
+    }
+    name, message = found[kind]
+    value = form(number)
+    field = message.DESCRIPTOR.fields_by_name[name]
+    try:
+        json_format.ParseDict({name: value}, message())
+    except json_format.ParseError:
+        assert wanted_kind(value, field) != ""
+    else:
+        assert wanted_kind(value, field) == ""
 
 
 JSON_VALUES = st.recursive(

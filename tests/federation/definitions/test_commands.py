@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from broker.api.guard import ApiGuard
 from broker.api.tokens import Role, Token, hash_token, write_tokens
 from definitions_node import definitions_node
+from federation.definitions.commands import FILE_BYTES_MAX
 from federation.definitions.entry import UPSTREAM
 from gmqttctl.cli import main
 from rabbitmq_guide import GUIDE
@@ -127,6 +128,17 @@ async def test_a_warning_goes_to_standard_error(run: Run) -> None:
     assert result.stderr == 'warning: definition.federation-upstream: no upstream "later"\n'
 
 
+async def test_a_definition_is_read_from_standard_input(run: Run) -> None:
+    await done(run("set_parameter", "federation-upstream", "u", "-", text='{"uri": "mqtt://a:secret@127.0.0.1:1"}'))
+    assert "mqtt://a:secret@127.0.0.1:1" in await done(run("definitions", "export"))
+    result = await run("set_parameter", "federation-upstream", "u", "-", text="{")
+    assert result.exit_code == 2
+    assert "JSON" in result.output
+    result = await run("set_parameter", "federation-upstream", "u", "-", text=" " * (FILE_BYTES_MAX + 1))
+    assert result.exit_code == 1
+    assert str(FILE_BYTES_MAX) in result.output
+
+
 async def test_an_export_is_imported(run: Run, tmp_path: Path) -> None:
     await done(run("set_parameter", "federation-upstream", "u", '{"uri": "mqtt://a:secret@127.0.0.1:1"}'))
     await done(run("set_policy", "p", "a/#", '{"federation-upstream-set": "all"}'))
@@ -174,6 +186,7 @@ async def test_definitions_of_rabbitmq_and_mosquitto_are_taken_by_a_node(run: Ru
         ("[]", 1, "not a file of"),
         ('{"rabbit_version": "3.8"}', 1, "import-rabbitmq"),
         ('{"policies": [{"name": "p"}]}', 1, 'policy "p".'),
+        ('{"policies": [{"name": "p", "priority": "high"}]}', 1, "policies[0].priority"),
     ],
 )
 async def test_a_file_that_is_no_export_is_refused(run: Run, text: str, status: int, words: str) -> None:

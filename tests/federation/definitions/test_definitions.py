@@ -106,6 +106,11 @@ def test_changes_are_taken_once_and_the_last_of_each_entry() -> None:
         (UPSTREAM_SET, "s", [{"upstream": "u", "tls": {"cacertfile": "/a"}}], "[0].tls"),
         (POLICY, "p", {"pattern": "a/#/b", "definition": {"federation-upstream-set": "all"}}, "pattern"),
         (POLICY, "p", {"pattern": "$share/g/a", "definition": {"overflow": "reject"}}, "definition.overflow"),
+        (POLICY, "p", {**ALL, "pattern": "^federated\\."}, "pattern"),
+        (POLICY, "p", {**ALL, "pattern": "federated/.*"}, "pattern"),
+        (UPSTREAM, "u", {"uri": "mqtt://***@h"}, "uri"),
+        (UPSTREAM, "u", {"uri": ["mqtt://h", "mqtt://a:***@h"]}, "uri[1]"),
+        (UPSTREAM_SET, "s", [{"upstream": "u"}, {"upstream": "u", "uri": "mqtt://a:x***@h"}], "[1].uri"),
         (UPSTREAM, "declared", upstream(), "name"),
         (UPSTREAM, "u", upstream(exchange="x" * 70_000), "exchange"),
     ],
@@ -118,6 +123,18 @@ def test_a_definition_that_cannot_be_meant_is_refused(component: str, name: str,
         definitions.put(component, name, value, NOW)
     assert caught.value.key == key
     assert definitions.digest() == before
+
+
+def test_what_was_stored_before_is_in_effect_although_it_is_not_written_any_more() -> None:
+    definitions = Definitions("n")
+    stored = [
+        Entry(UPSTREAM, "u", clock_at(NOW), "n", canonical({"uri": "mqtt://a:x***y@h"})),
+        Entry(POLICY, "p", clock_at(NOW), "n", canonical({**ALL, "pattern": "^federated\\."})),
+    ]
+    definitions.load(read_document(write_document(stored)), NOW)
+    (link,) = definitions.resolution().links()
+    assert link.upstream.uris[0].password == "x***y"
+    assert definitions.put(UPSTREAM, "u", {"uri": "mqtt://a:x%2A%2A%2Ay@h"}, NOW) == []
 
 
 def test_jobs_that_come_as_copies_are_told() -> None:

@@ -95,7 +95,7 @@ def test_each_key_is_read() -> None:
         ({"uri": "mqtt://a", "prefetch-count": 65536}, "prefetch-count", "1..65535"),
         ({"uri": "mqtt://a", "prefetch-count": 0}, "prefetch-count", "1..65535"),
         ({"uri": "mqtt://a", "ack-mode": "on_confirm"}, "ack-mode", "nearest is on-confirm"),
-        ({"uri": "mqtt://a", "reconnect-delay": 0}, "reconnect-delay", "seconds"),
+        ({"uri": "mqtt://a", "reconnect-delay": -1}, "reconnect-delay", "seconds"),
         ({"uri": "mqtt://a", "reconnect-delay": float("nan")}, "reconnect-delay", "seconds"),
         ({"uri": "mqtt://a", "expires": 0}, "expires", "milliseconds"),
         ({"uri": "mqtt://a", "message-ttl": -1}, "message-ttl", "milliseconds"),
