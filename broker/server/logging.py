@@ -122,9 +122,13 @@ def short_text(value: Any) -> str:
 
 
 def quoted_text(value: Any) -> str:
-    """A value as a line of text has it."""
-    text = _cut(_one_line(_words(value)))
-    return f'"{text}"' if text == "" or any(mark in text for mark in ' ="') else text
+    """Return a value as a line of text has it: in quotes where its end would not be seen, with quotes and backslashes in it
+    escaped then, so that a client cannot write fields of its own into a line."""
+    text = _cut(_words(value))
+    if text and not any(mark in text for mark in ' ="'):
+        return _one_line(text)
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{_one_line(text)}"'
 
 
 def _cut(text: str) -> str:

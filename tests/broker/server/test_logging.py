@@ -43,7 +43,7 @@ def test_lists_and_mappings_are_words_in_text() -> None:
     stream = io.StringIO()
     setup_logging(LogSettings(), stream)
     get_logger("x").info("joined", hosts=["a:1"], errors={"b:2": "Connection refused", "c:3": ["no", b"\xff"]})
-    assert stream.getvalue().endswith('x: joined hosts=a:1 errors="b:2: Connection refused, c:3: no, \\xff"\n'), (
+    assert stream.getvalue().endswith('x: joined hosts=a:1 errors="b:2: Connection refused, c:3: no, \\\\xff"\n'), (
         stream.getvalue()
     )
 
@@ -78,6 +78,25 @@ def test_a_logger_follows_a_later_setup() -> None:
     log.error("three")
     assert "one" in first.getvalue()
     assert json.loads(second.getvalue())["event"] == "three"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("plain", "plain"),
+        (r"a\b", r"a\b"),
+        ('a"', r'"a\""'),
+        ('x" level="error', r'"x\" level=\"error"'),
+        ("ends \\", r'"ends \\"'),
+        ('a \\" b=c', r'"a \\\" b=c"'),
+        ("a b\n", r'"a b\n"'),
+    ],
+)
+def test_a_value_cannot_make_a_field(value: str, shown: str) -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(), stream)
+    get_logger("x").info("refused", client_id=value, last=1)
+    assert stream.getvalue().endswith(f"x: refused client_id={shown} last=1\n")
 
 
 def test_a_value_cannot_make_a_line() -> None:
