@@ -191,6 +191,19 @@ class MqttSettings:
     allow_zero_length_clientid: Annotated[
         bool, Setting("Whether a client may send an empty client identifier, and gets one from the broker.", Flag())
     ] = True
+    client_id_by_user: Annotated[
+        str,
+        Setting(
+            "Which client identifiers a user may have. `off`: any, so that a client loses its session to one of another user "
+            "with its client identifier. `equal`: the user name; it replaces the one of CONNECT. `prefix`: the user name, `:` "
+            "and text without `:`; others are refused (0x85). An empty one gets a prefix, or is the user name. Clients without "
+            "a user name get a client identifier, and are refused with one of their own.",
+            Choice(("off", "prefix", "equal")),
+            "With equal a user has one session. Set it on all nodes of a federation: a client identifier belongs to one of "
+            "them.",
+            source=Source.EXTENSION,
+        ),
+    ] = "off"
     connect_timeout: Annotated[
         float,
         Setting(

@@ -14,6 +14,12 @@ def exposure_warnings(settings: Settings, has_decider: bool) -> Iterator[tuple[s
 
     has_decider  clients are authenticated by a plugin
     """
+    if settings.mqtt.client_id_by_user != "off" and not has_decider:
+        yield (
+            "mqtt.client_id_by_user",
+            "no plugin authenticates clients: each may give any user name, and has its client identifiers; write "
+            "plugin_order: [auth], or leave the key out",
+        )
     for index, listener in enumerate(settings.listeners):
         key = f"listeners[{index}]"
         tls = listener.tls

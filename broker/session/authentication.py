@@ -20,6 +20,7 @@ from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationReques
 from broker.link_header import LinkFacts
 from broker.routing.subscriber import GROUP_QUEUE_PREFIX, LINK_PREFIX, NODE_PREFIX
 from broker.session.answers import check_answer, write_answer
+from broker.session.client_ids import BY_NOBODY, client_id_of
 from broker.session.durable import note_change
 from broker.session.link_session import begin_link, check_taker
 from broker.session.output import CONNECTED, CONNECTING, Output
@@ -166,6 +167,7 @@ class ConnectAnswer(ConnectRequest):
             if self._expiry_interval > longest:
                 self._expiry_interval = longest
                 self._properties[props.SESSION_EXPIRY_INTERVAL] = longest
+        self._take_client_id()
         if broker.commits.next_packet():
             self._check_store()
         self._check_client_id(now)
@@ -180,6 +182,23 @@ class ConnectAnswer(ConnectRequest):
             return False
         self._welcome(session, now)
         return True
+
+    def _take_client_id(self) -> None:
+        """Change the client identifier by the user name, as the settings say. A link keeps its own, which is not the one of a
+        session of another user. Raises MqttError."""
+        rule = self._broker.settings.client_id_by_user
+        if rule == BY_NOBODY or self.listener.is_own or self.listener.is_node:
+            return
+        if self._connection.link is not None:
+            known = self._broker.sessions.get(self.client_id)
+            if known is not None and known.link is None and known.username != self.username:
+                raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "the session belongs to another user (client_id_by_user)")
+            return
+        is_assigned = not self.connect.client_id
+        self.client_id = client_id_of(rule, self.client_id, is_assigned, self.username)
+        if is_assigned:
+            self._properties[props.ASSIGNED_CLIENT_IDENTIFIER] = self.client_id
+            check_answer(self._connection, ConnAck(False, SUCCESS, self._properties))
 
     def _check_client_id(self, now: float) -> None:
         """No client takes over a session of the node itself, or of another user's link. Raises MqttError."""
@@ -287,6 +306,13 @@ class Reauthentication(AuthenticationRequest):
         if self.reason_code == NO_OPINION:
             self.reason_code = NOT_AUTHORIZED
             self.reason = NOT_LET_IN
+        elif (
+            self.reason_code == SUCCESS
+            and self.username != self._session.username
+            and self._broker.settings.client_id_by_user != BY_NOBODY
+        ):
+            self.reason_code = NOT_AUTHORIZED
+            self.reason = "the client identifier is one of another user (client_id_by_user)"
         reason_code = self.reason_code
         if reason_code >= 0x80:
             self._broker.close_connection(connection, reason_code, self.reason, self._broker.now)  # [MQTT-4.12.1-2]

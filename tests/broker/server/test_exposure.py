@@ -10,6 +10,7 @@ from broker.auth.settings import AuthSettings
 from broker.config.addresses import parse_address
 from broker.config.settings import ApiSettings, Settings
 from broker.config.settings_listeners import ApiListener, ListenerSettings, TlsSettings
+from broker.config.settings_mqtt import MqttSettings
 from broker.server.exposure import api_warnings, exposure_warnings
 
 TLS = TlsSettings("", "cert", "key")
@@ -83,3 +84,10 @@ def test_an_api_that_strangers_reach_draws_a_warning(
     listener = replace(ApiListener(parse_address(address)), tls=tls)
     settings = Settings(api=ApiSettings(token_file=token_file, **{kind: (listener,)}))
     assert [key for key, _ in api_warnings(settings)] == ([f"api.{kind}[0].address"] if is_named else [])
+
+
+@pytest.mark.parametrize(("rule", "has_decider", "keys"), [("off", False, 0), ("equal", False, 1), ("prefix", True, 0)])
+def test_client_ids_of_users_whom_nobody_authenticates_draw_a_warning(rule: str, has_decider: bool, keys: int) -> None:
+    listener = ListenerSettings(parse_address("127.0.0.1:1883"))
+    settings = Settings(listeners=(listener,), mqtt=MqttSettings(client_id_by_user=rule))
+    assert [key for key, _ in exposure_warnings(settings, has_decider)] == ["mqtt.client_id_by_user"] * keys
