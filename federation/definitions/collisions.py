@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.upstream import Direction, Upstream
-from federation.links.filters import intersection
-from federation.links.mapping import TopicMapping
+from federation.topics.filters import intersection
+from federation.topics.mapping import TopicMapping
 
 STEPS_MAX: Final = 20_000  # compared pairs of rules and filters; what follows is not compared
 

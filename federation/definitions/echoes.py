@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from federation.definitions.policy import Policy
 from federation.definitions.upstream import Direction, Upstream
-from federation.links.mapping import TopicMapping
-from federation.links.scope import Scope
+from federation.topics.mapping import TopicMapping
+from federation.topics.scope import Scope
 
 
 class Way:

@@ -20,7 +20,7 @@ from federation.definitions.error import (
     shown,
 )
 from federation.definitions.upstream_pattern import UpstreamPattern
-from federation.links.filters import covers
+from federation.topics.filters import covers
 
 PRIORITY_MAX: Final = 2**31 - 1
 MILLISECONDS: Final = 1_000

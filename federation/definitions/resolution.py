@@ -16,11 +16,10 @@ from federation.definitions.policy import ApplyTo, Policy, Selector
 from federation.definitions.upstream import Direction, Upstream
 from federation.definitions.upstream_pattern import UpstreamPattern
 from federation.definitions.upstream_set import ALL, UpstreamSet
-from federation.links.filters import intersection
-from federation.links.ownership_table import (
-    LINKS_MAX,
-)
+from federation.topics.filters import intersection
 
+LINKS_MAX: Final = 10_000
+"""Links of a cluster. Those behind them do not run, and are named."""
 LINK_ID_LENGTH: Final = 8
 QUEUE_EXPIRES_MAX: Final = 600.0
 """Seconds after which jobs that a link has not acknowledged go back to the queue of the upstream, while the link is away."""

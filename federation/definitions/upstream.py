@@ -21,7 +21,7 @@ from federation.definitions.error import (
     shown,
 )
 from federation.definitions.uri import LinkUri, is_host, parse_uri
-from federation.links.mapping import RULES_MAX, MappingError, TopicMapping
+from federation.topics.mapping import RULES_MAX, MappingError, TopicMapping
 
 URIS_MAX: Final = 16  # of one upstream
 HOPS_MAX: Final = 255
@@ -96,7 +96,7 @@ class Upstream:
 
     expires           how long the upstream keeps the session of a link that is away; None: for ever
     message_ttl       longest wait of a message at the upstream; None: no limit
-    exchange          rules of the topic mapping (federation/links/mapping.py); () maps nothing
+    exchange          rules of the topic mapping (federation/topics/mapping.py); () maps nothing
     queue             filter of the group at the upstream; "" is the same as here
     consumer_tag      client identifier at the upstream; "" is chosen by the link
     local_username    account whose rights the link has here; "" is none

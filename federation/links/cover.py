@@ -15,8 +15,8 @@ from typing import Final, cast
 
 from broker.routing.names import has_wildcard
 from broker.routing.trie import Node, Trie
-from federation.links.filters import covers, filter_of, levels_of
 from federation.links.wants import NOBODY, Wants, include
+from federation.topics.filters import covers, filter_of, levels_of
 
 _ANY_LEVEL: Final = b"\0"  # in no filter: only `+` and `#` match it
 

@@ -14,9 +14,9 @@ from broker.broker import Broker
 from broker.hooks import InterestObserver
 from broker.routing.link_wants import link_wants
 from federation.links.cover import Cover
-from federation.links.mapping import TopicMapping
-from federation.links.scope import Scope
 from federation.links.wants import CLIENTS, NOBODY, Tally, Upstream, Wants, parse_wants
+from federation.topics.mapping import TopicMapping
+from federation.topics.scope import Scope
 
 FILTERS_MAX: Final = 200_000  # of one link at its upstream
 STEPS_PER_CALL: Final = 1_000  # changed filters, and filters below them, of all links together

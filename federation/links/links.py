@@ -12,18 +12,18 @@ from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
 from federation.links.addresses import SessionPlace
 from federation.links.domain import Domain
-from federation.links.filters import intersection
 from federation.links.handshake import local_client_id
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.link import Link
-from federation.links.mapping import TopicMapping
 from federation.links.node_plans import node_plans
 from federation.links.queue_link import QueueLink
 from federation.links.queues import QUEUE_DEFAULTS, QueueDefaults, Queues
-from federation.links.scope import Scope, near_policies
 from federation.links.status import LinkState, LinkStatus
 from federation.links.topic_link import TopicLink
 from federation.links.wants import Upstream
+from federation.topics.filters import intersection
+from federation.topics.mapping import TopicMapping
+from federation.topics.scope import Scope, near_policies
 
 
 def _asks(plan: LinkPlan) -> bool:

@@ -9,7 +9,7 @@ import click
 
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter, check_topic_name
-from federation.links.mapping import MappingError, TopicMapping
+from federation.topics.mapping import MappingError, TopicMapping
 
 NOTHING: Final = "-"
 

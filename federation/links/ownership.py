@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.message import NEVER
+from federation.definitions.resolution import LINKS_MAX
 from federation.links.ownership_table import (
-    LINKS_MAX,
     Claim,
     Drain,
     Order,

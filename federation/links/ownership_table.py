@@ -8,10 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final, NamedTuple
-
-LINKS_MAX: Final = 10_000
-"""Rows of one table. A longer one is refused."""
+from typing import NamedTuple
 
 
 class Phase(IntEnum):

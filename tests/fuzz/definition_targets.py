@@ -20,8 +20,6 @@ from federation.definitions.imports.rabbitmq_config import import_config
 from federation.definitions.imports.rabbitmq_definitions import import_definitions
 from federation.definitions.pb import definitions_pb2
 from federation.definitions.shell.cluster import read_answer, read_request, write_answer, write_request
-from federation.links.filters import covers
-from federation.links.mapping import MappingError, TopicMapping
 from federation.links.ownership import (
     Ownership,
 )
@@ -32,6 +30,8 @@ from federation.links.ownership_table import (
 )
 from federation.links.pb import link_status_pb2
 from federation.links.shell.owners import read_table, write_table
+from federation.topics.filters import covers
+from federation.topics.mapping import MappingError, TopicMapping
 from fuzz_target import Target, joined, separated
 from mutation import mutated
 from rabbitmq_guide import GUIDE

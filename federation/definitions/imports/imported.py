@@ -11,7 +11,7 @@ from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.definitions.upstream_set import parse_upstream_set
 from federation.definitions.uri import parse_uri
-from federation.links.filters import covers, intersection
+from federation.topics.filters import covers, intersection
 
 POLICIES_COMPARED_MAX: Final = 500
 

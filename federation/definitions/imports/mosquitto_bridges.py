@@ -12,7 +12,7 @@ from federation.definitions.imports.amqp_uri import login_of
 from federation.definitions.imports.imported import Imported, ImportFault
 from federation.definitions.imports.mosquitto_conf import Bridge, Option, parse_config
 from federation.definitions.imports.mosquitto_topics import Topic, mapping_of, parse_topic
-from federation.links.filters import covers
+from federation.topics.filters import covers
 
 PORT: Final = 1883  # mosquitto's default, with TLS too
 EXPIRES_AT_ONCE: Final = 1000  # milliseconds: the shortest Session Expiry Interval that is not 0

@@ -8,7 +8,7 @@ from broker.errors import MqttError
 from broker.routing.names import check_topic_filter
 from federation.definitions.imports.imported import ImportFault
 from federation.definitions.imports.mosquitto_conf import Option
-from federation.links.filters import covers
+from federation.topics.filters import covers
 
 DIRECTIONS: Final = ("out", "in", "both")
 EMPTY: Final = '""'  # how an empty pattern or prefix is written

@@ -12,6 +12,7 @@ import grpc
 from broker.hooks import OtherNode
 from broker.message import NEVER
 from broker.server.logging import get_logger
+from federation.definitions.resolution import LINKS_MAX
 from federation.extension import Extension
 from federation.links.ownership import (
     READY_SECONDS_MAX,
@@ -19,7 +20,6 @@ from federation.links.ownership import (
     Ownership,
 )
 from federation.links.ownership_table import (
-    LINKS_MAX,
     Claim,
     Drain,
     Owner,

@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.definitions.policy import Policy, parse_policy
-from federation.definitions.resolution import QUEUE_EXPIRES_MAX, Resolution
+from federation.definitions.resolution import LINKS_MAX, QUEUE_EXPIRES_MAX, Resolution
 from federation.definitions.upstream import Upstream, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet, parse_upstream_set
-from federation.links.ownership_table import (
-    LINKS_MAX,
-)
 
 ALL = {"federation-upstream-set": "all"}
 

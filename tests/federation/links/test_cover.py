@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.links.cover import Cover
-from federation.links.filters import covers, filter_of, levels_of
 from federation.links.wants import CLIENT, CLIENTS, NOBODY, Want, Wants, include
+from federation.topics.filters import covers, filter_of, levels_of
 
 LEVELS: Final = st.lists(st.sampled_from([b"", b"a", b"b", b"$s", b"+"]), min_size=1, max_size=4)
 FILTERS: Final = st.builds(filter_of, LEVELS, st.booleans()).filter(len)

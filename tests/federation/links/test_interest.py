@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.link_header import LinkFacts
-from federation.links.filters import covers, filter_of, levels_of
 from federation.links.interest import ClusterInterest, LinkInterest
-from federation.links.mapping import TopicMapping
-from federation.links.scope import Scope
 from federation.links.wants import CLIENT, CLIENTS, NOBODY, Upstream, Want, Wants, include, merged, parse_wants
+from federation.topics.filters import covers, filter_of, levels_of
+from federation.topics.mapping import TopicMapping
+from federation.topics.scope import Scope
 from federation_world import World
 
 HERE: Final = (Want((b"here",), 1),)

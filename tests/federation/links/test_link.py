@@ -30,12 +30,12 @@ from federation.definitions.upstream_set import UpstreamSet
 from federation.links.handshake import local_client_id
 from federation.links.interest import LinkInterest
 from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS
-from federation.links.mapping import TopicMapping
 from federation.links.rival import CUT_SHORT_MAX
-from federation.links.scope import Scope
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
 from federation.links.topic_link import TopicLink
 from federation.links.wants import CLIENTS, Upstream
+from federation.topics.mapping import TopicMapping
+from federation.topics.scope import Scope
 from link_world import Shell, World
 
 

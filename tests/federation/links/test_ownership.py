@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.message import NEVER
+from federation.definitions.resolution import LINKS_MAX
 from federation.links.ownership import (
     CLAIM_SECONDS_MAX,
     DRAIN_SECONDS_MAX,
@@ -21,7 +22,6 @@ from federation.links.ownership import (
     Ownership,
 )
 from federation.links.ownership_table import (
-    LINKS_MAX,
     Claim,
     Owner,
     Phase,

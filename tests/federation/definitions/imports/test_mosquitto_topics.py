@@ -7,7 +7,7 @@ import pytest
 from federation.definitions.imports.imported import ImportFault
 from federation.definitions.imports.mosquitto_conf import parse_config
 from federation.definitions.imports.mosquitto_topics import Topic, mapping_of, parse_topic
-from federation.links.mapping import TopicMapping
+from federation.topics.mapping import TopicMapping
 
 
 def topic(text: str) -> Topic:

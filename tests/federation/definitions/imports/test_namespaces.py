@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.definitions.imports.namespaces import mapping_rule, prefix_of, topics_of
-from federation.links.mapping import TopicMapping
+from federation.topics.mapping import TopicMapping
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from broker.hooks import Members, OtherNode
+from federation.definitions.resolution import LINKS_MAX
 from federation.links.ownership_table import (
-    LINKS_MAX,
     Phase,
     Row,
     Table,

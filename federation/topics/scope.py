@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.routing.names import filter_matches
-from federation.links.filters import covers, intersection
+from federation.topics.filters import covers, intersection
 
 _ANY_LEVEL: Final = (b"+", b"#")
 

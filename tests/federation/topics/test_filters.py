@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from broker.codec.wire import STRING_BYTES_MAX
 from broker.routing.names import check_topic_filter, filter_matches
-from federation.links.filters import covers, filter_of, intersection, levels_of
+from federation.topics.filters import covers, filter_of, intersection, levels_of
 
 # `z` is in no filter: only a wildcard matches it.
 TOPIC_LEVELS: Final = (b"", b"a", b"$s", b"z")

@@ -20,7 +20,7 @@ from typing import Final
 from broker.codec.wire import STRING_BYTES_MAX
 from broker.errors import MqttError
 from broker.routing.names import TOPIC_LEVELS_MAX, check_topic_filter, filter_matches, has_wildcard
-from federation.links.filters import covers, filter_of, intersection
+from federation.topics.filters import covers, filter_of, intersection
 
 RULES_MAX: Final = 100  # of one mapping
 ARROW: Final = "->"

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.routing.names import filter_matches
-from federation.links.filters import filter_of
-from federation.links.scope import Scope, near_policies
+from federation.topics.filters import filter_of
+from federation.topics.scope import Scope, near_policies
 
 LEVELS: Final = st.lists(st.sampled_from([b"", b"a", b"b", b"+"]), min_size=1, max_size=3)
 FILTERS: Final = st.builds(filter_of, LEVELS, st.booleans()).filter(len)

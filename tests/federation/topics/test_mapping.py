@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.codec.wire import STRING_BYTES_MAX
 from broker.routing.names import check_topic_filter, check_topic_name, filter_matches
-from federation.links.mapping import RULES_MAX, MappingError, TopicMapping
+from federation.topics.mapping import RULES_MAX, MappingError, TopicMapping
 
 
 @pytest.mark.parametrize(
