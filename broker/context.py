@@ -22,7 +22,7 @@ from broker.routing.deletions import Deletions
 from broker.routing.duplicates import DuplicateWindow
 from broker.routing.retained import RetainedStore
 from broker.routing.shared import SharedGroup
-from broker.slices import SLICE_STEPS, Slices, Work
+from broker.slices import Slices, Work
 from broker.timers import TimerWheel
 
 DIRTY_MAX: Final = 2**31
@@ -208,6 +208,7 @@ class Rest(Work):
         self._publisher = publisher
 
     def go_on(self, now: float) -> bool:
-        self._context.slices.steps += SLICE_STEPS
+        slices = self._context.slices
+        slices.steps += slices.steps_max
         self._context.release(self._publisher)
         return True

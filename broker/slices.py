@@ -27,10 +27,13 @@ class Work:
 
 
 class Slices:
-    """steps  number of steps in the present slice; the code that does the work adds them"""
+    """steps      number of steps in the present slice; the code that does the work adds them
+    steps_max  of a slice
+    """
 
     def __init__(self) -> None:
         self.steps = 0
+        self.steps_max = SLICE_STEPS
         self._waiting: deque[Work] = deque()
 
     def begin(self) -> None:
@@ -38,7 +41,7 @@ class Slices:
         self.steps = 0
 
     def is_over(self) -> bool:
-        return self.steps >= SLICE_STEPS
+        return self.steps >= self.steps_max
 
     def later(self, work: Work) -> None:
         """Continue the work in a later turn. Each client has at most one work of each kind here, which bounds the queue."""
@@ -52,7 +55,7 @@ class Slices:
         self.steps = 0
         waiting = self._waiting
         left = len(waiting)
-        while left > 0 and self.steps < SLICE_STEPS:
+        while left > 0 and self.steps < self.steps_max:
             left -= 1
             work = waiting.popleft()
             if not work.go_on(now):

@@ -31,7 +31,6 @@ from broker.session.output import Output
 from broker.session.queue import MessageQueue, why_not_queued
 from broker.session.reading import discard_unreadable, drop_unreadable
 from broker.session.will import PendingWill
-from broker.slices import SLICE_STEPS
 
 NO_IDENTIFIERS: Final[tuple[int, ...]] = ()
 FORM_BYTES_MAX: Final = 2  # a PUBLISH may grow by so many bytes in the form of the other protocol version
@@ -229,7 +228,7 @@ class Session(ReceivingSession):
         context = self.context
         slices = context.slices
         while not self._is_queued() and not backlog.is_resting() and connection.can_write():
-            look_at_most = max(1, SLICE_STEPS - slices.steps)
+            look_at_most = max(1, slices.steps_max - slices.steps)
             slices.steps += backlog.find(now, look_at_most, context.authorization, self)
             message = backlog.message
             portion = backlog.portion

@@ -92,7 +92,7 @@ class World:
         return client
 
     def flush(self) -> None:
-        for _ in range(100):
+        for _ in range(100_000):
             dirty = self.broker.take_dirty()
             assert len(set(dirty)) == len(dirty), "each connection once"
             for connection in dirty:
