@@ -304,9 +304,9 @@ class Broker(Context):
 
     # --- publishing ---
 
-    def publish(self, message: Message, now: float, publisher: Publisher | None = None) -> bool:
-        """Publish a message of the server itself: API, wills, plugins, whose `publisher` may be held. Raises MqttError for an
-        invalid topic name, and when the tap or the memory is full."""
+    def publish(self, message: Message, now: float, publisher: Publisher | None = None) -> int:
+        """Publish a message of the server itself: API, wills, plugins, whose `publisher` may be held. Returns the reason code
+        of `Router.route`. Raises MqttError for an invalid topic name, and when the tap or the memory is full."""
         self.now = now
         strip_headers(message, self.counters)
         route = self.router.lookup(message.topic)
@@ -316,7 +316,6 @@ class Broker(Context):
             self.counters.publishes_without_memory += 1
             raise MqttError(QUOTA_EXCEEDED, MEMORY_IS_FULL)
         self.counters.count_received(message.qos)
-        self.rejected = False
         return self.router.route(route, message, publisher, now)
 
     def publish_will(self, will: Will, client_id: str, now: float) -> None:

@@ -41,8 +41,6 @@ class Context(HookPoints):
     wall_offset      how much Unix time is ahead of `now`, in seconds
     has_seen_links   there was a subscription of a link session
     changed_groups   shared groups with a queue: what waits there has changed, or the room of a member
-    hands_over       a message that a member of a shared group had goes to another one, or back to the queue
-    rejected         the queue of a shared group did not take the message that is being routed
     acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
     memory_level     what the node takes (broker/memory_limit.py); the shell measures
     peer_holds       by node: the node, until when it may hold publishers, and the publishers that it holds
@@ -69,8 +67,6 @@ class Context(HookPoints):
         self.wall_offset = 0.0
         self.has_seen_links = False
         self.changed_groups: dict[SharedGroup, None] = {}
-        self.hands_over = False
-        self.rejected = False
         self.acks_awaited = 0
         self.memory_level = MEMORY_FREE
         self.take_limits(settings)

@@ -188,13 +188,13 @@ class Counters:
         """By QoS (0, 1, 2)."""
         return [self.qos0_sent, self.qos1_sent, self.qos2_sent]
 
-    def count_received(self, qos: int) -> None:
+    def count_received(self, qos: int, count: int = 1) -> None:
         if qos == 1:
-            self.qos1_received += 1
+            self.qos1_received += count
         elif qos == 0:
-            self.qos0_received += 1
+            self.qos0_received += count
         else:
-            self.qos2_received += 1
+            self.qos2_received += count
 
     def count_sent(self, qos: int) -> None:
         if qos == 1:

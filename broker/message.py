@@ -12,39 +12,53 @@ NEVER: Final = float("inf")
 ENTRY_BYTES: Final = 256
 
 
-class Message:
-    """One published message.
+class Publication:
+    """One message, or a run of messages that differ in their payloads only (broker/codec/runs.py).
 
     topic       UTF-8 topic name, never an alias
     qos, retain as published
     properties  encoded properties that a server must forward unaltered [MQTT-3.3.2-15/17/18/20] (payload format, content
                 type, response topic, correlation data, user properties), in order, without length field; b"" for none
-    expires_at  monotonic seconds of its expiry; NEVER without Message Expiry Interval
     client_id   of the publisher, for No Local; "" for messages of the server, of the API and of other nodes
+    origin      where it comes from, None for a message of a client of this domain
+    count       number of messages
+    """
+
+    __slots__ = ("client_id", "count", "origin", "properties", "qos", "retain", "topic")
+
+    def __init__(
+        self, topic: bytes, qos: int, retain: bool, properties: bytes, client_id: str, origin: Origin | None, count: int
+    ) -> None:
+        self.topic = topic
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.client_id = client_id
+        self.origin = origin
+        self.count = count
+
+
+class Message(Publication):
+    """One published message.
+
+    expires_at  monotonic seconds of its expiry; NEVER without Message Expiry Interval
     encoded     encodings by shape, so that a message is encoded once for all receivers of a shape
     head, tail  the received packet before and after its packet identifier, where it can be forwarded unchanged: QoS 1,
                 no flags, and no properties but User Properties
     head_version  protocol version of head and tail (4, 5), 0 for none
-    origin      where it comes from, None for a message of a client of this domain
     record      number of the message's record in the store, 0 for none (broker/store/journal.py)
     references  number of other records that refer to it
     """
 
     __slots__ = (
-        "client_id",
         "encoded",
         "expires_at",
         "head",
         "head_version",
-        "origin",
         "payload",
-        "properties",
-        "qos",
         "record",
         "references",
-        "retain",
         "tail",
-        "topic",
     )
 
     def __init__(
@@ -58,14 +72,9 @@ class Message:
         client_id: str = "",
         origin: Origin | None = None,
     ) -> None:
-        self.topic = topic
+        super().__init__(topic, qos, retain, properties, client_id, origin, 1)
         self.payload = payload
-        self.qos = qos
-        self.retain = retain
-        self.properties = properties
         self.expires_at = expires_at
-        self.client_id = client_id
-        self.origin = origin
         self.encoded: dict[int, bytes] | None = None
         self.head = b""
         self.tail = b""

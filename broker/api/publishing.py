@@ -42,15 +42,14 @@ class PublishService(PublishServiceServicer):
         now = server.now()
         message = message_of(request, now)
         try:
-            server.broker.publish(message, now)
+            reason_code = server.broker.publish(message, now)
         except MqttError as error:
             if error.reason_code == QUOTA_EXCEEDED:
                 raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, error.text) from None
             raise invalid_argument(f"topic_name: {error.text}") from None
-        is_rejected = server.broker.rejected
         server.flush_soon()
         await answer_after_commit(server)
-        if is_rejected:
+        if reason_code == QUOTA_EXCEEDED:
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, REJECTED)
         return Empty()
 

@@ -11,8 +11,7 @@ from typing import Final
 
 from broker.codec.properties import are_user_properties
 from broker.codec.writer import encode_publish
-from broker.message import NEVER, Message
-from broker.origin import Origin
+from broker.message import NEVER, Message, Publication
 
 RUN_MAX: Final = 256  # packets of one run; publishers are held between two runs
 PUBLISH_QOS0: Final = 0x30  # first byte, without DUP and RETAIN
@@ -47,14 +46,11 @@ def bare_payload_at(data: bytes, first: int, body: int, end: int, version: int, 
     return payload_at
 
 
-class Run:
+class Run(Publication):
     """`count` contiguous PUBLISH packets with QoS 0, without DUP and RETAIN, up to data[stop].
 
     packet_size  bytes of each packet
     version      4 (also for MQTT 3.1 and 3.1.1, whose PUBLISH is the same) or 5
-    client_id    the publisher's, for No Local; "" for another node
-    properties   User Properties of each packet, as Message.properties; b"" for none
-    origin       as Message.origin
     """
 
     __slots__ = (
@@ -64,13 +60,8 @@ class Run:
         "_other",
         "_own",
         "_start",
-        "client_id",
-        "count",
-        "origin",
         "packet_size",
-        "properties",
         "stop",
-        "topic",
         "version",
     )
 
@@ -96,14 +87,10 @@ class Run:
             while stop + packet_size <= limit and data.startswith(head, stop):
                 stop += packet_size
                 count += 1
-        self.topic = topic
-        self.count = count
+        super().__init__(topic, 0, False, b"", client_id, None, count)
         self.stop = stop
         self.packet_size = packet_size
         self.version = version
-        self.client_id = client_id
-        self.properties = b""
-        self.origin: Origin | None = None
         self._data = data
         self._start = start
         self._head_size = payload_at - start

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from broker.authorization import Authorization
 from broker.codec.reader import decode_publish
-from broker.codec.reason_codes import TOPIC_NAME_INVALID
+from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import decode_varint
 from broker.context import Context
@@ -20,12 +20,11 @@ from broker.counters import (
     DROP_FROM_PEER_INVALID,
     DROP_GROUP_GONE,
     DROP_LINK_DUPLICATE,
-    DROP_LOG_FULL,
     DROP_RETAINED_FULL,
 )
 from broker.errors import MalformedPacket, MqttError
 from broker.hooks import NO_GROUPS, Peer
-from broker.message import Message
+from broker.message import Message, Publication
 from broker.publisher import Publisher
 from broker.routing.duplicates import NEW, SEEN
 from broker.routing.link_routes import (
@@ -194,9 +193,15 @@ class Router:
 
     # --- messages of clients and of the server ---
 
-    def route(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> bool:
-        """Route one message of the route's topic that was published on this node. True when a session or another node gets
-        it."""
+    def route(self, route: Route, sent: Publication, publisher: Publisher | None, now: float) -> int:
+        """Route what was published on this node to the route's topic. Returns the reason code of its acknowledgement [MQTT5
+        3.4.2.1]: SUCCESS; NO_MATCHING_SUBSCRIBERS; QUOTA_EXCEEDED when the queue of a shared group has not taken it."""
+        if isinstance(sent, Message):
+            return self._route_message(route, sent, publisher, now)
+        assert isinstance(sent, Run)
+        return self._route_run(route, sent, publisher, now)
+
+    def _route_message(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> int:
         if route.has_links or message.retain:
             complete_header(self.context, route, message, now)
         tap = self.context.tap
@@ -206,24 +211,24 @@ class Router:
             self.store_retained(message, now)
             self.context.forwarder.retained_published(message.topic, now)
         self._deliver(route, message, publisher, now)
-        matched = len(route.receivers) > 0 or len(route.links) > 0
+        reason_code = SUCCESS if route.receivers or route.links else NO_MATCHING_SUBSCRIBERS
         if route.groups or route.peers or message.retain:
-            matched = self._deliver_beyond(route, message, publisher, now) or matched
-        if not matched:
+            beyond = self._deliver_beyond(route, message, publisher, now)
+            if beyond != NO_MATCHING_SUBSCRIBERS:
+                reason_code = beyond
+        if reason_code == NO_MATCHING_SUBSCRIBERS:
             self.context.counters.without_receivers += 1
-        return matched
+        return reason_code
 
     def route_copy(
         self, route: Route, message: Message, hops_before: int, publisher: Publisher | None, now: float
-    ) -> bool:
-        """As `route`, for a message with a header. A further copy goes on to links only: it may reach domains which that with
-        `hops_before` links, the best one before (0: none), could not."""
-        if hops_before == NEW:
-            return self.route(route, message, publisher, now)
+    ) -> int:
+        """As `route`, for a further copy of a message. It goes on to links only: it may reach domains which that with
+        `hops_before` links, the best one before, could not."""
         deliver_shorter(self.context, route, message, hops_before, publisher, now)
         for peer in route.link_peers:
             self._forward(peer, message, NO_GROUPS, publisher, now)
-        return True
+        return SUCCESS
 
     def publish_here(self, message: Message, now: float) -> None:
         """Publish a message below $SYS, about this node and on this node only: no tap sees it, and no other node gets it."""
@@ -249,36 +254,31 @@ class Router:
             self.context.slices.steps += len(route.links)
             deliver_to_links(route, message, publisher, now, self.context.counters)
 
-    def _deliver_beyond(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> bool:
+    def _deliver_beyond(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> int:
         """Deliver to shared groups and other nodes. Each group gets one copy in the whole federation."""
-        peers = self.context.forwarder.peers() if message.retain else route.peers
-        if not route.groups:
-            for peer in peers:
-                sent = message.bare() if message.origin is not None and is_bare_for(peer, route, message) else message
-                self._forward(peer, sent, NO_GROUPS, publisher, now)
-            return len(peers) > 0
+        targets = self.context.forwarder.peers() if message.retain else route.peers
+        reason_code = SUCCESS if targets or route.groups else NO_MATCHING_SUBSCRIBERS
         chosen: dict[str, list[tuple[bytes, bytes]]] = {}
-        targets: list[Peer] = list(peers)
+        if route.groups:
+            targets = list(targets)
         for group in route.groups:
-            peer_chosen = self._choose(group, targets, message, publisher, now)
-            if peer_chosen is None:
-                continue
-            names = chosen.get(peer_chosen.name)
-            if names is None:
-                chosen[peer_chosen.name] = [(group.share_name, group.topic_filter)]
-                if peer_chosen not in targets:
-                    targets.append(peer_chosen)
-            else:
-                names.append((group.share_name, group.topic_filter))
+            receiver = self._choose(group, targets)
+            if isinstance(receiver, GroupMember):
+                if not self._deliver_member(receiver, message, publisher, False, now):
+                    reason_code = QUOTA_EXCEEDED
+            elif receiver is not None:
+                if receiver not in targets:
+                    targets.append(receiver)
+                chosen.setdefault(receiver.name, []).append((group.share_name, group.topic_filter))
         for peer in targets:
-            names = chosen.get(peer.name)
-            self._forward(peer, message, NO_GROUPS if names is None else tuple(names), publisher, now)
-        return True
+            sent = message
+            if message.origin is not None and not route.groups and is_bare_for(peer, route, message):
+                sent = message.bare()
+            self._forward(peer, sent, tuple(chosen.get(peer.name, ())) if chosen else NO_GROUPS, publisher, now)
+        return reason_code
 
-    def _choose(
-        self, group: GroupRoute, peers: list[Peer], message: Message, publisher: Publisher | None, now: float
-    ) -> Peer | None:
-        """The node whose member of the group gets the message; None when a local member got it.
+    def _choose(self, group: GroupRoute, peers: list[Peer]) -> GroupMember | Peer | None:
+        """The receiver of a group's copy: a member or the queue of the group on this node, or a node that has members.
 
         The order is: available local members, reachable nodes round robin, other local members. A node that does not
         understand group names delivers each message to its member. When it gets the message anyway, it is chosen, so
@@ -286,59 +286,59 @@ class Router:
         """
         remote = group.remote
         local = group.local
-        if remote is not None:
-            for peer in remote.peers:
-                if not peer.names_groups and peer in peers:
-                    return peer
+        if remote is None or not remote.peers:
+            return None if local is None else local.pick(False, group.skipped)
+        for peer in remote.peers:
+            if not peer.names_groups and peer in peers:
+                return peer
         if local is not None:
             member = local.pick(True, group.skipped)
             if member is not None:
-                self.deliver_member(cast(Subscription, member), message, publisher, now)
-                return None
-        if remote is not None and remote.peers:
-            count = len(remote.peers)
-            for _ in range(count):
-                remote.last = (remote.last + 1) % count
-                if remote.peers[remote.last].reachable:
-                    return remote.peers[remote.last]
-            if local is None:
+                return member
+        for _ in range(len(remote.peers)):
+            remote.last = (remote.last + 1) % len(remote.peers)
+            if remote.peers[remote.last].reachable:
                 return remote.peers[remote.last]
-        self._deliver_group(group, message, publisher, now)
-        return None
+        return remote.peers[remote.last] if local is None else local.pick(False, group.skipped)
 
     def _deliver_group(self, group: GroupRoute, message: Message, publisher: Publisher | None, now: float) -> None:
         """Deliver to the next local member of the group."""
         member = None if group.local is None else group.local.pick(False, group.skipped)
         if member is not None:
-            self.deliver_member(cast(Subscription, member), message, publisher, now)
+            self._deliver_member(member, message, publisher, False, now)
 
-    def hand_over(self, group: SharedGroup, message: Message, now: float) -> bool:
-        """Deliver a message that a member left behind to the next local member of its group. False when no member is left
-        that may read the topic."""
+    def hand_over(self, group: SharedGroup, message: Message, now: float, only_available: bool = False) -> bool:
+        """Deliver a message that a member of the group, or its queue, gives up to the next local member. False when there is
+        none that may read the topic, or with `only_available` none that has room."""
         try:
             route = self.lookup(message.topic)
         except MqttError:
             return False
         for found in route.groups:
             if found.local is group:
-                self.context.hands_over = True
-                try:
-                    self._deliver_group(found, message, None, now)
-                finally:
-                    self.context.hands_over = False
-                return True
+                member = group.pick(only_available, found.skipped)
+                if member is not None:
+                    self._deliver_member(member, message, None, True, now)
+                return member is not None
         return False
 
-    def deliver_member(
-        self, subscription: Subscription, message: Message, publisher: Publisher | None, now: float
-    ) -> None:
+    def _deliver_member(
+        self, member: GroupMember, message: Message, publisher: Publisher | None, is_known: bool, now: float
+    ) -> bool:
+        """Deliver to a member or the queue of a group. False when the queue rejects the message, which it does not do when the
+        group had it before (`is_known`)."""
+        subscription = cast(Subscription, member)
         qos = min(subscription.qos, message.qos)
         identifiers = (subscription.identifier,) if subscription.identifier else ()
         retain = message.retain and subscription.retain_as_published
         session = subscription.session
-        session.deliver(message, qos, retain, identifiers, publisher, now)
+        if is_known:
+            is_taken = session.take_back(message, qos, retain, identifiers, now)
+        else:
+            is_taken = session.deliver(message, qos, retain, identifiers, publisher, now)
         if session.queued_groups is not None:
             self.context.changed_groups.update(session.queued_groups)
+        return is_taken
 
     def _forward(
         self,
@@ -353,18 +353,14 @@ class Router:
         if peer.congested and publisher is not None:
             self.context.hold_for_peer(peer, publisher, now)
 
-    def route_run(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> None:
-        """As `route`, for a run of a client."""
-        tap = self.context.tap
-        if tap is not None:
-            if tap.refuses(run.topic):
-                self.context.counters.drop_of_topic(DROP_LOG_FULL, run.count, 0, run.topic)
-                return
-            tap.published_run(run, publisher, now)
+    def _route_run(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> int:
         context = self.context
+        tap = context.tap
+        if tap is not None:
+            tap.published_run(run, publisher, now)
         if not route.receivers and not route.groups and not route.peers and not route.links:
             context.counters.without_receivers += run.count
-            return
+            return NO_MATCHING_SUBSCRIBERS
         if route.has_links and route.is_numbered:
             for message in run.messages():
                 give_number(context, route, message)
@@ -372,7 +368,7 @@ class Router:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
                 self._deliver_beyond(route, message, publisher, now)
-            return
+            return SUCCESS
         self._deliver_run_here(route, run, publisher, now)
         if route.peers:
             version = 4 if run.version < 5 else 5
@@ -385,6 +381,7 @@ class Router:
                 if peer.congested and publisher is not None:
                     context.hold_for_peer(peer, publisher, now)
             context.counters.messages_to_peers += run.count * len(route.peers)
+        return SUCCESS
 
     # --- messages of other nodes ---
 
@@ -476,7 +473,7 @@ class Router:
         return size
 
     def _deliver_run_here(self, route: Route, run: Run, publisher: Publisher | None, now: float) -> None:
-        """As route_run, to subscribers on this node, without shared groups."""
+        """Deliver a run to subscribers on this node, without shared groups."""
         if route.whole_runs:
             self.context.slices.steps += len(route.receivers)
             for receiver in route.receivers:

@@ -108,9 +108,14 @@ class Subscriber(Timed):
         identifiers: tuple[int, ...],
         publisher: Publisher | None,
         now: float,
-    ) -> None:
-        """Send one message, or queue it. Hold the publisher when the queue is more than half full."""
+    ) -> bool:
+        """Send one message, or queue it. Hold the publisher when the queue is more than half full. False when the queue of a
+        group rejects the message."""
         raise AssertionError("a subscriber without a session")
+
+    def take_back(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> bool:
+        """As `deliver`, for a message that the session's group had before: its queue does not reject it."""
+        return self.deliver(message, qos, retain, identifiers, None, now)
 
     def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         """As `deliver`, for each message of a run, without subscription identifiers."""

@@ -13,20 +13,9 @@ from broker.broker import Broker
 from broker.codec.connect_reader import peek_protocol_version
 from broker.codec.packets import CONNECT, PUBACK, PUBCOMP, PUBLISH
 from broker.codec.reader import decode_ack, decode_packet, decode_publish
-from broker.codec.reason_codes import (
-    IMPLEMENTATION_SPECIFIC_ERROR,
-    KEEP_ALIVE_TIMEOUT,
-    NO_MATCHING_SUBSCRIBERS,
-    NOT_AUTHORIZED,
-    QOS_NOT_SUPPORTED,
-    QUOTA_EXCEEDED,
-    SERVER_UNAVAILABLE,
-    SUCCESS,
-)
+from broker.codec.reason_codes import KEEP_ALIVE_TIMEOUT, NOT_AUTHORIZED, SERVER_UNAVAILABLE
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import decode_length
-from broker.codec.writer import encode_ack
-from broker.counters import DROP_LINK_TOPIC, DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.message import NEVER, Message
 from broker.session.acks import handle_ack
@@ -34,10 +23,8 @@ from broker.session.aliases import resolve_alias
 from broker.session.authentication import check_first_type, handle_before_connack
 from broker.session.control import handle_connect, handle_control_packet
 from broker.session.limits import check_packet_size
-from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.output import CONNECTED, CONNECTING, Output
-from broker.session.publishing import handle_publish, is_refused, route_run_wrapped, route_wrapped
-from broker.session.refused import may_publish, refuse_publish, refuse_run
+from broker.session.publishing import publish
 from broker.session.session import Session
 
 KEEP_ALIVE_GRACE: Final = 1.5  # times the Keep Alive [MQTT-3.1.2-22]
@@ -350,93 +337,59 @@ class Connection(Output):
         version = self.version if self.session is not None else 0
         check_packet_size(first, packet_size, version, self.broker.max_packet_size)
 
-    # --- PUBLISH ---
+    # --- PUBLISH: three ways to read it, `publish` has the rules ---
 
     def _receive_run(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> int:
-        """Handle a QoS 0 PUBLISH together with the following ones of the same topic, properties and length. Returns the
-        position behind them."""
-        broker = self.broker
-        router = broker.router
-        version = self.version
+        """Read a QoS 0 PUBLISH that `bare_payload_at` recognizes, together with the following ones of the same topic,
+        properties and length. Returns the position behind them."""
         topic_end = body + 2 + (data[body] << 8 | data[body + 1])
-        route = router.lookup(data[body + 2 : topic_end])
-        run = Run(route.topic, data, start, end, payload_at, version, self.client_id, len(data))
+        run = Run(data[body + 2 : topic_end], data, start, end, payload_at, self.version, self.client_id, len(data))
         if payload_at > topic_end + 1:
             run.properties = self._properties = data[topic_end + 1 : payload_at]
-        self.count_publishes(run.count)
-        broker.counters.qos0_received += run.count
-        link = self.link
-        if link is not None:
-            run.origin = link.origin
-            if not link.takes(route.topic):
-                refuse_run(broker, self, DROP_LINK_TOPIC, run.count)
-                return run.stop
         session = self.session
         assert session is not None
-        if route.is_judged and not may_publish(broker, self, route):
-            refuse_run(broker, self, DROP_PUBLISH_NOT_AUTHORIZED, run.count)
-        elif broker.publishing is not None:
-            route_run_wrapped(broker, self, session, route, run, now)
-        else:
-            router.route_run(route, run, self, now)
+        publish(self.broker, self, session, run, 0, False, now)
+        self.count_publishes(run.count)
         return run.stop
 
     def _receive_qos1(self, data: bytes, start: int, body: int, end: int, payload_at: int, now: float) -> None:
-        """Handle a QoS 1 PUBLISH that `bare_payload_at` recognizes. The PUBACKs of one chunk leave in one write."""
+        """Read a QoS 1 PUBLISH that `bare_payload_at` recognizes. The PUBACKs of one chunk leave in one write."""
         version = self.version
         topic_end = body + 2 + (data[body] << 8 | data[body + 1])
         packet_id = data[topic_end] << 8 | data[topic_end + 1]
         if packet_id == 0:
             raise ProtocolViolation("PUBLISH with packet identifier 0 [MQTT-2.2.1-3]")
         self.count_publishes(1)
-        broker = self.broker
-        if broker.maximum_qos < 1:
-            raise MqttError(QOS_NOT_SUPPORTED, "QoS 1 above the server's maximum QoS 0")
-        broker.counters.count_received(1)
-        topic = data[body + 2 : topic_end]
-        route = broker.router.lookup(topic)
-        session = self.session
-        assert session is not None
-        if self.link is not None and not self.link.takes(topic):
-            refuse_publish(broker, self, 1, packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_LINK_TOPIC)
-            return
-        if is_refused(broker, self, route, 1, False, packet_id, now):
-            return
         properties = b""
         if payload_at > topic_end + 3:  # after the length, which has one byte
             properties = self._properties = data[topic_end + 3 : payload_at]
+        topic = data[body + 2 : topic_end]
         message = Message(topic, data[payload_at:end], 1, False, properties, NEVER, self.client_id)
-        if self.link is not None:
-            message.origin = self.link.origin
         message.head = data[start:topic_end]
         message.tail = message.payload if version < 5 else data[topic_end + 2 : end]
         message.head_version = 4 if version < 5 else 5
-        broker.rejected = False
-        if broker.publishing is None:
-            reason_code = SUCCESS if broker.router.route(route, message, self, now) else NO_MATCHING_SUBSCRIBERS
-        else:
-            reason_code = route_wrapped(broker, self, session, route, message, now)
-            if reason_code >= 0x80:
-                refuse_publish(broker, self, 1, packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
-                return
-        if broker.rejected:
-            reason_code = QUOTA_EXCEEDED
-        if reason_code == SUCCESS or version != 5:
-            broker.commits.acknowledge(self, b"\x40\x02" + PACKET_ID_BYTES[packet_id])
-        else:
-            broker.commits.acknowledge(self, encode_ack(PUBACK, packet_id, reason_code, 5))
-
-    def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
-        """Handle any PUBLISH [MQTT5 3.3]."""
-        publish = decode_publish(first, data, body, end, self.version)
-        broker = self.broker
         session = self.session
         assert session is not None
-        alias = publish.topic_alias
-        if alias:
+        publish(self.broker, self, session, message, packet_id, False, now)
+
+    def _receive_publish(self, first: int, data: bytes, body: int, end: int, now: float) -> None:
+        """Read any PUBLISH [MQTT5 3.3]."""
+        packet = decode_publish(first, data, body, end, self.version)
+        if packet.subscription_identifiers:
+            raise ProtocolViolation("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+        topic = packet.topic
+        if packet.topic_alias:
             if self.topic_aliases is None:
                 self.topic_aliases = {}
-            publish.topic = resolve_alias(self.topic_aliases, alias, publish.topic, broker.settings.topic_alias_maximum)
-        elif self.version == 5 and not publish.topic:
+            maximum = self.broker.settings.topic_alias_maximum
+            topic = resolve_alias(self.topic_aliases, packet.topic_alias, topic, maximum)
+        elif self.version == 5 and not topic:
             raise ProtocolViolation("PUBLISH with neither topic name nor topic alias [MQTT-3.3.2-8]")
-        handle_publish(broker, self, session, publish, now)
+        expiry = packet.message_expiry_interval
+        expires_at = now + expiry if expiry >= 0 else NEVER
+        message = Message(
+            topic, packet.payload, packet.qos, packet.retain, packet.properties, expires_at, self.client_id
+        )
+        session = self.session
+        assert session is not None
+        publish(self.broker, self, session, message, packet.packet_id, packet.dup, now)

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import Final, cast
 
 from broker.counters import DROP_EXPIRED, DROP_GROUP_GONE
-from broker.errors import MqttError
-from broker.message import Message
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import Subscription
@@ -60,8 +58,9 @@ def hand_out(router: Router, group: SharedGroup, now: float) -> None:
         outgoing = None if session is None else first_waiting(session, now)
         if session is None or outgoing is None or outgoing.message is None:
             return
-        if not _hand_on(router, group, outgoing.message, now):
+        if not router.hand_over(group, outgoing.message, now, True):
             return
+        session.context.counters.handed_over += 1
         take_out(session, outgoing)
 
 
@@ -115,19 +114,3 @@ def give_back(router: Router, session: Session, now: float) -> None:
         if not router.hand_over(group, message, now):
             router.context.counters.drop_of_topic(DROP_GROUP_GONE, 1, message.qos, message.topic)
     session.left_groups = None
-
-
-def _hand_on(router: Router, group: SharedGroup, message: Message, now: float) -> bool:
-    """Deliver one message to a member that has room and may read it. False when there is none."""
-    try:
-        route = router.lookup(message.topic)
-    except MqttError:
-        return False
-    for found in route.groups:
-        if found.local is group:
-            member = group.pick(True, found.skipped)
-            if member is not None:
-                router.context.counters.handed_over += 1
-                router.deliver_member(cast(Subscription, member), message, None, now)
-                return True
-    return False

@@ -11,14 +11,15 @@ from broker.message import Message
 from broker.publisher import Publisher
 from broker.session.draining import first_waiting
 from broker.session.outgoing import Outgoing, expiry_in_queue
+from broker.session.queue import why_not_queued
 from broker.session.session import Session
 
 NO_BOUND: Final = 2**62
 
 
 class GroupQueue(Session):
-    """rejects  a full queue drops a new message and not its oldest one, and the publisher is told (`Context.rejected`). What it
-    has taken once stays when it comes back from a member: the queue may have so many more."""
+    """rejects  a full queue drops a new message and not its oldest one, and its publisher is told. A message that comes back
+    from a member stays: the queue may have so many more."""
 
     def __init__(self, context: Context, client_id: str, now: float) -> None:
         super().__init__(context, client_id, now)
@@ -32,20 +33,25 @@ class GroupQueue(Session):
         identifiers: tuple[int, ...],
         publisher: Publisher | None,
         now: float,
-    ) -> None:
-        context = self.context
-        if not self.rejects or self.ended or (qos == 0 and not context.settings.queue_qos0_messages):
-            super()._enqueue(message, qos, retain, identifiers, publisher, now)
-            return
-        queue = self._made_queue()
-        if not context.hands_over:
+    ) -> bool:
+        if self._may_reject(qos):
+            queue = self._made_queue()
             reason = queue.overflow(message, self.queue_max, self.queue_bytes_max)
             if reason:
                 first_waiting(self, now)  # expired ones make room
                 reason = queue.overflow(message, self.queue_max, self.queue_bytes_max)
             if reason:
                 self._drop(reason, qos)
-                context.rejected = True
-                return
+                return False
+        return super()._enqueue(message, qos, retain, identifiers, publisher, now)
+
+    def take_back(self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> bool:
+        if not self._may_reject(qos):
+            return super().take_back(message, qos, retain, identifiers, now)
+        self.context.counters.copies += 1
         expires_at = expiry_in_queue(message, self.queue_seconds_max, now)
-        queue.put(Outgoing(message, qos, retain, identifiers, expires_at), NO_BOUND, NO_BOUND, now)
+        self._made_queue().put(Outgoing(message, qos, retain, identifiers, expires_at), NO_BOUND, NO_BOUND, now)
+        return True
+
+    def _may_reject(self, qos: int) -> bool:
+        return self.rejects and not self.ended and not why_not_queued(self.context, qos, True)

@@ -11,10 +11,23 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.codec import properties as props
-from broker.codec.packets import Connect, Properties, Publish, Subscribe, Unsubscribe
-from broker.codec.reason_codes import CLIENT_IDENTIFIER_NOT_VALID, IMPLEMENTATION_SPECIFIC_ERROR, NOT_AUTHORIZED
+from broker.codec.packets import Connect, Properties, Subscribe, Unsubscribe
+from broker.codec.reason_codes import (
+    CLIENT_IDENTIFIER_NOT_VALID,
+    IMPLEMENTATION_SPECIFIC_ERROR,
+    NOT_AUTHORIZED,
+    SUCCESS,
+)
 from broker.config.settings_mqtt import MqttSettings
-from broker.counters import DROP_LINK_HEADER, DROP_LINK_HOPS, DROP_LINK_PATH
+from broker.counters import (
+    DROP_GROUP_GONE,
+    DROP_LINK_DUPLICATE,
+    DROP_LINK_HEADER,
+    DROP_LINK_HOPS,
+    DROP_LINK_PATH,
+    DROP_LINK_RETAINED,
+    DROP_LINK_TOPIC,
+)
 from broker.errors import MqttError, ProtocolViolation
 from broker.job_header import NO_LIMIT, parse_limit, queue_of
 from broker.link_header import (
@@ -29,7 +42,10 @@ from broker.link_header import (
     parse_want,
     received,
 )
-from broker.origin import NAME, NO_DOMAIN, HeaderError, Origin, split_properties
+from broker.message import Message, Publication
+from broker.origin import NAME, NO_DOMAIN, HeaderError, split_properties
+from broker.routing.duplicates import NEW, SEEN
+from broker.routing.route import Route
 from broker.session.output import Output
 from broker.session.session import Session
 
@@ -139,26 +155,72 @@ def begin_link(
     return has_role
 
 
-def take_header(broker: Broker, connection: Output, publish: Publish) -> tuple[Origin | None, str]:
-    """Take the header out of the properties of a PUBLISH. Returns the origin of the message, and why it is dropped or ""."""
-    publish.properties, headers = split_properties(publish.properties)
+def admit_publish(broker: Broker, connection: Output, sent: Publication, is_resent: bool) -> tuple[int, str, int]:
+    """What a PUBLISH means that comes over a link, or has a header. Sets its origin. Returns (reason code of the answer, why it
+    is dropped or "", links that the best copy of it before has passed: NEW for none)."""
     facts = connection.link
     if facts is None:
+        sent.properties, headers = split_properties(sent.properties)
         broker.counters.link_headers_stripped += len(headers)
-        return None, ""
+        return SUCCESS, "", NEW
+    drop_reason = ""
+    hops_before = NEW
+    if sent.retain and facts.gate is not None and not broker.settings.retain_available:
+        drop_reason = DROP_LINK_RETAINED  # no SUBSCRIBE of MQTT 3.1.1 asks for messages without it
+    else:
+        drop_reason = take_header(broker, facts, sent)
+    if not drop_reason and sent.origin is not None:
+        hops_before = broker.duplicates.judge(sent.origin, is_resent)
+        if hops_before == SEEN:
+            drop_reason = DROP_LINK_DUPLICATE
+            if facts.jobs is not None:  # refused jobs go back to the upstream's queue. This one is here
+                return SUCCESS, drop_reason, SEEN
+    if not drop_reason and facts.jobs is None and not facts.takes(sent.topic):
+        drop_reason = DROP_LINK_TOPIC
+    return IMPLEMENTATION_SPECIFIC_ERROR, drop_reason, hops_before
+
+
+def take_header(broker: Broker, facts: LinkFacts, sent: Publication) -> str:
+    """Set the origin of a message by its header, which is taken out of its properties. Returns why it is dropped or ""."""
+    sent.origin = facts.origin
+    if not sent.properties or NAME not in sent.properties:
+        return ""
+    sent.properties, headers = split_properties(sent.properties)
     if not headers:
-        return facts.origin, ""
+        return ""
     try:
-        origin = received(headers, facts.domain, facts.addresses[0] if facts.addresses else b"")
+        sent.origin = origin = received(headers, facts.domain, facts.addresses[0] if facts.addresses else b"")
     except HeaderError:
-        return None, DROP_LINK_HEADER
+        return DROP_LINK_HEADER
     if facts.jobs is None and queue_of(origin):
-        return None, DROP_LINK_HEADER
+        return DROP_LINK_HEADER
     if broker.domain != NO_DOMAIN and broker.domain in origin.path and not facts.is_node:
-        return None, DROP_LINK_PATH
+        return DROP_LINK_PATH
     if facts.gate is not None and len(origin.path) > facts.gate.max_hops:
-        return None, DROP_LINK_HOPS
-    return origin, ""
+        return DROP_LINK_HOPS
+    return ""
+
+
+def route_from_link(
+    broker: Broker, connection: Output, route: Route, sent: Publication, hops_before: int, now: float
+) -> tuple[int, str]:
+    """Route what came over a link. A job goes to its group on this node, and to no other subscriber. Returns (reason code, why
+    it is dropped or "")."""
+    facts = connection.link
+    if facts is not None and facts.jobs is not None:
+        lending = broker.lending
+        full = facts.jobs.get(queue_of(sent.origin))
+        group = None if lending is None or full is None else lending.group_of(full)
+        if group is None or not isinstance(sent, Message) or not broker.router.hand_over(group, sent, now):
+            return IMPLEMENTATION_SPECIFIC_ERROR, DROP_GROUP_GONE
+        reason_code = SUCCESS
+    elif hops_before == NEW or not isinstance(sent, Message):
+        reason_code = broker.router.route(route, sent, connection, now)
+    else:
+        reason_code = broker.router.route_copy(route, sent, hops_before, connection, now)
+    if sent.origin is not None:
+        broker.duplicates.note(sent.origin, hops_before, True)
+    return reason_code, ""
 
 
 def count_refused(connection: Output, reason: str, count: int) -> None:

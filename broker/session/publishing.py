@@ -1,203 +1,166 @@
-"""PUBLISH packets that are not bare, and how any PUBLISH of a client is routed: its access, and the wrappers of plugins."""
+"""The rules of a PUBLISH of a client, in one order for runs, messages and jobs: it is admitted, may be published, is wrapped,
+routed and answered [MQTT5 3.3]. `Connection` reads the packets."""
 
 # compiled with mypyc
 from __future__ import annotations
 
 from broker.broker import Broker
-from broker.codec.packets import PUBACK, PUBREC, Publish
+from broker.codec.packets import PUBREC
 from broker.codec.reason_codes import (
     IMPLEMENTATION_SPECIFIC_ERROR,
-    NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED,
     QOS_NOT_SUPPORTED,
-    QUOTA_EXCEEDED,
     RECEIVE_MAXIMUM_EXCEEDED,
     RETAIN_NOT_SUPPORTED,
     SUCCESS,
 )
 from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
-from broker.counters import (
-    DROP_GROUP_GONE,
-    DROP_LINK_DUPLICATE,
-    DROP_LINK_RETAINED,
-    DROP_LINK_TOPIC,
-    DROP_REFUSED_BY_PLUGIN,
-)
-from broker.errors import MqttError, ProtocolViolation
-from broker.job_header import queue_of
+from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
+from broker.errors import MqttError
 from broker.memory_limit import MEMORY_FULL
-from broker.message import NEVER, Message
+from broker.message import Message, Publication
 from broker.origin import NAME
-from broker.routing.duplicates import NEW, SEEN
+from broker.routing.duplicates import NEW
 from broker.routing.route import Route
-from broker.session.link_session import count_refused, take_header
+from broker.session.link_session import admit_publish, route_from_link
 from broker.session.output import Output
-from broker.session.refused import may_publish, refuse_by_tap, refuse_publish, refuse_run
+from broker.session.refused import answer, refuse, refuse_by_tap, refuse_unstored, refuse_without_memory
 from broker.session.session import Session
-from broker.session.unstored import refuse_unstored, refuse_without_memory
 from broker.wrappers import PublishRequest, RunRequest
 
 
-def handle_publish(broker: Broker, connection: Output, session: Session, publish: Publish, now: float) -> None:
-    """Handle a PUBLISH whose topic alias is resolved [MQTT5 3.3]. Raises MqttError for an error of the client."""
-    settings = broker.settings
-    version = connection.version
-    qos = publish.qos
-    if publish.subscription_identifiers:
-        raise ProtocolViolation("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
-    facts = connection.link
-    if publish.retain and not settings.retain_available:
-        if facts is not None and facts.gate is not None:  # no SUBSCRIBE of MQTT 3.1.1 asks for messages without it
-            broker.counters.count_received(qos)
-            refuse_publish(
-                broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_LINK_RETAINED
-            )
-            return
-        raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but this server has no retained messages")
-    if qos > settings.maximum_qos:
-        raise MqttError(QOS_NOT_SUPPORTED, f"QoS {qos} above the server's maximum QoS {settings.maximum_qos}")
-    if qos == 2:
-        if session.is_unreleased(publish.packet_id):
-            broker.commits.acknowledge(connection, encode_ack(PUBREC, publish.packet_id, SUCCESS, version))
-            return
-        if version == 5 and session.unreleased_length() >= settings.server_receive_maximum:
-            raise MqttError(
-                RECEIVE_MAXIMUM_EXCEEDED, f"more than {settings.server_receive_maximum} QoS 2 messages unreleased"
-            )
-    broker.counters.count_received(qos)
-    jobs = None if facts is None else facts.jobs
-    origin = None if facts is None else facts.origin
-    has_header = False
-    hops_before = NEW
-    if publish.properties and NAME in publish.properties:
-        origin, reason = take_header(broker, connection, publish)
-        has_header = origin is not None
-        if origin is not None and not reason:
-            hops_before = broker.duplicates.judge(origin, publish.dup)
-            if hops_before == SEEN:
-                reason = DROP_LINK_DUPLICATE
-        if reason == DROP_LINK_DUPLICATE and jobs is not None:
-            # Refused jobs go back to the upstream's queue. This one is here.
-            count_refused(connection, reason, 1)
-            broker.commits.acknowledge(connection, encode_ack(PUBACK, publish.packet_id, SUCCESS, version))
-            return
-        if reason:
-            refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, reason)
-            return
-    if facts is not None and jobs is None and not facts.takes(publish.topic):
-        refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_LINK_TOPIC)
-        return
-    route = broker.router.lookup(publish.topic)
-    if is_refused(broker, connection, route, qos, publish.retain, publish.packet_id, now):
-        return
-    expires_at = now + publish.message_expiry_interval if publish.message_expiry_interval >= 0 else NEVER
-    message = Message(
-        publish.topic,
-        publish.payload,
-        qos,
-        publish.retain,
-        publish.properties,
-        expires_at,
-        connection.client_id,
-        origin,
-    )
-    broker.rejected = False
-    if jobs is not None:
-        if not take_job(broker, jobs, message, now):
-            refuse_publish(broker, connection, qos, publish.packet_id, IMPLEMENTATION_SPECIFIC_ERROR, DROP_GROUP_GONE)
-            return
-        reason_code = SUCCESS
-    elif broker.publishing is None:
-        matched = broker.router.route_copy(route, message, hops_before, connection, now)
-        reason_code = SUCCESS if matched else NO_MATCHING_SUBSCRIBERS
-    else:
-        reason_code = route_wrapped(broker, connection, session, route, message, now, hops_before)
-        if reason_code >= 0x80:
-            refuse_publish(broker, connection, qos, publish.packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
-            return
-    if has_header and origin is not None:
-        broker.duplicates.note(origin, hops_before, True)
-    if broker.rejected and version == 5:
-        reason_code = QUOTA_EXCEEDED
-    if qos == 1:
-        broker.commits.acknowledge(connection, encode_ack(PUBACK, publish.packet_id, reason_code, version))
-    elif qos == 2:
-        # A message that is refused does not count as received: it is refused again after a reconnect.
-        if reason_code < 0x80:
-            session.note_received(publish.packet_id)
-        broker.commits.acknowledge(connection, encode_ack(PUBREC, publish.packet_id, reason_code, version))
-
-
-def take_job(broker: Broker, jobs: dict[bytes, bytes], message: Message, now: float) -> bool:
-    """Give a job that came over a link to its group on this node, and to no other subscriber. False when there is none."""
-    lending = broker.lending
-    full = jobs.get(queue_of(message.origin))
-    group = None if lending is None or full is None else lending.group_of(full)
-    return group is not None and broker.router.hand_over(group, message, now)
-
-
-def is_refused(
+def publish(
     broker: Broker,
     connection: Output,
-    route: Route,
-    qos: int,
-    retain: bool,
+    session: Session,
+    sent: Publication,
     packet_id: int,
+    is_resent: bool,
     now: float,
-) -> bool:
-    """Refuse a PUBLISH that the client may not send, or that store, memory or event log have no room for."""
+) -> None:
+    """Handle what a PUBLISH, or a run of them, says. Raises MqttError for an error of the client.
+
+    packet_id  0 for QoS 0
+    is_resent  DUP is set
+    """
+    qos = sent.qos
     store_is_full = broker.commits.next_packet()
-    if route.is_judged and not may_publish(broker, connection, route):
-        refuse_publish(broker, connection, qos, packet_id, NOT_AUTHORIZED)
-        return True
-    if store_is_full and refuse_unstored(broker, connection, route, qos, retain, packet_id, now):
-        return True
+    if qos > broker.maximum_qos:
+        raise MqttError(QOS_NOT_SUPPORTED, f"QoS {qos} above the server's maximum QoS {broker.maximum_qos}")
+    if qos == 2 and _is_repeated(broker, connection, session, packet_id):
+        return
+    broker.counters.count_received(qos, sent.count)
+    hops_before = NEW
+    if connection.link is not None or (sent.properties and NAME in sent.properties):
+        reason_code, drop_reason, hops_before = admit_publish(broker, connection, sent, is_resent)
+        if drop_reason:
+            refuse(broker, connection, sent, packet_id, reason_code, drop_reason)
+            return
+    if sent.retain and not broker.settings.retain_available:
+        raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but this server has no retained messages")
+    route = broker.router.lookup(sent.topic)
+    sent.topic = route.topic  # one object for all messages of the topic
+    if route.is_judged and not _may_publish(broker, connection, session, route):
+        refuse(broker, connection, sent, packet_id, NOT_AUTHORIZED, DROP_PUBLISH_NOT_AUTHORIZED)
+        return
+    if store_is_full and refuse_unstored(broker, connection, session, route, sent, packet_id, now):
+        return
     if qos and broker.memory_level == MEMORY_FULL:
         refuse_without_memory(broker, connection, qos, packet_id, now)
+        return
+    if broker.tap is not None and refuse_by_tap(broker, connection, broker.tap, sent, packet_id):
+        return
+    if broker.publishing is not None and broker.run_publishing is None and isinstance(sent, Run):
+        for message in sent.messages():
+            _route(broker, connection, session, route, message, packet_id, hops_before, now)
+    else:
+        _route(broker, connection, session, route, sent, packet_id, hops_before, now)
+
+
+def _is_repeated(broker: Broker, connection: Output, session: Session, packet_id: int) -> bool:
+    """Answer a QoS 2 message that came already, and was not released [MQTT5 4.3.3]. Raises MqttError for one more than
+    the client may send."""
+    if session.is_unreleased(packet_id):
+        broker.commits.acknowledge(connection, encode_ack(PUBREC, packet_id, SUCCESS, connection.version))
         return True
-    tap = broker.tap
-    return tap is not None and refuse_by_tap(broker, connection, tap, route.topic, qos, packet_id)
+    maximum = broker.settings.server_receive_maximum
+    if connection.version == 5 and session.unreleased_length() >= maximum:
+        raise MqttError(RECEIVE_MAXIMUM_EXCEEDED, f"more than {maximum} QoS 2 messages unreleased")
+    return False
 
 
-def route_wrapped(
+def _may_publish(broker: Broker, connection: Output, session: Session, route: Route) -> bool:
+    """Whether the client may publish to the topic of a route. It repeats its last topic most of the time."""
+    authorization = broker.authorization
+    if authorization is None or route.is_reserved:
+        return not route.is_reserved
+    if route.topic is connection.allowed_topic and authorization.number == connection.allowed_number:
+        return True
+    if not authorization.may_publish(session.identity(), route.topic):
+        return False
+    connection.allowed_topic = route.topic
+    connection.allowed_number = authorization.number
+    return True
+
+
+def _route(
     broker: Broker,
     connection: Output,
     session: Session,
     route: Route,
-    message: Message,
+    sent: Publication,
+    packet_id: int,
+    hops_before: int,
     now: float,
-    hops_before: int = NEW,
-) -> int:
-    """Route a message as the wrappers of plugins change it. Returns the reason code of its acknowledgement."""
+) -> None:
+    """Route what is published as the wrappers of plugins change it, and answer."""
+    qos = sent.qos
+    if broker.publishing is not None:
+        reason_code, sent = _wrapped(broker, session, sent)
+        if reason_code >= 0x80:
+            refuse(broker, connection, sent, packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
+            return
+        route = broker.router.lookup(sent.topic)
+    if connection.link is None:
+        reason_code = broker.router.route(route, sent, connection, now)
+    else:
+        reason_code, drop_reason = route_from_link(broker, connection, route, sent, hops_before, now)
+        if drop_reason:
+            refuse(broker, connection, sent, packet_id, reason_code, drop_reason)
+            return
+    if qos == 0:
+        return
+    if reason_code >= 0x80 and connection.version < 5:
+        reason_code = SUCCESS
+    if (
+        qos == 2 and reason_code < 0x80
+    ):  # one that is refused does not count as received: it is refused again when it is resent
+        session.note_received(packet_id)
+    answer(broker, connection, qos, packet_id, reason_code)
+
+
+def _wrapped(broker: Broker, session: Session, sent: Publication) -> tuple[int, Publication]:
+    """Ask the wrappers. Returns the reason code of a refusal, and what is to be routed."""
+    if isinstance(sent, Run):
+        of_runs = broker.run_publishing
+        assert of_runs is not None, "runs are split for wrappers of messages"
+        run_request = RunRequest(session.identity(), sent)
+        of_runs.run(run_request)
+        return run_request.reason_code, sent
     chain = broker.publishing
     assert chain is not None
-    request = PublishRequest(session.identity(), message)
-    if not chain.run(request):
-        return request.reason_code
+    assert isinstance(sent, Message)
+    request = PublishRequest(session.identity(), sent)
+    if not chain.run(request) or request.message is sent:
+        return request.reason_code, sent
     changed = request.message
-    if changed is not message:
-        changed.qos = message.qos
-        changed.origin = message.origin
-        try:
-            route = broker.router.lookup(changed.topic)
-        except MqttError as error:
-            broker.counters.plugin_faults += 1
-            broker.faults.plugin_failed("publish: the topic name of the new message", error)
-            return IMPLEMENTATION_SPECIFIC_ERROR
-    matched = broker.router.route_copy(route, changed, hops_before, connection, now)
-    return SUCCESS if matched else NO_MATCHING_SUBSCRIBERS
-
-
-def route_run_wrapped(broker: Broker, connection: Output, session: Session, route: Route, run: Run, now: float) -> None:
-    """As `route_wrapped`, for a run: as one where all plugins take runs."""
-    of_runs = broker.run_publishing
-    if of_runs is not None:
-        if of_runs.run(RunRequest(session.identity(), run)):
-            broker.router.route_run(route, run, connection, now)
-        else:
-            refuse_run(broker, connection, DROP_REFUSED_BY_PLUGIN, run.count)
-        return
-    for message in run.messages():
-        if route_wrapped(broker, connection, session, route, message, now) >= 0x80:
-            refuse_run(broker, connection, DROP_REFUSED_BY_PLUGIN, 1)
+    changed.qos = sent.qos
+    changed.origin = sent.origin
+    try:
+        broker.router.lookup(changed.topic)
+    except MqttError as error:
+        broker.counters.plugin_faults += 1
+        broker.faults.plugin_failed("publish: the topic name of the new message", error)
+        return IMPLEMENTATION_SPECIFIC_ERROR, sent
+    return SUCCESS, changed

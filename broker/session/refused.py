@@ -1,77 +1,114 @@
-"""Whether a client may publish, and the answers to PUBLISH packets that are not routed."""
+"""The answers to PUBLISH packets, and those that are not routed: nobody may publish them, or there is no room to keep them."""
 
 # compiled with mypyc
 from __future__ import annotations
 
-from broker.broker import Broker
+from typing import Final, cast
+
+from broker.broker import MEMORY_IS_FULL, NO_REASON, Broker
 from broker.codec.packets import PUBACK, PUBREC
-from broker.codec.reason_codes import QUOTA_EXCEEDED
+from broker.codec.reason_codes import QUOTA_EXCEEDED, SUCCESS
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_LOG_FULL, DROP_PUBLISH_NOT_AUTHORIZED
+from broker.counters import DROP_LOG_FULL
 from broker.hooks import Tap
+from broker.message import Publication
 from broker.routing.route import Route
 from broker.session.link_session import count_refused
+from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.output import Output
+from broker.session.session import Session
+
+STORE_IS_FULL: Final = "the store takes no changes"
+NOT_STORED: Final = "not_stored"  # why a link's message is dropped
+NO_MEMORY: Final = "no_memory"  # likewise
 
 
-def may_publish(broker: Broker, connection: Output, route: Route) -> bool:
-    """Whether the client may publish to the topic of a route. It repeats its last topic most of the time."""
-    authorization = broker.authorization
-    if authorization is None or route.is_reserved:
-        return not route.is_reserved
-    if route.topic is connection.allowed_topic and authorization.number == connection.allowed_number:
-        return True
-    session = broker.session_of(connection)
-    assert session is not None
-    if not authorization.may_publish(session.identity(), route.topic):
-        return False
-    connection.allowed_topic = route.topic
-    connection.allowed_number = authorization.number
-    return True
+def answer(broker: Broker, connection: Output, qos: int, packet_id: int, reason_code: int) -> None:
+    """Write PUBACK or PUBREC when all that it speaks of is kept, behind those that wait [MQTT-4.6.0-2]. Only MQTT 5 has the
+    reason code."""
+    if qos == 1 and (reason_code == SUCCESS or connection.version != 5):
+        data = b"\x40\x02" + PACKET_ID_BYTES[packet_id]
+    else:
+        data = encode_ack(PUBACK if qos == 1 else PUBREC, packet_id, reason_code, connection.version)
+    broker.commits.acknowledge(connection, data)
 
 
-def refuse_publish(
-    broker: Broker,
-    connection: Output,
-    qos: int,
-    packet_id: int,
-    reason_code: int,
-    drop_reason: str = DROP_PUBLISH_NOT_AUTHORIZED,
+def refuse(
+    broker: Broker, connection: Output, sent: Publication, packet_id: int, reason_code: int, drop_reason: str
 ) -> None:
-    """Do not route a PUBLISH. MQTT 5 has an answer for QoS 1 and 2; a message of MQTT 3.1.1 is acknowledged and
+    """Do not route what a client publishes. MQTT 5 has an answer for QoS 1 and 2; a message of MQTT 3.1.1 is acknowledged and
     dropped [MQTT-3.3.5-2], as one of QoS 0 is dropped."""
-    counters = broker.counters
-    count_refused(connection, drop_reason, 1)
-    if qos and connection.version == 5:
-        counters.publishes_refused += 1
-    else:
-        counters.drop_for_client(drop_reason, 1, qos, connection.client_id)
-    if qos:
-        answer_refused(broker, connection, qos, packet_id, reason_code)
+    count_refused(connection, drop_reason, sent.count)
+    if sent.qos == 0 or connection.version < 5:
+        broker.counters.drop_for_client(drop_reason, sent.count, sent.qos, connection.client_id)
+    elif reason_code >= 0x80:
+        broker.counters.publishes_refused += 1
+    if sent.qos:
+        answer(broker, connection, sent.qos, packet_id, reason_code)
 
 
-def refuse_by_tap(broker: Broker, connection: Output, tap: Tap, topic: bytes, qos: int, packet_id: int) -> bool:
-    """Refuse a PUBLISH that a full tap would keep. False for QoS 1 and 2 of MQTT 3.1.1, which cannot be refused."""
-    if (qos and connection.version < 5) or not tap.refuses(topic):
+def refuse_by_tap(broker: Broker, connection: Output, tap: Tap, sent: Publication, packet_id: int) -> bool:
+    """Refuse what a full tap would keep. False for QoS 1 and 2 of MQTT 3.1.1, which cannot be refused."""
+    if (sent.qos and connection.version < 5) or not tap.refuses(sent.topic):
         return False
-    count_refused(connection, DROP_LOG_FULL, 1)
-    if qos == 0:
-        broker.counters.drop_of_topic(DROP_LOG_FULL, 1, 0, topic)
+    count_refused(connection, DROP_LOG_FULL, sent.count)
+    if sent.qos == 0:
+        broker.counters.drop_of_topic(DROP_LOG_FULL, sent.count, 0, sent.topic)
     else:
-        answer_refused(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
+        answer(broker, connection, sent.qos, packet_id, QUOTA_EXCEEDED)
     return True
 
 
-def refuse_run(broker: Broker, connection: Output, reason: str, count: int) -> None:
-    """Drop QoS 0 messages of a client."""
-    count_refused(connection, reason, count)
-    broker.counters.drop_for_client(reason, count, 0, connection.client_id)
+def refuse_unstored(
+    broker: Broker, connection: Output, session: Session, route: Route, sent: Publication, packet_id: int, now: float
+) -> bool:
+    """Refuse a QoS 1 or 2 PUBLISH that the store would have to keep while it takes nothing. False when the store is not
+    needed."""
+    qos = sent.qos
+    if qos == 0 or not (sent.retain or (qos == 2 and session.records is not None) or _needs_store(route)):
+        return False
+    broker.counters.publishes_not_stored += 1
+    if _may_be_told(broker, connection, STORE_IS_FULL, NOT_STORED, now):
+        answer(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
+    return True
 
 
-def answer_refused(broker: Broker, connection: Output, qos: int, packet_id: int, reason_code: int) -> None:
-    """Write PUBACK or PUBREC, behind those that wait for a commit [MQTT-4.6.0-2]. Only MQTT 5 has the reason code."""
-    answer = encode_ack(PUBACK if qos == 1 else PUBREC, packet_id, reason_code, connection.version)
-    if connection.acks_waiting:
-        broker.commits.acknowledge(connection, answer)
-    else:
-        connection.write_answer(answer)
+def refuse_without_memory(broker: Broker, connection: Output, qos: int, packet_id: int, now: float) -> None:
+    """Refuse a QoS 1 or 2 PUBLISH because the memory is full."""
+    broker.counters.publishes_without_memory += 1
+    if _may_be_told(broker, connection, MEMORY_IS_FULL, NO_MEMORY, now):
+        answer(broker, connection, qos, packet_id, QUOTA_EXCEEDED)
+
+
+def refuse_waiting(broker: Broker, now: float) -> None:
+    """The store takes nothing: refuse the PUBLISH packets whose answers wait for it."""
+    for connection, waiting in broker.commits.take_publish_answers():
+        session = broker.session_of(connection)
+        if session is None:
+            continue
+        broker.counters.publishes_not_stored += 1
+        if _may_be_told(broker, connection, STORE_IS_FULL, NOT_STORED, now):
+            packet_id = waiting[2] << 8 | waiting[3]
+            if waiting[0] >> 4 == PUBREC:
+                session.release(packet_id)  # a PUBREC with an error ends the exchange [MQTT5 4.3.3]
+            connection.write_answer(encode_ack(waiting[0] >> 4, packet_id, QUOTA_EXCEEDED, 5))
+
+
+def _may_be_told(broker: Broker, connection: Output, text: str, link_reason: str, now: float) -> bool:
+    """Whether the client can be told that its message is refused. MQTT 3.1.1 has no such answer: the client is disconnected,
+    and sends the message again."""
+    if connection.version < 5:
+        broker.close_connection(connection, NO_REASON, text, now)
+        return False
+    count_refused(connection, link_reason, 1)
+    return True
+
+
+def _needs_store(route: Route) -> bool:
+    """Whether a QoS 1 or 2 message of this topic may have to be stored."""
+    if route.groups:  # the member is chosen later
+        return True
+    for receiver in route.receivers:  # noqa: SIM110 (compiled without a generator)
+        if cast(Session, receiver.session).records is not None:
+            return True
+    return False

@@ -181,19 +181,19 @@ class Session(ReceivingSession):
         identifiers: tuple[int, ...],
         publisher: Publisher | None,
         now: float,
-    ) -> None:
+    ) -> bool:
         """Send one message now, or queue it behind the messages that wait [MQTT-4.6.0-6]."""
         self.context.counters.copies += 1
         connection = self._open_connection()
         if connection is not None:
             if qos == 0:
                 self._send_qos0(connection, message, retain, identifiers, now)
-                return
+                return True
             inflight = self._made_inflight()
             if inflight.has_room(self.inflight_max):
                 self._send(connection, inflight, Outgoing(message, qos, retain, identifiers), now)
-                return
-        self._enqueue(message, qos, retain, identifiers, publisher, now)
+                return True
+        return self._enqueue(message, qos, retain, identifiers, publisher, now)
 
     def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
         connection = self._open_connection()
@@ -300,11 +300,12 @@ class Session(ReceivingSession):
         identifiers: tuple[int, ...],
         publisher: Publisher | None,
         now: float,
-    ) -> None:
+    ) -> bool:
+        """Queue a message, and drop what the bounds demand. False when the queue of a group rejects it."""
         reason = DROP_SESSION_ENDED if self.ended else why_not_queued(self.context, qos, self.connection is None)
         if reason:
             self._drop(reason, qos)
-            return
+            return True
         settings = self.context.settings
         expires_at = expiry_in_queue(message, self.queue_seconds_max, now)
         room = self.queue_max - self.inflight_length()
@@ -321,6 +322,7 @@ class Session(ReceivingSession):
                 self._drop(reason, dropped_qos)
         if publisher is not None and self.connection is not None and queue.is_past_half(room, self.queue_bytes_max):
             self._hold_publisher(publisher, now)
+        return True
 
     def _drop(self, reason: str, qos: int) -> None:
         if self.context.deliveries is not None:

@@ -14,7 +14,7 @@ from broker.server.host import Host
 from broker.server.logging import get_logger
 from broker.server.turns import TurnEnd
 from broker.server.writer_thread import WriterThread
-from broker.session.unstored import refuse_waiting
+from broker.session.refused import refuse_waiting
 from broker.store.journal import Journal
 from broker.store.records import all_contents, encode_changes
 from broker.store.store import LostCommits, OwnerLost, Store, StoreFault, pack_record

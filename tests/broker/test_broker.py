@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.codec.packets import Publish, SubscribeFilter
+from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, SUCCESS
 from broker.errors import MqttError
 from broker.message import Message
 
@@ -209,8 +210,8 @@ def test_subscribe_and_publish_by_the_api(world: Any) -> None:
     world.connect("c", expiry=100).cut()
     requests = [SubscribeFilter(b"a", 1), SubscribeFilter(b"b/#/c", 1), SubscribeFilter(b"$share/g/x", 2)]
     assert broker.subscribe("c", requests, 9, world.now) == [1, 0x8F, 2]
-    assert broker.publish(Message(b"a", b"live", 1, False), world.now)
-    assert not broker.publish(Message(b"nobody", b"", 1, False), world.now)
+    assert broker.publish(Message(b"a", b"live", 1, False), world.now) == SUCCESS
+    assert broker.publish(Message(b"nobody", b"", 1, False), world.now) == NO_MATCHING_SUBSCRIBERS
     with pytest.raises(MqttError):
         broker.publish(Message(b"a/+", b"", 0, False), world.now)
     with pytest.raises(KeyError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -305,7 +306,7 @@ def effect(case: Case, chunks: list[bytes], slice_steps: int, flushes: bool) -> 
     }
 
 
-def by_kind(output: bytes, version: int) -> list[list[Packet]]:
+def by_kind(output: bytes, version: int) -> list[Sequence[Packet]]:
     """The packets of a client, in order for each kind: messages of one QoS, answers to PINGREQ, all others [MQTT-4.6.0-6]."""
     packets = PacketReader(version).receive_data(output)
     messages = [[packet for packet in packets if isinstance(packet, Publish) and packet.qos == qos] for qos in range(3)]

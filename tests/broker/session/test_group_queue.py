@@ -153,7 +153,8 @@ def test_a_queue_that_is_declared_anew_drops_its_oldest_message() -> None:
 def test_a_message_of_the_server_is_dropped_and_the_next_publisher_is_not_blamed() -> None:
     rejecting = Rejecting(messages_max=1)
     rejecting.publish(b"1")
-    assert not rejecting.world.broker.publish(Message(b"other", b"x", 1, False), rejecting.world.now)
-    rejecting.world.broker.publish(Message(b"jobs/a", b"2", 1, False), rejecting.world.now)
+    world = rejecting.world
+    assert world.broker.publish(Message(b"other", b"x", 1, False), world.now) == NO_MATCHING_SUBSCRIBERS
+    assert world.broker.publish(Message(b"jobs/a", b"2", 1, False), world.now) == QUOTA_EXCEEDED
     assert rejecting.publish(b"3", topic=b"other") == NO_MATCHING_SUBSCRIBERS
     assert rejecting.waiting() == [b"1"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.codec.packets import PubAck, PubRec
-from broker.session.unstored import refuse_waiting
+from broker.session.refused import refuse_waiting
 from broker.store.journal import Journal
 
 QUOTA_EXCEEDED = 0x97
