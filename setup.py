@@ -16,9 +16,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 # A module with this line is compiled. All are one group, so that calls between them are C calls.
@@ -28,6 +31,11 @@ PACKAGES = ("broker", "federation")
 # may import them: their errors are not reported. A hot module whose own import or type is missing fails the build,
 # because it would become slow `Any`. scripts/check has the strict rules.
 MYPY_OPTIONS = ("--config-file=", "--follow-imports=silent", "--disallow-any-unimported")
+# One C file for each module, so that all cores compile. Beside one file of all with mypyc's own -O3 -g1 this takes half of the
+# CPU time (88 s and 168 s on a busy machine) and 0.6 of the disk, and a message takes 0.93 of the time: hidden symbols are
+# called directly.
+C_OPTIONS = {"multi_file": True, "opt_level": "2", "debug_level": "0"}
+C_FLAGS = ("-fvisibility=hidden",)
 FORM_FILE = "broker/server/form.txt"  # read by broker/server/form.py
 
 PROBE = "#include <Python.h>\nint main(void) { return Py_IsInitialized(); }\n"
@@ -84,11 +92,13 @@ def extensions() -> tuple[list[Extension], str]:
     from mypyc.build import mypycify
 
     try:
-        found = mypycify([*MYPY_OPTIONS, *hot_modules()], opt_level="3", group_name="gmqttd")
+        found = mypycify([*MYPY_OPTIONS, *hot_modules()], group_name="gmqttd", **C_OPTIONS)
     except SystemExit as error:  # mypyc exits after it has printed its errors
         raise SystemExit(
             "gmqttd: mypyc refused the sources, see above; GMQTTD_COMPILE=0 builds the interpreted form"
         ) from error
+    for extension in found:
+        extension.extra_compile_args = [*extension.extra_compile_args, *C_FLAGS]
     return found, f"built by mypyc {mypy_version} and {compiler_command()[0]}"
 
 
@@ -104,9 +114,28 @@ class BuildWithForm(build_py):
             Path(self.build_lib, FORM_FILE).write_text(f"{self.reason}\n", encoding="utf-8")
 
 
+class BuildInParallel(build_ext):
+    """Compiles on all cores: the C files of one extension, and several extensions."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
+    def build_extensions(self) -> None:
+        compile_files = self.compiler.compile
+
+        def compile_in_parallel(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(self.parallel) as pool:
+                objects = list(pool.map(lambda source: compile_files([source], **options), sources))
+            return [name for names in objects for name in names]
+
+        self.compiler.compile = compile_in_parallel
+        super().build_extensions()
+
+
 if __name__ == "__main__":
     if "bdist_wheel" in sys.argv:
         found, BuildWithForm.reason = extensions()
-        setup(ext_modules=found, cmdclass={"build_py": BuildWithForm})
+        setup(ext_modules=found, cmdclass={"build_py": BuildWithForm, "build_ext": BuildInParallel})
     else:  # an sdist, an editable install, a question about the metadata
         setup()

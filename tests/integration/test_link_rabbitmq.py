@@ -14,7 +14,10 @@ from node_process import Node, Nodes
 from rabbitmq_broker import EPMD, PROGRAM, RABBITMQ_MISSING, RabbitMqBroker
 from waiting import eventually
 
-pytestmark = pytest.mark.skipif(PROGRAM is None or EPMD is None, reason=RABBITMQ_MISSING)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None or EPMD is None, reason=RABBITMQ_MISSING),
+]
 
 
 @pytest.fixture(scope="module")

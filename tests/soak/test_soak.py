@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from soak import TRANSPORTS, Soak
 
 
+@pytest.mark.slow
 async def test_nothing_leaks_and_the_counters_add_up(tmp_path: Path) -> None:
     soak = Soak(tmp_path, clients=40, seconds=4.0, seed=1)
     metrics = await soak.run()
