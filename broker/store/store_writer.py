@@ -146,14 +146,14 @@ class StoreWriter(TurnEnd):
                 "the store takes no changes; nothing durable is acknowledged", error=str(error), exc_info=exc_info
             )
         self.fault = str(error) or type(error).__name__
+        self._journal.is_full = True
+        refuse_waiting(self._broker, self._host.now())
+        self._host.flush_soon()
         if isinstance(error, OwnerLost):
             self._move(State.STOPPED)
             self._host.stop_soon(self.fault)
             return
         self._move(State.WAITING)
-        self._journal.is_full = True
-        refuse_waiting(self._broker, self._host.now())
-        self._host.flush_soon()
         self._retry = self._host.loop.call_later(RETRY_SECONDS, self._write)
 
     def metrics(self) -> list[Metric]:

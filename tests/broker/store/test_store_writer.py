@@ -19,7 +19,8 @@ from broker.server.host import Host
 from broker.server.start_error import StartError
 from broker.store import store_writer
 from broker.store.durability import Durability
-from broker.store.store import StoreFault
+from broker.store.sqlite_store import SqliteStore
+from broker.store.store import OwnerLost, StoreFault
 from failing_stores import NthCall, fail_calls_of_redis, fail_calls_of_sqlite
 from redis_process import REDIS_MISSING, REDIS_SERVER, RedisServer
 from waiting import eventually
@@ -201,3 +202,24 @@ async def test_changes_that_cannot_be_encoded_are_not_acknowledged(
     assert [message.payload for message in host.broker.retained.messages()] == [b"1"]
     await durability.close()
     host.turns.stop()
+
+
+async def test_a_node_whose_store_was_taken_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def commit(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        raise OwnerLost("another node has it")
+
+    monkeypatch.setattr(SqliteStore, "commit", commit)
+    host, durability = await started(Settings(data_dir=str(tmp_path / "data")))
+    host.broker.publish(Message(b"a", b"1", 1, True), host.now())
+    host.flush_soon()
+    await eventually(lambda: host.stop_reason, "the node stops")
+    host.broker.publish(Message(b"b", b"2", 1, True), host.now())
+    with pytest.raises(NotCommitted, match="now"):
+        await committed(host)
+    await durability.close()
+    host.turns.stop()
+    assert (host.stop_reason, calls) == ("another node has it", 1)
