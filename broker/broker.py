@@ -35,7 +35,7 @@ from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.routing.subscription import Subscription, add_subscription, interest, remove_subscription
 from broker.session.answers import write_reason
-from broker.session.backlog import new_portion
+from broker.session.backlog import deleted_portion, new_portion
 from broker.session.commits import Commits
 from broker.session.draining import drain, give_back, join_groups, leave_group
 from broker.session.durable import attach_records, end_records, note_change, note_subscription, note_unsubscribed
@@ -419,6 +419,8 @@ class Broker(Context):
             store = self.sys_retained if topic_filter.startswith(SYS_PREFIX) else self.retained
             if len(store) and (wildcard or store.get(topic_filter) is not None):
                 session.add_retained(new_portion(store, request, topic_filter, qos, identifier, session.client_id))
+            if session.link is not None and session.link.takes_deletions and len(self.deletions):
+                session.add_retained(deleted_portion(self.deletions, self.retained, request, topic_filter, qos))
         return qos
 
     def insert_subscription(self, session: Session, full: bytes, subscription: Subscription) -> None:

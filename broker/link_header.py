@@ -89,6 +89,7 @@ class LinkFacts:
     relays       its interest may come from domains behind it, whatever its SUBSCRIBEs say: messages have sequence numbers
     addresses    of a broker of another kind, as short digests, the one of the connection first; () for a domain
     version      of the format, the lower one of both ends
+    takes_deletions  its subscriptions bring deletions of retained messages, too
     message_ttl  seconds that a message may wait for the domain here, -1 for no limit
     epoch        of the node of the domain that runs the link; 0 for one that does not say
     is_explicit  messages without an origin get one on the way there: the other end does not know where they come from
@@ -115,6 +116,7 @@ class LinkFacts:
         "message_ttl",
         "origin",
         "relays",
+        "takes_deletions",
         "version",
     )
 
@@ -141,6 +143,7 @@ class LinkFacts:
         self.jobs: dict[bytes, bytes] | None = None
         self.is_node = False
         self.is_released = False
+        self.takes_deletions = False
 
     def takes(self, topic: bytes) -> bool:
         """Whether the domain may publish to a topic here, in a message that is no job."""
@@ -171,7 +174,7 @@ class LinkFacts:
 
 def encode_connect(domain: bytes, max_hops: int, relays: bool, message_ttl: float = -1.0, epoch: int = 0) -> bytes:
     """The header of CONNECT. `message_ttl` is in seconds, in the header in milliseconds; -1 for none. `epoch`: 0 for none."""
-    text = b"%d domain=%s max-hops=%d relays=%d" % (VERSION, domain, max_hops, 1 if relays else 0)
+    text = b"%d domain=%s max-hops=%d relays=%d deletions=1" % (VERSION, domain, max_hops, 1 if relays else 0)
     if epoch:
         text += b" epoch=%d" % epoch
     return text if message_ttl < 0 else text + b" message-ttl=%d" % round(message_ttl * 1000)
@@ -185,7 +188,9 @@ def parse_connect(value: bytes) -> LinkFacts:
     message_ttl = number_of(fields, b"message-ttl", -1, 0, NUMBER_MAX)
     ttl = -1.0 if message_ttl < 0 else message_ttl / 1000
     epoch = number_of(fields, b"epoch", 0, 0, NUMBER_MAX)
-    return LinkFacts(_domain(fields), max_hops, relays, min(version_of(value), VERSION), ttl, epoch=epoch)
+    facts = LinkFacts(_domain(fields), max_hops, relays, min(version_of(value), VERSION), ttl, epoch=epoch)
+    facts.takes_deletions = number_of(fields, b"deletions", 0, 0, 1) == 1
+    return facts
 
 
 class LinkWelcome:

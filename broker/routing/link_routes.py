@@ -127,8 +127,8 @@ def stays_retained(context: Context, route: Route, message: Message, now: float)
         message.origin = origin.timed(at)
     elif at < newest:
         return False
-    if not message.payload:
-        context.deletions.note(message.topic, at)
+    if not message.payload and message.origin is not None:
+        context.deletions.note(message.topic, message.origin)
     return True
 
 

@@ -28,7 +28,18 @@ def retained_bytes(message: Message) -> int:
     return carried + 4 * len(message.topic) + ENTRY_BYTES
 
 
-class RetainedStore:
+class TopicMessages:
+    """One message for each topic, in a tree."""
+
+    def __init__(self) -> None:
+        self.topics = Trie()  # topic name -> Message
+
+    def get(self, topic: bytes) -> Message | None:
+        """The topic's message, or None."""
+        raise AssertionError("a subclass implements this")
+
+
+class RetainedStore(TopicMessages):
     """One message for each topic, at most `messages_max` of them with at most `bytes_max` bytes.
 
     Policy at the limits: a message that does not fit is refused. Messages of known topics can still be replaced and deleted.
@@ -37,12 +48,12 @@ class RetainedStore:
     """
 
     def __init__(self, messages_max: int = RETAINED_MESSAGES_MAX, bytes_max: int = RETAINED_BYTES_MAX) -> None:
+        super().__init__()
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.bytes = 0
         self.journal: Journal | None = None
         self._messages: dict[bytes, Message] = {}
-        self.topics = Trie()  # topic name -> Message
         # A heap of (expires_at, topic). Entries of replaced and deleted messages stay until they are due or too many.
         self._deadlines: list[tuple[float, bytes]] = []
         self._stale_bytes = 0
@@ -154,7 +165,7 @@ class RetainedWalk:
 
     __slots__ = ("_above", "_is_open", "_levels", "_until", "_waiting", "found", "store")
 
-    def __init__(self, store: RetainedStore, topic_filter: bytes) -> None:
+    def __init__(self, store: TopicMessages, topic_filter: bytes) -> None:
         self.store = store
         self.found: Message | None = None
         levels = topic_filter.split(b"/")

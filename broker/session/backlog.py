@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Final
 
 from broker.authorization import Authorization
 from broker.codec.packets import SubscribeFilter
 from broker.message import Message
-from broker.routing.retained import RetainedStore, RetainedWalk
+from broker.routing.retained import RetainedStore, RetainedWalk, TopicMessages
 from broker.routing.subscriber import Subscriber
 from broker.slices import Work
+
+DELETIONS: Final = b"\0"  # behind a filter, which has no such character: the name of its portion of deletions
 
 
 @dataclass
@@ -26,6 +29,7 @@ class Portion:
     full_filter  as subscribed
     walk         the search through the retained store
     without      client identifier whose messages are passed over (No Local), "" for none
+    retained     of deletions: topics that have a message again are passed over; None for retained messages
     """
 
     full_filter: bytes
@@ -33,6 +37,7 @@ class Portion:
     qos: int
     identifiers: tuple[int, ...]
     without: str
+    retained: RetainedStore | None = None
 
 
 def new_portion(
@@ -42,6 +47,13 @@ def new_portion(
     identifiers = (identifier,) if identifier else ()
     without = client_id if request.no_local else ""  # [MQTT-3.8.3-3]
     return Portion(request.topic_filter, RetainedWalk(store, topic_filter), qos, identifiers, without)
+
+
+def deleted_portion(
+    deletions: TopicMessages, retained: RetainedStore, request: SubscribeFilter, topic_filter: bytes, qos: int
+) -> Portion:
+    """The deletions that a subscription of a link brings: the domain may have had no subscription when they were made."""
+    return Portion(request.topic_filter + DELETIONS, RetainedWalk(deletions, topic_filter), qos, (), "", retained)
 
 
 class RetainedBacklog:
@@ -66,15 +78,17 @@ class RetainedBacklog:
         return self.resting
 
     def add(self, portion: Portion) -> None:
-        self.remove(portion.full_filter)
+        if portion.retained is None:
+            self.remove(portion.full_filter)
         self._portions[portion.full_filter] = portion
 
     def remove(self, full_filter: bytes) -> None:
-        """Give up the portion of a filter that the client unsubscribed."""
-        portion = self._portions.pop(full_filter, None)
-        if portion is not None and portion is self.portion:
-            self.portion = None
-            self.message = None
+        """Give up what a filter that the client unsubscribed has brought."""
+        for name in (full_filter, full_filter + DELETIONS):
+            portion = self._portions.pop(name, None)
+            if portion is not None and portion is self.portion:
+                self.portion = None
+                self.message = None
 
     def find(self, now: float, look_at_most: int, authorization: Authorization | None, reader: Subscriber) -> int:
         """Search for the next `message`, unless there is one. Messages that expired or were replaced since are passed over:
@@ -88,7 +102,7 @@ class RetainedBacklog:
             portion = self.portion
             if message is not None and portion is not None:
                 if message.expires_at > now and portion.walk.store.get(message.topic) is message:
-                    if self._may_have(message, authorization, reader):
+                    if self._may_have(message, portion, authorization, reader):
                         return looked
                     looked += 1
                 self.message = None
@@ -109,7 +123,11 @@ class RetainedBacklog:
                 del self._portions[portion.full_filter]
                 self.portion = None
 
-    def _may_have(self, message: Message, authorization: Authorization | None, reader: Subscriber) -> bool:
+    def _may_have(
+        self, message: Message, portion: Portion, authorization: Authorization | None, reader: Subscriber
+    ) -> bool:
+        if portion.retained is not None and portion.retained.get(message.topic) is not None:
+            return False
         if message.origin is not None and reader.link is not None and reader.link.refuses(message.origin):
             return False
         return authorization is None or authorization.may_read(reader.identity(), message.topic)

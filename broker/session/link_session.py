@@ -43,7 +43,8 @@ from broker.link_header import (
     received,
 )
 from broker.message import Message, Publication
-from broker.origin import NAME, NO_DOMAIN, HeaderError, split_properties
+from broker.origin import NAME, NO_DOMAIN, HeaderError, Origin, split_properties
+from broker.routing.deletions import LATE
 from broker.routing.duplicates import NEW, SEEN
 from broker.routing.route import Route
 from broker.session.output import Output
@@ -198,6 +199,8 @@ def take_header(broker: Broker, facts: LinkFacts, sent: Publication) -> str:
         return DROP_LINK_PATH
     if facts.gate is not None and len(origin.path) > facts.gate.max_hops:
         return DROP_LINK_HOPS
+    if origin.others is not None and LATE in origin.others and not is_outdated(broker, sent.topic, origin):
+        return DROP_LINK_DUPLICATE
     return ""
 
 
@@ -221,6 +224,12 @@ def route_from_link(
     if sent.origin is not None:
         broker.duplicates.note(sent.origin, hops_before, True)
     return reason_code, ""
+
+
+def is_outdated(broker: Broker, topic: bytes, deletion: Origin) -> bool:
+    """Whether the retained message of a topic is older than its deletion elsewhere."""
+    held = broker.retained.get(topic)
+    return held is not None and (held.origin is None or held.origin.published_at_ms < deletion.published_at_ms)
 
 
 def count_refused(connection: Output, reason: str, count: int) -> None:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from broker.origin import Origin
 from broker.routing.deletions import Deletions
+
+
+def at(milliseconds: int) -> Origin:
+    return Origin(published_at_ms=milliseconds)
 
 
 def test_the_last_deletion_of_a_topic_counts() -> None:
     deletions = Deletions()
     assert deletions.time_of(b"t") == 0
-    deletions.note(b"t", 5)
-    deletions.note(b"t", 7)
+    deletions.note(b"t", at(5))
+    deletions.note(b"t", at(7))
     assert deletions.time_of(b"t") == 7
 
 
 def test_the_oldest_deletion_is_forgotten_past_either_bound() -> None:
     for deletions in (Deletions(topics_max=2), Deletions(bytes_max=2)):
         for number, topic in enumerate((b"a", b"b", b"a", b"c"), 1):
-            deletions.note(topic, number)
+            deletions.note(topic, at(number))
         assert [deletions.time_of(topic) for topic in (b"a", b"b", b"c")] == [3, 0, 4]
         assert deletions.forgotten == 1
 
 
 def test_a_topic_above_the_bound_of_bytes_is_not_kept() -> None:
     deletions = Deletions(bytes_max=2)
-    deletions.note(b"abc", 1)
-    deletions.note(b"a", 2)
+    deletions.note(b"abc", at(1))
+    deletions.note(b"a", at(2))
     assert (deletions.time_of(b"abc"), deletions.time_of(b"a"), deletions.forgotten) == (0, 2, 1)
