@@ -12,6 +12,7 @@ UPSTREAM_SET: Final = "federation-upstream-set"
 POLICY: Final = "policy"
 PARAMETERS: Final = (UPSTREAM, UPSTREAM_SET)
 COMPONENTS: Final = (*PARAMETERS, POLICY)
+WORDS: Final = {UPSTREAM: "upstream", UPSTREAM_SET: "upstream set", POLICY: "policy"}
 LINK_KEY: Final = "federation-link-key"
 """Of the upstream of the same name: the random part of the client identifiers of its links. The API does not show it."""
 

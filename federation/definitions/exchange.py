@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from federation.definitions.definitions import Definitions
 from federation.definitions.entry import BUCKETS, Entry, Key
+from federation.definitions.versions import Versions
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """Bytes of entries in one message; one entry more than that is possible, and no more."""
@@ -48,7 +48,7 @@ class ExchangeError(Exception):
     """The other node answered with something that is no answer of this exchange."""
 
 
-def answer(definitions: Definitions, request: Request, now: float) -> Answer:
+def answer(definitions: Versions, request: Request, now: float) -> Answer:
     """The answering node's side. Raises ExchangeError for a request that no node makes."""
     definitions.merge(request.entries, now)
     if not request.buckets:
@@ -63,7 +63,7 @@ def answer(definitions: Definitions, request: Request, now: float) -> Answer:
 class Exchange:
     """The asking node's side: `request`, then `receive` with its answer, until `request` gives None."""
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: Versions) -> None:
         self._definitions = definitions
         self._theirs: dict[Key, Entry] = {}
         self._to_send: deque[Entry] = deque()

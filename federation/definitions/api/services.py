@@ -17,8 +17,8 @@ from broker.api.server import ApiServer
 from broker.api.tokens import Role
 from broker.errors import MqttError
 from broker.routing.names import SHARE_PREFIX, check_topic_filter, check_topic_name
-from federation.definitions.definitions import WORDS, Definitions
-from federation.definitions.entry import PARAMETERS, POLICY
+from federation.definitions.definitions import Definitions
+from federation.definitions.entry import PARAMETERS, POLICY, WORDS
 from federation.definitions.error import DefinitionError, shown
 from federation.definitions.pb import definitions_pb2 as pb
 from federation.definitions.pb.definitions_pb2_grpc import (

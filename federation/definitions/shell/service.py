@@ -21,9 +21,9 @@ from broker.metrics.metric import Metric, counter, gauge, gauges
 from broker.server.logging import get_logger
 from broker.server.start_error import StartError
 from federation.definitions.cluster_clock import ClusterClock
-from federation.definitions.definitions import WORDS, Definitions
+from federation.definitions.definitions import Definitions
 from federation.definitions.document import write_document
-from federation.definitions.entry import COMPONENTS, LINK_KEY, UPSTREAM, Key
+from federation.definitions.entry import COMPONENTS, LINK_KEY, UPSTREAM, WORDS, Key
 from federation.definitions.error import shown
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.probe import probe_upstream

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.definitions import definitions as module
-from federation.definitions.definitions import LINK_KEY_BITS, REFUSED_NAMED_MAX, TOMBSTONE_SECONDS, Definitions
+from federation.definitions import versions
+from federation.definitions.definitions import LINK_KEY_BITS, Definitions
 from federation.definitions.document import read_document, write_document
 from federation.definitions.entry import (
     AHEAD_MAX,
@@ -24,6 +25,7 @@ from federation.definitions.entry import (
     canonical,
 )
 from federation.definitions.error import DefinitionError
+from federation.definitions.versions import REFUSED_NAMED_MAX, TOMBSTONE_SECONDS
 
 NOW = 1_700_000_000.0
 ALL = {"pattern": "a/#", "definition": {"federation-upstream-set": "all"}}
@@ -350,7 +352,7 @@ def test_a_tombstone_is_forgotten_after_its_time_and_not_taken_again() -> None:
 
 
 def test_tombstones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TOMBSTONES_MAX", 3)
+    monkeypatch.setattr(versions, "TOMBSTONES_MAX", 3)
     definitions = Definitions("n")
     for index in range(5):
         definitions.put(UPSTREAM, str(index), upstream(), NOW + index)
@@ -360,7 +362,8 @@ def test_tombstones_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ENTRIES_MAX", 2)
+    for found in (module, versions):
+        monkeypatch.setattr(found, "ENTRIES_MAX", 2)
     definitions = Definitions("n")
     definitions.put(UPSTREAM, "a", upstream(), NOW)
     definitions.put(UPSTREAM, "b", upstream(), NOW)
