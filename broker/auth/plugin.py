@@ -20,6 +20,7 @@ from broker.auth.passwords import Passwords
 from broker.auth.scram_logins import ScramLogins
 from broker.auth.settings import AuthSettings
 from broker.codec.reason_codes import NOT_AUTHORIZED
+from broker.hooks import AuthenticationRequest
 from broker.metrics.metric import Metric, counters, gauge
 from broker.plugins import Plugin
 from broker.server.logging import get_logger
@@ -121,7 +122,9 @@ class AuthPlugin(Plugin):
         if self._decider is not None:
             self._decider.withdraw(usernames)
         for connection in list(broker.connecting):
-            if connection.username in usernames:
+            request = connection.answer
+            proved = request.username if isinstance(request, AuthenticationRequest) else ""
+            if connection.username in usernames or proved in usernames:
                 self._end(connection)
         for number, session in enumerate(list(broker.sessions.values()), 1):
             if session.connection is not None and session.username in usernames:

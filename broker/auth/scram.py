@@ -20,6 +20,7 @@ ITERATIONS: Final = 15_000  # of new credentials; the client computes as many fo
 ITERATIONS_MIN: Final = 4_096  # RFC 7677, 4
 SALT_BYTES: Final = 16
 MESSAGE_BYTES_MAX: Final = 4_096  # of a client
+NAME_CHARACTERS_MAX: Final = 256  # of a user name in a message; preparing one takes up to 10 us a character
 
 
 class ScramFault(Exception):
@@ -158,6 +159,8 @@ def _decoded_name(text: str) -> str:
         if part[:2] not in ("2C", "3D"):
             raise ScramFault("user name with an equals sign that is not =2C or =3D")
     name = parts[0] + "".join([("," if part[:2] == "2C" else "=") + part[2:] for part in parts[1:]])
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise ScramFault(f"user name of {len(name)} characters, at most {NAME_CHARACTERS_MAX}")
     name = prepared(name)
     if not name:
         raise ScramFault("empty user name")
@@ -192,11 +195,12 @@ def prepared(text: str) -> str:
         ]
     )
     result = unicodedata.normalize("NFKC", mapped)
-    for character in result:
+    characters = dict.fromkeys(result)  # each once
+    for character in characters:
         if any(is_in(character) for is_in in _PROHIBITED):
             raise ScramFault(f"character U+{ord(character):04X} is not allowed in user names and passwords")
-    if any(stringprep.in_table_d1(character) for character in result):
-        if any(stringprep.in_table_d2(character) for character in result):
+    if any(stringprep.in_table_d1(character) for character in characters):
+        if any(stringprep.in_table_d2(character) for character in characters):
             raise ScramFault("text of both directions in one user name or password")
         if not (stringprep.in_table_d1(result[0]) and stringprep.in_table_d1(result[-1])):
             raise ScramFault("text from right to left that does not begin and end so")

@@ -108,18 +108,17 @@ class Webhook(Source):
         has_credentials = attempt.has_credentials or attempt.request.certificate_name
         if not has_credentials and not allows_anonymous(attempt, self._allow_anonymous):
             return NO_OPINION
-        question = _question(attempt)
-        key = hashlib.blake2b(question, key=self._secret, digest_size=32).digest()
+        key = hashlib.blake2b(_question(attempt), key=self._secret, digest_size=32).digest()
         kept = self._answers.get(key)
         if kept is not None:
             if self._now() < kept[0]:
                 return self._verdict(attempt, kept[1])
             del self._answers[key]
-        return partial(self._ask, attempt, question, key)
+        return partial(self._ask, attempt, key)  # without the question, which would be kept for each login that waits
 
-    async def _ask(self, attempt: Attempt, question: bytes, key: bytes) -> Verdict:
+    async def _ask(self, attempt: Attempt, key: bytes) -> Verdict:
         try:
-            answer = await self._post(question)
+            answer = await self._post(_question(attempt))
         except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, OSError, AnswerFault) as error:
             self.failed += 1
             reason = str(error) if isinstance(error, AnswerFault) else type(error).__name__

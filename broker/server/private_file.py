@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
+
+LOCK_SECONDS_MAX: Final = 10.0  # a process that holds the lock for longer does not keep the reloads of a node waiting
+LOCK_PAUSE: Final = 0.02  # there is no lock with a time limit to wait for
+
+
+def _lock(descriptor: int, folder: str) -> None:
+    """Raises OSError when another process has the lock for LOCK_SECONDS_MAX."""
+    until = time.monotonic() + LOCK_SECONDS_MAX
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise TimeoutError(errno.ETIMEDOUT, f"another process has locked the folder {folder}") from None
+            time.sleep(LOCK_PAUSE)
+        else:
+            return
 
 
 class PrivateFile:
@@ -44,7 +64,7 @@ class PrivateFile:
         """Exclude others that change a file of the folder in this way."""
         descriptor = os.open(self._folder(), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor, self._folder())
             yield
         finally:
             os.close(descriptor)

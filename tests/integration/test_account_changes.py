@@ -16,7 +16,9 @@ from auth_plugin import passwd, port_of, with_auth
 from broker.codec.packets import Auth, ConnAck, Connect
 from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
 from broker.codec.reason_codes import NOT_AUTHORIZED
+from broker.hooks import ConnectDecider, ConnectRequest
 from scram_client import final_message
+from waiting import eventually
 
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
@@ -115,3 +117,59 @@ async def test_an_exchange_of_scram_does_not_end_with_former_keys(
     await server.reload(server.settings)
     client.send(Auth(0x18, scram(final_message(first, challenge, "first"))))
     assert (await client.answer(ConnAck)).reason_code == NOT_AUTHORIZED
+
+
+class Keeps(ConnectDecider):
+    """Another plugin that decides about clients, and answers none of them."""
+
+    def __init__(self) -> None:
+        self.asked: list[ConnectRequest] = []
+
+    def decide(self, request: ConnectRequest, now: float) -> None:
+        self.asked.append(request)
+
+
+@pytest.mark.parametrize("waits_for", ["web service", "plugin"])
+async def test_a_login_with_scram_that_waits_while_its_account_goes_is_refused(
+    start_server: StartServer, clients: Clients, tmp_path: Path, waits_for: str
+) -> None:
+    """CONNECT did not have the name; the proof was right when it was checked."""
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        asked.set()
+        await answers.wait()
+        return web.json_response({"result": "allow"})
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    webhook = {"url": f"http://127.0.0.1:{runner.addresses[0][1]}", "timeout": "60s"}
+    file = tmp_path / "accounts.yml"
+    for name in ("alice", "bob"):
+        assert passwd(*(["-c"] if name == "alice" else []), "-b", "--scram", str(file), name, "right").returncode == 0
+    keys = with_auth(
+        password_file=str(file), scram=True, **({"webhook": webhook} if waits_for == "web service" else {})
+    )
+    server = await start_server(keys)
+    other = Keeps()
+    if waits_for == "plugin":
+        server.broker.add_connect_decider(other)
+
+    def scram(data: bytes) -> dict[int, Any]:
+        return {AUTHENTICATION_METHOD: "SCRAM-SHA-256", AUTHENTICATION_DATA: data}
+
+    first = b"n,,n=alice,r=client"
+    client = await clients.open(port_of(server))
+    client.send(Connect("c", 5, properties=scram(first)))
+    challenge = (await client.answer(Auth)).properties[AUTHENTICATION_DATA]
+    assert isinstance(challenge, bytes)
+    client.send(Auth(0x18, scram(final_message(first, challenge, "right"))))
+    await eventually(lambda: asked.is_set() or bool(other.asked), "the login waits")
+    assert passwd("-D", str(file), "alice").returncode == 0
+    await server.reload(server.settings)
+    assert (await client.answer(ConnAck)).reason_code == NOT_AUTHORIZED
+    answers.set()
+    await runner.cleanup()
+    assert "c" not in server.broker.sessions

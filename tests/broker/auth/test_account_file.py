@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from broker.auth.account_file import AccountFile, Accounts
 from broker.auth.accounts import Account
 from broker.auth.password_hash import PLAIN
 from broker.config.yaml_entries import EntriesFault
+from broker.server import private_file
 
 
 def add(name: str, accounts: Accounts) -> None:
@@ -81,3 +83,17 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     AccountFile(str(link), PLAIN).change(lambda accounts: add("a", accounts))
     assert link.is_symlink()
     assert os.listdir(folder) == ["accounts.yml"]
+
+
+def test_a_lock_that_another_process_keeps_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_file, "LOCK_SECONDS_MAX", 0.05)
+    file = AccountFile(str(tmp_path / "accounts.yml"), "plain")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(TimeoutError, match=str(tmp_path)):
+        file.change(lambda accounts: accounts.clear())
+    os.close(descriptor)
+    file.change(lambda accounts: accounts.clear())
+    assert file.read(may_be_missing=False) == {}

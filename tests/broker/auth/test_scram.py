@@ -86,6 +86,7 @@ def test_unknown_users_look_like_others(password: str) -> None:
         (b"", "header"),
         (b"n,n=user,r=abc", "identity of another user"),
         (b"n,,", "user name and nonce"),
+        (b"n,,n=" + b"u" * 257 + b",r=abc", "257 characters"),
         (b"x,,n=user,r=abc", "channel binding flag"),
         (b"p=tls-unique,,n=user,r=abc", "channel binding, which"),
         (b"n,a=admin,n=user,r=abc", "identity of another user"),
