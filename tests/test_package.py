@@ -68,6 +68,7 @@ def test_the_wheel_holds_the_packages_and_the_shared_files(packages: Path, track
     assert names == expected | {f"{version}.dist-info/{name}" for name in metadata}
 
 
+@pytest.mark.slow
 def test_the_wheel_in_a_fresh_environment(packages: Path, tmp_path: Path) -> None:
     base = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
     assert faults(install(base, next(packages.glob("*.whl")), tmp_path), tmp_path) == []

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,10 +43,17 @@ ONCE_BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_schedule(name: str) -> None:
-    for seed in ONCE_BROKEN.get(name, (1, 2)):
-        SCHEDULES[name](seed)
+def seeds() -> Iterator[Any]:
+    """One seed of each schedule; the others are long."""
+    for name in SCHEDULES:
+        first, *others = ONCE_BROKEN.get(name, (1, 2))
+        yield pytest.param(name, first)
+        yield from (pytest.param(name, seed, marks=pytest.mark.slow) for seed in others)
+
+
+@pytest.mark.parametrize(("name", "seed"), seeds())
+def test_schedule(name: str, seed: int) -> None:
+    SCHEDULES[name](seed)
 
 
 def test_the_only_seed_finds_the_others_soon_after_a_quick_restart() -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from event_log_node import EventLogNode, event_log_nodes
 from job_messages import NODES, JobMessage, job_logs
 from pipeline.aside import METADATA
@@ -25,7 +27,7 @@ from pipeline.runner import make_folder, run_queries
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
+pytestmark = pytest.mark.slow
 SEED = 11
 MESSAGES = 900
 DEVICES = 8
