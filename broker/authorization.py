@@ -14,8 +14,10 @@ from mypy_extensions import mypyc_attr
 
 from broker.counters import Counters
 from broker.faults import Faults
+from broker.slices import Slices
 
 PUBLISH_ANSWERS_MAX: Final = 65_536  # (client, topic) in the cache; a full cache is cleared
+QUESTION_STEPS: Final = 2  # of a slice, beside those that the authorizer tells
 CACHED_TOPIC_BYTES_MAX: Final = 1024  # longer topics are not cached, which bounds the bytes of the cache
 
 
@@ -96,6 +98,10 @@ class Authorizer:
         ordinary subscription; the filter is without it. Each message is judged by `may_read` all the same."""
         return ALLOW
 
+    def take_steps(self) -> int:
+        """Steps of a slice (broker/slices.py) that the questions since the last call took, where that is more than two each."""
+        return 0
+
 
 class Authorization:
     """All authorizers of a node as one (`Context.authorization`; None without any: everything is allowed).
@@ -104,12 +110,15 @@ class Authorization:
     failed  number of questions that were denied because an authorizer raised; the answers are not kept
     """
 
-    def __init__(self, authorizers: list[Authorizer], number: int, counters: Counters, faults: Faults) -> None:
+    def __init__(
+        self, authorizers: list[Authorizer], number: int, counters: Counters, faults: Faults, slices: Slices
+    ) -> None:
         self.authorizers = authorizers
         self.number = number
         self.failed = 0
         self._counters = counters
         self._faults = faults
+        self._slices = slices
         self._publish_answers: dict[tuple[ClientIdentity, bytes], bool] = {}
 
     def may_publish(self, client: ClientIdentity, topic: bytes) -> bool:
@@ -123,6 +132,7 @@ class Authorization:
         try:
             for authorizer in self.authorizers:
                 verdict = authorizer.may_publish(client, topic)
+                self._slices.steps += QUESTION_STEPS + authorizer.take_steps()
                 if verdict is DENY:
                     is_allowed = False
                     break
@@ -143,6 +153,7 @@ class Authorization:
         try:
             for authorizer in self.authorizers:
                 verdict = authorizer.may_read(client, topic)
+                self._slices.steps += QUESTION_STEPS + authorizer.take_steps()
                 if verdict is DENY:
                     return False
                 if verdict is ALLOW:
@@ -158,6 +169,7 @@ class Authorization:
         try:
             for authorizer in self.authorizers:
                 verdict = authorizer.may_subscribe(client, share_name, topic_filter)
+                self._slices.steps += QUESTION_STEPS + authorizer.take_steps()
                 if verdict is DENY:
                     return False
                 if verdict is ALLOW:

@@ -22,7 +22,7 @@ from broker.routing.deletions import Deletions
 from broker.routing.duplicates import DuplicateWindow
 from broker.routing.retained import RetainedStore
 from broker.routing.shared import SharedGroup
-from broker.slices import Slices, Work
+from broker.slices import Work
 from broker.timers import TimerWheel
 
 DIRTY_MAX: Final = 2**31
@@ -52,7 +52,6 @@ class Context(HookPoints):
         self.reading_changes: list[Publisher] = []
         self.peer_holds: dict[str, tuple[Peer, float, dict[Publisher, None]]] = {}
         self.timers = TimerWheel()
-        self.slices = Slices()
         self.now = now
         self.rng = rng
         self.forwarder = Forwarder()

@@ -9,6 +9,7 @@ from broker.counters import Counters
 from broker.faults import Faults
 from broker.hooks import ClientObserver, ConnectDecider, DeliveryObserver, InterestObserver, Tap
 from broker.observers import ClientObservers, DeliveryObservers, Taps
+from broker.slices import Slices
 from broker.wrappers import (
     ACCEPT,
     PUBLISH,
@@ -40,6 +41,7 @@ class HookPoints:
     def __init__(self) -> None:
         self.counters = Counters()
         self.faults = Faults()
+        self.slices = Slices()
         self.connect_deciders: tuple[ConnectDecider, ...] = ()
         self.authorizers: list[Authorizer] = []
         self.authorization: Authorization | None = None
@@ -91,7 +93,9 @@ class HookPoints:
         self._rules_number += 1
         self.authorization = None
         if self.authorizers:
-            self.authorization = Authorization(self.authorizers, self._rules_number, self.counters, self.faults)
+            self.authorization = Authorization(
+                self.authorizers, self._rules_number, self.counters, self.faults, self.slices
+            )
 
     # --- observers ---
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.auth.acl_rules import DENIED, PUBLISH, READ, AclRules, Rule
+from broker.auth.acl_filters import DENIED, PUBLISH, READ, Rule
+from broker.auth.acl_rules import AclRules
 from broker.authorization import (
     ALLOW,
     DENY,
@@ -29,6 +30,7 @@ class AclAuthorizer(Authorizer):
     def __init__(self, rules: AclRules | None) -> None:
         self.rules = rules
         self._shared: dict[tuple[TopicAccess, ...], AclRules] = {}
+        self._steps = 0
 
     def may_publish(self, client: ClientIdentity, topic: bytes) -> Verdict:
         return self._judge(client, topic, PUBLISH)
@@ -38,18 +40,30 @@ class AclAuthorizer(Authorizer):
 
     def may_subscribe(self, client: ClientIdentity, share_name: bytes, topic_filter: bytes) -> Verdict:
         rules = self.rules if client.access is None else self._rules_of(client, client.access)
-        if rules is None or rules.may_read_any(topic_filter, client.username, client.client_id):
+        if rules is None:
+            return ALLOW
+        is_readable = rules.may_read_any(topic_filter, client.username, client.client_id)
+        self._steps += rules.take_steps(client.username)
+        if is_readable:
             return ALLOW
         return NO_OPINION if client.access is None else DENY
+
+    def take_steps(self) -> int:
+        steps = self._steps
+        self._steps = 0
+        return steps
 
     def _judge(self, client: ClientIdentity, topic: bytes, wanted: int) -> Verdict:
         rules = self.rules
         verdict = ALLOW
         if rules is not None:
             verdict = rules.judge(topic, wanted, client.username, client.client_id)
+            self._steps += rules.take_steps(client.username)
         if client.access is None or verdict is DENY:
             return verdict
-        of_token = self._rules_of(client, client.access).judge(topic, wanted, client.username, client.client_id)
+        rules = self._rules_of(client, client.access)
+        of_token = rules.judge(topic, wanted, client.username, client.client_id)
+        self._steps += rules.take_steps(client.username)
         return ALLOW if of_token is ALLOW else DENY
 
     def _rules_of(self, client: ClientIdentity, access: tuple[TopicAccess, ...]) -> AclRules:

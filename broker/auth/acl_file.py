@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from broker.auth.acl_rules import CLIENT_ID, DENIED, PUBLISH, READ, USER_NAME, AclRules, Rule
+from broker.auth.acl_filters import DENIED, PUBLISH, READ, Rule
+from broker.auth.acl_patterns import CLIENT_ID, USER_NAME
+from broker.auth.acl_rules import AclRules
 from broker.errors import MqttError
 from broker.routing.names import check_topic_filter
 

@@ -10,6 +10,7 @@ from broker.authorization import (
     ALLOW,
     DENY,
     NO_OPINION,
+    QUESTION_STEPS,
     Authorization,
     Authorizer,
     ClientIdentity,
@@ -21,6 +22,7 @@ from broker.counters import Counters
 from broker.faults import Faults
 from broker.hooks import Forwarder, Peer, RemoteGroup, RemoteRoute
 from broker.message import Message
+from broker.slices import Slices
 from topic_rights import NOT_AUTHORIZED, TopicRights
 
 
@@ -201,17 +203,32 @@ class Fixed(Authorizer):
     ],
 )
 def test_a_refusal_is_final_and_no_opinion_denies(verdicts: tuple[Verdict, ...], allowed: bool) -> None:
-    authorization = Authorization([Fixed(verdict) for verdict in verdicts], 1, Counters(), Faults())
+    authorization = Authorization([Fixed(verdict) for verdict in verdicts], 1, Counters(), Faults(), Slices())
     assert authorization.may_publish(client(), b"a") is allowed
     assert authorization.may_read(client(), b"a") is allowed
     assert authorization.may_subscribe(client(), b"", b"a") is allowed
 
 
 def test_an_authorizer_without_methods_has_no_opinion() -> None:
-    authorization = Authorization([Authorizer()], 1, Counters(), Faults())
+    authorization = Authorization([Authorizer()], 1, Counters(), Faults(), Slices())
     assert not authorization.may_publish(client(), b"a")
     assert not authorization.may_read(client(), b"a")
     assert authorization.may_subscribe(client(), b"", b"a"), "each message is judged all the same"
+
+
+def test_questions_are_a_part_of_the_slice() -> None:
+    class Slow(Fixed):
+        def take_steps(self) -> int:
+            return 100
+
+    slices = Slices()
+    authorization = Authorization([Slow(ALLOW), Fixed(ALLOW)], 1, Counters(), Faults(), slices)
+    for count in range(1, 4):
+        authorization.may_read(client(), b"a")
+        assert slices.steps == count * (100 + 2 * QUESTION_STEPS)
+    authorization.may_publish(client(), b"a")
+    authorization.may_subscribe(client(), b"", b"a")
+    assert slices.steps == 5 * (100 + 2 * QUESTION_STEPS)
 
 
 def test_an_authorizer_that_raises_denies(world: Any) -> None:

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from broker.auth.acl_authorizer import AclAuthorizer
+from broker.auth.acl_filters import DENIED, READ, Rule
+from broker.auth.acl_rules import AclRules
 from broker.codec.packets import PingReq, PingResp, Publish, Subscribe, SubscribeFilter, Unsubscribe
 from broker.codec.runs import RUN_MAX
 from broker.codec.writer import encode_packet, encode_publish
@@ -230,3 +233,15 @@ def test_a_block_of_another_node(world: Any, version: int) -> None:
             world.clients[connection].take(connection.take_output())
     assert turns > 3
     assert [packet.topic for packet in client.take_publishes()] == topics
+
+
+def test_rules_are_a_part_of_the_slice(world: Any) -> None:
+    """A SUBSCRIBE whose filters concern 2,000 rules each ends a turn with each of them."""
+    rules = [Rule(f"r/{number}", gives) for number in range(1_000) for gives in (READ, DENIED)]
+    world.broker.add_authorizer(AclAuthorizer(AclRules({"u": rules}, [])))
+    client = world.connect("c", username="u")
+    other = world.connect("other", username="u")
+    packet = Subscribe(1, [SubscribeFilter(b"+/+", 0) for _ in range(10)])
+    client.connection.receive_data(encode_packet(packet, 5), world.now)
+    assert turns_until_idle(world, other) >= 9
+    assert client.packets[-1].reason_codes == [0x87] * 10

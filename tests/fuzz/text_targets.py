@@ -10,7 +10,7 @@ import yaml
 from broker.api.tokens import read_tokens, write_tokens
 from broker.auth.accounts import read_accounts, write_accounts
 from broker.auth.acl_file import AclFault, parse_acl_file
-from broker.auth.acl_rules import PUBLISH, READ
+from broker.auth.acl_filters import PUBLISH, READ
 from broker.auth.password_hash import PLAIN
 from broker.config.loader import load_bytes
 from broker.config.printer import effective_yaml

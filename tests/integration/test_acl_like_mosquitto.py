@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from broker.auth.acl_file import parse_acl_file
-from broker.auth.acl_rules import PUBLISH, READ
+from broker.auth.acl_filters import PUBLISH, READ
 from broker.authorization import ALLOW
 from broker.codec.packets import ConnAck, Connect, PubAck, Publish
 from mosquitto_broker import StartMosquitto

@@ -6,7 +6,7 @@ import pytest
 
 from broker.auth import acl_file
 from broker.auth.acl_file import AclFault, parse_acl_file
-from broker.auth.acl_rules import PUBLISH, READ
+from broker.auth.acl_filters import PUBLISH, READ
 from broker.authorization import ALLOW, DENY, NO_OPINION, Verdict
 
 FILE = b"""\

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.auth.acl_rules import DENIED, PUBLISH, READ, AclRules, Rule, intersect
+from broker.auth.acl_filters import DENIED, PUBLISH, READ, Rule
+from broker.auth.acl_rules import AclRules, intersect
 from broker.authorization import ALLOW, DENY, NO_OPINION, Verdict
 from broker.routing.names import filter_matches
 
@@ -134,23 +135,25 @@ plain_short_rules = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=400)
 @given(
     st.lists(plain_short_rules, max_size=3),
     st.lists(short_rules, max_size=3),
     short_filters.filter(lambda found: "%" not in found),
+    st.sampled_from(["u", "a/b", "$a", ""]),
 )
 def test_a_filter_is_readable_when_one_of_its_topics_is(
-    user_rules: list[Rule], patterns: list[Rule], topic_filter: str
+    user_rules: list[Rule], patterns: list[Rule], topic_filter: str, username: str
 ) -> None:
     """All topics of up to four levels, with a name that no rule has."""
-    acl = AclRules({"u": user_rules}, patterns)
+    acl = AclRules({username: user_rules}, patterns)
+    of_user = {"u": [b"u", b"xu"], "a/b": [b"xa"], "$a": [b"x$a"], "": []}[username]
     found = any(
-        filter_matches(topic_filter.encode(), topic) and acl.judge(topic, READ, "u", "c") is ALLOW
+        filter_matches(topic_filter.encode(), topic) and acl.judge(topic, READ, username, "c") is ALLOW
         for count in range(1, 5)
-        for topic in map(b"/".join, product([b"a", b"b", b"$a", b"u", b"xu", b"fresh"], repeat=count))
+        for topic in map(b"/".join, product([b"a", b"b", b"$a", b"fresh", *of_user], repeat=count))
     )
-    assert acl.may_read_any(topic_filter.encode(), "u", "c") is found
+    assert acl.may_read_any(topic_filter.encode(), username, "c") is found
 
 
 def test_a_name_that_begins_with_dollar_gives_no_dollar_topics() -> None:
@@ -185,3 +188,58 @@ def test_subscriptions_of_one_user(topic_filter: str, is_readable: bool) -> None
     )
     assert acl.may_read_any(topic_filter.encode(), "u", "c") is is_readable
     assert not acl.may_read_any(topic_filter.encode(), "other", "c")
+
+
+# Steps of a slice: nothing that a client sends makes one question take more than the rules that concern it.
+
+MANY = 10_000
+DEEP = b"/".join([b"a"] * 128)
+WIDE = b"/".join([b"+"] * 128)
+
+
+def steps_of(acl: AclRules, topic_filter: bytes, username: str = "u", client_id: str = "c") -> tuple[bool, int]:
+    acl.take_steps(username)
+    return acl.may_read_any(topic_filter, username, client_id), acl.take_steps(username)
+
+
+@pytest.mark.parametrize(
+    ("more", "topic_filter", "is_readable", "steps_max"),
+    [
+        ([], DEEP, False, 10),  # no rule begins with this level
+        ([], b"r/7/#", True, 20),
+        ([], b"r/+/x", False, 3 * MANY),  # each of these rules has the first two levels
+        ([Rule("r/#", DENIED)], b"r/#", False, 10),
+        ([Rule("r/#", DENIED)], b"#", False, 7 * MANY),
+        ([Rule("#", DENIED)], WIDE, False, 10),
+        ([Rule("#", READ)], WIDE, True, 2 * MANY),
+    ],
+)
+def test_a_question_takes_steps_of_the_rules_that_concern_it(
+    more: list[Rule], topic_filter: bytes, is_readable: bool, steps_max: int
+) -> None:
+    rules = [Rule(f"r/{number}", READ) for number in range(MANY)] + more
+    for acl in (AclRules({"u": rules}, []), AclRules({}, rules)):
+        found, steps = steps_of(acl, topic_filter)
+        assert found is is_readable
+        assert steps <= steps_max
+
+
+@pytest.mark.parametrize("client_id", ["c", "a/b/c", "/".join(["x"] * 1_000)])
+def test_patterns_are_found_by_the_levels_of_the_names(client_id: str) -> None:
+    """2,000 patterns: a topic is compared with the one that may match, also where a placeholder stands for many levels."""
+    acl = AclRules({}, [Rule(f"%c/{number}", READ) for number in range(2_000)])
+    acl.judge(b"x", READ, "u", client_id)
+    acl.take_steps("u")
+    topic = client_id.encode() + b"/7"
+    assert acl.judge(topic, READ, "u", client_id) is (ALLOW if len(client_id) < 10 else NO_OPINION)
+    assert acl.judge(b"c/7/x", READ, "u", client_id) is NO_OPINION
+    assert acl.take_steps("u") < 20
+
+
+def test_a_search_takes_steps_of_the_names() -> None:
+    acl = AclRules({}, [Rule(f"%c/{number}", READ) for number in range(2_000)] + [Rule("%c/x/#", DENIED)])
+    found, steps = steps_of(acl, b"a/b/x/#", client_id="a/b")
+    assert not found
+    assert 0 < steps < 40_000  # the tree for names with one slash is made
+    found, steps = steps_of(acl, b"a/b/x/#", client_id="a/b")
+    assert (found, steps < 100) == (False, True)

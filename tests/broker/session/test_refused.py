@@ -11,6 +11,7 @@ from broker.codec.packets import PubAck, PubComp, PubRec, Will
 from broker.counters import Counters
 from broker.faults import Faults
 from broker.message import Message
+from broker.slices import Slices
 from topic_rights import NOT_AUTHORIZED, TopicRights
 
 
@@ -115,7 +116,7 @@ def test_answers_are_kept_until_the_rules_change(world: Any) -> None:
 
 def test_answers_are_bounded(world: Any) -> None:
     users = TopicRights(world)
-    authorization = Authorization([users], 1, Counters(), Faults())
+    authorization = Authorization([users], 1, Counters(), Faults(), Slices())
     somebody = ClientIdentity("c", "u", "127.0.0.1:1")
     for number in range(PUBLISH_ANSWERS_MAX + 10):
         authorization.may_publish(somebody, b"%d" % number)
