@@ -14,7 +14,7 @@ COMMANDS: Final = CommandList(
         ),
         "clear_policy": ("federation.definitions.commands:clear_policy", "Delete a policy of links."),
         "definitions": ("federation.definitions.commands:definitions", "Export and import the definitions of links."),
-        "federation_status": ("federation.links.status_commands:federation_status", "Show the links of all nodes."),
+        "federation_status": ("federation.links.commands:federation_status", "Show the links of all nodes."),
         "import-mosquitto": (
             "federation.definitions.imports.commands:import_mosquitto",
             "Make definitions of links from bridges of mosquitto.",
@@ -25,11 +25,11 @@ COMMANDS: Final = CommandList(
         ),
         "list_clients": ("federation.client_commands:list_clients", "List the clients of a node."),
         "list_parameters": ("federation.definitions.commands:list_parameters", "List upstreams and upstream sets."),
-        "list_queues": ("federation.links.queue_commands:list_queues", "List the queues of shared groups."),
+        "list_queues": ("federation.links.commands:list_queues", "List the queues of shared groups."),
         "list_policies": ("federation.definitions.commands:list_policies", "List the policies of links."),
-        "mapping": ("federation.links.mapping_command:mapping", "Try the topic mapping of a link."),
+        "mapping": ("federation.links.commands:mapping", "Try the topic mapping of a link."),
         "policy": ("federation.definitions.commands:policy", "Explain which policy of links a topic has."),
-        "restart_federation_link": ("federation.links.status_commands:restart_federation_link", "Connect a link anew."),
+        "restart_federation_link": ("federation.links.commands:restart_federation_link", "Connect a link anew."),
         "set_parameter": ("federation.definitions.commands:set_parameter", "Write an upstream or an upstream set."),
         "set_policy": ("federation.definitions.commands:set_policy", "Write a policy of links."),
     }

@@ -39,7 +39,7 @@ class LinkPlan:
     error     why the link cannot run (state `invalid`); "" when it can
     echo      which topics that it pushes come back over another link; "" for none
     key       random part of the client identifier; "" for none
-    is_node   the upstream is another node of the cluster (federation/links/node_plans.py), and none of the definitions
+    is_node   the upstream is another node of the cluster (federation/links/links.py), and none of the definitions
     """
 
     link_id: str

@@ -1,16 +1,19 @@
-"""CONNECT of both connections of a link, and what an upstream of ours says in CONNACK."""
+"""CONNECT of both connections of a link, what CONNACK grants, and what it grants less than asked."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.codec import properties as props
 from broker.codec.packets import MQTT_5, Connect, Properties
+from broker.codec.reason_codes import reason_name
 from broker.link_header import LinkWelcome, encode_connect, parse_welcome
 from broker.origin import NAME
 from broker.routing.subscriber import LINK_PREFIX
+from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction, Upstream
 from federation.definitions.uri import LinkUri
@@ -69,6 +72,14 @@ def upstream_connect(
     )
 
 
+def client_id_of(plan: LinkPlan, domain: bytes, node: str) -> str:
+    """Client identifier of a link at the upstream. Each node of a cluster has links for queues of its own."""
+    upstream = plan.upstream
+    parts = ["federation-link", domain.decode(), upstream.name, plan.link_id, plan.key]
+    found = upstream.consumer_tag or "-".join(filter(None, parts))
+    return f"{found}-{node}" if node and plan.kind == ApplyTo.QUEUES.value else found
+
+
 def local_client_id(plan: LinkPlan) -> str:
     """Client id of a link at its own node."""
     return f"{LINK_PREFIX}{plan.upstream.name}:{plan.link_id}"
@@ -97,3 +108,65 @@ def welcome_of(accepted: Accepted) -> LinkWelcome | None:
         if name == NAME_TEXT:
             return parse_welcome(value.encode())
     return None
+
+
+LOST_IN_311: Final = (
+    "the upstream has MQTT 3.1.1: user properties, expiry and RETAIN of live messages do not cross the link, and it does "
+    "not say how long it keeps the session"
+)
+UNITS: Final = ((86_400, "days"), (3_600, "hours"), (60, "minutes"))
+
+
+class Note(NamedTuple):
+    """`is_warning`: less than the definition of the upstream asks for, or than every link expects."""
+
+    text: str
+    is_warning: bool = True
+
+
+def notes_on(upstream: Upstream, version: int, accepted: Accepted, welcome: LinkWelcome | None) -> tuple[Note, ...]:
+    """What the upstream grants less than asked. `version` is that of the protocol; `welcome` is None for a broker of another
+    kind."""
+    if version != MQTT_5:
+        return (Note(LOST_IN_311),)
+    notes: list[Note] = []
+    is_out = upstream.direction is Direction.OUT
+    asked = expiry_of(upstream)
+    if 0 <= accepted.session_expiry < asked and not is_out:
+        granted = f"for a link that is away, messages wait at the upstream for at most {span(accepted.session_expiry)}"
+        if asked == EXPIRY_NEVER:
+            notes.append(Note(f"{granted}; without `expires` the link has asked for ever", False))
+        else:
+            notes.append(Note(f"{granted}; `expires` asks for {span(asked)}"))
+    if accepted.maximum_qos < qos_of(upstream):
+        notes.append(Note("the upstream has QoS 0 only: messages are lost with a connection"))
+    if is_out and accepted.receive_maximum < upstream.prefetch_count:
+        text = f"the upstream takes {accepted.receive_maximum} messages without acknowledgement at a time"
+        notes.append(Note(f"{text}; `prefetch-count` allows {upstream.prefetch_count}", False))
+    if not accepted.retain_available:
+        notes.append(Note("the upstream has no retained messages"))
+    if not accepted.wildcard_available and not is_out:
+        notes.append(Note("the upstream takes no filters with wildcards"))
+    if welcome is not None and welcome.refused:
+        text = "the account at the upstream has no role `link`: it is served as an ordinary client, without headers"
+        notes.append(Note(text))
+    if upstream.message_ttl is not None and not is_out and (welcome is None or welcome.refused):
+        notes.append(Note("message-ttl has no effect: this upstream cannot be asked for it"))
+    return tuple(notes)
+
+
+def refusals(refused: Mapping[bytes, int]) -> tuple[Note, ...]:
+    """What is said of filters that the upstream refuses: their reason codes by filter."""
+    if not refused:
+        return ()
+    topic_filter, code = next(iter(refused.items()))
+    what = "the filter" if len(refused) == 1 else f"{len(refused)} filters, such as"
+    return (Note(f"the upstream refuses {what} {topic_filter.decode()}: {reason_name(code)}"),)
+
+
+def span(seconds: int) -> str:
+    """Seconds for people: whole days, hours or minutes where there are two or more of them."""
+    for unit, name in UNITS:
+        if seconds >= 2 * unit and seconds % unit == 0:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} s"

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from broker.broker import Broker
@@ -248,3 +250,16 @@ class ClusterInterest(InterestObserver):
         for link in self._links:
             looked += link.go_on(steps - looked)
         return looked
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """This domain, as all links of a node know it.
+
+    interest  what the cluster wants
+    """
+
+    name: bytes
+    broker: Broker
+    interest: ClusterInterest
+    rng: random.Random

@@ -19,20 +19,22 @@ from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import Direction, ResourceCleanupMode
 from federation.definitions.uri import LinkUri
-from federation.links.addresses import Addresses
-from federation.links.backoff import Backoff
+from federation.links import handshake
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
-from federation.links.domain import Domain
-from federation.links.handshake import addresses_of, expiry_of, header_of, local_connect, upstream_connect, welcome_of
+from federation.links.interest import Domain
 from federation.links.link_shell import LinkShell
-from federation.links.notes import Note, notes_on, refusals
-from federation.links.planned import planned, with_figures
+from federation.links.reconnecting import COMPETING, Addresses, Backoff, CompetingSession
 from federation.links.relay import Relay, RelayOwner
-from federation.links.rival import TEXT as RIVAL_TEXT
-from federation.links.rival import Rival
-from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState, LinkStatus, without_secrets
+from federation.links.status import (
+    ROUND_TRIP_SECONDS_MAX,
+    LinkState,
+    LinkStatus,
+    Totals,
+    planned,
+    with_figures,
+    without_secrets,
+)
 from federation.links.subscriptions import Subscriptions
-from federation.links.totals import Totals
 
 CONNECT_SECONDS_MAX: Final = 15.0  # until the network connection is open, unless the URI has connection_timeout
 BLOCKED_SECONDS: Final = 30.0
@@ -61,12 +63,12 @@ class Link(RelayOwner):
         self.shell: LinkShell | None = None
         self.subscriptions = Subscriptions()
         self._domain = domain
-        self.client_id = self._chosen_client_id()
+        self.client_id = handshake.client_id_of(plan, domain.name, domain.broker.node_name)
         self._other_end: bytes | None = None  # domain of an upstream of ours
         self._is_careful = False  # the broker has ended a connection: maybe for a message that it does not take
         self._broker = domain.broker
         self._addresses = Addresses(plan.upstream.uris, self.client_id, plan.kind == ApplyTo.QUEUES.value)
-        self._rival = Rival()
+        self._competing = CompetingSession()
         self._backoff = Backoff(plan.upstream.reconnect_delay, domain.rng)
         self._client: Client | None = None
         self._relay: Relay | None = None
@@ -79,7 +81,7 @@ class Link(RelayOwner):
         self._changed_at = now
         self._error = ""
         self._error_at = NEVER
-        self._notes: tuple[Note, ...] = ()
+        self._notes: tuple[handshake.Note, ...] = ()
         self._totals = Totals()  # of earlier connections
         self._connects = 0
 
@@ -95,9 +97,9 @@ class Link(RelayOwner):
         return self._error
 
     @property
-    def notes(self) -> tuple[Note, ...]:
+    def notes(self) -> tuple[handshake.Note, ...]:
         """What the upstream grants less than asked."""
-        return (*self._notes, *refusals(self.subscriptions.refused))
+        return (*self._notes, *handshake.refusals(self.subscriptions.refused))
 
     @property
     def sessions_lost(self) -> int:
@@ -188,14 +190,6 @@ class Link(RelayOwner):
 
     # --- what the kind of a link decides
 
-    def _chosen_client_id(self) -> str:
-        """Client identifier at the upstream."""
-        upstream = self.plan.upstream
-        domain = self._domain.name.decode()
-        if upstream.consumer_tag:
-            return upstream.consumer_tag
-        return "-".join(filter(None, ("federation-link", domain, upstream.name, self.plan.link_id, self.plan.key)))
-
     def _is_wanted(self) -> bool:
         """Whether the link needs a session at the upstream."""
         raise AssertionError("a subclass implements this")
@@ -222,8 +216,8 @@ class Link(RelayOwner):
         if attempt != self.attempt or not self.wants_connection:
             return
         upstream = self.plan.upstream
-        header = header_of(upstream, self._domain.name, self.relays, self.epoch)
-        connect = upstream_connect(
+        header = handshake.header_of(upstream, self._domain.name, self.relays, self.epoch)
+        connect = handshake.upstream_connect(
             upstream, self.address, self.client_id, self._addresses.version.current, self.packet_bytes_max, header
         )
         client = self._client = self._made_client(connect)
@@ -335,7 +329,7 @@ class Link(RelayOwner):
             return
         self._connects += 1
         try:
-            welcome = welcome_of(accepted)
+            welcome = handshake.welcome_of(accepted)
         except HeaderError as error:
             self._hang_up(End.FAULT, f"the header in CONNACK cannot be read: {error.text}", now)
             return
@@ -344,20 +338,20 @@ class Link(RelayOwner):
             self._addresses.version.refused()  # it may get MQTT 5
             self._hang_up(End.FAULT, f"{self.plan.echo}, and a broker without MQTT 5 does not say so; {NO_ECHOES}", now)
             return
-        self._notes = notes_on(self.plan.upstream, client.version, accepted, welcome)
+        self._notes = handshake.notes_on(self.plan.upstream, client.version, accepted, welcome)
         if self._begin_session(welcome, accepted.session_present and was_ours, now):
             self._open_relay(client, accepted, now)
             client.send_subscriptions(now)
 
     def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
-        connect = local_connect(self.plan, client.version, accepted)
+        connect = handshake.local_connect(self.plan, client.version, accepted)
         is_out = self.plan.upstream.direction is Direction.OUT
         facts = LinkFacts(
             self._other_end or NO_DOMAIN, self.plan.upstream.max_hops, is_out and self._other_end is not None
         )
         facts.gate = self.gate
         if self._other_end is None:
-            facts.set_addresses(addresses_of(self.plan.upstream, self.address))
+            facts.set_addresses(handshake.addresses_of(self.plan.upstream, self.address))
         relay = self._relay = self._made_relay(client, accepted, connect, facts, now)
         relay.pass_in(now)
 
@@ -414,9 +408,9 @@ class Link(RelayOwner):
         ran_for = 0.0 if self._running_since == NEVER else now - self._running_since
         accepted = None if self._client is None else self._client.accepted
         is_resumed = accepted is not None and accepted.session_present
-        if self._rival.has_session(end, is_resumed, ran_for) and self._other_end is None:
+        if self._competing.has_session(end, is_resumed, ran_for) and self._other_end is None:
             end = End.TAKEN
-            reason = f"{reason}; {RIVAL_TEXT}"
+            reason = f"{reason}; {COMPETING}"
         self._end_connection(reason, now)
         self._error = without_secrets(reason)
         self._error_at = now
@@ -446,7 +440,7 @@ class Link(RelayOwner):
         if client is not None and client.accepted is not None:
             self._addresses.version.ended()
             granted = client.accepted.session_expiry
-            self._addresses.lost(expiry_of(self.plan.upstream) if granted < 0 else granted, now)
+            self._addresses.lost(handshake.expiry_of(self.plan.upstream) if granted < 0 else granted, now)
 
     def _move(self, state: LinkState, deadline: float, now: float) -> None:
         self._deadline = deadline

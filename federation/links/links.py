@@ -10,14 +10,12 @@ from broker.routing.subscriber import LINK_PREFIX
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
-from federation.links.addresses import SessionPlace
-from federation.links.domain import Domain
 from federation.links.handshake import local_client_id
-from federation.links.interest import ClusterInterest, LinkInterest
+from federation.links.interest import ClusterInterest, Domain, LinkInterest
 from federation.links.link import Link
-from federation.links.node_plans import node_plans
-from federation.links.queue_link import QueueLink
+from federation.links.queue_link import QueueLink, node_plans
 from federation.links.queues import QUEUE_DEFAULTS, QueueDefaults, Queues
+from federation.links.reconnecting import SessionPlace
 from federation.links.status import LinkState, LinkStatus
 from federation.links.topic_link import TopicLink
 from federation.links.wants import Upstream

@@ -1,29 +1,130 @@
-"""A link of the kind `queues`: it borrows jobs of shared groups from an upstream of this kind (docs/federated-queues.md).
+"""A link of the kind `queues` (docs/federated-queues.md): it takes jobs of shared groups from an upstream of this kind.
 
 Every node of a cluster runs its queue links itself, each with a session of its own: a queue and its consumers are of a node.
-The other nodes of the cluster are upstreams, too.
-"""
+The other nodes of the cluster are upstreams, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from broker.codec.packets import Connect
-from broker.job_header import encode_limit, quoted
+from broker.codec.packets import MQTT_5, PUBLISH, Connect
+from broker.codec.reader import decode_publish
+from broker.codec.wire import decode_varint
+from broker.config.addresses import AddressError, parse_address
+from broker.errors import MqttError, ProtocolViolation
+from broker.job_header import encode_limit, offer_of, queue_of, quoted, sent_of
 from broker.link_header import LinkFacts, LinkWelcome
-from federation.definitions.resolution import LinkPlan
+from broker.origin import HeaderError, decode_origin, split_properties
+from broker.routing.subscriber import NODE_PREFIX
+from federation.definitions.policy import ApplyTo, Policy
+from federation.definitions.resolution import LinkPlan, link_id
+from federation.definitions.upstream import Upstream
+from federation.definitions.uri import LinkUri
 from federation.errors import QueueLinkFault
 from federation.links.client import Accepted, Client, End
-from federation.links.domain import Domain
+from federation.links.flow import packet_end
 from federation.links.handshake import NAME_TEXT
+from federation.links.interest import Domain
 from federation.links.link import Link
-from federation.links.queue_client import QueueClient, QueueClientOwner
 from federation.links.queue_credit import Borrower
 from federation.links.relay import Relay
 from federation.links.status import LinkState, LinkStatus
-from federation.links.subscriptions import Headers
+from federation.links.subscriptions import Headers, Subscriptions
+
+JOBS_MAX: Final = 1_000  # without an acknowledgement, of one node at another
+RECONNECT_SECONDS: Final = 1.0  # base of the delay before the next try
+AWAY_SECONDS_MAX: Final = 60.0
+"""A node that is away for so long has lost the jobs that it did not acknowledge: they go back to the queue."""
+
+
+def node_plans(nodes: Mapping[str, str], policies: Iterable[Policy]) -> list[LinkPlan]:
+    """One link to each other node of the cluster, while there are policies for queues.
+
+    nodes  the address of its event streams (HOST:PORT) by the name of a node; one that cannot be read is left out
+    """
+    for_queues = tuple(policy for policy in policies if policy.apply_to is ApplyTo.QUEUES)
+    plans: list[LinkPlan] = []
+    for name, text in sorted(nodes.items()) if for_queues else ():
+        try:
+            address = parse_address(text, unix_allowed=False)
+        except AddressError:
+            continue  # the federation has said so
+        if not address.host or not address.port:
+            continue
+        upstream = Upstream(
+            name,
+            (LinkUri("mqtt", address.host, address.port),),
+            prefetch_count=JOBS_MAX,
+            reconnect_delay=RECONNECT_SECONDS,
+            expires=AWAY_SECONDS_MAX,
+            consumer_tag=f"{NODE_PREFIX}jobs",  # the link adds the name of this node
+        )
+        plans.append(LinkPlan(link_id(name, "node", ()), ApplyTo.QUEUES.value, upstream, for_queues, is_node=True))
+    return plans
+
+
+class QueueClientOwner:
+    """What a queue client asks of its link. `name` is that of a queue in the upstream's headers."""
+
+    def offered(self, name: bytes, count: int, sent: int) -> None:
+        """The upstream has so many jobs to spare, without those on the way; NO_QUEUE where it has no such queue. `sent`: all
+        that it has sent before."""
+        raise AssertionError("a subclass implements this")
+
+    def job_came(self, name: bytes) -> None:
+        """A job came. Raises QueueLinkFault for one that was never asked for."""
+        raise AssertionError("a subclass implements this")
+
+
+class QueueClient(Client):
+    def __init__(
+        self, connect: Connect, subscriptions: Subscriptions, packet_bytes_max: int, owner: QueueClientOwner
+    ) -> None:
+        super().__init__(connect, subscriptions, 1, False, packet_bytes_max)
+        self._owner = owner
+
+    def take_flow(self) -> bytes:
+        """The jobs that came since the last call, as they came."""
+        flow = super().take_flow()
+        if self.is_closed:
+            return b""
+        try:
+            return self._jobs_of(flow)
+        except MqttError as error:
+            self.fail(error)
+        except HeaderError as error:
+            self.fail(ProtocolViolation(f"the header of a job cannot be read: {error.text}"))
+        except QueueLinkFault as fault:
+            self.fail(ProtocolViolation(str(fault)))
+        return b""
+
+    def _jobs_of(self, flow: bytes) -> bytes:
+        parts: list[bytes] = []
+        size = len(flow)
+        kept_from = pos = 0
+        while pos < size:
+            end = packet_end(flow, pos, size)
+            first = flow[pos]
+            if first >> 4 != PUBLISH:
+                raise ProtocolViolation("an acknowledgement, and the link has sent no message")
+            publish = decode_publish(first, flow, decode_varint(flow, pos + 1, end)[1], end, MQTT_5)
+            _, headers = split_properties(publish.properties)
+            origin = decode_origin(headers[0]) if headers else None
+            name = queue_of(origin)
+            if origin is None or not name or publish.qos == 2:
+                raise ProtocolViolation("a message that is neither a job nor an offer")
+            if publish.qos == 0:
+                self._owner.offered(name, offer_of(origin), sent_of(origin))
+                parts.append(flow[kept_from:pos])
+                kept_from = end
+            elif not publish.dup:  # one that is sent again was asked for on an earlier connection
+                self._owner.job_came(name)
+            pos = end
+        parts.append(flow[kept_from:])
+        return b"".join(parts)
+
 
 OTHER_KIND: Final = "the upstream is a broker of another kind, and federated queues need one of this kind"
 NOT_LENDING: Final = "the upstream has no plugin `links`, or an older version: it lends no jobs"
@@ -105,10 +206,6 @@ class QueueLink(Link, QueueClientOwner):
         self._on_change(full)
 
     # --- Link
-
-    def _chosen_client_id(self) -> str:
-        node = self._domain.broker.node_name
-        return super()._chosen_client_id() + (f"-{node}" if node else "")
 
     def _is_wanted(self) -> bool:
         return bool(self.borrowers)

@@ -11,19 +11,24 @@ SHUTDOWN   stopped with a cause                                              sta
 ERROR      failed; `last_error` says how                                     starting at the deadline
 INVALID    the definition cannot work; no address is tried                   starting, after a change of the definition
 
-Times are monotonic seconds of the node (`now` of the cores). A core.
-"""
+Times are monotonic seconds of the node (`now` of the cores). A core."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+from broker.broker import Broker
+from broker.codec.reason_codes import reason_name
 from broker.message import NEVER
+from federation.definitions.resolution import LinkPlan
+from federation.definitions.upstream import Direction
+from federation.links.handshake import local_client_id
+from federation.links.relay import Relay
 
 ROUND_TRIP_SECONDS_MAX: Final = 30.0
 """Longest age of the upstream's last answer while a link counts as running. A link asks (PINGREQ) in time for it."""
@@ -160,3 +165,91 @@ def without_secrets(text: str) -> str:
     text = _SECRET_KEY.sub(r"\1=***", "".join(words))
     text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text if len(text) <= ERROR_CHARS_MAX else f"{text[: ERROR_CHARS_MAX - 3]}..."
+
+
+class Totals:
+    """received  messages that came from the upstream, with those that were dropped
+    sent      messages that were given to the upstream, with those that it refused
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.sent = 0
+        self._surplus = 0  # of topics that do not belong to the link
+        self._refused: dict[int, int] = {}  # by the upstream, by reason code
+
+    def add(self, relay: Relay) -> None:
+        """Count what a connection has carried."""
+        self.received += relay.messages_received()
+        self.sent += relay.messages_sent()
+        self._surplus += relay.surplus()
+        for code, count in relay.refused.items():
+            self._refused[code] = self._refused.get(code, 0) + count
+
+    def with_open(self, relay: Relay | None) -> Totals:
+        """These and those of the open connection."""
+        found = Totals()
+        found.received = self.received
+        found.sent = self.sent
+        found._surplus = self._surplus
+        found._refused = dict(self._refused)
+        if relay is not None:
+            found.add(relay)
+        return found
+
+    def dropped(self) -> dict[str, int]:
+        """Messages that did not cross the link, by reason, without those that the broker here refused."""
+        found = {reason_name(code).lower().replace(" ", "_"): count for code, count in self._refused.items()}
+        if self._surplus:
+            found["surplus"] = self._surplus
+        return found
+
+
+QUEUE: Final = (
+    "queue"  # why a message is dropped: the queue of a link that pushes had no room, or the message expired there
+)
+
+
+def planned(plan: LinkPlan, state: LinkState, since: float, changed_at: float) -> LinkStatus:
+    """The status of a link that has carried nothing yet."""
+    upstream = plan.upstream
+    return LinkStatus(
+        plan.link_id,
+        plan.kind,
+        upstream.name,
+        state,
+        since,
+        changed_at,
+        direction=upstream.direction.value,
+        mapping="; ".join(upstream.exchange),
+        policies=tuple(policy.name for policy in plan.policies),
+        patterns=tuple(policy.pattern for policy in plan.policies),
+    )
+
+
+def with_figures(row: LinkStatus, plan: LinkPlan, relay: Relay | None, broker: Broker) -> LinkStatus:
+    """The status with what is on its way. `relay`: None while the link has no connection."""
+    if plan.upstream.direction is Direction.OUT:
+        session = broker.sessions.get(local_client_id(plan))
+        if session is None:
+            return replace(row, waiting=0, oldest_waiting=0.0, lag=0.0)
+        sent = None if session.inflight is None else session.inflight.first()
+        queued = None if session.queue is None else session.queue.first()
+        dropped = {QUEUE: session.messages_dropped} if session.messages_dropped else {}
+        return replace(
+            row,
+            in_flight=session.inflight_length(),
+            lag=0.0 if sent is None else max(0.0, broker.now - sent.sent_at),
+            waiting=session.queue_length(),
+            oldest_waiting=0.0 if queued is None else max(0.0, broker.now - queued.sent_at),
+            dropped=dropped,
+        )
+    if relay is None:
+        return row
+    in_flight = relay.in_flight()
+    oldest_at = relay.oldest_at()
+    if oldest_at != NEVER:
+        lag = max(0.0, broker.now - oldest_at)
+    else:
+        lag = -1.0 if in_flight else 0.0  # when the store's part began is not known
+    return replace(row, in_flight=in_flight, lag=lag)

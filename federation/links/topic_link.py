@@ -2,23 +2,86 @@
 
 from __future__ import annotations
 
+from broker.broker import Broker
 from broker.codec.packets import MQTT_5, Connect
+from broker.errors import MqttError
+from broker.link_gate import LinkGate
 from broker.link_header import LinkFacts, LinkWelcome
 from broker.message import NEVER
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction
-from federation.links.addresses import SessionPlace
 from federation.links.client import Accepted, Client
 from federation.links.confirmation import Confirmation
-from federation.links.domain import Domain, TopicGate, rule_of
-from federation.links.handshake import NAME_TEXT, qos_of
-from federation.links.interest import FILTERS_MAX, LinkInterest
+from federation.links.handshake import NAME_TEXT, Note, qos_of
+from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
 from federation.links.link import Link
-from federation.links.notes import Note
+from federation.links.reconnecting import SessionPlace
 from federation.links.relay import Relay
+from federation.links.rewriting import TopicRule
 from federation.links.status import LinkState
 from federation.links.subscriptions import NO_HEADERS, Headers
 from federation.links.wants import Upstream
+
+
+class TopicGate(LinkGate):
+    """The upstream publishes here to topics of the link's policies, whatever it sends; to none where the link pushes."""
+
+    def __init__(self, max_hops: int, interest: LinkInterest, is_out: bool) -> None:
+        super().__init__(max_hops)
+        self._interest = interest
+        self._is_out = is_out
+
+    def has_topic(self, topic: bytes) -> bool:
+        return not self._is_out and self._interest.has(topic)
+
+
+class InRule(TopicRule):
+    """Topics of the upstream."""
+
+    def __init__(self, interest: LinkInterest) -> None:
+        self._interest = interest
+
+    def other_name(self, topic: bytes) -> bytes | None:
+        return self._interest.map_in(topic)
+
+
+class OutRule(TopicRule):
+    """Local topics that are pushed."""
+
+    def __init__(self, interest: LinkInterest) -> None:
+        self._interest = interest
+
+    def other_name(self, topic: bytes) -> bytes | None:
+        return self._interest.map_out(topic)
+
+
+class CarefulRule(TopicRule):
+    """Topics that this broker does not take, such as those with too many levels: the upstream would send such a message again
+    on each connection that it has ended."""
+
+    def __init__(self, rule: TopicRule | None, broker: Broker) -> None:
+        self._rule = rule
+        self._broker = broker
+
+    def other_name(self, topic: bytes) -> bytes | None:
+        name = topic if self._rule is None else self._rule.other_name(topic)
+        if name is not None:
+            try:
+                self._broker.router.lookup(name)
+            except MqttError:
+                return None
+        return name
+
+
+def rule_of(interest: LinkInterest, is_out: bool, careful: Broker | None) -> TopicRule | None:
+    """What becomes of the topics of messages; None where nothing has to be changed. `careful`: the broker that has ended a
+    connection of the link for a fault."""
+    rule: TopicRule | None = None
+    if interest.changes_topics:
+        rule = OutRule(interest) if is_out else InRule(interest)
+    if careful is not None and not is_out:
+        rule = CarefulRule(rule, careful)
+    return rule
 
 
 class TopicLink(Link):

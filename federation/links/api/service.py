@@ -1,8 +1,9 @@
-"""The service FederationLinks: the links of the whole cluster, and their restart, asked at any node."""
+"""The services of the API for links and for the queues of shared groups."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -11,17 +12,51 @@ from broker.api.errors import ApiError, invalid_argument, not_found
 from broker.api.tokens import Role
 from federation.links.api.rows import STATES, in_order
 from federation.links.pb.link_status_pb2 import (
+    GroupQueue,
     Link,
+    ListGroupQueuesRequest,
+    ListGroupQueuesResponse,
     ListLinksRequest,
     ListLinksResponse,
     RestartLinkRequest,
     RestartLinkResponse,
 )
-from federation.links.pb.link_status_pb2_grpc import FederationLinksServicer
+from federation.links.pb.link_status_pb2_grpc import FederationLinksServicer, GroupQueuesServicer
+from federation.links.queues import Queues
 from federation.shell.member_calls import MemberAway
 
 if TYPE_CHECKING:
     from federation.links.shell.owners import LinkRunner, Owners
+
+
+class GroupQueuesService(GroupQueuesServicer):
+    roles: Final = {"List": Role.READ}
+
+    def __init__(self, node: str, queues: Queues, now: Callable[[], float]) -> None:
+        self._node = node
+        self._queues = queues
+        self._now = now
+
+    async def List(self, request: ListGroupQueuesRequest, context: object) -> ListGroupQueuesResponse:
+        return ListGroupQueuesResponse(
+            queues=[
+                GroupQueue(
+                    group=row.group.decode(),
+                    policy=row.policy,
+                    node=self._node,
+                    messages=row.messages,
+                    bytes=row.bytes,
+                    oldest_seconds=None if row.oldest < 0 else row.oldest,
+                    max_length=row.max_length,
+                    max_length_bytes=row.max_length_bytes,
+                    members=row.members,
+                    borrowers=row.borrowers,
+                    upstreams=row.upstreams,
+                    dropped=row.dropped,
+                )
+                for row in self._queues.rows(self._now())
+            ]
+        )
 
 
 SERVICE_UNAVAILABLE: Final = 503

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from federation.links.handshake import Note
 from federation.links.link import Link
 from federation.links.links import Links
-from federation.links.notes import Note
 from federation.links.status import LinkState
 
 FAILED: Final = (LinkState.ERROR, LinkState.BLOCKED)

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.config.addresses import Address
+from broker.config.settings_listeners import ListenerSettings
+from broker.listener_facts import ListenerFacts
+from broker.server.listener import Listener
+from broker.server.protocol import ClientProtocol
+from federation.extension import Extension
+
+if TYPE_CHECKING:
+    from broker.server.host import Host
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -13,16 +26,27 @@ from federation.links.api.rows import has_state, in_order, link_row
 from federation.links.link import Link
 from federation.links.links import Links
 from federation.links.pb.link_status_pb2 import DESCRIPTOR, ListLinksRequest, ListLinksResponse
-from federation.links.planned import planned
 from federation.links.queue_reports import queue_metrics
 from federation.links.reports import LinkEvents, link_metrics
-from federation.links.shell.node_listener import NodeListener
 from federation.links.shell.owners import TAG, VERSION, Owners
-from federation.links.status import LinkState, LinkStatus
+from federation.links.status import LinkState, LinkStatus, planned
 from federation.plugin import FederationPlugin
 
-if TYPE_CHECKING:
-    from broker.server.host import Host
+
+class NodeListener(Extension):
+    """`address` is that of the event streams. A connection is one of `mqtt.max_connections`; limits for addresses of clients,
+    and plugins that look at them, have no say."""
+
+    def __init__(self, host: Host, address: Address) -> None:
+        self._host = host
+        self._listener = Listener(ListenerSettings(address), "plugins.federation.fed_addr", host.now())
+        self._listener.facts = ListenerFacts(str(address), "tcp", is_node=True)
+
+    def mqtt_protocol(self, ended: Callable[[], None]) -> asyncio.Protocol:
+        protocol = ClientProtocol(self._host, self._listener)
+        protocol.ended = ended
+        return protocol
+
 
 WAITS: Final = "starts when the other nodes do not run the link any more, at the latest at the deadline"
 
@@ -50,8 +74,7 @@ class NodeLinks:
         if federation is not None:
             federation.extensions += [owners, NodeListener(host, federation.settings.fed_addr)]
         if host.api is not None:
-            from federation.links.api.queues import GroupQueuesService
-            from federation.links.api.service import LinksService
+            from federation.links.api.service import GroupQueuesService, LinksService
 
             service = LinksService(host.members.node_name, owners, self)
             host.api.register(DESCRIPTOR.services_by_name["FederationLinks"], service)

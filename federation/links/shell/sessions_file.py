@@ -10,7 +10,7 @@ from typing import Any, Final
 from broker.server.logging import get_logger
 from broker.server.private_file import PrivateFile
 from federation.definitions.resolution import LINKS_MAX
-from federation.links.addresses import SessionPlace
+from federation.links.reconnecting import SessionPlace
 
 FILE: Final = "link-sessions.json"
 FILE_BYTES_MAX: Final = 16 * 2**20

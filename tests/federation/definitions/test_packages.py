@@ -33,4 +33,4 @@ def test_a_package_knows_nothing_of_those_above_it(package: str, others: list[st
 
 
 def test_the_check_sees_an_import() -> None:
-    assert "federation/links/mapping_command.py: federation/topics" in named("federation/links", ["federation/topics"])
+    assert "federation/links/commands.py: federation/topics" in named("federation/links", ["federation/topics"])

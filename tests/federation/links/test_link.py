@@ -30,7 +30,7 @@ from federation.definitions.upstream_set import UpstreamSet
 from federation.links.handshake import local_client_id
 from federation.links.interest import LinkInterest
 from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS
-from federation.links.rival import CUT_SHORT_MAX
+from federation.links.reconnecting import CUT_SHORT_MAX
 from federation.links.status import ROUND_TRIP_SECONDS_MAX, LinkState
 from federation.links.topic_link import TopicLink
 from federation.links.wants import CLIENTS, Upstream

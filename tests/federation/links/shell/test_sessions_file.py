@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.links.addresses import SessionPlace
+from federation.links.reconnecting import SessionPlace
 from federation.links.shell.sessions_file import FILE, SessionsFile
 
 PLACES = {"0000000a": SessionPlace("federation-link-berlin-north", "north.example.com", 1883)}

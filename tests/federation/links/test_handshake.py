@@ -1,4 +1,4 @@
-"""What an upstream grants less than asked, as sentences."""
+"""What the upstream grants less than asked, as notes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.codec.packets import MQTT_5, MQTT_311
 from broker.link_header import LinkWelcome
 from federation.definitions.upstream import parse_upstream
 from federation.links.client import EXPIRY_NEVER, Accepted
-from federation.links.notes import Note, notes_on, span
+from federation.links.handshake import Note, notes_on, span
 
 GRANTED: dict[str, Any] = {"session_present": False, "session_expiry": EXPIRY_NEVER}
 OUT: dict[str, Any] = {"direction": "out"}
