@@ -160,13 +160,19 @@ class FederationSettings:
     ] = True
 
     @property
+    def is_local(self) -> bool:
+        """Whether only programs of this machine reach this node on fed_addr."""
+        addresses = (self.fed_addr, self.advertise_fed_addr or self.fed_addr)
+        return all(is_loopback(address.host) for address in addresses)
+
+    @property
     def shares_secrets(self) -> bool:
         """Whether what other nodes get on fed_addr may have secrets."""
-        return self.allow_plain_secrets or is_loopback(self.fed_addr.host)
+        return self.allow_plain_secrets or self.is_local
 
     def start_warnings(self, settings: Settings, path_of: Callable[[str], str]) -> Iterator[str]:
         """As `broker.server.start_warnings.WarnsAtStart`."""
-        if self.allow_plain_secrets and not is_loopback(self.fed_addr.host):
+        if self.allow_plain_secrets and not self.is_local:
             yield (
                 f"allow_plain_secrets: whoever reaches {self.fed_addr} can read and write the passwords of upstreams: nodes "
                 "exchange them unencrypted and unauthenticated; leave the key out where the network is not private"

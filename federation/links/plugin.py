@@ -69,7 +69,9 @@ class LinksPlugin(Plugin):
         self.node_links.prepare()
         federation = next((plugin for plugin in self.server.plugins if isinstance(plugin, FederationPlugin)), None)
         if federation is not None:
-            self._cluster = DefinitionsCluster(self.server, self.definitions, TAG)
+            self._cluster = DefinitionsCluster(
+                self.server, self.definitions, TAG, not federation.settings.allow_plain_secrets
+            )
             self.definitions.made_here = self._cluster.changed
             federation.extensions.append(self._cluster)
 

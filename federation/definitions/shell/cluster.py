@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
+from broker.config.addresses import host_of, is_loopback
 from broker.message import NEVER
 from broker.server.logging import get_logger
 from federation.definitions.entry import Entry
@@ -16,6 +17,7 @@ from federation.definitions.exchange import NO_KEY, Answer, Exchange, ExchangeEr
 from federation.definitions.pb import definitions_pb2 as pb
 from federation.definitions.replication import Outcome, Replication
 from federation.extension import Extension
+from federation.node import TAG_ADDR
 from federation.shell.member_calls import MemberAway, MemberCalls
 
 if TYPE_CHECKING:
@@ -25,17 +27,23 @@ if TYPE_CHECKING:
 SERVICE: Final = "gmqtt.definitions.api.DefinitionsExchange"
 METHOD: Final = f"/{SERVICE}/Exchange"
 CALL_SECONDS_MAX: Final = 10.0
+NOT_LOCAL: Final = (
+    "its fed_addr is no loopback address and that of this node is one, so secrets of this node would leave the machine: "
+    "give both an address of one kind"
+)
 
 _untyped: Final[Any] = grpc  # its makers of handlers have no annotations
 
 
 class DefinitionsCluster(Extension):
-    """`tag`: the Serf tag of nodes that have definitions. `start`, then `changed` after each change here, then `stop`."""
+    """`tag`: the Serf tag of nodes that have definitions. `secrets_stay_local`: those that this node shares go to nodes of this
+    machine only. `start`, then `changed` after each change here, then `stop`."""
 
-    def __init__(self, host: Host, service: DefinitionsService, tag: str) -> None:
+    def __init__(self, host: Host, service: DefinitionsService, tag: str, secrets_stay_local: bool = True) -> None:
         self._host = host
         self._service = service
         self._tag = tag
+        self._needs_loopback = secrets_stay_local and service.definitions.shares_secrets
         self._log = get_logger("definitions")
         self._loop = asyncio.get_running_loop()
         self._calls = MemberCalls(host.members)
@@ -130,6 +138,9 @@ class DefinitionsCluster(Extension):
         self._carry_out()
 
     async def _run(self, name: str) -> None:
+        addresses = {other.name: other.tags.get(TAG_ADDR, "") for other in self._host.members.others()}
+        if self._needs_loopback and not is_loopback(host_of(addresses.get(name, ""))):
+            raise ExchangeError(NOT_LOCAL)
         exchange = Exchange(self._service.definitions)
         while (request := exchange.request()) is not None:
             message = write_request(request)

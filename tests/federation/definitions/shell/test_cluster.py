@@ -245,6 +245,21 @@ async def test_whoever_asks_gets_no_secret_where_secrets_are_not_shared(make_nod
     assert "user:secret" not in str(lines)
 
 
+async def test_secrets_of_a_local_node_do_not_go_to_another_machine(make_node: Callable[..., Any]) -> None:
+    a = await make_node("a")
+    await a.service.put(UPSTREAM, "u", {"uri": "mqtt://user:secret@127.0.0.1:1"})
+    called: list[str] = []
+    with structlog.testing.capture_logs() as lines, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemberCalls, "call", lambda calls, name, *_: called.append(name))
+        a.members.known["far"] = {"fed_addr": "192.0.2.1:8901", TAG: "1"}
+        a.cluster.members_changed()
+        await eventually(lambda: any("not exchanged" in line["event"] for line in lines), "the reason is told")
+    (line,) = [line for line in lines if "not exchanged" in line["event"]]
+    assert line["node"] == "far"
+    assert "loopback" in line["reason"]
+    assert called == []
+
+
 async def test_a_request_that_no_node_makes_is_refused(make_node: Callable[..., Any]) -> None:
     a = await make_node("a")
     members = Known("b")
