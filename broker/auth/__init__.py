@@ -1,1 +1,1 @@
-"""Who may connect: the rules of authentication."""
+"""The plugin `auth` decides which clients may connect, and what they may do with topics."""

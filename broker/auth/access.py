@@ -1,4 +1,4 @@
-"""What a token or a webhook says about topics: an object with the lists `pub`, `sub` and `all` of patterns.
+"""A token or a webhook gives the access to topics as an object with the lists `pub`, `sub` and `all` of patterns.
 
 The patterns are topic filters, in which %u stands for the user name and %c for the client id.
 """
@@ -20,7 +20,7 @@ class AccessFault(Exception):
 
 
 def read_access(claim: object) -> tuple[TopicAccess, ...] | None:
-    """The access of a claim; None where there is no claim. Raises AccessFault: nothing of a claim is guessed."""
+    """Return the access of a claim; None where there is no claim. Raises AccessFault: nothing of a claim is guessed."""
     if claim is None:
         return None
     if not isinstance(claim, dict):

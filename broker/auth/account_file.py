@@ -21,7 +21,7 @@ class AccountFile:
         self._bare = bare
 
     def read(self, may_be_missing: bool = True) -> Accounts:
-        """The accounts; none for a file that is missing and may be. Raises EntriesFault and OSError."""
+        """Return the accounts; none for a file that is missing and may be. Raises EntriesFault and OSError."""
         return read_accounts(self._file.read(FILE_BYTES_MAX + 1, may_be_missing), self._bare)
 
     def change(self, change: Callable[[Accounts], None], may_be_missing: bool = True) -> Accounts:

@@ -39,7 +39,7 @@ class Account:
 
 
 def link_domain_of(role: object) -> str | None:
-    """The domain that the clients of a role may be links of: "" for any one, None for none."""
+    """Return the domain that the clients of a role may be links of: "" for any one, None for none."""
     if role == LINK:
         return ""
     return (
@@ -48,7 +48,7 @@ def link_domain_of(role: object) -> str | None:
 
 
 def name_fault(username: str) -> str:
-    """Why a user may not have this name; empty when one may."""
+    """Return why a user may not have this name; empty when one may."""
     if not username:
         return "the user name is empty"
     if CONTROL.search(username):
@@ -61,7 +61,8 @@ def name_fault(username: str) -> str:
 
 
 def read_accounts(data: bytes, bare: str) -> dict[str, Account]:
-    """The accounts of a file by user name. `bare` is the hash of passwords that do not name theirs. Raises EntriesFault."""
+    """Return the accounts of a file by user name. `bare` is the hash of passwords that do not name theirs. Raises
+    EntriesFault."""
     accounts: dict[str, Account] = {}
     for line, texts in read_entries(data, ("username", "password", "scram", "role"), "account"):
         username = texts.get("username", "")
@@ -92,7 +93,7 @@ def _read_scram(line: int, text: str) -> Credentials:
 
 
 def write_accounts(accounts: Iterable[Account]) -> bytes:
-    """The file, which `read_accounts` and the Go broker read."""
+    """Return the file, which `read_accounts` and the Go broker read."""
     lines: list[str] = []
     for account in accounts:
         lines.append(f"- username: {quoted(account.username)}\n  password: {quoted(account.password)}\n")

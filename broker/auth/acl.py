@@ -1,4 +1,4 @@
-"""The `acl_file` of a node, and what tokens say about topics: the authorizer of the plugin `auth`."""
+"""The plugin `auth` has one authorizer, of the `acl_file` and of the access that tokens give."""
 
 # not a core: reads files
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The authorizer of the rules in an `acl_file`, and of what a client's token says about topics."""
+"""The authorizer judges by the rules of an `acl_file` and by the access that a client's token gives."""
 
 # compiled with mypyc
 from __future__ import annotations
@@ -67,7 +67,7 @@ class AclAuthorizer(Authorizer):
         return ALLOW if of_token is ALLOW else DENY
 
     def _rules_of(self, client: ClientIdentity, access: tuple[TopicAccess, ...]) -> AclRules:
-        """The rules of a client's credentials. Clients whose tokens say the same share them."""
+        """Return the rules of a client's credentials. Clients whose tokens say the same share them."""
         kept = client.kept
         if isinstance(kept, AclRules):
             return kept

@@ -1,4 +1,4 @@
-"""Reads mosquitto's `acl_file`: lines with `user`, `topic` or `pattern`, and comments."""
+"""Read mosquitto's `acl_file`: lines with `user`, `topic` or `pattern`, and comments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.routing.names import check_topic_filter
 
 ACL_BYTES_MAX: Final = 16 * 2**20  # of a file
 ACL_RULES_MAX: Final = 100_000  # of a file
-FAULTS_TOLD: Final = 20  # of one file
+FAULTS_SHOWN: Final = 20  # of one file
 NO_USER: Final = ""  # the rules before the first `user` are for clients without a user name
 
 _ACCESS: Final = {"read": READ, "write": PUBLISH, "readwrite": READ | PUBLISH, "deny": DENIED}
@@ -37,7 +37,7 @@ class AclFile(NamedTuple):
 
 
 def parse_acl_file(data: bytes) -> AclFile:
-    """The rules of a file. Raises AclFault."""
+    """Return the rules of a file. Raises AclFault."""
     if len(data) > ACL_BYTES_MAX:
         raise AclFault([f"the file has more than {ACL_BYTES_MAX} bytes"])
     users: dict[str, list[Rule]] = {}
@@ -73,7 +73,7 @@ def parse_acl_file(data: bytes) -> AclFile:
         count += word != "user"
         if count > ACL_RULES_MAX:
             faults.append(f"line {number}: more than {ACL_RULES_MAX} rules")
-        if len(faults) >= FAULTS_TOLD:
+        if len(faults) >= FAULTS_SHOWN:
             break
     if faults:
         raise AclFault(faults)

@@ -28,7 +28,7 @@ class Rule(NamedTuple):
 
 
 class Given:
-    """What one filter gives; READ, PUBLISH or both."""
+    """One filter gives READ, PUBLISH or both."""
 
     __slots__ = ("gives", "topic_filter")
 
@@ -83,7 +83,7 @@ class FilterRules:
         return NO_OPINION
 
     def denied_from(self, topic: bytes) -> int:
-        """As `open_from`, of the denial that has the fewest levels; NOT_DENIED without one."""
+        """Return `open_from` of the denial that has the fewest levels; NOT_DENIED without one."""
         least = NOT_DENIED
         for found in self._denied.match(topic):
             assert isinstance(found, int)
@@ -106,7 +106,7 @@ class FilterRules:
 
 
 def open_from(topic_filter: bytes) -> int:
-    """The fewest levels from which on a filter matches however many follow; EXACT for one without `#`."""
+    """Return the fewest levels from which on a filter matches however many follow; EXACT for one without `#`."""
     if topic_filter == b"#":
         return 1
     return topic_filter.count(b"/") if topic_filter.endswith(b"/#") else EXACT

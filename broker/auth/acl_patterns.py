@@ -32,12 +32,12 @@ class Template:
         self._parts = [part.encode() for part in _PLACEHOLDERS.split(rule.topic_filter)]
 
     def has_open_dollar(self) -> bool:
-        """Whether the first level begins with `$` and has a placeholder."""
+        """Return whether the first level begins with `$` and has a placeholder."""
         return self.is_dollar and _PLACEHOLDERS.search(self._levels[0]) is not None
 
     def shape(self, user_slashes: int, client_slashes: int) -> bytes:
-        """The filter with `+` for each level with placeholders, where the names have so many slashes. b"" for one with more
-        levels than a topic can have."""
+        """Return the filter with `+` for each level with placeholders, where the names have so many slashes. b"" for one with
+        more levels than a topic can have."""
         levels: list[str] = []
         for level in self._levels:
             if _PLACEHOLDERS.search(level) is None:
@@ -50,8 +50,8 @@ class Template:
         return b"" if len(levels) > TOPIC_LEVELS_MAX + 1 else "/".join(levels).encode()
 
     def filter_of(self, username: bytes, client_id: bytes) -> bytes:
-        """The topic filter of a client. b"" for none: a placeholder without a value is no empty level, and only a rule that
-        begins with `$` is about topics that do."""
+        """Return the topic filter of a client. b"" for none: a placeholder without a value is no empty level, and only a rule
+        that begins with `$` is about topics that do."""
         if self.needs_user and not username:
             return b""
         parts = list(self._parts)
@@ -105,7 +105,7 @@ class PatternRules:
         return verdict
 
     def denied_from(self, topic: bytes, username: str, client_id: str) -> int:
-        """As in FilterRules."""
+        """Return the same as in FilterRules."""
         least = self.plain.denied_from(topic)
         user, client = username.encode(), client_id.encode()
         for template in self._templates_for(topic, user, client):
@@ -156,7 +156,7 @@ class PatternRules:
         return tree
 
     def _templates_for(self, topic: bytes, username: bytes, client_id: bytes) -> list[Template]:
-        """The templates that may match the topic."""
+        """Return the templates that may match the topic."""
         tree = self._tree_for(username, client_id)
         if topic is not self._topic or tree is not self._searched:
             # A placeholder behind `$` stands for a part of the level, which no `+` matches.
@@ -172,10 +172,10 @@ class PatternRules:
 
 
 def placeholders_of(rule: Rule) -> int:
-    """Number of placeholders."""
+    """Return the number of placeholders."""
     return len(_PLACEHOLDERS.findall(rule.topic_filter))
 
 
 def has_wildcard(name: str) -> bool:
-    """Whether a name, in the place of a placeholder, would match the topics of others."""
+    """Return whether a name, in the place of a placeholder, would match the topics of others."""
     return "+" in name or "#" in name

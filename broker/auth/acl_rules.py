@@ -1,4 +1,4 @@
-"""Access rules for topics: what mosquitto's `acl_file` means, without the file.
+"""Access rules for topics have the meaning of mosquitto's `acl_file`; the file is read elsewhere.
 
 Rules of a user come before patterns, and in both a denial comes before what is allowed. Nothing that matches is no opinion.
 """
@@ -45,7 +45,7 @@ class AclRules:
         return steps
 
     def judge(self, topic: bytes, wanted: int, username: str, client_id: str) -> Verdict:
-        """Whether a client may read the topic, or publish to it: `wanted` is READ or PUBLISH."""
+        """Judge whether a client may read the topic, or publish to it: `wanted` is READ or PUBLISH."""
         user = self.users.get(username)
         if user is not None:
             verdict = user.judge(topic, wanted)
@@ -54,7 +54,7 @@ class AclRules:
         return self.patterns.judge(topic, wanted, username, client_id)
 
     def may_read_any(self, topic_filter: bytes, username: str, client_id: str) -> bool:
-        """Whether the client may read a topic, one at least, that matches the filter.
+        """Return whether the client may read at least one topic that matches the filter.
 
         What the user may read comes first, as patterns cannot deny it."""
         user = self.users.get(username)
@@ -98,13 +98,13 @@ class Search:
         )
 
     def denies_all(self, topic_filter: bytes) -> bool:
-        """Whether all topics of the filter are denied."""
+        """Return whether all topics of the filter are denied."""
         own = intersect(topic_filter, topic_filter)
         assert own is not None
         return self._has_denials and not self._has_undenied(own[0], own[1])
 
     def finds(self, topic_filter: bytes, allowed: list[bytes]) -> bool:
-        """Whether one of the filters that are allowed has such a topic."""
+        """Return whether one of the filters that are allowed has such a topic."""
         level_steps = 1 + topic_filter.count(b"/") // LEVELS_OF_STEP
         for one in allowed:
             self.steps += level_steps
@@ -114,7 +114,7 @@ class Search:
         return False
 
     def _has_undenied(self, levels: list[bytes], is_open: bool) -> bool:
-        """Whether a topic of these levels, or with `is_open` of these and any further ones, is not denied."""
+        """Return whether a topic of these levels, or with `is_open` of these and any further ones, is not denied."""
         shortest = max(1, len(levels))
         levels = [_FRESH if level == b"+" else level for level in levels]
         count = max(self._depth, len(levels) + 1) if is_open else len(levels)
@@ -134,7 +134,8 @@ class Search:
 
 
 def intersect(first: bytes, second: bytes) -> tuple[list[bytes], bool] | None:
-    """The topics that match both filters, as (levels, is_open): with `is_open` any levels may follow. None for no topic."""
+    """Return the topics that match both filters, as (levels, is_open): with `is_open` any levels may follow. None for no
+    topic."""
     one, two = first.split(b"/"), second.split(b"/")
     one_is_open, two_is_open = one[-1] == b"#", two[-1] == b"#"
     if (_begins_with_wildcard(one) and two[0].startswith(b"$")) or (

@@ -1,4 +1,4 @@
-"""One login, and what a source of users says about it."""
+"""A login is an attempt, about which each source of users gives a verdict."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WRONG_PASSWORD: Final = Verdict(is_final=True, reason_code=NOT_AUTHORIZED, reaso
 
 
 def denied(reason: str, reason_code: int = NOT_AUTHORIZED) -> Verdict:
-    """A refusal. The reason is written to the client and the log, and contains no secret."""
+    """Return a refusal. The reason is written to the client and the log, and contains no secret."""
     return Verdict(True, False, reason_code, reason)
 
 
@@ -82,17 +82,17 @@ class Attempt:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client waits for an answer."""
+        """The client waits for an answer."""
         return self.request.reason_code == UNDECIDED and self.request.is_open()
 
     @property
     def has_credentials(self) -> bool:
-        """Whether the client gives a user name, a password or the data of an Authentication Method."""
+        """The client gives a user name, a password or the data of an Authentication Method."""
         return bool(self.username or self.password is not None or self.request.method)
 
     @property
     def has_proved_login_name(self) -> bool:
-        """Whether a good login is one of `login_name`. One with a certificate is not, when CONNECT has another user name."""
+        """A good login is one of `login_name`. One with a certificate is not, when CONNECT has another user name."""
         return self.has_credentials and (self.login_name == self.username or self.login_name.startswith(NO_NAME))
 
 
@@ -113,7 +113,7 @@ class Source:
         return NO_OPINION
 
     def refused(self) -> dict[str, int]:
-        """Totals of what the source refused or could not do, by reason."""
+        """Return the totals of what the source refused or could not do, by reason."""
         return {}
 
 
@@ -131,7 +131,7 @@ class CertificateNames(Source):
 
 
 def allows_anonymous(attempt: Attempt, setting: bool) -> bool:
-    """Whether the listener of the client, or else the setting, lets clients without a user name in."""
+    """Return whether the listener of the client, or else the setting, lets clients without a user name in."""
     of_listener = attempt.request.listener.allow_anonymous
     return setting if of_listener is None else of_listener
 

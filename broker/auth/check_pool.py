@@ -1,4 +1,4 @@
-"""A few threads for checks that take milliseconds of CPU."""
+"""A few threads run the checks that take milliseconds of CPU."""
 
 # not a core: threads
 from __future__ import annotations
@@ -21,7 +21,7 @@ class CheckPool:
         self._executor = ThreadPoolExecutor(threads, "auth")
 
     async def run(self, call: Callable[[], Result]) -> Result:
-        """The result of the call in a thread. Raises what the call raises."""
+        """Return the result of the call in a thread. Raises what the call raises."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     def stop(self) -> None:

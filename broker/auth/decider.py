@@ -28,7 +28,7 @@ NOT_CHECKED: Final = denied("the login could not be checked", SERVER_UNAVAILABLE
 
 
 def no_role(username: str) -> str:
-    """The role of users where there are no accounts."""
+    """Return the role of users where there are no accounts."""
     return ""
 
 
@@ -121,7 +121,7 @@ class AuthDecider(ConnectDecider):
             request.challenge(answer)
 
     def _is_slowed(self, attempt: Attempt, now: float) -> bool:
-        """Whether a login with credentials is refused without a check."""
+        """Return whether a login with credentials is refused without a check; count it then."""
         if not attempt.has_credentials or self._failed.wait(attempt.address, attempt.login_name, now) == 0:
             return False
         self._failed.slowed += 1
@@ -175,7 +175,8 @@ class AuthDecider(ConnectDecider):
             task.result()
 
     def _begin(self, attempt: Attempt) -> Start:
-        """Whether the check of a login that waits may begin. Others of this name and address may have failed meanwhile."""
+        """Return whether the check of a login that waits may begin. Others of this name and address may have failed
+        meanwhile."""
         if not attempt.is_waiting:
             return Start.NEVER
         return self._failed.begin(attempt.address, attempt.login_name, self._server.now())

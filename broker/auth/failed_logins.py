@@ -21,14 +21,14 @@ NAME_CHARACTERS_MAX: Final = 64  # in a key; longer names are kept as their hash
 
 
 def user_key(address: str, username: str) -> str:
-    """The key of a user name at one address, of bounded length."""
+    """Return the key of a user name at one address, of bounded length."""
     if len(username) > NAME_CHARACTERS_MAX:
         username = hashlib.blake2b(username.encode(errors="surrogatepass"), digest_size=16).hexdigest()
     return f"{address} {username}"
 
 
 class Start(Enum):
-    """Whether the check of a login may begin: now, after others have ended, or not at all."""
+    """The check of a login begins now, after others have ended, or not at all."""
 
     NOW = auto()
     LATER = auto()
@@ -48,14 +48,14 @@ class Buckets:
         return len(self._empty_at)
 
     def wait(self, key: str, now: float) -> float:
-        """Seconds until one more failure fits into the bucket, 0.0 when it does."""
+        """Return the seconds until one more failure fits into the bucket, 0.0 when it does."""
         empty_at = self._empty_at.get(key)
         if empty_at is None or not self._burst:
             return 0.0
         return max(0.0, empty_at - (self._burst - 1) * self._seconds - now)
 
     def is_exhausted(self, key: str, now: float) -> bool:
-        """Whether one more failure would not fit if all checks that go on failed."""
+        """Return whether one more failure would not fit if all checks that go on failed."""
         running = self._running.get(key, 0)
         if not running or not self._burst:
             return False
@@ -91,24 +91,24 @@ class FailedLogins:
         self.slowed = 0
         self._users = Buckets(per_user, USER_SECONDS)
         self._addresses = Buckets(per_address, ADDRESS_SECONDS)
-        self._welcome: OrderedDict[str, None] = OrderedDict()  # user names and addresses of good logins, oldest first
+        self._proved: OrderedDict[str, None] = OrderedDict()  # user names and addresses of good logins, oldest first
 
     def wait(self, address: str, username: str, now: float) -> float:
-        """Seconds until a login of this user name from this address is checked, 0.0 for now."""
+        """Return the seconds until a login of this user name from this address is checked, 0.0 for now."""
         key = user_key(address, username)
         wait = self._users.wait(key, now)
-        if address and key not in self._welcome:
+        if address and key not in self._proved:
             wait = max(wait, self._addresses.wait(address, now))
         return wait
 
     def begin(self, address: str, username: str, now: float) -> Start:
-        """Whether a check may begin. After NOW it goes on until `end` is called."""
+        """Return whether a check may begin. After NOW it goes on until `end` is called."""
         if self.wait(address, username, now) > 0:
             return Start.NEVER
         key = user_key(address, username)
         if self._users.is_exhausted(key, now):
             return Start.LATER
-        if address and key not in self._welcome and self._addresses.is_exhausted(address, now):
+        if address and key not in self._proved and self._addresses.is_exhausted(address, now):
             return Start.LATER
         self._users.begun(key)
         self._addresses.begun(address)
@@ -127,10 +127,10 @@ class FailedLogins:
     def succeeded(self, address: str, username: str) -> None:
         key = user_key(address, username)
         self._users.empty(key)
-        self._welcome.pop(key, None)
-        if len(self._welcome) >= ENTRIES_MAX:
-            self._welcome.popitem(last=False)
-        self._welcome[key] = None
+        self._proved.pop(key, None)
+        if len(self._proved) >= ENTRIES_MAX:
+            self._proved.popitem(last=False)
+        self._proved[key] = None
 
     def entries(self) -> int:
-        return len(self._users) + len(self._addresses) + len(self._welcome)
+        return len(self._users) + len(self._addresses) + len(self._proved)

@@ -34,8 +34,8 @@ class FairQueue(Generic[Item]):
         return dropped
 
     def take(self, may_go: Callable[[Item], bool]) -> Item | None:
-        """The next item that may go, of the address whose turn it is. An address whose first item may not go keeps its place,
-        and the turn goes to the next one. None when there is no item that may go."""
+        """Return the next item that may go, of the address whose turn it is. An address whose first item may not go keeps its
+        place, and the turn goes to the next one. None when there is no item that may go."""
         address = next((address for address, waiting in self._by_address.items() if may_go(waiting[0])), None)
         if address is None:
             return None

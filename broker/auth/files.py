@@ -22,7 +22,7 @@ PathOf = Callable[[str], str]  # as Host.path_of
 
 
 def read_account_file(file: AccountFile, key: str, may_be_missing: bool = True) -> Accounts:
-    """The accounts; none for a file that is missing and may be. Raises StartError."""
+    """Return the accounts; none for a file that is missing and may be. Raises StartError."""
     try:
         return file.read(may_be_missing)
     except (EntriesFault, OSError) as error:
@@ -38,7 +38,7 @@ def read_acl_file(path: str, key: str) -> AclFile:
 
 
 def read_token_keys(settings: JwtSettings, key: str, path_of: PathOf) -> tuple[TokenKey, ...]:
-    """The keys of all algorithms of the settings; `key` is that of the section. Raises StartError."""
+    """Return the keys of all algorithms of the settings; `key` is that of the section. Raises StartError."""
     from broker.auth.tokens import KeyFault, jwks_keys, pem_keys, secret_keys
 
     keys: list[TokenKey] = []
@@ -62,7 +62,7 @@ def read_token_keys(settings: JwtSettings, key: str, path_of: PathOf) -> tuple[T
 
 
 def webhook_context(path: str, key: str) -> ssl.SSLContext:
-    """The context of a file with certificates of authorities. Raises StartError."""
+    """Return the context of a file with certificates of authorities. Raises StartError."""
     try:
         return ssl.create_default_context(cafile=path)
     except ssl.SSLError:

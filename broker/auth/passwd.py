@@ -48,7 +48,7 @@ def set_password(
 
 
 def delete_account(path: str, username: str) -> None:
-    """Raises CommandFault, also when there is no such account."""
+    """Delete an account. Raises CommandFault, also when there is no such account."""
 
     def remove(accounts: Accounts) -> None:
         if accounts.pop(username, None) is None:
@@ -70,7 +70,7 @@ def _change(path: str, change: Callable[[Accounts], None]) -> None:
 
 
 def read_password(on_command_line: str | None) -> bytes:
-    """The password of -b, of a prompt without echo, or the first line of standard input when that is no terminal."""
+    """Return the password of -b, of a prompt without echo, or the first line of standard input when that is no terminal."""
     if on_command_line is not None:
         return on_command_line.encode(errors="surrogateescape")
     if sys.stdin.isatty():

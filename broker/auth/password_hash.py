@@ -1,4 +1,4 @@
-"""How passwords are kept: argon2id for new ones, and the four hashes of the Go broker.
+"""Passwords are kept as argon2id when they are new, and read in the four hashes of the Go broker.
 
 An argon2id or bcrypt hash names itself and its cost. MD5, SHA-256 and plain text are bare: the settings say which of them a
 file has.
@@ -35,7 +35,7 @@ _argon2: Final = argon2.PasswordHasher(ARGON2_PASSES, ARGON2_MEMORY_KIB, paralle
 
 
 def hash_of(stored: str, bare: str) -> str:
-    """The hash of a stored password: PLAIN, MD5, SHA256, BCRYPT or ARGON2ID. `bare` is that of texts that name none."""
+    """Return the hash of a stored password: PLAIN, MD5, SHA256, BCRYPT or ARGON2ID. `bare` is that of texts that name none."""
     if ARGON2_TEXT.fullmatch(stored):
         return ARGON2ID
     if BCRYPT_TEXT.fullmatch(stored):
@@ -44,7 +44,7 @@ def hash_of(stored: str, bare: str) -> str:
 
 
 def fault_of(stored: str, bare: str) -> str:
-    """Why no password fits what is stored; empty when one can. The text has nothing of it."""
+    """Return why no password fits what is stored; empty when one can. The text has nothing of it."""
     kind = hash_of(stored, bare)
     if not stored:
         return "the password is empty"
@@ -57,8 +57,8 @@ def fault_of(stored: str, bare: str) -> str:
 
 
 def cost_of(stored: str, bare: str) -> str:
-    """The hash and its parameters, when a check takes milliseconds on purpose and belongs in a thread; else "". Checks of one
-    cost take the same time."""
+    """Return the hash and its parameters, when a check takes milliseconds on purpose and belongs in a thread; else "". Checks
+    of one cost take the same time."""
     kind = hash_of(stored, bare)
     if kind == ARGON2ID:
         return stored.rpartition("$")[0].rpartition("$")[0]
@@ -66,8 +66,8 @@ def cost_of(stored: str, bare: str) -> str:
 
 
 def hash_password(kind: str, password: bytes) -> str:
-    """A new password as it is kept. argon2id and bcrypt take milliseconds; they draw a salt. Raises ValueError for bcrypt and
-    more than 72 bytes, for plain text that is not UTF-8, and for an empty password."""
+    """Return a new password as it is kept. argon2id and bcrypt take milliseconds; they draw a salt. Raises ValueError for
+    bcrypt and more than 72 bytes, for plain text that is not UTF-8, and for an empty password."""
     if not password:
         raise ValueError("the password is empty")
     if kind == ARGON2ID:
@@ -85,7 +85,7 @@ def hash_password(kind: str, password: bytes) -> str:
 
 
 def password_fits(stored: str, bare: str, password: bytes) -> bool:
-    """Whether it is the password that is stored. A stored text that is no hash fits none."""
+    """Return whether it is the password that is stored. A stored text that is no hash fits none."""
     kind = hash_of(stored, bare)
     if not stored or not password:
         return False

@@ -1,4 +1,4 @@
-"""Users with passwords: the accounts in memory, their file, and the check of a login."""
+"""Users with passwords have accounts in a file, which is kept in memory to check their logins."""
 
 # not a core: waits for threads
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AccountFault(Exception):
 
 
 def new_account(username: str, password: bytes, kind: str, scram: bool) -> Account:
-    """An account with a new password. Takes milliseconds of CPU. Raises AccountFault."""
+    """Return an account with a new password. Takes milliseconds of CPU. Raises AccountFault."""
     try:
         stored = hash_password(kind, password)
         credentials = derive_credentials(password.decode(), secrets.token_bytes(SALT_BYTES)) if scram else None
@@ -44,7 +44,7 @@ def put_account(accounts: Accounts, account: Account, role: str | None) -> None:
 
 
 def _fits_in_the_same_time(stored: str, costs: dict[str, str], bare: str, password: bytes) -> bool:
-    """Whether it is the password that is stored, "" for an unknown user. If it is not, each of the costs is spent once."""
+    """Compare with the stored password, "" for an unknown user. If it does not fit, each of the costs is spent once."""
     if password_fits(stored, bare, password):
         return True
     own = cost_of(stored, bare)
@@ -108,7 +108,7 @@ class Passwords(Source):
         await self.change(change)
 
     def role_of(self, username: str) -> str:
-        """The role of an account, "" where there is none of this name."""
+        """Return the role of an account, "" where there is none of this name."""
         account = self.accounts.get(username)
         return "" if account is None else account.role
 

@@ -1,4 +1,4 @@
-"""The plugin `auth`: who may connect."""
+"""The plugin `auth` puts the sources of users together, and reads their files."""
 
 # not a core: begins tasks
 from __future__ import annotations
@@ -150,7 +150,7 @@ class AuthPlugin(Plugin):
             raise StartError("; ".join(faults))
 
     def _loads(self) -> Iterator[Awaitable[None]]:
-        """Reading of each file again. The fault of one keeps no other from being read."""
+        """Read each file again. The fault of one keeps no other from being read."""
         if self._passwords is not None:
             yield self._load_accounts(self._passwords)
         if self._tokens is not None:

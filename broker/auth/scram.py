@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 of a server (RFC 5802, RFC 7677), without channel binding.
+"""A server checks logins with SCRAM-SHA-256 (RFC 5802, RFC 7677), without channel binding.
 
 `parse_client_first` names the user. With its credentials `ServerExchange` gives the challenge, and checks the client's answer.
 The server keeps no password: stolen credentials do not let in whoever has them.
@@ -28,7 +28,7 @@ class ScramFault(Exception):
 
 
 class Credentials(NamedTuple):
-    """What a server keeps of a password (RFC 5802, 3)."""
+    """A server keeps this of a password (RFC 5802, 3)."""
 
     salt: bytes
     iterations: int
@@ -46,16 +46,17 @@ class ClientFirst(NamedTuple):
 
 
 def derive_credentials(password: str, salt: bytes, iterations: int = ITERATIONS) -> Credentials:
-    """The credentials of a new password. Takes milliseconds of CPU. Raises ScramFault for characters that no password has."""
+    """Return the credentials of a new password. Takes milliseconds of CPU. Raises ScramFault for characters that no password
+    has."""
     salted = hashlib.pbkdf2_hmac("sha256", prepared(password).encode(), salt, iterations)
     client_key = _hmac(salted, b"Client Key")
     return Credentials(salt, iterations, hashlib.sha256(client_key).digest(), _hmac(salted, b"Server Key"))
 
 
 def unknown_credentials(secret: bytes, username: str, known: Sequence[Credentials] = ()) -> Credentials:
-    """Credentials of a user that does not exist. No password fits. The salt stays the same as long as the secret does; its
-    length and the iterations are those of one of the known credentials, so that the challenge does not tell which users exist
-    (RFC 5802, 9)."""
+    """Return the credentials of a user that does not exist. No password fits. The salt stays the same as long as the secret
+    does; its length and the iterations are those of one of the known credentials, so that the challenge does not tell which
+    users exist (RFC 5802, 9)."""
     salt = _hmac(secret, b"salt " + username.encode())
     like = known[int.from_bytes(salt) % len(known)] if known else None
     length, iterations = (SALT_BYTES, ITERATIONS) if like is None else (len(like.salt), like.iterations)
@@ -153,7 +154,7 @@ def _decoded(text: str) -> bytes:
 
 
 def _decoded_name(text: str) -> str:
-    """The user name, in which `=2C` is a comma and `=3D` an equals sign (RFC 5802, 5.1)."""
+    """Return the user name, in which `=2C` is a comma and `=3D` an equals sign (RFC 5802, 5.1)."""
     parts = text.split("=")
     for part in parts[1:]:
         if part[:2] not in ("2C", "3D"):

@@ -1,4 +1,4 @@
-"""Logins with SCRAM-SHA-256 against the keys of the accounts."""
+"""Logins with SCRAM-SHA-256 are checked against the keys of the accounts."""
 
 # not a core: random salts of the system
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ScramLogins:
         self._secret = secrets.token_bytes(32)
 
     def begin(self, attempt: Attempt) -> bytes | Verdict:
-        """The challenge, which tells nothing about whether the user exists; or a refusal. Sets the user name."""
+        """Return the challenge, which tells nothing about whether the user exists; or a refusal. Sets the user name."""
         try:
             first = parse_client_first(attempt.request.data)
         except ScramFault as fault:
@@ -45,7 +45,7 @@ class ScramLogins:
             attempt.username = attempt.login_name = exchange[0]
 
     def finish(self, attempt: Attempt) -> bytes | Verdict:
-        """The last message of the server, for a client that knows the password; or a refusal."""
+        """Return the last message of the server, for a client that knows the password; or a refusal."""
         exchange = attempt.request.exchange
         attempt.request.exchange = None
         if exchange is None:

@@ -1,4 +1,4 @@
-"""AccountService: the accounts of the plugin auth over the API."""
+"""AccountService gives the accounts of the plugin `auth` to the API."""
 
 # not a core: a service over gRPC
 from __future__ import annotations
@@ -48,14 +48,14 @@ class AccountService(AccountServiceServicer):
         return ListAccountsResponse(accounts=page, total_count=len(accounts))
 
     async def Get(self, request: GetAccountRequest, context: object) -> GetAccountResponse:
-        username = wanted(request.username)
+        username = checked_name(request.username)
         account = self._passwords.accounts.get(username)
         if account is None:
             raise not_found(f'there is no account "{username[:100]}"')
         return GetAccountResponse(account=Account(username=username, role=account.role))
 
     async def Update(self, request: UpdateAccountRequest, context: object) -> Empty:
-        username = wanted(request.username)
+        username = checked_name(request.username)
         accounts = self._passwords.accounts
         if username not in accounts and len(accounts) >= ENTRIES_MAX:
             raise ApiError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {ENTRIES_MAX} accounts already")
@@ -78,7 +78,7 @@ class AccountService(AccountServiceServicer):
         return Empty()
 
     async def Delete(self, request: DeleteAccountRequest, context: object) -> Empty:
-        username = wanted(request.username)
+        username = checked_name(request.username)
 
         def remove(accounts: Accounts) -> None:
             accounts.pop(username, None)
@@ -98,8 +98,8 @@ class AccountService(AccountServiceServicer):
         raise ApiError(grpc.StatusCode.INTERNAL, f"the account file cannot be changed: {text}") from error
 
 
-def wanted(username: str) -> str:
-    """The user name of a request. Raises ApiError for one that no user may have."""
+def checked_name(username: str) -> str:
+    """Return the user name of a request. Raises ApiError for one that no user may have."""
     fault = name_fault(username)
     if fault:
         raise invalid_argument(f"username: {fault}")

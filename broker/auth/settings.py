@@ -59,7 +59,7 @@ class WebhookSettings:
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
-    """Who may connect."""
+    """Sources of users, and rules about their topics."""
 
     hash: Annotated[
         str,
@@ -156,7 +156,7 @@ class AuthSettings:
     ] = 100
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
-        """Every broken rule between the keys, as (key, text)."""
+        """Yield every broken rule between the keys, as (key, text)."""
         if self.new_hash not in SELF_NAMING and self.new_hash != self.hash:
             yield (
                 "new_hash",
@@ -176,7 +176,7 @@ class AuthSettings:
                 yield "webhook.url", fault
 
     def protecting_keys(self) -> list[str]:
-        """As `broker.config.rules.Protects`: sources of users and of rules. `hash` alone stands in files of the Go broker."""
+        """Return the keys that are sources of users and of rules. `hash` alone stands in files of the Go broker."""
         values = {
             "password_file": self.password_file,
             "acl_file": self.acl_file,
@@ -192,7 +192,7 @@ class AuthSettings:
         return [key for key, value in values.items() if value]
 
     def unusable_files(self, key: str, path_of: Callable[[str], str]) -> Iterator[str]:
-        """As `broker.server.named_files.NamesFiles`."""
+        """Yield a fault for each file that cannot be used."""
         from broker.auth.account_file import AccountFile
         from broker.auth.files import read_account_file, read_acl_file, read_token_keys, webhook_context
 
@@ -214,7 +214,8 @@ class AuthSettings:
 
 
 def url_fault(url: str) -> str:
-    """Why the webhook cannot have this URL; empty when it can. The text does not repeat the URL, which may have a password."""
+    """Return why the webhook cannot have this URL; empty when it can. The text does not repeat the URL, which may have a
+    password."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

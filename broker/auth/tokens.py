@@ -70,7 +70,7 @@ class Tokens(Source):
         return {"tokens_refused": self.tokens_refused}
 
     def _claims(self, token: bytes) -> dict[str, Any]:
-        """The claims of a token whose signature and times are good."""
+        """Return the claims of a token whose signature and times are good."""
         rules = self._rules
         header = jwt.get_unverified_header(token)
         algorithm, name = header.get("alg"), header.get("kid")
@@ -129,7 +129,7 @@ class ClaimFault(Exception):
 
 
 def _text_of(fault: Exception) -> str:
-    """The reason for the client and the log, with nothing of the token."""
+    """Return the reason for the client and the log, with nothing of the token."""
     if isinstance(fault, AccessFault | ClaimFault | jwt.MissingRequiredClaimError):
         return str(fault)
     return next((text for kind, text in _TEXTS.items() if isinstance(fault, kind)), "it cannot be read")
@@ -146,7 +146,7 @@ _TEXTS: Final[dict[type[Exception], str]] = {
 
 
 def secret_keys(secret: bytes) -> list[TokenKey]:
-    """The key of HS256. Raises KeyFault."""
+    """Return the key of HS256. Raises KeyFault."""
     if len(secret) < SECRET_BYTES_MIN:
         raise KeyFault(f"the secret has {len(secret)} bytes, HS256 needs at least {SECRET_BYTES_MIN}")
     try:
@@ -157,7 +157,7 @@ def secret_keys(secret: bytes) -> list[TokenKey]:
 
 
 def pem_keys(data: bytes) -> list[TokenKey]:
-    """The keys of a PEM file with one or more public keys, for RS256 and ES256. Raises KeyFault."""
+    """Return the keys of a PEM file with one or more public keys, for RS256 and ES256. Raises KeyFault."""
     blocks = re.findall(rb"-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----", data, re.DOTALL)
     if not blocks:
         raise KeyFault("there is no PEM block of a public key")
@@ -172,7 +172,7 @@ def pem_keys(data: bytes) -> list[TokenKey]:
 
 
 def jwks_keys(data: bytes) -> list[TokenKey]:
-    """The keys of a JWK Set (RFC 7517) that sign with one of ALGORITHMS. Raises KeyFault."""
+    """Return the keys of a JWK Set (RFC 7517) that sign with one of ALGORITHMS. Raises KeyFault."""
     try:
         entries = json.loads(data)["keys"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -198,7 +198,7 @@ def jwks_keys(data: bytes) -> list[TokenKey]:
 
 
 def _algorithm_of(entry: dict[str, Any]) -> str:
-    """The algorithm that a key is for; "" for one of none of ALGORITHMS."""
+    """Return the algorithm that a key is for; "" for one of none of ALGORITHMS."""
     kind = entry.get("kty")
     if kind == "EC":
         return ES256 if entry.get("crv") == "P-256" else ""

@@ -157,7 +157,7 @@ class Webhook(Source):
 
 
 def read_answer(body: bytes) -> Answer:
-    """The answer in a body. Raises AnswerFault."""
+    """Return the answer in a body. Raises AnswerFault."""
     if len(body) > ANSWER_BYTES_MAX:
         raise AnswerFault(f"a body of more than {ANSWER_BYTES_MAX} bytes")
     try:
@@ -179,7 +179,7 @@ def read_answer(body: bytes) -> Answer:
 
 
 def _question(attempt: Attempt) -> bytes:
-    """The JSON of a request. The port of the client is left out: an answer is kept for its next connections too."""
+    """Return the JSON of a request. The port of the client is left out: an answer is kept for its next connections too."""
     request = attempt.request
     fields: dict[str, str] = {
         "client_id": request.client_id,
@@ -198,7 +198,7 @@ def _question(attempt: Attempt) -> bytes:
 
 
 def open_webhook(server: Host, settings: WebhookSettings, allow_anonymous: bool, key: str, log: Any) -> Webhook:
-    """The webhook of the settings. Raises StartError."""
+    """Return the webhook of the settings. Raises StartError."""
     context = webhook_context(server.path_of(settings.cacert), f"{key}.cacert") if settings.cacert else None
     parts = urlsplit(settings.url)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):

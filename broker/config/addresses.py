@@ -24,7 +24,7 @@ class AddressError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen or to connect. `tcp` uses host (empty: every interface) and port, `unix` uses path."""
+    """The node listens here, or connects to it. `tcp` uses host (empty: every interface) and port, `unix` uses path."""
 
     scheme: str
     host: str
@@ -41,12 +41,12 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def __str__(self) -> str:
-        """The text that `parse_address` reads as this address. The scheme of TCP is left out."""
+        """Return the text that `parse_address` reads as this address. The scheme of TCP is left out."""
         return f"unix://{self.path}" if self.is_unix else self.host_port
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach this host, a name or an IP address."""
+    """Return whether only programs of this machine reach this host, a name or an IP address."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -54,14 +54,14 @@ def is_loopback(host: str) -> bool:
 
 
 def socket_name_text(name: object) -> str:
-    """The name of a socket or of its peer as text: HOST:PORT, [V6]:PORT, or the path of a unix socket."""
+    """Return the name of a socket or of its peer as text: HOST:PORT, [V6]:PORT, or the path of a unix socket."""
     if isinstance(name, tuple) and len(name) >= 2:
         return Address("tcp", str(name[0]), name[1]).host_port
     return str(name or "")
 
 
 def host_of(remote_addr: str) -> str:
-    """The host of a HOST:PORT or [V6]:PORT; "" for the path of a Unix socket."""
+    """Return the host of a HOST:PORT or [V6]:PORT; "" for the path of a Unix socket."""
     return "" if remote_addr.startswith("/") else remote_addr.rpartition(":")[0].strip("[]")
 
 
@@ -126,7 +126,7 @@ def _is_ip(text: str, version: int) -> bool:
 
 
 def advertised_address(address: Address, local_addresses: Iterable[str]) -> tuple[Address, str | None]:
-    """The address to tell other nodes, and a warning or None.
+    """Return the address to tell other nodes, and a warning or None.
 
     A host that names every interface (empty, 0.0.0.0, ::) becomes the first private IPv4 address of
     `local_addresses`; where there is none, the loopback address with a warning.

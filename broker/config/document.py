@@ -1,4 +1,4 @@
-"""docs/configuration.md and configs/default_config.yml, written from the annotations of the settings, plugins included."""
+"""docs/configuration.md and configs/default_config.yml are written from the annotations of the settings, plugins included."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ DEFAULT_FILE_HEAD: Final = """\
 
 
 def configuration_markdown() -> str:
-    """The text of docs/configuration.md."""
+    """Return the text of docs/configuration.md."""
     parts = [INTRODUCTION]
     _describe_section(Settings, "", parts)
     return "\n".join(parts)
@@ -127,7 +127,7 @@ def _default_text(key: Key) -> str:
 
 
 def _yaml_value(key: Key) -> str:
-    """The default as YAML in one line."""
+    """Return the default as YAML in one line."""
     value = key.default()
     match key.setting.kind:
         case Size():
@@ -152,7 +152,7 @@ def _yaml_value(key: Key) -> str:
 
 
 def default_yaml() -> str:
-    """The text of configs/default_config.yml: it loads as `Settings()` without a warning."""
+    """Return the text of configs/default_config.yml: it loads as `Settings()` without a warning."""
     lines = [DEFAULT_FILE_HEAD]
     _write_section(Settings, "", lines)
     return "\n".join(lines).rstrip() + "\n"

@@ -30,7 +30,7 @@ class DurationError(ValueError):
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration: numbers, each with its unit (h, m, s, ms, us, ns), or 0. Raises DurationError."""
+    """Return the seconds of a duration: numbers, each with its unit (h, m, s, ms, us, ns), or 0. Raises DurationError."""
     body = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     if body == "0":
         return 0.0
@@ -54,7 +54,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest text in whole units that `parse_duration` reads as the same number of nanoseconds; `0` for none."""
+    """Return the shortest text in whole units that `parse_duration` reads as the same number of nanoseconds; `0` for none."""
     nanoseconds = round(seconds * 1_000_000_000)
     if nanoseconds == 0:
         return "0"
@@ -73,7 +73,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a whole number with or without a unit (B, KiB, MiB, GiB). Raises DurationError."""
+    """Return the bytes of a whole number with or without a unit (B, KiB, MiB, GiB). Raises DurationError."""
     match = SIZE.fullmatch(text)
     if match is None:
         raise DurationError(f'"{text}" is not a number of bytes; for example 65536, 64KiB or 16MiB')
@@ -81,7 +81,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """The size in the largest unit that divides it: 65536 is `64KiB`."""
+    """Return the size in the largest unit that divides it: 65536 is `64KiB`."""
     for unit in ("GiB", "MiB", "KiB"):
         if size and size % SIZES[unit] == 0:
             return f"{size // SIZES[unit]}{unit}"

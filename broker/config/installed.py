@@ -25,23 +25,23 @@ class PluginFault(Exception):
 
 @cache  # distributions that are installed while the process runs are for the next one
 def installed_plugins() -> dict[str, EntryPoint]:
-    """The entry points of the plugins' classes, sorted by name."""
+    """Return the entry points of the plugins' classes, sorted by name."""
     return _by_name(PLUGINS_GROUP)
 
 
 def plugins_class() -> type[Any]:
-    """The section `plugins`: a key for each plugin that has keys, with its settings as their defaults."""
+    """Return the section `plugins`: a key for each plugin that has keys, with its settings as their defaults."""
     return _sections()[0]
 
 
 def plugin_fault(name: str) -> str:
-    """Why the settings of an installed plugin cannot be used; empty when they can, or when it has none."""
+    """Return why the settings of an installed plugin cannot be used; empty when they can, or when it has none."""
     return _sections()[1].get(name, "")
 
 
 @cache
 def _sections() -> tuple[type[Any], dict[str, str]]:
-    """The class of the section, and the faults of settings by the plugin's name."""
+    """Return the class of the section, and the faults of settings by the plugin's name."""
     sections: dict[str, tuple[type[Any], Setting]] = {}
     faults: dict[str, str] = {}
     for name, entry_point in _by_name(SETTINGS_GROUP).items():
@@ -61,12 +61,13 @@ def _sections() -> tuple[type[Any], dict[str, str]]:
 
 
 def _by_name(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group. Of two distributions with one name `load` and `_settings_class` use neither."""
+    """Return the entry points of a group. Of two distributions with one name `load` and `_settings_class` use neither."""
     return {entry_point.name: entry_point for entry_point in sorted(entry_points(group=group))}
 
 
 def load(entry_point: EntryPoint) -> object:
-    """What an entry point names. Raises PluginFault when that cannot be imported, or is not the only one of its name."""
+    """Return the object that an entry point names. Raises PluginFault when that cannot be imported, or is not the only one of
+    its name."""
     what = f"{entry_point.group}: {entry_point.name} = {entry_point.value}"
     found = entry_points(group=entry_point.group, name=entry_point.name)
     if len(found) > 1:
@@ -79,7 +80,7 @@ def load(entry_point: EntryPoint) -> object:
 
 
 def _settings_class(entry_point: EntryPoint) -> type[Any]:
-    """The dataclass of a plugin's settings, once it is known that it can be read, printed and documented."""
+    """Return the dataclass of a plugin's settings, once it is known that it can be read, printed and documented."""
     what = f"{entry_point.group}: {entry_point.name} = {entry_point.value}"
     if not entry_point.name.isidentifier():
         raise PluginFault(f"{what}: the name of a plugin with keys has letters, digits and _ only")

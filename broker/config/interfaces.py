@@ -16,7 +16,7 @@ ROUTES_FILE: Final = "/proc/net/route"
 
 
 def local_ipv4_addresses() -> list[str]:
-    """Addresses of interfaces that are up, without loopback; those with a default route first.
+    """Return the addresses of interfaces that are up, without loopback; those with a default route first.
 
     Needs no network and no name resolution. Empty where the system does not tell (another system than Linux).
     """

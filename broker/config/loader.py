@@ -1,4 +1,4 @@
-"""A configuration file as Settings, or every fault in it with its line, key, and what would be right.
+"""A configuration file becomes Settings, or every fault in it with its line, key, and what would be right.
 
 The YAML is read as a tree of nodes, which have their lines and the text as written: a node name `007` stays text, and `yes`
 is a flag only where a flag belongs.
@@ -199,7 +199,7 @@ class _Reading:
         self._warnings.append(Warning(self._file, node.start_mark.line + 1, path, text))
 
     def _read_section(self, settings_class: type[Any], node: yaml.MappingNode, path: str) -> object | None:
-        """The settings object of a mapping, or None after a fault."""
+        """Return the settings object of a mapping, or None after a fault."""
         prefix = f"{path}." if path else ""
         keys = {name: key for key in keys_of(settings_class) for name in (key.name, *key.setting.aliases)}
         values: dict[str, Any] = {}
@@ -237,7 +237,7 @@ class _Reading:
         return made
 
     def _pairs(self, node: yaml.MappingNode, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
-        """The pairs of a mapping, and those of `<<` that the mapping does not set itself."""
+        """Return the pairs of a mapping, and those of `<<` that the mapping does not set itself."""
         own: list[tuple[yaml.Node, yaml.Node]] = []
         merged: list[tuple[yaml.Node, yaml.Node]] = []
         names = {key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}
@@ -258,7 +258,7 @@ class _Reading:
         return own + merged
 
     def _read(self, key: Key, node: yaml.Node, path: str) -> Any:
-        """The value of a key, or None: after a fault, or for a text that means the default."""
+        """Return the value of a key, or None: after a fault, or for a text that means the default."""
         kind = key.setting.kind
         if isinstance(kind, Section):
             assert key.section is not None

@@ -15,8 +15,8 @@ HIDDEN: Final = "***"
 
 
 def effective_yaml(settings: Settings) -> str:
-    """Every key with its value. Left out are keys without a value, keys of plugins that `plugin_order` does not name, and keys
-    of features that are not supported yet at their default: setting them draws a warning, or is refused."""
+    """Return every key with its value. Left out are keys without a value, keys of plugins that `plugin_order` does not name,
+    and keys of features that are not supported yet at their default: setting them draws a warning, or is refused."""
     values = yaml_values(settings)
     values["plugins"] = {name: keys for name, keys in values["plugins"].items() if name in settings.plugin_order}
     text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
@@ -24,7 +24,7 @@ def effective_yaml(settings: Settings) -> str:
 
 
 def yaml_values(settings: object) -> dict[str, Any]:
-    """A settings object as the mapping that its YAML would be; durations, sizes and addresses as text."""
+    """Return a settings object as the mapping that its YAML would be; durations, sizes and addresses as text."""
     values: dict[str, Any] = {}
     for key in keys_of(type(settings)):
         value = key.of(settings)
@@ -61,7 +61,7 @@ def _without_secrets(body: Any, secrets: tuple[str, ...]) -> Any:
 
 
 def changed_keys(old: object, new: object, prefix: str = "") -> list[str]:
-    """Paths of the keys whose values differ between two settings of one class. A list counts as one value."""
+    """Return the paths of the keys whose values differ between two settings of one class. A list counts as one value."""
     assert type(old) is type(new)
     changed: list[str] = []
     for key in keys_of(type(old)):

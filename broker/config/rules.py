@@ -18,7 +18,7 @@ class HasRules(Protocol):
     """A plugin's settings class with rules between its keys."""
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
-        """Every broken rule as (key below the plugin's, text)."""
+        """Yield every broken rule as (key below the plugin's, text)."""
 
 
 @runtime_checkable
@@ -26,11 +26,11 @@ class Protects(Protocol):
     """A plugin's settings class with keys that say who may do what: a node whose file has them runs with the plugin."""
 
     def protecting_keys(self) -> Sequence[str]:
-        """The keys below the plugin's whose values protect the node."""
+        """Return the keys below the plugin's whose values protect the node."""
 
 
 def check_settings(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Every broken rule as (key, text)."""
+    """Yield every broken rule as (key, text)."""
     mqtt = settings.mqtt
     if mqtt.max_queued_messages < mqtt.max_inflight:
         yield (

@@ -15,7 +15,7 @@ MODE: Final = re.compile(r"0?[0-7]{3}")
 
 
 def check_listeners(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Every broken rule of `listeners` and of the addresses of the API as (key, text)."""
+    """Yield every broken rule of `listeners` and of the addresses of the API as (key, text)."""
     if not settings.listeners:
         yield "listeners", 'the list is empty, so no client could connect; for example [{address: ":1883"}]'
     for index, listener in enumerate(settings.listeners):

@@ -21,11 +21,11 @@ class Key:
     field: dataclasses.Field[Any]
 
     def of(self, settings: object) -> Any:
-        """The value of the key in a settings object."""
+        """Return the value of the key in a settings object."""
         return getattr(settings, self.field.name)
 
     def default(self) -> Any:
-        """The value of a file that does not set the key. Not for a required key."""
+        """Return the value of a file that does not set the key. Not for a required key."""
         if self.field.default_factory is not dataclasses.MISSING:
             return self.field.default_factory()
         assert self.field.default is not dataclasses.MISSING
@@ -36,7 +36,7 @@ _known: Final[dict[type[Any], tuple[Key, ...]]] = {}  # bounded by the number of
 
 
 def keys_of(settings_class: type[Any]) -> tuple[Key, ...]:
-    """The keys of a settings class in the order of its fields. Raises TypeError for a field without a Setting."""
+    """Return the keys of a settings class in the order of its fields. Raises TypeError for a field without a Setting."""
     if settings_class in _known:
         return _known[settings_class]
     hints = get_type_hints(settings_class, include_extras=True)
@@ -59,7 +59,7 @@ def keys_of(settings_class: type[Any]) -> tuple[Key, ...]:
 
 
 def walk(settings_class: type[Any], prefix: str = "") -> Iterator[tuple[str, Key]]:
-    """Every key of a class and of its sections with its path; a list of mappings adds `[]` to the path."""
+    """Yield every key of a class and of its sections with its path; a list of mappings adds `[]` to the path."""
     for key in keys_of(settings_class):
         path = f"{prefix}{key.name}"
         yield path, key

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Source(Enum):
-    """Which broker knows the key: the Go broker, or only this one."""
+    """The broker that knows the key: the Go broker, or only this one."""
 
     GO_BROKER = "go_broker"
     EXTENSION = "extension"

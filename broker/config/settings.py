@@ -72,7 +72,7 @@ class RedisSettings:
 
 @dataclass(frozen=True, slots=True)
 class PersistenceSettings:
-    """Where sessions, subscriptions, queues and retained messages are kept (docs/stores.md)."""
+    """The store of sessions, subscriptions, queues and retained messages (docs/stores.md)."""
 
     type: Annotated[
         str | None,
@@ -87,7 +87,7 @@ class PersistenceSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicAliasManagerSettings:
-    """How the broker chooses topic aliases towards clients of MQTT 5 that have a Topic Alias Maximum."""
+    """The choice of topic aliases towards clients of MQTT 5 that have a Topic Alias Maximum."""
 
     type: Annotated[
         str,
@@ -189,5 +189,5 @@ class Settings:
 
     @property
     def store_type(self) -> str:
-        """What `persistence.type` says, or means where it is not set."""
+        """Return `persistence.type`, or the store that is meant where it is not set."""
         return self.persistence.type or ("sqlite" if self.data_dir else "memory")

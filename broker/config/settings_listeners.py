@@ -67,7 +67,7 @@ class TlsSettings:
     ] = ""
 
     def broken_rules(self) -> Iterator[tuple[str, str]]:
-        """Every broken rule as (".KEY", or "" for the section itself; text)."""
+        """Yield every broken rule as (".KEY", or "" for the section itself; text)."""
         for name in ("cert", "key"):
             if not getattr(self, name):
                 yield "", f"{name} is missing; TLS needs cert and key"

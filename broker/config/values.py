@@ -1,4 +1,4 @@
-"""One YAML scalar as the value of a key, or a ValueFault that says what would be right."""
+"""A YAML scalar becomes the value of a key, or a ValueFault that says what would be right."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_null(node: yaml.Node) -> bool:
 
 
 def written(node: yaml.Node) -> str:
-    """The text of the file, shortened and quoted, for a fault."""
+    """Return the text of the file, shortened and quoted, for a fault."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
@@ -54,7 +54,7 @@ def written(node: yaml.Node) -> str:
 
 
 def plain_data(node: yaml.Node) -> Any:
-    """A node as Python data, as YAML reads it. Raises EntryFault."""
+    """Return a node as Python data, as YAML reads it. Raises EntryFault."""
     if nodes_in(node, PLAIN_NODES_MAX) > PLAIN_NODES_MAX:
         raise EntryFault("", f"more than {PLAIN_NODES_MAX} values when aliases are followed")
     try:
@@ -64,7 +64,7 @@ def plain_data(node: yaml.Node) -> Any:
 
 
 def nodes_in(node: yaml.Node, most: int) -> int:
-    """Number of nodes below a node, aliases followed; above `most` the count may be too low."""
+    """Return the number of nodes below a node, aliases followed; above `most` the count may be too low."""
     count = 0
     waiting = [node]
     while waiting and count <= most:
@@ -78,7 +78,7 @@ def nodes_in(node: yaml.Node, most: int) -> int:
 
 
 def read_value(setting: Setting, kind: Kind, node: yaml.Node) -> Any:
-    """The value of a scalar, or None where the text means the default. Raises ValueFault."""
+    """Return the value of a scalar, or None where the text means the default. Raises ValueFault."""
     shown = "this value" if setting.secret else written(node)
     if not isinstance(node, yaml.ScalarNode) or is_null(node):
         what = "nothing" if is_null(node) else shown
@@ -139,7 +139,7 @@ def _wanted(kind: Kind) -> str:
 
 
 def _whole_number(text: str) -> int | None:
-    """A whole number as YAML writes it: `1000`, `1_000`, `0x3e8`."""
+    """Return a whole number as YAML writes it: `1000`, `1_000`, `0x3e8`."""
     if WHOLE_NUMBER.fullmatch(text):
         return int(text)
     if OTHER_BASE.fullmatch(text):

@@ -64,7 +64,7 @@ def _texts(node: yaml.Node, names: Collection[str], what: str) -> dict[str, str]
 
 
 def quoted(text: str) -> str:
-    """The text as a double-quoted scalar of ASCII characters."""
+    """Return the text as a double-quoted scalar of ASCII characters."""
     if PLAIN_TEXT.fullmatch(text):
         return f'"{text}"'
     parts = []

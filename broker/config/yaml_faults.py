@@ -1,4 +1,4 @@
-"""What is wrong with a text that is no YAML, in words of the file instead of words of the parser."""
+"""A text that is no YAML is explained in words of the file instead of words of the parser."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ OTHERWISE: Final = "the text cannot be read from here on; look at the indentatio
 
 
 def yaml_fault(error: yaml.MarkedYAMLError) -> tuple[int, str]:
-    """The line, counted from 1, and the sentence with the column; line 0 where the parser gives none."""
+    """Return the line, counted from 1, and the sentence with the column; line 0 where the parser gives none."""
     problem = " ".join(part for part in (error.context, error.problem) if part)
     mark = error.problem_mark or error.context_mark
     began = error.context_mark or mark

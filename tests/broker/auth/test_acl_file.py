@@ -82,7 +82,7 @@ def test_a_bad_line_is_named(line: bytes, fault: str) -> None:
 def test_all_bad_lines_are_named_up_to_a_bound() -> None:
     with pytest.raises(AclFault) as caught:
         parse_acl_file(b"x\n" * 100)
-    assert len(caught.value.faults) == acl_file.FAULTS_TOLD
+    assert len(caught.value.faults) == acl_file.FAULTS_SHOWN
 
 
 def test_an_empty_file_has_no_rules() -> None:
