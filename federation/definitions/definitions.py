@@ -83,7 +83,7 @@ class Definitions(Versions):
         return sorted(found)
 
     def resolution(self) -> Resolution:
-        """What the definitions mean; a new object after each change. Entries that cannot be meant are left out."""
+        """Return the meaning of the definitions: a new object after each change, without entries that cannot be parsed."""
         if self._resolution is None:
             self._resolution = self._resolve()
         return self._resolution
@@ -100,7 +100,7 @@ class Definitions(Versions):
         return [(what, text) for what, texts in found for text in texts]
 
     def problems(self) -> list[str]:
-        """What keeps definitions from having their full effect, as texts without secrets."""
+        """Name what keeps definitions from having their full effect, without secrets."""
         resolution = self.resolution()
         texts = [f'{WORDS.get(key[0], key[0])} "{key[1]}": {text}' for key, text in sorted(self._faults.items())]
         hidden = sorted(key for key, entry in self._entries.items() if entry.value and key in self.declared)
@@ -211,7 +211,7 @@ class Definitions(Versions):
             raise DefinitionError("name", text)
 
     def _warnings(self, component: str, name: str, value: object) -> list[str]:
-        """What may become true: it is kept, and told."""
+        """Warn of what has no effect yet: it is kept all the same."""
         parsed = self._parsed.get((component, name))
         if isinstance(parsed, Policy):
             texts = [text] if (text := self.resolution().unresolved_name(parsed)) else []

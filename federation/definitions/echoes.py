@@ -27,7 +27,7 @@ class Way:
 
 
 def echo_of(way: Way, others: Iterable[Way]) -> str:
-    """Which topics of a link that pushes come back over one of the others; "" for none."""
+    """Name the topics that a link pushes and one of the others brings back; "" for none."""
     if way.upstream.direction is not Direction.OUT:
         return ""
     for other in others:

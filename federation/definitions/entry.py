@@ -57,11 +57,11 @@ class Entry:
 
     @property
     def milliseconds(self) -> int:
-        """When the change was made, in Unix milliseconds of the node's clock or a later one that it had seen."""
+        """The time of the change, in Unix milliseconds of the node's clock or a later one that it had seen."""
         return self.clock >> COUNTER_BITS
 
     def is_ahead(self, now: float) -> bool:
-        """Whether only a wrong clock can have stamped the entry before `now`, in Unix seconds."""
+        """Return whether only a wrong clock can have stamped the entry before `now`, in Unix seconds."""
         return self.milliseconds / 1000 > now + AHEAD_MAX
 
     def digest(self) -> int:
@@ -74,7 +74,7 @@ class Entry:
         return len(self.component) + len(self.name) + len(self.node) + len(self.value or "") + 32
 
     def fault(self) -> str:
-        """Why the entry cannot be one of a node; "" for a sound one."""
+        """Return the reason why no node has such an entry; "" for a sound one."""
         for what, text in (("component", self.component), ("name", self.name), ("node", self.node)):
             if not 1 <= len(text.encode("utf-8", "replace")) <= TEXT_BYTES_MAX:
                 return f"the {what} has not 1..{TEXT_BYTES_MAX} bytes"
@@ -92,7 +92,7 @@ class Entry:
 
 
 def bucket_of(key: Key) -> int:
-    """Which of the BUCKETS parts of the definitions a key belongs to."""
+    """Return the number of the part, of BUCKETS, that a key belongs to."""
     return blake2b("\0".join(key).encode("utf-8", "replace"), digest_size=1).digest()[0] % BUCKETS
 
 

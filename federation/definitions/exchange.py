@@ -16,7 +16,7 @@ from federation.definitions.versions import Versions
 
 MESSAGE_BYTES_MAX: Final = 256 * 1024
 """Bytes of entries in one message; one entry more than that is possible, and no more."""
-MESSAGES_MAX: Final = 4096  # of one exchange: room for the largest definitions on both sides
+MESSAGES_MAX: Final = 4096  # of one exchange: enough for the largest definitions on both sides
 NO_KEY: Final[Key] = ("", "")
 
 

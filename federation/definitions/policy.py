@@ -98,11 +98,12 @@ class Policy:
         return -self.priority, self.name
 
     def matches(self, topic: bytes) -> bool:
-        """Whether this policy for topics has a topic in its pattern."""
+        """Return whether this policy for topics has a topic in its pattern."""
         return self.apply_to is ApplyTo.TOPICS and filter_matches(self.filter, topic)
 
     def matches_group(self, share_name: bytes, topic_filter: bytes) -> bool:
-        """Whether this policy for queues has a shared group in its pattern: its name, and a filter that covers its filter."""
+        """Return whether this policy for queues has a shared group in its pattern: its name, and a filter that covers its
+        filter."""
         return (
             self.apply_to is ApplyTo.QUEUES
             and self.group in (b"+", share_name)
@@ -143,7 +144,7 @@ def doubt(policy: Policy) -> str:
 
 
 def apply_to_of(pattern: str) -> ApplyTo:
-    """What a pattern is for where `apply-to` is left out."""
+    """Return the kind of a pattern where `apply-to` is left out."""
     return ApplyTo.QUEUES if pattern.startswith(SHARE_PREFIX.decode()) else ApplyTo.TOPICS
 
 

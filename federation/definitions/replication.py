@@ -1,4 +1,4 @@
-"""When a node exchanges definitions with which other node, without I/O.
+"""The times at which a node exchanges definitions with each other node, without I/O.
 
 With each node that appears, after each change that this node made, and every EXCHANGE_SECONDS. Changes of other nodes are not
 passed on at once: who made them tells all that it reaches, and the exchanges at intervals bring them to the rest.
@@ -20,7 +20,7 @@ EXCHANGES_MAX: Final = 8  # that run at one time
 
 
 class Outcome(Enum):
-    """How an exchange ended. UNKNOWN: the other node does not have the service."""
+    """The end of an exchange. UNKNOWN: the other node does not have the service."""
 
     DONE = "done"
     FAILED = "failed"
@@ -95,7 +95,7 @@ class Replication:
         return names
 
     def next_timeout(self) -> float:
-        """When to call `take_exchanges` again; NEVER while as many run as may."""
+        """The time of the next call of `take_exchanges`; NEVER while as many run as may."""
         if self._running >= EXCHANGES_MAX:
             return NEVER
         return min((member.due for member in self._members.values() if not member.running), default=NEVER)

@@ -1,4 +1,4 @@
-"""What definitions mean together: the policy of a topic, and the links that must run."""
+"""The meaning of all definitions: the policy of a topic, and the links that must run."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class Resolution:
         return list(self._links)
 
     def explain(self, topic: bytes) -> Explanation:
-        """Which policies match a topic, or a shared group as `$share/GROUP/FILTER`, which one applies and why, and the links
-        that carry the topic or borrow for the group."""
+        """Explain a topic, or a shared group as `$share/GROUP/FILTER`: policies that match, the one that applies, why, and the
+        links that carry its messages."""
         if topic.startswith(SHARE_PREFIX):
             share_name, topic_filter = parse_filter(topic)
             found = [policy for policy in self._queue_policies if policy.matches_group(share_name, topic_filter)]
@@ -160,7 +160,7 @@ class Resolution:
         return texts + [f'policy "{name}": {text}' for name, text in found if text]
 
     def unresolved_name(self, policy: Policy) -> str:
-        """Why a policy has no upstream now; "" when it has one, or needs none."""
+        """Name what a policy needs and nothing defines; "" when it has an upstream, or needs none."""
         definition = policy.definition
         selector = definition.selector
         if selector is None or self._members(policy):
@@ -218,7 +218,7 @@ class Resolution:
         plans = [self._link(*key, tuple(found)) for key, found in policies.items()]
         plans.sort(key=lambda plan: (plan.upstream.name, plan.kind, plan.link_id))
         self._left_out = max(0, len(plans) - LINKS_MAX)
-        return tuple(self._with_echoes(_with_rivals(plans[:LINKS_MAX])))
+        return tuple(self._with_echoes(_without_conflicts(plans[:LINKS_MAX])))
 
     def _with_echoes(self, plans: list[LinkPlan]) -> list[LinkPlan]:
         """The plans, those with the direction `out` with their `echo`."""
@@ -231,7 +231,7 @@ class Resolution:
         ]
 
     def faults(self, upstreams: Collection[str] = (), policy: Policy | None = None) -> list[str]:
-        """Why links of some upstreams, or of a policy, cannot run."""
+        """Warn of links of some upstreams, or of a policy, that cannot run."""
         return [
             f'link {plan.link_id} to "{plan.upstream.name}" cannot run: {plan.error}'
             for plan in self._links
@@ -239,7 +239,7 @@ class Resolution:
         ]
 
     def echo_warnings(self, upstream: str | None = None, policy: Policy | None = None) -> list[str]:
-        """What the links of an upstream, or of a policy, push and get back."""
+        """Warn of links of an upstream, or of a policy, that get back what they push."""
         return [
             _echo_text(plan)
             for plan in self._links
@@ -274,7 +274,7 @@ def _echo_text(plan: LinkPlan) -> str:
     )
 
 
-def _with_rivals(plans: list[LinkPlan]) -> list[LinkPlan]:
+def _without_conflicts(plans: list[LinkPlan]) -> list[LinkPlan]:
     """The plans. One whose client identifier another one before it has at the same address cannot run: each would take the
     session of the other."""
     taken: dict[tuple[str, str, int], str] = {}

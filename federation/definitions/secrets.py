@@ -28,7 +28,7 @@ def without_secrets(component: str, value: object) -> object:
 
 
 def has_secrets(component: str, value: object) -> bool:
-    """Whether `without_secrets` hides a part of a value."""
+    """Return whether `without_secrets` hides a part of a value."""
     return _has_hidden(without_secrets(component, value))
 
 

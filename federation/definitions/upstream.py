@@ -51,7 +51,7 @@ NO_USER_IDS: Final = (
 
 
 class AckMode(Enum):
-    """When a message is acknowledged to the upstream. NO_ACK: never, QoS 0."""
+    """The event after which a message is acknowledged to the upstream. NO_ACK: never, QoS 0."""
 
     ON_CONFIRM = "on-confirm"
     ON_PUBLISH = "on-publish"
@@ -268,7 +268,7 @@ def _without_effect(value: object, keys: Mapping[str, str]) -> list[str]:
 
 
 def _check_whole_upstream(upstream: Upstream) -> None:
-    """What keys exclude each other."""
+    """Refuse keys that exclude each other."""
     tls = upstream.tls
     if tls != TlsOptions() and not any(uri.is_secure for uri in upstream.uris):
         raise DefinitionError("tls", "no URI has TLS; use mqtts:// or wss://")

@@ -31,7 +31,7 @@ class UpstreamPattern:
             raise DefinitionError(key, f"{shown(text)} is no regular expression: {error.msg}") from None
 
     def matches(self, name: str) -> bool:
-        """Whether the expression is found in a name, at any place unless it has ^ or $."""
+        """Return whether the expression is found in a name, at any place unless it has ^ or $."""
         return self._pattern.search(name) is not None
 
 

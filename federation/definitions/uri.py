@@ -52,7 +52,7 @@ class LinkUri:
 
     @property
     def is_external(self) -> bool:
-        """Whether the client certificate is the login."""
+        """Return whether the client certificate is the login."""
         return self.option("auth_mechanism") == "external"
 
     @property
@@ -148,7 +148,7 @@ def _check_host(key: str, host: str) -> None:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is the name of a host or an IP address."""
+    """Return whether a text is the name of a host or an IP address."""
     try:
         ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

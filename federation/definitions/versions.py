@@ -31,7 +31,7 @@ REFUSED_NAMED_MAX: Final = 16  # between two calls of take_refused; counters.ref
 
 
 class Counters:
-    """refused  entries of other nodes that were not taken: see `refusal`
+    """refused  entries of other nodes that were not taken: see `_refusal`
     stamped_anew  entries whose clocks were too far ahead
     """
 
@@ -105,7 +105,7 @@ class Versions:
         return taken
 
     def _refusal(self, entry: Entry, now: float) -> str:
-        """Why an entry of another node is not taken; "" for one that may be."""
+        """Return the reason why an entry of another node is not taken; "" for one that may be."""
         if fault := entry.fault():
             return fault
         if self._is_withheld(entry):

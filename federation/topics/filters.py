@@ -9,7 +9,7 @@ from broker.codec.wire import STRING_BYTES_MAX
 
 
 def covers(wide: bytes, narrow: bytes) -> bool:
-    """Whether `wide` matches every topic that `narrow` matches."""
+    """Return whether `wide` matches every topic that `narrow` matches."""
     wide_levels, wide_is_open = levels_of(wide)
     levels, is_open = levels_of(narrow)
     if is_open and not wide_is_open:

@@ -1,4 +1,4 @@
-"""Which topics a link has: the patterns of its policies, less the topics that a higher policy takes.
+"""The topics of a link: the patterns of its policies, less the topics that a higher policy takes.
 
 A topic belongs to the highest policy whose pattern matches it, and to no other. A subscription that spans two policies is
 asked of both upstreams; what an upstream sends of the other's topics is dropped (`Scope.has`).
@@ -59,7 +59,7 @@ class Scope:
                 self._by_level.setdefault(level, []).append((index, pattern))
 
     def has(self, topic: bytes) -> bool:
-        """Whether a topic belongs to one of the link's policies."""
+        """Return whether a topic belongs to one of the link's policies."""
         level = topic.partition(b"/")[0]
         candidates = (*self._any_level, *self._by_level.get(level, ()))
         found = [index for index, pattern in candidates if filter_matches(pattern, topic)]
@@ -83,5 +83,5 @@ class Scope:
         return found
 
     def _is_taken(self, part: bytes, index: int) -> bool:
-        """Whether another link's policy above the one at `index` has all topics of a filter."""
+        """Return whether another link's policy above the one at `index` has all topics of a filter."""
         return any(covers(higher, part) for higher, is_own in self._policies[:index] if not is_own)

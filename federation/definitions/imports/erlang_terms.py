@@ -59,7 +59,7 @@ class Term:
     line: int
 
     def kind(self) -> str:
-        """What it is, for an error."""
+        """Name the term in an error."""
         value = self.value
         if isinstance(value, Atom):
             return "an atom"

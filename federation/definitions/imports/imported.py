@@ -80,7 +80,7 @@ class Imported:
                 self.warn(f'policy "{one.name}"', f"{text}; a higher priority decides otherwise")
 
     def has_passwords(self) -> bool:
-        """Whether a URI has a password."""
+        """Return whether a URI has a password."""
         texts = [value["uri"] for value in self.upstreams.values()]
         uris = [uri for text in texts for uri in (text if isinstance(text, list) else [text])]
         return any(parse_uri(uri).password is not None for uri in uris)

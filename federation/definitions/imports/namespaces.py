@@ -14,7 +14,7 @@ MQTT_EXCHANGE: Final = "amq.topic"
 
 
 def prefix_of(vhost: str) -> str:
-    """What all topics of a virtual host begin with: empty, or levels with a `/` behind them."""
+    """Return the prefix of all topics of a virtual host: empty, or levels with a `/` behind them."""
     levels = vhost.strip("/")
     return f"{levels}/" if levels else ""
 

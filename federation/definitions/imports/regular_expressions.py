@@ -27,7 +27,7 @@ _TOKEN: Final = re.compile(
 )
 
 _Sequence = tuple[str, ...]
-"""What an alternative says: _START, _END, _ANY, _ONE, _DOT, or one literal character each."""
+"""The parts of an alternative: _START, _END, _ANY, _ONE, _DOT, or one literal character each."""
 
 
 class PatternError(ValueError):

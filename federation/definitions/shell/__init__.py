@@ -1,1 +1,1 @@
-"""What keeps definitions on disk and carries them to other nodes."""
+"""The parts that keep definitions on disk and carry them to other nodes."""

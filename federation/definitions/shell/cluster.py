@@ -53,7 +53,7 @@ class DefinitionsCluster(Extension):
         self._is_running = False
         self._declared = service.definitions.declared_digest()
         self._files: dict[str, int] = {}  # node -> the digest of the definitions in its configuration file
-        self._told: dict[str, str] = {}  # node -> the last reason that was logged
+        self._logged: dict[str, str] = {}  # node -> the last reason that was logged
         self._refused: dict[str, str] = {}  # node -> what was last refused of it, as logged
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class DefinitionsCluster(Extension):
             return
         others = self._host.members.others()
         names = [other.name for other in others if other.status == "ALIVE" and self._tag in other.tags]
-        self._told = {name: reason for name, reason in self._told.items() if name in names}
+        self._logged = {name: reason for name, reason in self._logged.items() if name in names}
         self._files = {name: digest for name, digest in self._files.items() if name in names}
         self._refused = {name: text for name, text in self._refused.items() if name in names}
         self._service.clock.set_members(names)
@@ -131,9 +131,9 @@ class DefinitionsCluster(Extension):
         except Exception as error:  # of what took effect: the exchange is over all the same
             outcome, reason = Outcome.FAILED, "internal error"
             self._host.plugin_error(error)
-        if reason and reason != self._told.get(name):
+        if reason and reason != self._logged.get(name):
             self._log.warning("definitions are not exchanged with a node", node=name, reason=reason)
-        self._told[name] = reason
+        self._logged[name] = reason
         self._replication.exchange_over(name, outcome, self._host.now())
         self._carry_out()
 
@@ -187,7 +187,7 @@ class DefinitionsCluster(Extension):
             self._refused[name] = refused[0]
 
     def _compare_files(self, request: pb.ExchangeRequest) -> None:
-        """Any node may run a link, so a difference between the configuration files is told, once."""
+        """Any node may run a link, so a difference between the configuration files is logged, once."""
         name = request.node
         if self._files.get(name, self._declared) != request.declared and request.declared != self._declared:
             text = "the definitions in the configuration file of a node are others than here; each node needs the same"

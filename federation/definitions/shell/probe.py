@@ -1,4 +1,4 @@
-"""Whether what an upstream names is there: what may become true is a warning when the upstream is written."""
+"""Look for what an upstream names, addresses and files: what is missing may come, and is a warning when it is written."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class DefinitionsService:
         self.clock = ClusterClock()
         self._file = stored_in(folder) if folder else None
         self._made = self._written = 0  # changes
-        self._told: set[tuple[str, str]] = set()  # warnings of definitions
+        self._logged: set[tuple[str, str]] = set()  # warnings of definitions
         self._writing = asyncio.Lock()
         self.made_here: Callable[[], None] = lambda: None
         """Is called after each change of this node, so that other nodes learn it."""
@@ -66,7 +66,7 @@ class DefinitionsService:
         self._expire: asyncio.TimerHandle | None = None
 
     def resolution(self) -> Resolution:
-        """What the definitions mean now."""
+        """Return the present meaning of the definitions."""
         return self.definitions.resolution()
 
     def metrics(self) -> list[Metric]:
@@ -211,9 +211,9 @@ class DefinitionsService:
     def _tell_warnings(self) -> None:
         """Log what is new among the warnings of the definitions; the change of another node may cause it, too."""
         warnings = set(self.warnings())
-        for what, text in sorted(warnings - self._told):
+        for what, text in sorted(warnings - self._logged):
             self._log.warning(what, reason=text)
-        self._told = warnings
+        self._logged = warnings
 
     # --- the file
 
