@@ -1,4 +1,4 @@
-"""What others are told about the links of a node without asking: metrics, and messages below $SYS when a status changes."""
+"""Reports of the links and queues of a node that nobody asks for: metrics, and messages below $SYS when a status changes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.message import Message
-from broker.metrics.metric import Kind, Metric
-from federation.links.status import LinkState, LinkStatus
+from broker.metrics.metric import Kind, Metric, counter, gauge, gauges
+from federation.links.queues import Queues
+from federation.links.status import FIGURES, LinkState, LinkStatus
 
 EVENT_PREFIX: Final = "$SYS/broker/federation-links/"
 CHANGED: Final = "federation_link_status"
@@ -26,9 +27,6 @@ def link_metrics(statuses: Sequence[LinkStatus], now: float) -> list[Metric]:
         (*labels, reason): float(count) for labels, status in found for reason, count in status.dropped.items() if count
     }
 
-    def one(name: str, kind: Kind, text: str, values: dict[tuple[str, ...], float]) -> Metric:
-        return Metric(f"gmqtt_link_{name}", kind, text, LABELS, values)
-
     return [
         Metric(
             "gmqtt_links",
@@ -37,83 +35,29 @@ def link_metrics(statuses: Sequence[LinkStatus], now: float) -> list[Metric]:
             ("status",),
             {(state,): float(count) for state, count in states.items()},
         ),
-        one(
-            "running",
+        Metric(
+            "gmqtt_link_running",
             Kind.GAUGE,
             "1 while the upstream has answered recently.",
+            LABELS,
             {labels: float(status.state is LinkState.RUNNING) for labels, status in found},
         ),
-        one(
-            "status_seconds",
+        Metric(
+            "gmqtt_link_status_seconds",
             Kind.GAUGE,
             "Seconds since the status of a link has changed.",
+            LABELS,
             {labels: max(0.0, now - status.since) for labels, status in found},
         ),
-        one(
-            "round_trip_seconds",
-            Kind.GAUGE,
-            "Time from a question to the upstream to its answer, the last time.",
-            {labels: status.round_trip for labels, status in found if status.round_trip >= 0},
-        ),
-        one(
-            "lag_seconds",
-            Kind.GAUGE,
-            "Age of the oldest message in flight on a link.",
-            {labels: status.lag for labels, status in found if status.lag >= 0},
-        ),
-        one(
-            "in_flight",
-            Kind.GAUGE,
-            "Messages of a link that are not acknowledged.",
-            {labels: float(status.in_flight) for labels, status in found},
-        ),
-        one(
-            "waiting",
-            Kind.GAUGE,
-            "Messages that wait for a link, where that is known here.",
-            {labels: float(status.waiting) for labels, status in found if status.waiting >= 0},
-        ),
-        one(
-            "oldest_waiting_seconds",
-            Kind.GAUGE,
-            "Age of the oldest message that waits for a link, where that is known here.",
-            {labels: status.oldest_waiting for labels, status in found if status.oldest_waiting >= 0},
-        ),
-        one(
-            "subscriptions",
-            Kind.GAUGE,
-            "Filters of a link that are subscribed at the upstream.",
-            {labels: float(status.subscriptions) for labels, status in found},
-        ),
-        one(
-            "epoch",
-            Kind.GAUGE,
-            "Epoch of this node as the owner of a link.",
-            {labels: float(status.epoch) for labels, status in found},
-        ),
-        one(
-            "received_total",
-            Kind.COUNTER,
-            "Messages that a link got from its upstream.",
-            {labels: float(status.received) for labels, status in found},
-        ),
-        one(
-            "sent_total",
-            Kind.COUNTER,
-            "Messages that a link pushed to its upstream.",
-            {labels: float(status.sent) for labels, status in found},
-        ),
-        one(
-            "reconnects_total",
-            Kind.COUNTER,
-            "Connections of a link after the first.",
-            {labels: float(status.reconnects) for labels, status in found},
-        ),
-        one(
-            "sessions_lost_total",
-            Kind.COUNTER,
-            "Sessions of a link that the upstream did not have any more.",
-            {labels: float(status.sessions_lost) for labels, status in found},
+        *(
+            Metric(
+                figure.metric,
+                figure.kind,
+                figure.text,
+                LABELS,
+                {labels: float(value) for labels, status in found if (value := getattr(status, figure.field)) >= 0},
+            )
+            for figure in FIGURES
         ),
         Metric(
             "gmqtt_link_dropped_total",
@@ -170,3 +114,36 @@ def _event(event: str, status: LinkStatus, before: str) -> Message:
         "error": status.last_error,
     }
     return Message(f"{EVENT_PREFIX}{status.link_id}".encode(), json.dumps(fields).encode(), 0, False)
+
+
+def queue_metrics(queues: Queues, now: float) -> list[Metric]:
+    """Metrics of the queues of this node."""
+    rows = queues.rows(now)
+    names = [(row.group.decode(), row) for row in rows]
+    lending = queues.lending
+    return [
+        gauge("gmqtt_group_queues", "Shared groups that have a queue.", len(rows)),
+        gauges(
+            "gmqtt_group_queue_messages",
+            "Messages that wait in the queue of a shared group.",
+            "group",
+            [(name, row.messages) for name, row in names],
+        ),
+        gauges(
+            "gmqtt_group_queue_bytes",
+            "Bytes of messages that wait in the queue of a shared group.",
+            "group",
+            [(name, row.bytes) for name, row in names],
+        ),
+        counter("gmqtt_group_queues_refused_total", "Shared groups that got no queue: too many.", queues.refused),
+        counter(
+            "gmqtt_jobs_lent_total",
+            "Jobs of shared groups that went to other nodes and domains.",
+            lending.lent,
+        ),
+        counter(
+            "gmqtt_jobs_returned_total",
+            "Jobs that another node or domain has refused, and that came back.",
+            lending.returned,
+        ),
+    ]

@@ -20,11 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.broker import Broker
 from broker.codec.reason_codes import reason_name
 from broker.message import NEVER
+from broker.metrics.metric import Kind
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import Direction
 from federation.links.handshake import local_client_id
@@ -136,6 +137,54 @@ class LinkStatus:
     notes: tuple[str, ...] = ()
     node: str = ""
     epoch: int = 0
+
+
+class Figure(NamedTuple):
+    """A figure of LinkStatus, as the API and the metrics show it. A negative one is not known, and not shown."""
+
+    field: str
+    shown: str
+    kind: Kind
+    text: str
+
+    @property
+    def metric(self) -> str:
+        return f"gmqtt_link_{self.shown}" + ("_total" if self.kind is Kind.COUNTER else "")
+
+
+FIGURES: Final = (
+    Figure(
+        "round_trip",
+        "round_trip_seconds",
+        Kind.GAUGE,
+        "Time from a question to the upstream to its answer, the last time.",
+    ),
+    Figure("lag", "lag_seconds", Kind.GAUGE, "Age of the oldest message in flight on a link."),
+    Figure("in_flight", "in_flight", Kind.GAUGE, "Messages of a link that are not acknowledged."),
+    Figure("waiting", "waiting", Kind.GAUGE, "Messages that wait for a link, where that is known here."),
+    Figure(
+        "oldest_waiting",
+        "oldest_waiting_seconds",
+        Kind.GAUGE,
+        "Age of the oldest message that waits for a link, where that is known here.",
+    ),
+    Figure("subscriptions", "subscriptions", Kind.GAUGE, "Filters of a link that are subscribed at the upstream."),
+    Figure("epoch", "epoch", Kind.GAUGE, "Epoch of this node as the owner of a link."),
+    Figure("received", "received", Kind.COUNTER, "Messages that a link got from its upstream."),
+    Figure("sent", "sent", Kind.COUNTER, "Messages that a link pushed to its upstream."),
+    Figure("reconnects", "reconnects", Kind.COUNTER, "Connections of a link after the first."),
+    Figure(
+        "sessions_lost", "sessions_lost", Kind.COUNTER, "Sessions of a link that the upstream did not have any more."
+    ),
+)
+TIMES: Final = (
+    ("since", "since"),
+    ("changed_at", "changed"),
+    ("deadline", "deadline"),
+    ("error_at", "error_at"),
+    ("answered_at", "answered"),
+)
+"""Instants of LinkStatus, and their names in the API; NEVER is not shown."""
 
 
 def next_step(status: LinkStatus, now: float) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from broker.message import NEVER
 from federation.links.pb.link_status_pb2 import Link, LinkPolicy
-from federation.links.status import DOWN_STATES, LinkState, LinkStatus, next_step
+from federation.links.status import DOWN_STATES, FIGURES, TIMES, LinkState, LinkStatus, next_step
 
 DOWN: Final = "down"
 """The word for all states in which a link does not carry what it should."""
@@ -28,6 +28,8 @@ def link_row(status: LinkStatus, now: float, wall_time: Callable[[float], float]
         seconds, nanos = divmod(int(wall_time(at) * NANOSECONDS), NANOSECONDS)
         return Timestamp(seconds=seconds, nanos=nanos)
 
+    fields: dict[str, Any] = {shown: timestamp(getattr(status, field)) for field, shown in TIMES}
+    fields |= {figure.shown: _known(getattr(status, figure.field)) for figure in FIGURES}
     return Link(
         id=status.link_id,
         type=status.kind,
@@ -43,32 +45,19 @@ def link_row(status: LinkStatus, now: float, wall_time: Callable[[float], float]
         uri=status.uri,
         local_connection=status.local_connection,
         node=status.node,
-        epoch=status.epoch,
-        since=timestamp(status.since),
-        changed=timestamp(status.changed_at),
-        deadline=timestamp(status.deadline),
         next_step=next_step(status, now),
         error=status.last_error,
-        error_at=timestamp(status.error_at),
-        answered=timestamp(status.answered_at),
-        round_trip_seconds=_seconds(status.round_trip),
-        lag_seconds=_seconds(status.lag),
-        waiting=None if status.waiting < 0 else status.waiting,
-        oldest_waiting_seconds=_seconds(status.oldest_waiting),
-        in_flight=status.in_flight,
-        received=status.received,
-        sent=status.sent,
         dropped={reason: count for reason, count in status.dropped.items() if count},
-        reconnects=status.reconnects,
-        sessions_lost=status.sessions_lost,
-        subscriptions=status.subscriptions,
         notes=status.notes,
+        **fields,
     )
 
 
-def _seconds(found: float) -> float | None:
-    """None for a negative one, which is not known."""
-    return None if found < 0 else round(found, 6)
+def _known(figure: float) -> float | None:
+    """None for a negative one."""
+    if figure < 0:
+        return None
+    return round(figure, 6) if isinstance(figure, float) else figure
 
 
 def has_state(row: Link, wanted: str) -> bool:

@@ -26,8 +26,7 @@ from federation.links.api.rows import has_state, in_order, link_row
 from federation.links.link import Link
 from federation.links.links import Links
 from federation.links.pb.link_status_pb2 import DESCRIPTOR, ListLinksRequest, ListLinksResponse
-from federation.links.queue_reports import queue_metrics
-from federation.links.reports import LinkEvents, link_metrics
+from federation.links.reports import LinkEvents, link_metrics, queue_metrics
 from federation.links.shell.owners import TAG, VERSION, Owners
 from federation.links.status import LinkState, LinkStatus, planned
 from federation.plugin import FederationPlugin

@@ -21,8 +21,8 @@ from federation.links.ownership_table import (
     Owner,
 )
 from federation.links.pb import link_status_pb2 as pb
-from federation.links.queue_reports import queue_metrics
 from federation.links.queues import QUEUE_DEFAULTS, Queues
+from federation.links.reports import queue_metrics
 from federation.links.status import LinkState, LinkStatus
 from gmqttctl.cli import main
 from links_node import Nodes, links_node
