@@ -51,7 +51,7 @@ def seeds() -> Iterator[Any]:
         yield from (pytest.param(name, seed, marks=pytest.mark.slow) for seed in others)
 
 
-@pytest.mark.parametrize(("name", "seed"), seeds())
+@pytest.mark.parametrize(("name", "seed"), list(seeds()))
 def test_schedule(name: str, seed: int) -> None:
     SCHEDULES[name](seed)
 
