@@ -24,11 +24,11 @@ from broker.session.authentication import check_first_type, handle_before_connac
 from broker.session.control import handle_connect, handle_control_packet
 from broker.session.limits import check_packet_size
 from broker.session.output import CONNECTED, CONNECTING, Output
+from broker.session.pending_input import PendingInput
 from broker.session.publishing import publish
 from broker.session.session import Session
 
 KEEP_ALIVE_GRACE: Final = 1.5  # times the Keep Alive [MQTT-3.1.2-22]
-PENDING_MERGE_BYTES: Final = 4096  # chunks of one packet are joined up to this size, which saves objects
 PACKET_RATE_MIN: Final = 16_384  # bytes a second; a large packet has so much more time than connect_timeout
 TLS_HANDSHAKE: Final = 0x16  # content type of a TLS record; no packet has this first byte
 
@@ -37,10 +37,6 @@ class Connection(Output):
     """session           None before CONNECT is accepted and after the close
     last_received_at  monotonic seconds, for the Keep Alive
     topic_aliases     of the client's PUBLISH packets, None for none
-
-    Input that is not handled yet is kept in `_pending`, a list of chunks; the first one counts from `_pending_from`. It is
-    the beginning of a packet of `_pending_needed` bytes (0 while the size is not known), or, while `held` is above zero,
-    whole packets that wait. `_pending_at` is when the packet began.
     """
 
     def __init__(self, broker: Broker, owner: object, remote_addr: str, local_addr: str, now: float) -> None:
@@ -50,11 +46,7 @@ class Connection(Output):
         self.last_received_at = now
         self.topic_aliases: dict[int, bytes] | None = None
         self._properties = b""  # User Properties of the last bare PUBLISH that had some
-        self._pending: list[bytes] | None = None
-        self._pending_from = 0
-        self._pending_size = 0
-        self._pending_needed = 0
-        self._pending_at = 0.0
+        self._pending: PendingInput | None = None
         broker.counters.connections_opened += 1
         broker.timers.schedule(self)
 
@@ -96,7 +88,6 @@ class Connection(Output):
         self.reauthentication = None
         self.topic_aliases = None
         self._pending = None
-        self._pending_size = 0
 
     # --- time ---
 
@@ -108,18 +99,16 @@ class Connection(Output):
         at = self.expires_at
         if self.keep_alive:
             at = min(at, self.last_received_at + self.keep_alive * KEEP_ALIVE_GRACE)
-        if self._pending_size and not self.held:
-            at = min(at, self._packet_deadline())
-        return at
+        return min(at, self._packet_deadline())
 
     def _packet_deadline(self) -> float:
         """When the connection is closed for an incomplete packet: connect_timeout after its last bytes, or after its first
         ones and the time for PACKET_RATE_MIN."""
+        pending = self._pending
+        if pending is None or self.held:
+            return NEVER
         connect_timeout = self.broker.settings.connect_timeout
-        return min(
-            self.last_received_at + connect_timeout,
-            self._pending_at + connect_timeout + self._pending_needed / PACKET_RATE_MIN,
-        )
+        return min(self.last_received_at, pending.began_at + pending.needed / PACKET_RATE_MIN) + connect_timeout
 
     def handle_timeout(self, now: float) -> None:
         if self.session is None:
@@ -130,7 +119,7 @@ class Connection(Output):
             self.broker.close_connection(self, NOT_AUTHORIZED, "the credentials have expired", now)
         elif self.held and not self.output_held:
             self.last_received_at = now  # the broker does not read: the client may have sent
-        elif self._pending_size and not self.held and now >= self._packet_deadline():
+        elif now >= self._packet_deadline():
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "packet not completed within connect_timeout", now)
         else:
             self.broker.close_connection(self, KEEP_ALIVE_TIMEOUT, "keep alive timeout", now)
@@ -149,46 +138,35 @@ class Connection(Output):
         self.received_bytes += len(data)
         broker.counters.bytes_received += len(data)
         pending = self._pending
-        start = 0
-        if pending is None and self.held:
-            # The socket may be read several times before the shell pauses it. Nothing overtakes an answer that was begun.
-            pending = self._pending = []
-            self._pending_from = 0
-            self._pending_at = now
-        if pending is not None:
-            self._pending_size += len(data)
-            if self._pending_size < self._pending_needed or self.held:
-                if pending and len(pending[-1]) < PENDING_MERGE_BYTES:
-                    pending[-1] += data
-                else:
-                    pending.append(data)
-                if self.rate_limit is not None:
-                    self.rate_limit.charge(self.messages_received, self.received_bytes, now)
-                return
-            if data:
-                pending.append(data)
-            start = self._pending_from
-            if len(pending) == 1:
-                data = pending[0]
+        # The socket may be read several times before the shell pauses it. Nothing overtakes an answer that was begun.
+        if self.held or (pending is not None and pending.size + len(data) < pending.needed):
+            if pending is None:
+                self._pending = PendingInput(data, 0, 0, now)
             else:
-                if start:
-                    pending[0] = pending[0][start:]
-                    start = 0
-                data = b"".join(pending)
+                pending.add(data)
+            if self.rate_limit is not None:
+                self.rate_limit.charge(self.messages_received, self.received_bytes, now)
+            return
+        start = 0
+        began_at = now
+        if pending is not None:
+            data, start = pending.joined(data)
+            began_at = pending.began_at
             self._pending = None
-            self._pending_size = 0
         try:
-            rest = self._receive(data, start, now)
+            rest, needed = self._receive(data, start, now)
         except MqttError as error:
             self._close_faulty(error, now)
             return
         if rest < len(data) and not self.closed:
-            # Many whole packets can wait. They are not copied each time that some of them were handled.
-            self._pending_from = rest if self.held else 0
-            self._pending = [data] if self.held else [data[rest:]]
-            self._pending_size = len(data) - rest
-            if rest > start or pending is None:
-                self._pending_at = now
+            if rest > start:
+                began_at = now
+            if (
+                not self.held
+            ):  # many whole packets can wait, and are not copied each time that some of them were handled
+                data = data[rest:]
+                rest = 0
+            self._pending = PendingInput(data, rest, needed, began_at)
             broker.timers.schedule(self)
         session = self.session
         if session is not None and session.is_waiting():
@@ -203,7 +181,10 @@ class Connection(Output):
 
     def waiting_input(self) -> bytes:
         """The input that is not handled yet. It begins with a packet."""
-        return b"" if self._pending is None else b"".join(self._pending)[self._pending_from :]
+        if self._pending is None:
+            return b""
+        data, start = self._pending.joined(b"")
+        return data[start:]
 
     def resume_receiving(self, now: float) -> None:
         """Continue after a hold: with the answer that was begun, then with the input that waits."""
@@ -227,20 +208,21 @@ class Connection(Output):
                 if self.session is None:
                     self._begin_session(now)
         if self._pending is not None and not self.closed:
-            self._pending_needed = 0
+            self._pending.needed = 0  # it is looked at again
+            self._pending.began_at = now  # the client could not send the rest of the packet before
             self.receive_data(b"", now)
 
     def _close_faulty(self, error: MqttError, now: float) -> None:
         self.broker.counters.protocol_errors += 1
         self.broker.close_connection(self, error.reason_code, error.text, now)
 
-    def _receive(self, data: bytes, pos: int, now: float) -> int:
+    def _receive(self, data: bytes, pos: int, now: float) -> tuple[int, int]:
         """Handle packets from `pos` on, until the connection is held or the rest is no whole packet. Returns the position of
-        the packet to go on from, and sets `_pending_needed`, its size; 0 while it is not known."""
+        the packet to go on from, and its size, 0 while that is not known."""
         size = len(data)
         broker = self.broker
         slices = broker.slices
-        self._pending_needed = 0
+        needed = 0
         while pos + 1 < size and not self.held:
             if slices.is_over():
                 broker.rest(self)
@@ -263,7 +245,7 @@ class Connection(Output):
             end = body + remaining
             if end > size:
                 self._check_size(first, end - pos)
-                self._pending_needed = end - pos
+                needed = end - pos
                 break
             kind = first >> 4
             payload_at = -1
@@ -287,8 +269,8 @@ class Connection(Output):
                 self._receive_other(kind, first, data, body, end, now)
             pos = end
             if self.closed:
-                return size
-        return pos
+                return size, 0
+        return pos, needed
 
     def _receive_other(self, kind: int, first: int, data: bytes, body: int, end: int, now: float) -> None:
         """Handle any packet but a bare PUBLISH and a PUBACK of two bytes."""

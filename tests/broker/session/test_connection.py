@@ -399,6 +399,23 @@ def test_half_a_packet(make_world: Any) -> None:
     assert [p.reason_code for p in client.packets] == [0x8D]
 
 
+def test_half_a_packet_behind_a_hold(make_world: Any) -> None:
+    """The time for the packet begins again when the client is read again."""
+    world = make_world(connect_timeout=5)
+    client = world.connect("c", keep_alive=0)
+    client.send_bytes(b"\x30\x50")
+    world.broker.hold(client.connection)
+    world.flush()
+    world.advance(60)
+    assert not client.closed
+    world.broker.release(client.connection)
+    world.flush()
+    world.advance(4)
+    assert not client.closed
+    world.advance(2)
+    assert client.closed
+
+
 def test_a_large_packet_may_take_its_time(make_world: Any) -> None:
     world = make_world(connect_timeout=5.0)
     client = world.connect()
