@@ -30,10 +30,13 @@ from broker.codec.packets import (
     Unsubscribe,
 )
 from broker.codec.properties import decode_properties, properties_end, scan_publish_properties
+from broker.codec.reason_codes import QUOTA_EXCEEDED
 from broker.codec.wire import decode_binary, decode_uint16, decode_varint
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.routing.names import check_topic_filter, check_topic_name
 
+# Properties are read one by one, in one turn. Those of other packets are bounded with the packet.
+PUBLISH_PROPERTIES_BYTES_MAX: Final = 1024 * 1024
 _NAMES: Final = (
     "packet type 0",
     "CONNECT",
@@ -133,6 +136,10 @@ def decode_publish(first: int, data: bytes, start: int, end: int, version: int) 
             pos += 1
         else:
             pos, properties_stop = properties_end(data, pos, end)
+            size = properties_stop - pos
+            if size > PUBLISH_PROPERTIES_BYTES_MAX:
+                text = f"PUBLISH with properties of {size} bytes, at most {PUBLISH_PROPERTIES_BYTES_MAX} are read"
+                raise MqttError(QUOTA_EXCEEDED, text)
             scan_publish_properties(publish, data, pos, properties_stop)
             pos = properties_stop
     if not topic and not publish.topic_alias:

@@ -151,11 +151,14 @@ class LayeredProtocol(ClientProtocol):
             self.data_received(b"")
 
     def count_unaccepted(self, size: int) -> bool:
-        """Count the state of the layers and what they got, whatever they have made of it."""
-        taken = self.unaccepted_bytes
+        """What the layers have made of the input counts no more: it was counted when it came."""
+        return self.server.count_unaccepted(self, self.unaccepted_state())
+
+    def unaccepted_state(self) -> int:
+        taken = super().unaccepted_state()
         for layer in self.layers:
             taken += layer.state_bytes
-        return self.server.count_unaccepted(self, taken)
+        return taken
 
     def accepted(self) -> None:
         super().accepted()

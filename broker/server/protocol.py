@@ -7,7 +7,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
+from broker.codec.properties import USER_PROPERTY
 from broker.config.addresses import socket_name_text
+from broker.hooks import ConnectRequest
 from broker.publisher import Publisher
 from broker.server.listener import Listener
 from broker.server.socket_writer import SocketWriter
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from broker.server.packet_tap import PacketTap
 
 
+PAIR_BYTES: Final = 256  # memory of a User Property of few bytes
 LINGER_SECONDS_MAX: Final = 2.0  # from the last byte that is written to the client's end of the connection
 
 
@@ -119,14 +122,25 @@ class ClientProtocol(asyncio.Protocol):
             connection.receive_data(data, now)
         except Exception as error:  # a fault of the broker ends this connection only
             self.server.internal_error(connection, error)
-        if not self.is_accepted and connection.session is not None:
-            self.accepted()
+        if not self.is_accepted:
+            if connection.session is not None:
+                self.accepted()
+            elif connection.answer is not None:
+                self.server.count_unaccepted(self, self.unaccepted_state())
         turns.chunk_handled(len(data), now)
 
     def count_unaccepted(self, size: int) -> bool:
         """Count input before CONNECT is accepted. False when the connection is closed because all such input is too much."""
         self.unaccepted_bytes += size
-        return self.server.count_unaccepted(self, self.unaccepted_bytes)
+        return self.server.count_unaccepted(self, self.unaccepted_state())
+
+    def unaccepted_state(self) -> int:
+        """Memory of the connection before CONNECT is accepted: its input, and what a CONNECT that waits has become."""
+        answer = None if self.connection is None else self.connection.answer
+        if not isinstance(answer, ConnectRequest):
+            return self.unaccepted_bytes
+        pairs = answer.connect.properties.get(USER_PROPERTY)
+        return self.unaccepted_bytes + (len(pairs) * PAIR_BYTES if isinstance(pairs, list) else 0)
 
     def accepted(self) -> None:
         """CONNECT is accepted."""

@@ -16,6 +16,8 @@ from auth_plugin import connack_of, passwd
 from broker.codec.packets import ConnAck, Connect, PubAck, Publish
 from broker.codec.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY
 from broker.codec.writer import encode_packet
+from broker.hooks import ConnectDecider, ConnectRequest
+from broker.server.protocol import PAIR_BYTES
 from broker.server.tls_layer import HELLO_BYTES
 from certificates import Authority
 from stuck_clients import stuck_socket, subscriber
@@ -77,6 +79,31 @@ async def test_input_counts_until_connect_is_accepted(
     assert (server.unaccepted.bytes, len(server.unaccepted)) == (0, 0)
     await client.ping()
     assert len(server.unaccepted) == 0
+
+
+class Undecided(ConnectDecider):
+    """Decides nothing until the test does."""
+
+    def __init__(self) -> None:
+        self.requests: list[ConnectRequest] = []
+
+    def decide(self, request: ConnectRequest, now: float) -> None:
+        self.requests.append(request)
+
+
+async def test_a_connect_that_waits_counts_as_what_it_has_become(start_server: StartServer, clients: Clients) -> None:
+    """A User Property of 5 bytes takes a hundred as an object."""
+    server = await start_server({})
+    decider = Undecided()
+    server.broker.add_connect_decider(decider)
+    client = await clients.open(int(server.listener_addresses()[0].rsplit(":", 1)[1]))
+    client.send(Connect("c", 5, properties={USER_PROPERTY: [("", "")] * 1_000}))
+    await eventually(lambda: decider.requests, "the decider is asked")
+    assert server.unaccepted.bytes > 1_000 * PAIR_BYTES
+    decider.requests[0].accept()
+    server.flush_soon()
+    await client.answer(ConnAck)
+    assert server.unaccepted.bytes == 0
 
 
 async def test_the_state_of_tls_counts(start_server: StartServer, clients: Clients, tmp_path: Path) -> None:
