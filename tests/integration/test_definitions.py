@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mqtt_client import Clients
 from node_process import Node, Nodes
 from waiting import eventually
@@ -83,6 +85,7 @@ async def policies(node: Node) -> list[str]:
     return [policy["name"] for policy in answer["policies"]]
 
 
+@pytest.mark.slow
 async def test_a_node_that_was_away_gets_changes_and_deletions(nodes: Nodes, tmp_path: Path) -> None:
     first = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "first")})
     second = nodes.make_federated([first], LINKS | {"data_dir": str(tmp_path / "second")})

@@ -200,6 +200,7 @@ async def test_jobs_outlive_both_ends(nodes: Nodes, clients: Clients, tmp_path: 
     await eventually(lambda: len(workers.counts()) == 100, "every job is done, also those that a consumer held")
 
 
+@pytest.mark.slow
 async def test_every_node_of_a_cluster_borrows_for_its_own_consumers(nodes: Nodes, clients: Clients) -> None:
     """A cluster of two nodes has the upstream; jobs that wait on one of its nodes move to the other one, too."""
     gossip = [f"127.0.0.1:{free_port()}" for _ in range(2)]

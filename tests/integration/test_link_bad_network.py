@@ -86,6 +86,7 @@ async def finished(subscriber: SessionSubscriber, publisher: SessionPublisher) -
 
 
 @pytest.mark.skipif(namespaces_missing(), reason=NAMESPACES_MISSING)
+@pytest.mark.slow
 async def test_nothing_is_lost_where_packets_are_lost_and_late(network: LossyNetwork, nodes: Nodes) -> None:
     of_upstream = {"listeners": [{"address": f"{ADDRESSES[0]}:1883"}], "mqtt": LASTING}
     upstream = nodes.make(of_upstream, "up", node_in(network.namespaces[0]))
@@ -147,6 +148,7 @@ async def test_a_push_to_an_upstream_that_reads_nothing_is_bounded(nodes: Nodes,
         pass
 
 
+@pytest.mark.slow
 async def test_an_upstream_that_stands_still_and_goes_on(nodes: Nodes, clients: Clients) -> None:
     upstream = await nodes.start({"mqtt": LASTING}, "upstream")
     http, grpc = nodes.free_port(), nodes.free_port()

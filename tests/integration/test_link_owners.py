@@ -8,6 +8,8 @@ import signal
 import sys
 from typing import Final
 
+import pytest
+
 from link_cluster import all_run, cluster_config, links_of
 from mqtt_client import Clients, MqttClient, reached
 from node_process import FAILED_SECONDS, PATIENT, Nodes
@@ -56,6 +58,7 @@ async def test_one_node_runs_a_link_and_another_takes_it_over_after_a_kill(nodes
     assert "secret" not in json.dumps(after)
 
 
+@pytest.mark.slow
 async def test_links_move_to_a_node_that_joins_and_from_one_that_leaves_without_loss(
     nodes: Nodes, clients: Clients
 ) -> None:
@@ -159,6 +162,7 @@ async def test_each_node_tells_the_links_of_all_and_restarts_them(nodes: Nodes, 
     assert {row["status"] for row in await links_of(cluster[1], "?state=down")} == {"error"}
 
 
+@pytest.mark.slow
 async def test_the_status_of_links_is_watched_until_the_program_is_interrupted(nodes: Nodes) -> None:
     upstream = await nodes.start(name="upstream")
     grpc = f"127.0.0.1:{nodes.free_port()}"

@@ -115,6 +115,7 @@ async def carried(
     return publisher.faults + subscriber.broken_promises(publisher.sent)
 
 
+@pytest.mark.slow
 async def test_a_bridge_gets_everything_from_a_node_that_is_killed(
     nodes: Nodes, clients: Clients, tmp_path: Path, start_mosquitto: StartMosquitto
 ) -> None:

@@ -22,6 +22,7 @@ async def test_kills_break_no_promise(nodes: Nodes, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(REDIS_SERVER is None, reason=REDIS_MISSING)
+@pytest.mark.slow
 async def test_kills_of_node_and_redis_break_no_promise(nodes: Nodes, tmp_path: Path) -> None:
     redis = RedisServer(tmp_path)
     redis.start()

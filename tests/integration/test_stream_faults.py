@@ -61,6 +61,7 @@ async def stream(
         await asyncio.gather(receiving, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_stream_over_a_stopped_node(nodes: Nodes, clients: Clients) -> None:
     """The subscriber's node is stopped until all is published. The backlog then comes faster than the subscriber reads; the
     stream is held, and the queue of 1000 does not overflow."""
