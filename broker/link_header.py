@@ -172,9 +172,18 @@ class LinkFacts:
         return len(origin.path) >= self.max_hops
 
 
-def encode_connect(domain: bytes, max_hops: int, relays: bool, message_ttl: float = -1.0, epoch: int = 0) -> bytes:
+def encode_connect(
+    domain: bytes,
+    max_hops: int,
+    relays: bool,
+    message_ttl: float = -1.0,
+    epoch: int = 0,
+    takes_deletions: bool = True,
+) -> bytes:
     """The header of CONNECT. `message_ttl` is in seconds, in the header in milliseconds; -1 for none. `epoch`: 0 for none."""
-    text = b"%d domain=%s max-hops=%d relays=%d deletions=1" % (VERSION, domain, max_hops, 1 if relays else 0)
+    text = b"%d domain=%s max-hops=%d relays=%d" % (VERSION, domain, max_hops, 1 if relays else 0)
+    if takes_deletions:
+        text += b" deletions=1"
     if epoch:
         text += b" epoch=%d" % epoch
     return text if message_ttl < 0 else text + b" message-ttl=%d" % round(message_ttl * 1000)

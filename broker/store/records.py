@@ -141,7 +141,11 @@ def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:
     left = session.left_groups
     if facts is None and left is None:
         return record
-    link = b"" if facts is None else encode_connect(facts.domain, facts.max_hops, facts.relays, facts.message_ttl)
+    link = b""
+    if facts is not None:
+        link = encode_connect(
+            facts.domain, facts.max_hops, facts.relays, facts.message_ttl, takes_deletions=facts.takes_deletions
+        )
     return (*record, link) if left is None else (*record, link, tuple(left))
 
 

@@ -92,16 +92,18 @@ def test_times_come_back(monotonic: float) -> None:
     assert monotonic_time(wall_time(monotonic, WALL_OFFSET), WALL_OFFSET) == monotonic
 
 
-def test_records_of_links_have_one_value_more(make_world: Any) -> None:
+@pytest.mark.parametrize("more", ["", " deletions=1", " message-ttl=60000"])
+def test_records_of_links_have_one_value_more(make_world: Any, more: str) -> None:
     """Records without anything of links are as they were before there were links: older stores are read, and read it."""
     world = kept(make_world)
-    pair = ("gmqttd-link", "1 domain=paris max-hops=3 relays=1")
+    header = f"1 domain=paris max-hops=3 relays=1{more}"
+    pair = ("gmqttd-link", header)
     client = world.connect("link", auto=False, expiry=1000, properties={USER_PROPERTY: [pair]})
     client.subscribe(b"a", pairs=[("gmqttd-link", "1 hops=2 path=oslo,paris")])
     client.subscribe(b"b")
     world.publish(b"a", qos=1)
     world.publish(b"b", b"", qos=1, retain=True)
-    assert [record[-1] for record in of_kind(world, SESSION)] == [b"1 domain=paris max-hops=3 relays=1"]
+    assert [record[-1] for record in of_kind(world, SESSION)] == [header.encode()]
     assert [record[7:] for record in of_kind(world, SUBSCRIPTION)] == [((b"1 hops=2 path=oslo,paris",),), ()]
     link = of_kind(world, MESSAGE)[0][7]
     assert link.startswith(b"1 node=~")
