@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mqtt_client import Clients
-from node_process import Node, Nodes
+from node_process import Node, Nodes, merged
 from waiting import eventually
 
 POLICY = {"pattern": "sensors/#", "definition": {"federation-upstream-set": "all"}}
@@ -152,3 +152,20 @@ async def test_a_wrong_clock_in_the_file_stops_no_later_change(nodes: Nodes, tmp
 
 async def has_policies(node: Node, names: set[str]) -> bool:
     return set(await policies(node)) == names
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_passwords_stay_at_a_node_that_others_reach_unless_the_file_allows_it(
+    nodes: Nodes, allowed: bool
+) -> None:
+    federation = {"advertise_fed_addr": "192.0.2.1:8901", "allow_plain_secrets": allowed}
+    node = nodes.make_federated([], merged(LINKS, {"plugins": {"federation": federation}}))
+    await node.start()
+    status, answer = await node.rest("PUT", "/v1/parameters/federation-upstream/north", upstream_at(node))
+    assert status == 200
+    assert any("allow_plain_secrets" in text for text in answer["warnings"]) is not allowed
+    _, listed = await node.rest("GET", "/v1/parameters")
+    assert any('"north"' in text and "allow_plain_secrets" in text for text in listed["warnings"]) is not allowed
+    await node.logged("definitions: definition changed")  # what a start says stands before it
+    assert ("allow_plain_secrets: whoever reaches" in node.log()) is allowed
+    assert "secret" not in node.log().replace("allow_plain_secrets", "")
