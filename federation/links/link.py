@@ -2,7 +2,8 @@
 
 Doors: `start`, `send_interest`, `restart`, `stop` from its owner; `connected`, `receive_data`, `connection_lost` from its
 shell, each with the number of the attempt; `next_timeout`, `handle_timeout`. After every call the shell looks at `attempt` and
-`wants_connection`: another attempt means that its socket is closed, once the output is written.
+`wants_connection`: another attempt means that its socket is closed, once the output is written. The states are a table
+(link_states.py).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from federation.links import handshake
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
 from federation.links.interest import Domain
 from federation.links.link_shell import LinkShell
+from federation.links.link_states import STOPPED, TRANSITIONS, WITH_CONNECTION, Event, State, event_of
 from federation.links.reconnecting import COMPETING, Addresses, Backoff, CompetingSession
 from federation.links.relay import Relay, RelayOwner
 from federation.links.status import (
@@ -59,24 +61,21 @@ class Link(RelayOwner):
         self.relays = relays
         self.epoch = 0
         self.attempt = 0
-        self.wants_connection = False
         self.shell: LinkShell | None = None
         self.subscriptions = Subscriptions()
         self._domain = domain
         self.client_id = handshake.client_id_of(plan, domain.name, domain.broker.node_name)
         self._other_end: bytes | None = None  # domain of an upstream of ours
-        self._is_careful = False  # the broker has ended a connection: maybe for a message that it does not take
+        self._checks_topics = False  # the broker has ended a connection: maybe for a message that it does not take
         self._broker = domain.broker
         self._addresses = Addresses(plan.upstream.uris, self.client_id, plan.kind == ApplyTo.QUEUES.value)
         self._competing = CompetingSession()
         self._backoff = Backoff(plan.upstream.reconnect_delay, domain.rng)
         self._client: Client | None = None
         self._relay: Relay | None = None
-        self._is_stopped = False
         self._deadline = NEVER  # of the state
         self._idle_at = NEVER
-        self._running_since = NEVER
-        self._state = LinkState.IDLE
+        self._state = State.IDLE
         self._since = now
         self._changed_at = now
         self._error = ""
@@ -89,7 +88,11 @@ class Link(RelayOwner):
 
     @property
     def state(self) -> LinkState:
-        return self._state
+        return self._state.shown
+
+    @property
+    def wants_connection(self) -> bool:
+        return self._state in WITH_CONNECTION
 
     @property
     def last_error(self) -> str:
@@ -127,25 +130,24 @@ class Link(RelayOwner):
         if self.plan.error:
             self._give_up(self.plan.error, now)
             return
-        self._is_stopped = False
         self._take_interest()
         if self._is_wanted() or self._addresses.has_own_session():
             self._connect(now)
         else:
-            self._move(LinkState.IDLE, NEVER, now)
+            self._move(Event.NOT_WANTED, NEVER, now)
 
     def send_interest(self, now: float) -> None:
         """Tell the upstream what `interest` has changed."""
         if not self._take_interest():
             return
         self._changed_at = now
-        if self._is_stopped:
+        if self._state in STOPPED:
             return
         if not self._is_wanted():
             self._idle_at = min(self._idle_at, now + IDLE_SECONDS)
         else:
             self._idle_at = NEVER
-            if self._state is LinkState.IDLE:
+            if self._state is State.IDLE:
                 self._connect(now)
         if self._client is not None:
             self._client.send_subscriptions(now)
@@ -163,17 +165,16 @@ class Link(RelayOwner):
 
     def stop(self, reason: str, ends_link: bool, now: float) -> None:
         """Close the connection. The session stays at the upstream, unless the link ends and resource-cleanup-mode says so."""
-        self._is_stopped = True
         cleans = self.plan.upstream.resource_cleanup_mode is ResourceCleanupMode.DEFAULT
         self._drop(reason, ends_link and cleans, now)
-        self._move(LinkState.SHUTDOWN, NEVER, now)
+        self._move(Event.STOP, NEVER, now)
 
     def drain(self, deadline: float, now: float) -> None:
         """Take nothing new from the upstream; push what waits for it."""
         if self._relay is None:
             self.stop("this node runs the link no longer", False, now)
             return
-        self._move(LinkState.DRAINING, deadline, now)
+        self._move(Event.DRAIN, deadline, now)
         self.set_reading(False)
 
     def is_drained(self) -> bool:
@@ -182,11 +183,10 @@ class Link(RelayOwner):
 
     def _give_up(self, fault: str, now: float) -> None:
         """The link cannot run as it is defined."""
-        self._is_stopped = True
         self._idle_at = NEVER
         self._error = fault
         self._error_at = now
-        self._move(LinkState.INVALID, NEVER, now)
+        self._move(Event.GIVE_UP, NEVER, now)
 
     # --- what the kind of a link decides
 
@@ -213,7 +213,7 @@ class Link(RelayOwner):
 
     def connected(self, attempt: int, now: float) -> None:
         """The network connection of this attempt is open."""
-        if attempt != self.attempt or not self.wants_connection:
+        if attempt != self.attempt or self._state is not State.CONNECTING:
             return
         upstream = self.plan.upstream
         header = handshake.header_of(upstream, self._domain.name, self.relays, self.epoch)
@@ -224,7 +224,7 @@ class Link(RelayOwner):
         # connection_timeout is for all of the attempt: what the network has left of it is for CONNACK.
         left = CONNACK_SECONDS_MAX if self.address.connection_timeout is None else max(0.0, self._deadline - now)
         client.begin(now, left)
-        self._deadline = client.next_timeout()
+        self._move(Event.OPENED, client.next_timeout(), now)
         self.has_output()
 
     def receive_data(self, attempt: int, data: bytes, now: float) -> bool:
@@ -286,11 +286,11 @@ class Link(RelayOwner):
             self._become_idle(now)
         if now < self._deadline:
             return
-        if self._state in (LinkState.ERROR, LinkState.BLOCKED):
+        if self._state in (State.ERROR, State.BLOCKED):
             self._connect(now)
-        elif self._state is LinkState.STARTING and self._client is None:
+        elif self._state is State.CONNECTING:
             self._fail(End.LOST, "the network connection is not open in time", now)
-        elif self._state is LinkState.RUNNING:
+        elif self._state is State.RUNNING:
             self._prove(now)
         else:
             self._deadline = NEVER
@@ -300,9 +300,8 @@ class Link(RelayOwner):
     def _connect(self, now: float) -> None:
         self._idle_at = NEVER if self._is_wanted() else now + IDLE_SECONDS
         self.attempt += 1
-        self.wants_connection = True
         seconds = self.address.connection_timeout or CONNECT_SECONDS_MAX
-        self._move(LinkState.STARTING, now + seconds, now)
+        self._move(Event.CONNECT, now + seconds, now)
 
     def _handle_news(self, client: Client, now: float) -> None:
         while events := client.take_events():  # what came with CONNACK may end the connection
@@ -321,6 +320,7 @@ class Link(RelayOwner):
             self.has_output()
 
     def _accepted(self, client: Client, accepted: Accepted, now: float) -> None:
+        self._move(Event.ACCEPTED, self._deadline, now)
         was_ours = self._addresses.has_own_session()
         self._addresses.accepted(accepted.session_present)
         if not self._addresses.version.accepted():
@@ -360,15 +360,14 @@ class Link(RelayOwner):
         client = self._client
         if client is None or client.accepted is None:
             return
-        if self._state is LinkState.STARTING:
+        if self._state is State.PROVING:
             if client.round_trip >= 0 and self.subscriptions.has_begun():
-                self._running_since = now
                 self._error = ""
                 self._error_at = NEVER
-                self._move(LinkState.RUNNING, client.answered_at + ROUND_TRIP_SECONDS_MAX, now)
+                self._move(Event.PROVED, client.answered_at + ROUND_TRIP_SECONDS_MAX, now)
             else:
                 self._deadline = NEVER  # that of the client counts
-        elif self._state is LinkState.RUNNING:
+        elif self._state is State.RUNNING:
             self._deadline = client.answered_at + ROUND_TRIP_SECONDS_MAX
             if now >= self._deadline:
                 self._fail(End.LOST, f"no answer for {ROUND_TRIP_SECONDS_MAX:g} s", now)
@@ -380,12 +379,12 @@ class Link(RelayOwner):
         tries on until it has ended that, unless another node has it."""
         cleans = self.plan.upstream.resource_cleanup_mode is ResourceCleanupMode.DEFAULT
         is_away = self._client is None or self._client.accepted is None
-        if cleans and is_away and self._addresses.has_session() and self._state is not LinkState.BLOCKED:
+        if cleans and is_away and self._addresses.has_session() and self._state is not State.BLOCKED:
             self._idle_at = now + IDLE_SECONDS
             return
         self._idle_at = NEVER
         self._drop("no subscription matches", cleans, now)
-        self._move(LinkState.IDLE, NEVER, now)
+        self._move(Event.NOT_WANTED, NEVER, now)
 
     def _drop(self, reason: str, ends_session: bool, now: float) -> None:
         """Close the connection, if there is one."""
@@ -405,7 +404,7 @@ class Link(RelayOwner):
         self._fail(end, reason, now)
 
     def _fail(self, end: End, reason: str, now: float) -> None:
-        ran_for = 0.0 if self._running_since == NEVER else now - self._running_since
+        ran_for = now - self._since if self._state is State.RUNNING else 0.0
         accepted = None if self._client is None else self._client.accepted
         is_resumed = accepted is not None and accepted.session_present
         if self._competing.has_session(end, is_resumed, ran_for) and self._other_end is None:
@@ -414,8 +413,8 @@ class Link(RelayOwner):
         self._end_connection(reason, now)
         self._error = without_secrets(reason)
         self._error_at = now
-        if self._state is LinkState.DRAINING:
-            self._move(LinkState.SHUTDOWN, NEVER, now)
+        if self._state is State.DRAINING:
+            self._move(event_of(end), NEVER, now)
             return
         if end is End.VERSION and self._addresses.version.current == MQTT_311:  # with 5 both are refused
             self._connect(now)
@@ -424,16 +423,13 @@ class Link(RelayOwner):
             self._error += "; its session is lost"
         delay = self._backoff.delay(end, ran_for)
         if end is End.TAKEN:
-            self._move(LinkState.BLOCKED, now + max(delay, BLOCKED_SECONDS), now)
-        else:
-            self._move(LinkState.ERROR, now + delay, now)
+            delay = max(delay, BLOCKED_SECONDS)
+        self._move(event_of(end), now + delay, now)
 
     def _end_connection(self, reason: str, now: float) -> None:
         client, self._client = self._client, None
         relay, self._relay = self._relay, None
-        self.wants_connection = False
         self.attempt += 1
-        self._running_since = NEVER
         if relay is not None:
             relay.close(reason, now)
             self._totals.add(relay)
@@ -442,10 +438,11 @@ class Link(RelayOwner):
             granted = client.accepted.session_expiry
             self._addresses.lost(handshake.expiry_of(self.plan.upstream) if granted < 0 else granted, now)
 
-    def _move(self, state: LinkState, deadline: float, now: float) -> None:
+    def _move(self, event: Event, deadline: float, now: float) -> None:
+        before = self._state
+        self._state = TRANSITIONS[before][event]
         self._deadline = deadline
-        if state is not self._state:
-            self._state = state
+        if self._state.shown is not before.shown:
             self._since = now
             self._changed_at = now
 
@@ -458,10 +455,10 @@ class Link(RelayOwner):
     def set_reading(self, is_held: bool) -> None:
         if self.shell is not None:
             is_in = self.plan.upstream.direction is Direction.IN  # the acknowledgements of what is pushed come in
-            self.shell.set_reading(is_held or (is_in and self._state is LinkState.DRAINING))
+            self.shell.set_reading(is_held or (is_in and self._state is State.DRAINING))
 
     def local_closed(self, reason: str) -> None:
-        self._is_careful = True
+        self._checks_topics = True
         self._hang_up(End.FAULT, f"the broker ends the local connection: {reason}", self._broker.now)
         if self.shell is not None:
             self.shell.changed()
@@ -472,7 +469,7 @@ class Link(RelayOwner):
         client = self._client
         relay = self._relay
         totals = self._totals.with_open(relay)
-        row = planned(self.plan, self._state, self._since, self._changed_at)
+        row = planned(self.plan, self.state, self._since, self._changed_at)
         row = with_figures(row, self.plan, relay, self._broker)
         return replace(
             row,

@@ -15,10 +15,10 @@ from federation.links.confirmation import Confirmation
 from federation.links.handshake import NAME_TEXT, Note, qos_of
 from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
 from federation.links.link import Link
+from federation.links.link_states import Event, State
 from federation.links.reconnecting import SessionPlace
 from federation.links.relay import Relay
 from federation.links.rewriting import TopicRule
-from federation.links.status import LinkState
 from federation.links.subscriptions import NO_HEADERS, Headers
 from federation.links.wants import Upstream
 
@@ -55,7 +55,7 @@ class OutRule(TopicRule):
         return self._interest.map_out(topic)
 
 
-class CarefulRule(TopicRule):
+class CheckedRule(TopicRule):
     """Topics that this broker does not take, such as those with too many levels: the upstream would send such a message again
     on each connection that it has ended."""
 
@@ -73,14 +73,14 @@ class CarefulRule(TopicRule):
         return name
 
 
-def rule_of(interest: LinkInterest, is_out: bool, careful: Broker | None) -> TopicRule | None:
-    """What becomes of the topics of messages; None where nothing has to be changed. `careful`: the broker that has ended a
+def rule_of(interest: LinkInterest, is_out: bool, checked: Broker | None) -> TopicRule | None:
+    """What becomes of the topics of messages; None where nothing has to be changed. `checked`: the broker that has ended a
     connection of the link for a fault."""
     rule: TopicRule | None = None
     if interest.changes_topics:
         rule = OutRule(interest) if is_out else InRule(interest)
-    if careful is not None and not is_out:
-        rule = CarefulRule(rule, careful)
+    if checked is not None and not is_out:
+        rule = CheckedRule(rule, checked)
     return rule
 
 
@@ -99,7 +99,6 @@ class TopicLink(Link):
         self.gate = TopicGate(plan.upstream.max_hops, interest, plan.upstream.direction is Direction.OUT)
         self.interest = interest
         self._is_known = False  # which domain the upstream is
-        self._starts_when_told = False
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -121,17 +120,15 @@ class TopicLink(Link):
 
     def start(self, now: float) -> None:
         """A session that is there would end filters that the link is not told of yet: it waits for them."""
-        self._starts_when_told = not self.plan.error and not self._domain.interest.has_told(self.interest)
-        if self._starts_when_told:
-            self._is_stopped = False
-            self._move(LinkState.STARTING, NEVER, now)
+        if not self.plan.error and not self._domain.interest.has_told(self.interest):
+            self._move(Event.WAIT, NEVER, now)
         else:
             super().start(now)
 
     def send_interest(self, now: float) -> None:
-        if not self._starts_when_told:
+        if self._state is not State.WAITING:
             super().send_interest(now)
-        elif not self._is_stopped and self._domain.interest.has_told(self.interest):
+        elif self._domain.interest.has_told(self.interest):
             self.start(now)
             if self.shell is not None:
                 self.shell.changed()
@@ -182,7 +179,7 @@ class TopicLink(Link):
         confirmation = None
         if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
             confirmation = Confirmation(self._broker, accepted.session_present)
-        rule = rule_of(self.interest, is_out, self._broker if self._is_careful else None)
+        rule = rule_of(self.interest, is_out, self._broker if self._checks_topics else None)
         remote = self.address.redacted()
         relay = Relay(self._broker, client, self, connect, remote, rule, is_out, facts, confirmation, now)
         if is_out:
