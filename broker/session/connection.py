@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.broker import Broker
+from broker.broker import MEMORY_IS_FULL, Broker
 from broker.codec.connect_reader import peek_protocol_version
 from broker.codec.packets import CONNECT, PUBACK, PUBCOMP, PUBLISH
 from broker.codec.reader import decode_ack, decode_packet, decode_publish
-from broker.codec.reason_codes import KEEP_ALIVE_TIMEOUT, NOT_AUTHORIZED, SERVER_UNAVAILABLE
+from broker.codec.reason_codes import KEEP_ALIVE_TIMEOUT, NOT_AUTHORIZED, QUOTA_EXCEEDED, SERVER_UNAVAILABLE
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
 from broker.codec.wire import decode_length
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
+from broker.memory_limit import MEMORY_FULL
 from broker.message import NEVER, Message
 from broker.session.acks import handle_ack
 from broker.session.aliases import resolve_alias
@@ -29,6 +30,7 @@ from broker.session.publishing import publish
 from broker.session.session import Session
 
 KEEP_ALIVE_GRACE: Final = 1.5  # times the Keep Alive [MQTT-3.1.2-22]
+SMALL_PACKET_BYTES: Final = 65_536  # that are taken while the memory is full, so that clients can acknowledge
 PACKET_RATE_MIN: Final = 16_384  # bytes a second; a large packet has so much more time than connect_timeout
 TLS_HANDSHAKE: Final = 0x16  # content type of a TLS record; no packet has this first byte
 
@@ -142,6 +144,10 @@ class Connection(Output):
         if self.held or (pending is not None and pending.size + len(data) < pending.needed):
             if pending is None:
                 self._pending = PendingInput(data, 0, 0, now)
+            elif broker.memory_level == MEMORY_FULL and pending.needed > SMALL_PACKET_BYTES:
+                broker.counters.publishes_without_memory += 1
+                broker.close_connection(self, QUOTA_EXCEEDED, MEMORY_IS_FULL, now)
+                return
             else:
                 pending.add(data)
             if self.rate_limit is not None:

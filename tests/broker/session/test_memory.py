@@ -8,6 +8,7 @@ import pytest
 
 from broker.codec.packets import PubAck, Publish, PubRec, Will
 from broker.codec.reason_codes import QUOTA_EXCEEDED
+from broker.codec.writer import encode_packet
 from broker.errors import MqttError
 from broker.memory_limit import MEMORY_FREE, MEMORY_FULL, MEMORY_SHORT
 from broker.message import Message
@@ -78,3 +79,19 @@ def test_messages_of_the_server_are_refused_while_the_memory_is_full(make_world:
     world.broker.publish(Message(b"t", b"x", 0, False), world.now)
     client.cut()
     assert world.drops() == {"will_refused": 1}
+
+
+@pytest.mark.parametrize(("size", "is_closed"), [(10_000, False), (1_000_000, True)])
+def test_a_large_packet_that_is_not_whole_ends_its_connection(make_world: Any, size: int, is_closed: bool) -> None:
+    """Otherwise clients that send packets slowly fill the memory further. A small packet is read to its end."""
+    world = make_world()
+    client = world.connect("c", auto=False)
+    data = encode_packet(Publish(b"t", bytes(size), 0), 5)
+    client.send_bytes(data[:3_000])
+    client.send_bytes(data[3_000:5_000])
+    world.broker.memory_level = MEMORY_FULL
+    assert not client.closed
+    client.send_bytes(data[5_000:6_000])
+    assert client.closed is is_closed
+    assert [packet.reason_code for packet in client.take_packets()] == ([QUOTA_EXCEEDED] if is_closed else [])
+    assert world.broker.counters.publishes_without_memory == is_closed
