@@ -33,35 +33,28 @@ def test_sound_settings(keys: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"),
+    ("keys", "key", "said"),
     [
-        ("topics: [a#]", 'x.yml:4: plugins.event_log.topics[0]: "a#" is not a topic filter: '),
-        ("exclude: [a, '']", 'x.yml:4: plugins.event_log.exclude[1]: "" is not a topic filter: empty topic filter'),
-        ("topics: [$share/g/t]", 'plugins.event_log.topics[0]: "$share/g/t" is shared; name the topic filter without'),
-        (
-            "topics: []",
-            'x.yml:4: plugins.event_log.topics: the list is empty, so nothing would be logged; for example ["#"]',
-        ),
-        (
-            "retention: {bytes: 100MiB}",
-            "x.yml:4: plugins.event_log.retention.bytes: 104857600 is less than two segments (134217728); raise it, or lower "
-            "segment_bytes",
-        ),
-        ("hold: {max_age: 1h}", "plugins.event_log.hold.max_age: it is shorter than retention.age, which it extends"),
-        ("retention: {age: 0s}", "plugins.event_log.hold.max_age: it is shorter than retention.age"),
-        ("hold: {max_bytes: 1GiB}", "plugins.event_log.hold.max_bytes: it is less than retention.bytes"),
-        ("sync: always", 'plugins.event_log.sync: "always" is not one of commit, interval, none'),
-        ("segment_bytes: 1KiB", 'plugins.event_log.segment_bytes: "1KiB" is not a size of 64KiB..1GiB'),
-        ("sync_interval: 0s", 'plugins.event_log.sync_interval: "0s" is shorter than 1ms'),
-        ("on_full: panic", 'plugins.event_log.on_full: "panic" is not one of stop_logging, refuse_publishes'),
-        ("dir: ' '", "plugins.event_log.dir"),
-        ("retain: 5", "plugins.event_log.retain: unknown key"),
+        ("topics: [a#]", "topics[0]", '"a#"'),
+        ("exclude: [a, '']", "exclude[1]", '""'),
+        ("topics: [$share/g/t]", "topics[0]", '"$share/g/t" is shared'),
+        ("topics: []", "topics", '["#"]'),
+        ("retention: {bytes: 100MiB}", "retention.bytes", "segment_bytes"),
+        ("hold: {max_age: 1h}", "hold.max_age", "retention.age"),
+        ("retention: {age: 0s}", "hold.max_age", "retention.age"),
+        ("hold: {max_bytes: 1GiB}", "hold.max_bytes", "retention.bytes"),
+        ("sync: always", "sync", "commit, interval, none"),
+        ("segment_bytes: 1KiB", "segment_bytes", "64KiB..1GiB"),
+        ("sync_interval: 0s", "sync_interval", "1ms"),
+        ("on_full: panic", "on_full", "stop_logging, refuse_publishes"),
+        ("dir: ' '", "dir", '" "'),
+        ("retain: 5", "retain", "retention"),
     ],
 )
-def test_bad_settings(keys: str, expected: str) -> None:
-    found = faults(keys)
-    assert len(found) == 1
-    assert expected in found[0]
+def test_bad_settings(keys: str, key: str, said: str) -> None:
+    (found,) = faults(keys)
+    assert f": plugins.event_log.{key}: " in found
+    assert said in found
 
 
 def test_keys_of_a_log_that_does_not_run_break_no_rule() -> None:
