@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import Final, cast
 
+from broker.bridge_end import NOTHING_ALONG
 from broker.codec.packets import SubscribeFilter, Will
 from broker.codec.reason_codes import (
     ADMINISTRATIVE_ACTION,
@@ -27,9 +28,9 @@ from broker.errors import MqttError
 from broker.hooks import SESSION_ENDED, SESSION_EXPIRED, SESSION_REPLACED
 from broker.memory_limit import MEMORY_FREE, MEMORY_FULL
 from broker.message import NEVER, Message
+from broker.origin import NAME
 from broker.publisher import Publisher
-from broker.routing.link_routes import strip_headers
-from broker.routing.link_wants import note_added, note_changed, note_link, note_removed
+from broker.routing.interest import note_added, note_changed, note_removed
 from broker.routing.names import SYS_PREFIX, has_wildcard
 from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
@@ -40,7 +41,6 @@ from broker.session.commits import Commits
 from broker.session.draining import drain, give_back, join_groups, leave_group
 from broker.session.durable import attach_records, end_records, note_change, note_subscription, note_unsubscribed
 from broker.session.handover import take_left_behind
-from broker.session.lending import Lending
 from broker.session.output import CLOSED, CONNECTING, Output
 from broker.session.session import Session
 from broker.session.subscribable import judge_filter, subscriptions_max
@@ -58,7 +58,6 @@ class Broker(Context):
     """The broker of one node.
 
     sessions         by client id
-    lending          jobs of shared groups for other nodes and domains; a plugin sets it
     connecting       connections whose CONNECT is not decided yet, at most max_connections
     """
 
@@ -66,7 +65,6 @@ class Broker(Context):
         super().__init__(settings, rng, now)
         self.router = Router(self)
         self.commits = Commits()
-        self.lending: Lending | None = None
         self.sessions: dict[str, Session] = {}
         self.connecting: dict[Output, None] = {}
         self.shutting_down = False
@@ -190,10 +188,10 @@ class Broker(Context):
         connection.client_id = client_id
         self.identify(session, connection)
         session.expiry_interval = expiry_interval
-        link = session.link
-        if session.set_link(connection.link) and session.subscriptions:
-            self.router.forget_routes()
-        note_link(self, self.router.tree, list(session.subscriptions.values()), link, connection.link)
+        before = session.bridge_end
+        session.set_bridge_end(connection.bridge_end)
+        if before is not connection.bridge_end and self.bridging is not None:
+            self.bridging.attached(list(session.subscriptions.values()), before, connection.bridge_end)
         session.attach(connection, now)
         self.counters.clients_connected += 1
         connection.listener.clients[connection.version] += 1
@@ -308,7 +306,8 @@ class Broker(Context):
         """Publish a message of the server itself: API, wills, plugins, whose `publisher` may be held. Returns the reason code
         of `Router.route`. Raises MqttError for an invalid topic name, and when the tap or the memory is full."""
         self.now = now
-        strip_headers(message, self.counters)
+        if message.properties and NAME in message.properties:
+            message.properties = self.stripped(message.properties)
         route = self.router.lookup(message.topic)
         if self.tap is not None and self.tap.refuses(message.topic):
             raise MqttError(QUOTA_EXCEEDED, "the event log has no room")
@@ -359,10 +358,10 @@ class Broker(Context):
         return [self.unsubscribe_one(session, full) for full in full_filters]
 
     def subscribe_one(
-        self, session: Session, request: SubscribeFilter, identifier: int, wants: tuple[bytes, ...] = ()
+        self, session: Session, request: SubscribeFilter, identifier: int, along: tuple[bytes, ...] = NOTHING_ALONG
     ) -> int:
-        """Add one filter of a SUBSCRIBE. Returns its reason code [MQTT5 3.9.3]. `wants` as in Subscription."""
-        code = self._subscribe_one(session, request, identifier, wants)
+        """Add one filter of a SUBSCRIBE. Returns its reason code [MQTT5 3.9.3]. `along` as in Subscription."""
+        code = self._subscribe_one(session, request, identifier, along)
         if code >= 0x80:
             self.counters.subscriptions_refused += 1
             if session.version < 5:
@@ -370,7 +369,7 @@ class Broker(Context):
         return code
 
     def _subscribe_one(
-        self, session: Session, request: SubscribeFilter, identifier: int, wants: tuple[bytes, ...]
+        self, session: Session, request: SubscribeFilter, identifier: int, along: tuple[bytes, ...]
     ) -> int:
         settings = self.settings
         if self.subscribing is not None:
@@ -394,8 +393,8 @@ class Broker(Context):
             known.retain_as_published = request.retain_as_published
             known.retain_handling = request.retain_handling
             known.identifier = identifier
-            if known.wants != wants:
-                known.wants = wants
+            if known.along != along:
+                known.along = along
                 note_changed(self, self.router.tree, known)
             note_subscription(session, known)
             self.router.forget_filter(topic_filter, wildcard)
@@ -410,7 +409,7 @@ class Broker(Context):
                 request.retain_handling,
                 identifier,
             )
-            subscription.wants = wants
+            subscription.along = along
             self.insert_subscription(session, full, subscription)
             note_subscription(session, subscription)
         if self.observer is not None:
@@ -419,8 +418,9 @@ class Broker(Context):
             store = self.sys_retained if topic_filter.startswith(SYS_PREFIX) else self.retained
             if len(store) and (wildcard or store.get(topic_filter) is not None):
                 session.add_retained(new_portion(store, request, topic_filter, qos, identifier, session.client_id))
-            if session.link is not None and session.link.takes_deletions and len(self.deletions):
-                session.add_retained(deleted_portion(self.deletions, self.retained, request, topic_filter, qos))
+            deletions = None if session.bridge_end is None else session.bridge_end.deletions()
+            if deletions is not None:
+                session.add_retained(deleted_portion(deletions, self.retained, request, topic_filter, qos))
         return qos
 
     def insert_subscription(self, session: Session, full: bytes, subscription: Subscription) -> None:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from broker.bridging import Bridging
 from broker.codec.packets import Will
 from broker.config.settings_mqtt import MqttSettings
 from broker.hook_points import HookPoints
 from broker.hooks import Forwarder, Peer
-from broker.link_header import origin_node
 from broker.memory_limit import MEMORY_FREE
 from broker.message import NEVER
-from broker.origin import NO_DOMAIN
+from broker.origin import split_properties
 from broker.publisher import Publisher
-from broker.routing.deletions import Deletions
-from broker.routing.duplicates import DuplicateWindow
 from broker.routing.retained import RetainedStore
 from broker.routing.shared import SharedGroup
 from broker.slices import Work
@@ -34,12 +32,8 @@ class Context(HookPoints):
     dirty            connections that have output or are to be closed, each once
     reading_changes  publishers whose `held` went to or from zero: the shell pauses or resumes reading
     sys_retained     retained messages below $SYS, which are about this node and stay on it
-    domain           name of the domain among those that links join; NO_DOMAIN without one
-    node_name        name of the node in the headers of messages
-    duplicates       which numbered messages of other domains came already
-    deletions        when retained messages were deleted, where domains are linked
+    bridging         connections to other brokers, None without an implementation
     wall_offset      how much Unix time is ahead of `now`, in seconds
-    has_seen_links   there was a subscription of a link session
     changed_groups   shared groups with a queue: what waits there has changed, or the room of a member
     acks_awaited     acknowledgements that wait for those of other nodes: each of these ends in a flush
     memory_level     what the node takes (broker/memory_limit.py); the shell measures
@@ -57,14 +51,8 @@ class Context(HookPoints):
         self.forwarder = Forwarder()
         self.retained = RetainedStore()
         self.sys_retained = RetainedStore()
-        self.domain = NO_DOMAIN
-        self.node_name = ""
-        self._origin_node = b""
-        self._sequence = 0
-        self.duplicates = DuplicateWindow()
-        self.deletions = Deletions()
+        self.bridging: Bridging | None = None
         self.wall_offset = 0.0
-        self.has_seen_links = False
         self.changed_groups: dict[SharedGroup, None] = {}
         self.acks_awaited = 0
         self.memory_level = MEMORY_FREE
@@ -103,14 +91,17 @@ class Context(HookPoints):
         """A member of these groups has room: give it what waits in their queues."""
         raise AssertionError("a subclass implements this")
 
-    # --- messages to other domains ---
+    # --- other brokers ---
 
-    def next_number(self) -> tuple[bytes, int]:
-        """(node, sequence) of one more message that gets a number."""
-        if not self._origin_node:
-            self._origin_node = origin_node(self.node_name, self.rng.getrandbits(32))
-        self._sequence += 1
-        return self._origin_node, self._sequence
+    def interest_note(self, share_name: bytes, topic_filter: bytes) -> bytes:
+        """What the interest in a filter says along (Bridging.note)."""
+        return b"" if self.bridging is None or share_name else self.bridging.note(topic_filter)
+
+    def stripped(self, properties: bytes) -> bytes:
+        """Properties of a message without the origin that its sender may not say."""
+        kept, found = split_properties(properties)
+        self.counters.origins_stripped += len(found)
+        return kept
 
     # --- publishers that are too fast ---
 

@@ -25,12 +25,6 @@ DROP_LOG_FULL: Final = "log_full"
 DROP_PUBLISH_NOT_AUTHORIZED: Final = "publish_not_authorized"
 DROP_READ_NOT_AUTHORIZED: Final = "read_not_authorized"
 DROP_REFUSED_BY_PLUGIN: Final = "refused_by_plugin"
-DROP_LINK_HEADER: Final = "link_header"
-DROP_LINK_PATH: Final = "link_path"
-DROP_LINK_HOPS: Final = "link_hops"
-DROP_LINK_DUPLICATE: Final = "link_duplicate"
-DROP_LINK_TOPIC: Final = "link_topic"
-DROP_LINK_RETAINED: Final = "link_retained"
 # Of copies, which are messages for one client each.
 COPY_DROP_REASONS: Final = (
     DROP_QUEUE_FULL,
@@ -53,12 +47,6 @@ DROP_REASONS: Final = (
     DROP_LOG_FULL,
     DROP_PUBLISH_NOT_AUTHORIZED,
     DROP_REFUSED_BY_PLUGIN,
-    DROP_LINK_HEADER,
-    DROP_LINK_PATH,
-    DROP_LINK_HOPS,
-    DROP_LINK_DUPLICATE,
-    DROP_LINK_TOPIC,
-    DROP_LINK_RETAINED,
 )
 
 
@@ -117,10 +105,7 @@ class Counters:
     acknowledged       copies of QoS 1 and 2 whose exchange the client has ended
     without_receivers  messages that were published here and had no receiver on any node
     answers_received   packets by type, without PUBLISH; answer_bytes_received are their bytes. `sent` likewise
-    link_headers_stripped  headers of links in packets of clients that are no links, and in publishes of the API
-    links_refused      clients that asked to be a link, and are none: their account does not have the role
-    link_path_skipped  messages that no link session got because its domain was in their path; link_hops_skipped: because they
-                       had passed as many links as the domain allows
+    origins_stripped   origins in packets of clients that may say none, and in publishes of the API
     packets_received   of all types; bytes_received have packets that are not whole yet. `sent` likewise
     """
 
@@ -173,10 +158,7 @@ class Counters:
         self.subscriptions_total = 0
         self.subscriptions = 0  # now
         self.subscriptions_refused = 0
-        self.link_headers_stripped = 0
-        self.links_refused = 0
-        self.link_path_skipped = 0
-        self.link_hops_skipped = 0
+        self.origins_stripped = 0
 
     @property
     def messages_received(self) -> list[int]:

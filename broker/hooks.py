@@ -84,20 +84,23 @@ class RemoteGroup:
         self.last = 0
 
 
+NO_NOTES: Final[tuple[tuple[Peer, bytes], ...]] = ()
+
+
 class RemoteRoute:
     """The other nodes with interest in one topic: `peers` by ordinary filters, `groups` by shared ones.
 
-    link_peers   those of `peers` that have link sessions with such filters
-    is_numbered  one of these links relays the messages to further domains
+    notes  what the interest of nodes says along, for `Context.bridging`
     """
 
-    __slots__ = ("groups", "is_numbered", "link_peers", "peers")
+    __slots__ = ("groups", "notes", "peers")
 
-    def __init__(self, peers: list[Peer], groups: list[RemoteGroup]) -> None:
+    def __init__(
+        self, peers: list[Peer], groups: list[RemoteGroup], notes: tuple[tuple[Peer, bytes], ...] = NO_NOTES
+    ) -> None:
         self.peers = peers
         self.groups = groups
-        self.link_peers: list[Peer] = []
-        self.is_numbered = False
+        self.notes = notes
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -114,11 +117,11 @@ class Forwarder:
     def interest_removed(self, share_name: bytes, topic_filter: bytes) -> None:
         """The filter has no local subscriber any more."""
 
-    def link_wants_changed(self, topic_filter: bytes) -> None:
-        """Other links want the filter, or its first client or last one came or went beside them."""
+    def note_changed(self, topic_filter: bytes) -> None:
+        """The interest in the filter says something else along (Bridging.note)."""
 
     def remote_interest(self) -> list[tuple[str, bytes, bytes, bytes]]:
-        """(node, share_name, topic_filter, link_wants) of all other nodes, as an InterestObserver is told."""
+        """(node, share_name, topic_filter, note) of all other nodes, as an InterestObserver is told."""
         return []
 
     def route(self, topic: bytes) -> RemoteRoute | None:
@@ -135,23 +138,22 @@ class Forwarder:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class InterestObserver:
-    """Sees which filters clients and links want, of this node and of the others (`Context.interest_observer`). Calls never
+    """Sees which filters are wanted, on this node and on the others (`Context.interest_observer`). Calls never
     wait.
 
     node        name of the other node, "" for this one
     share_name  b"" for ordinary subscriptions
-    link_wants  which links want the filter, and whether clients do, too (broker/routing/link_wants.py); b"" for clients only
+    note        what the interest says along (Bridging.note), b"" for nothing
     """
 
-    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
+    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, note: bytes) -> None:
         """The filter has its first subscription on the node."""
 
     def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
         """The filter has no subscription on the node any more."""
 
-    def link_wants_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
-        """Other links want the filter, of those that have it on the node, or clients do as the first or no more. The first
-        call of a filter is `interest_added`."""
+    def note_changed(self, node: str, topic_filter: bytes, note: bytes) -> None:
+        """The interest says something else along. The first call of a filter is `interest_added`."""
 
 
 class OtherNode(NamedTuple):

@@ -45,7 +45,7 @@ class Origin:
     others           fields that only a bridge knows, by key; None for none
     """
 
-    __slots__ = ("_text", "node", "others", "path", "published_at_ms", "sequence", "version")
+    __slots__ = ("_leaving", "_text", "node", "others", "path", "published_at_ms", "sequence", "version")
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Origin:
         self.others = others
         self.version = version
         self._text = b""
+        self._leaving = b""
 
     def encode(self) -> bytes:
         """The origin as text, made once."""
@@ -97,6 +98,12 @@ class Origin:
     def passed(self, domain: bytes) -> Origin:
         """Of the message when it leaves the domain."""
         return Origin((*self.path, domain), self.node, self.sequence, self.published_at_ms, self.others, self.version)
+
+    def leaving(self, domain: bytes) -> bytes:
+        """As a User Property of the message when it leaves this domain, made once."""
+        if not self._leaving:
+            self._leaving = property_of(self.passed(domain).encode())
+        return self._leaving
 
 
 def decode_origin(value: bytes) -> Origin:

@@ -16,7 +16,6 @@ from typing import Final
 from broker.broker import Broker
 from broker.config.addresses import AddressError, parse_address
 from broker.message import NEVER, Message
-from broker.routing.link_wants import link_wants
 from federation.serf.events import (
     Event,
     Member,
@@ -77,8 +76,8 @@ class BrokerState(LocalState):
     def interest(self) -> list[tuple[bytes, bytes]]:
         return self._broker.local_interest()
 
-    def link_wants(self, share_name: bytes, topic_filter: bytes) -> bytes:
-        return link_wants(self._broker.router.tree, share_name, topic_filter)
+    def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
+        return self._broker.interest_note(share_name, topic_filter)
 
     def retained(self) -> list[Message]:
         return self._broker.retained.messages()

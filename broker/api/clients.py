@@ -25,7 +25,6 @@ from broker.api.pb.admin_pb2 import (
 from broker.api.pb.admin_pb2_grpc import ClientServiceServicer
 from broker.api.tokens import Role
 from broker.server.logging import get_logger
-from broker.session.link_session import release_session
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -86,9 +85,10 @@ class ClientService(ClientServiceServicer):
         session = self._server.broker.sessions.get(wanted(request.client_id))
         if session is None:
             raise not_found(unknown_client(request.client_id))
-        if not release_session(session):
+        if session.bridge_end is None:
             text = f'the session of "{request.client_id}" is of no link: any client of this id takes it up'
             raise ApiError(grpc.StatusCode.FAILED_PRECONDITION, text)
+        session.bridge_end.release()
         self._log.info("session of a link released by the API", client_id=request.client_id, username=session.username)
         return Empty()
 
@@ -114,7 +114,7 @@ class ClientService(ClientServiceServicer):
             packets_send_bytes=packets_sent_bytes,
             packets_send_nums=packets_sent,
             message_dropped=session.messages_dropped,
-            link_domain="" if session.link is None else session.link.domain.decode(),
+            link_domain="" if session.bridge_end is None else session.bridge_end.name,
         )
         if session.connection is None:
             client.disconnected_at.CopyFrom(self._timestamp(session.disconnected_at))
@@ -133,7 +133,7 @@ def is_asked_for(session: Session, request: ListClientRequest) -> bool:
         and session.remote_addr.startswith(request.remote_addr)
         and (not request.version or session.version == request.version)
         and (not request.HasField("connected") or (session.connection is not None) == request.connected)
-        and (not request.HasField("link") or (session.link is not None) == request.link)
+        and (not request.HasField("link") or (session.bridge_end is not None) == request.link)
     )
 
 

@@ -8,15 +8,20 @@ in a module that loads quickly, because reading a file loads it and does not loa
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from broker.config.schema import keys_of, walk
 from broker.config.setting import Section, Setting
 
+if TYPE_CHECKING:
+    from broker.broker import Broker
+
 PLUGINS_GROUP: Final = "gmqttd.plugins"
 SETTINGS_GROUP: Final = "gmqttd.plugin_settings"
+BRIDGING_GROUP: Final = "gmqttd.bridging"
 
 
 class PluginFault(Exception):
@@ -27,6 +32,12 @@ class PluginFault(Exception):
 def installed_plugins() -> dict[str, EntryPoint]:
     """Return the entry points of the plugins' classes, sorted by name."""
     return _by_name(PLUGINS_GROUP)
+
+
+def install_bridging(broker: Broker) -> None:
+    """Give a broker its `Context.bridging`, where one is installed. Raises PluginFault."""
+    for entry_point in _by_name(BRIDGING_GROUP).values():
+        cast("Callable[[Broker], object]", load(entry_point))(broker)
 
 
 def plugins_class() -> type[Any]:

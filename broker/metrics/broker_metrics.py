@@ -190,28 +190,7 @@ def _own_metrics(broker: Broker) -> list[Metric]:
         counter(
             "gmqtt_link_headers_stripped_total",
             "Headers of links in what clients and callers of the API published that are no links.",
-            found.link_headers_stripped,
-        ),
-        counter(
-            "gmqtt_links_refused_total",
-            "Clients that asked to be a link of another domain, and whose account does not have the role.",
-            found.links_refused,
-        ),
-        counters(
-            "gmqtt_link_messages_skipped_total",
-            "Messages that a link of another domain did not get: that domain was in their path, or allows no more hops.",
-            "reason",
-            [("path", found.link_path_skipped), ("hops", found.link_hops_skipped)],
-        ),
-        counter(
-            "gmqtt_link_pages_evicted_total",
-            "Pages of numbers of messages from other domains that made room: copies of these count as new.",
-            broker.duplicates.evicted,
-        ),
-        counter(
-            "gmqtt_retained_deletions_forgotten_total",
-            "Deletions of retained messages that made room: an older message that waits for a link may bring one back.",
-            broker.deletions.forgotten,
+            found.origins_stripped,
         ),
         counter(
             "gmqtt_publishers_slowed_total",

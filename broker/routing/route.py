@@ -3,6 +3,7 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from broker.bridging import Bridge
 from broker.hooks import Peer, RemoteGroup
 from broker.routing.names import is_reserved
 from broker.routing.shared import GroupMember, SharedGroup
@@ -62,10 +63,7 @@ class Route:
     """The receivers of one topic's messages: those that may read it.
 
     receivers    ordinary clients
-    links        link sessions, which get headers, and not every message
-    link_peers   those of `peers` that have link sessions for the topic
-    has_links    there are `links` or `link_peers`
-    is_numbered  messages get a sequence number, because they may come to a domain on two paths
+    bridge       the receivers that are other brokers, None for none
     whole_runs   every receiver can get a run of QoS 0 messages unchanged
     is_reserved  clients never publish to the topic: `$SYS/#`
     is_judged    not every client may publish to the topic
@@ -73,14 +71,11 @@ class Route:
     """
 
     __slots__ = (
+        "bridge",
         "groups",
-        "has_links",
         "is_judged",
         "is_kept",
-        "is_numbered",
         "is_reserved",
-        "link_peers",
-        "links",
         "peers",
         "receivers",
         "topic",
@@ -92,10 +87,7 @@ class Route:
         self.receivers: list[Receiver] = []
         self.groups: list[GroupRoute] = []
         self.peers: list[Peer] = []
-        self.links: list[Receiver] = []
-        self.link_peers: list[Peer] = []
-        self.has_links = False
-        self.is_numbered = False
+        self.bridge: Bridge | None = None
         self.whole_runs = True
         self.is_reserved = is_reserved(topic)
         self.is_judged = is_authorized or self.is_reserved

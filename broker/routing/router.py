@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from broker.authorization import Authorization
+from broker.codec.packets import Publish
 from broker.codec.reader import decode_publish
 from broker.codec.reason_codes import NO_MATCHING_SUBSCRIBERS, QUOTA_EXCEEDED, SUCCESS, TOPIC_NAME_INVALID
 from broker.codec.runs import PUBLISH_QOS0, Run, bare_payload_at
@@ -19,26 +20,13 @@ from broker.counters import (
     DROP_FROM_PEER_EXPIRED,
     DROP_FROM_PEER_INVALID,
     DROP_GROUP_GONE,
-    DROP_LINK_DUPLICATE,
     DROP_RETAINED_FULL,
 )
 from broker.errors import MalformedPacket, MqttError
 from broker.hooks import NO_GROUPS, Peer
-from broker.message import Message, Publication
+from broker.message import NEVER, Message, Publication
+from broker.origin import NAME, carried_origin, split_properties
 from broker.publisher import Publisher
-from broker.routing.duplicates import NEW, SEEN
-from broker.routing.link_routes import (
-    complete_header,
-    deliver_run_to_links,
-    deliver_shorter,
-    deliver_to_links,
-    give_number,
-    is_bare_for,
-    is_relayed,
-    judge_event,
-    message_of_node,
-    stays_retained,
-)
 from broker.routing.names import check_topic_name
 from broker.routing.route import GroupRoute, Receiver, Route
 from broker.routing.shared import GroupMember, SharedGroup
@@ -100,6 +88,7 @@ class Router:
         route = Route(topic, authorization is not None)
         groups: dict[tuple[bytes, bytes], GroupRoute] = {}
         merged: dict[Subscriber, Receiver] = {}
+        bridged: list[Subscription] = []
         matched = self.tree.match(topic)
         context.slices.steps += self.tree.visited + len(matched)
         for value in matched:
@@ -109,14 +98,8 @@ class Router:
                     continue
                 session = subscription.session
                 receiver = merged.get(session)
-                if session.link is not None:
-                    if receiver is None:
-                        receiver = merged[session] = Receiver(subscription)
-                        route.links.append(receiver)
-                    else:
-                        receiver.merge(subscription)  # one copy for each domain, whatever `delivery_mode` is
-                    if session.link.relays or is_relayed(subscription.wants):
-                        route.is_numbered = True
+                if session.bridge_end is not None:
+                    bridged.append(subscription)
                 elif receiver is None or context.overlap:
                     if receiver is not None:
                         route.whole_runs = False  # all copies of one message come before the next one [MQTT-4.6.0-5]
@@ -135,9 +118,6 @@ class Router:
         remote = context.forwarder.route(topic)
         if remote is not None:
             route.peers = remote.peers
-            route.link_peers = remote.link_peers
-            if remote.is_numbered:
-                route.is_numbered = True
             for remote_group in remote.groups:
                 key = (remote_group.share_name, remote_group.topic_filter)
                 found = groups.get(key)
@@ -153,9 +133,8 @@ class Router:
             receiver.end_merge()
             if receiver.identifiers:
                 route.whole_runs = False
-        for receiver in route.links:
-            receiver.end_merge()
-        route.has_links = len(route.links) > 0 or len(route.link_peers) > 0
+        if context.bridging is not None:
+            route.bridge = context.bridging.route(topic, bridged, remote)
         if authorization is not None and authorization.failed != failed_before:
             route.is_kept = False
         elif len(topic) <= ROUTE_TOPIC_BYTES_MAX:
@@ -169,7 +148,7 @@ class Router:
         for an invalid topic name."""
         for topic in topics:
             route = self.lookup(topic)
-            if route.receivers or route.groups or route.peers or route.links:
+            if route.receivers or route.groups or route.peers or route.bridge is not None:
                 return False
         return True
 
@@ -200,8 +179,11 @@ class Router:
         return self._route_run(route, sent, publisher, now)
 
     def _route_message(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> int:
-        if route.has_links or message.retain:
-            complete_header(self.context, route, message, now)
+        bridge = route.bridge
+        if bridge is not None:
+            bridge.begin(message)
+        if message.retain and self.context.bridging is not None:
+            message.retain = self.context.bridging.stays_retained(bridge, message, now)
         tap = self.context.tap
         if tap is not None:
             tap.published(message, publisher, now)
@@ -209,7 +191,7 @@ class Router:
             self.store_retained(message, now)
             self.context.forwarder.retained_published(message.topic, now)
         self._deliver(route, message, publisher, now)
-        reason_code = SUCCESS if route.receivers or route.links else NO_MATCHING_SUBSCRIBERS
+        reason_code = SUCCESS if route.receivers or bridge is not None else NO_MATCHING_SUBSCRIBERS
         if route.groups or route.peers or message.retain:
             beyond = self._deliver_beyond(route, message, publisher, now)
             if beyond != NO_MATCHING_SUBSCRIBERS:
@@ -217,16 +199,6 @@ class Router:
         if reason_code == NO_MATCHING_SUBSCRIBERS:
             self.context.counters.without_receivers += 1
         return reason_code
-
-    def route_copy(
-        self, route: Route, message: Message, hops_before: int, publisher: Publisher | None, now: float
-    ) -> int:
-        """As `route`, for a further copy of a message. It goes on to links only: it may reach domains which that with
-        `hops_before` links, the best one before, could not."""
-        deliver_shorter(self.context, route, message, hops_before, publisher, now)
-        for peer in route.link_peers:
-            self._forward(peer, message, NO_GROUPS, publisher, now)
-        return SUCCESS
 
     def publish_here(self, message: Message, now: float) -> None:
         """Publish a message below $SYS, about this node and on this node only: no tap sees it, and no other node gets it."""
@@ -248,9 +220,8 @@ class Router:
             qos = receiver.qos if receiver.qos < message_qos else message_qos
             retain = message.retain and receiver.retain_as_published
             session.deliver(message, qos, retain, receiver.identifiers, publisher, now)
-        if route.links:
-            self.context.slices.steps += len(route.links)
-            deliver_to_links(route, message, publisher, now, self.context.counters)
+        if route.bridge is not None:
+            route.bridge.deliver(message, publisher, now)
 
     def _deliver_beyond(self, route: Route, message: Message, publisher: Publisher | None, now: float) -> int:
         """Deliver to shared groups and other nodes. Each group gets one copy in the whole federation."""
@@ -268,11 +239,12 @@ class Router:
                 if receiver not in targets:
                     targets.append(receiver)
                 chosen.setdefault(receiver.name, []).append((group.share_name, group.topic_filter))
+        bridging = None if message.origin is None else self.context.bridging
         for peer in targets:
             sent = message
-            if message.origin is not None and not route.groups and is_bare_for(peer, route, message):
-                sent = message.bare()
-            self._forward(peer, sent, tuple(chosen.get(peer.name, ())) if chosen else NO_GROUPS, publisher, now)
+            if bridging is not None and not route.groups:
+                sent = bridging.sent_to(peer, route.bridge, message)
+            self.forward(peer, sent, tuple(chosen.get(peer.name, ())) if chosen else NO_GROUPS, publisher, now)
         return reason_code
 
     def _choose(self, group: GroupRoute, peers: list[Peer]) -> GroupMember | Peer | None:
@@ -338,7 +310,7 @@ class Router:
             self.context.changed_groups.update(session.queued_groups)
         return is_taken
 
-    def _forward(
+    def forward(
         self,
         peer: Peer,
         message: Message,
@@ -356,12 +328,12 @@ class Router:
         tap = context.tap
         if tap is not None:
             tap.published_run(run, publisher, now)
-        if not route.receivers and not route.groups and not route.peers and not route.links:
+        if not route.receivers and not route.groups and not route.peers and route.bridge is None:
             context.counters.without_receivers += run.count
             return NO_MATCHING_SUBSCRIBERS
-        if route.has_links and route.is_numbered:
-            for message in run.messages():
-                give_number(context, route, message)
+        bridge = route.bridge
+        if bridge is not None:
+            bridge.begin_run(run)
         if not route.whole_runs:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
@@ -371,7 +343,7 @@ class Router:
         if route.peers:
             version = 4 if run.version < 5 else 5
             for peer in route.peers:
-                if peer in route.link_peers and (run.origin is not None or route.is_numbered):
+                if bridge is not None and bridge.splits(peer, run):
                     for message in run.messages():
                         peer.forward(message, NO_GROUPS, now)
                 else:
@@ -399,15 +371,11 @@ class Router:
         context = self.context
         context.now = now
         context.counters.messages_from_peers += 1
-        hops_before = judge_event(context, message.origin)
-        if hops_before == NEW:
-            if message.retain and stays_retained(context, route, message, now):
+        bridging = None if message.origin is None and not message.retain else context.bridging
+        if bridging is None or not bridging.is_copy(route.bridge, message, publisher, now):
+            if message.retain and (bridging is None or bridging.stays_retained(route.bridge, message, now)):
                 self.store_retained(message, now)
             self._deliver(route, message, publisher, now)
-        elif hops_before == SEEN:
-            context.counters.drop_of_topic(DROP_LINK_DUPLICATE, 1, message.qos, message.topic)
-        else:
-            deliver_shorter(context, route, message, hops_before, publisher, now)
         if groups is None:
             for group in route.groups:
                 self._deliver_group(group, message, publisher, now)
@@ -463,7 +431,7 @@ class Router:
                     if publish.message_expiry_interval == 0:
                         counters.drop_of_topic(DROP_FROM_PEER_EXPIRED, 1, publish.qos, publish.topic)
                     else:
-                        self.publish_remote(message_of_node(publish, now), NO_GROUPS, publisher, now)
+                        self.publish_remote(carried_message(publish, now), NO_GROUPS, publisher, now)
             except MqttError:
                 # A refused packet (a topic with more levels than this node allows) does not affect the others.
                 counters.drop(DROP_FROM_PEER_INVALID, 1, 0)
@@ -477,9 +445,8 @@ class Router:
             for receiver in route.receivers:
                 if not receiver.no_local or receiver.session.client_id != run.client_id:
                     receiver.session.deliver_run(run, publisher, now)
-            if route.links:
-                self.context.slices.steps += len(route.links)
-                deliver_run_to_links(route, run, publisher, now, self.context.counters)
+            if route.bridge is not None:
+                route.bridge.deliver_run(run, publisher, now)
         else:
             for message in run.messages():
                 self._deliver(route, message, publisher, now)
@@ -490,3 +457,16 @@ class Router:
         """Store as the topic's retained message; an empty payload deletes it [MQTT-3.3.1-6]."""
         if not self.context.retained.keep(message, now):
             self.context.counters.drop_of_topic(DROP_RETAINED_FULL, 1, message.qos, message.topic)
+
+
+def carried_message(publish: Publish, now: float) -> Message:
+    """The message of a PUBLISH of another node. Its origin is the last of the properties."""
+    origin = None
+    if publish.properties and NAME in publish.properties:
+        publish.properties, headers = split_properties(publish.properties)
+        origin = carried_origin(headers)
+    expiry = publish.message_expiry_interval
+    expires_at = now + expiry if expiry >= 0 else NEVER
+    return Message(
+        publish.topic, publish.payload, publish.qos, publish.retain, publish.properties, expires_at, "", origin
+    )

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.authorization import ClientIdentity, TopicAccess
+from broker.bridge_end import BridgeEnd
 from broker.codec.runs import Run
-from broker.link_header import LinkFacts
 from broker.message import Message
 from broker.publisher import Publisher
 from broker.routing.shared import SharedGroup
@@ -15,7 +15,7 @@ from broker.timers import Timed
 
 GROUP_QUEUE_PREFIX: Final = "$queue/"  # of client identifiers, which no client may have
 NODE_PREFIX: Final = "$node/"  # of client identifiers of other nodes of the cluster, and of nobody else
-LINK_PREFIX: Final = "link:"  # of client identifiers of the links of this node, which no other client may have
+OWN_PREFIX: Final = "link:"  # of client identifiers of connections of the node itself, which no other client may have
 
 
 class Subscriber(Timed):
@@ -24,7 +24,7 @@ class Subscriber(Timed):
     remote_addr, and
     access     what its credentials say about topics, None for nothing
     judged_number  the messages that wait were judged by the rules of this number (Authorization.number), -1 never
-    link       the domain at the other end of a link session, None for ordinary clients
+    bridge_end  the other end, where that is another broker; None for ordinary clients
     is_group_queue  what waits for a shared group (broker/session/group_queues.py), and no client's session
     queued_groups  the shared groups with a queue that the session is a member of, borrows from, or keeps the jobs of; None for
                    none
@@ -40,7 +40,7 @@ class Subscriber(Timed):
         self.remote_addr = ""
         self.access: tuple[TopicAccess, ...] | None = None
         self.judged_number = -1
-        self.link: LinkFacts | None = None
+        self.bridge_end: BridgeEnd | None = None
         self.queued_groups: dict[SharedGroup, None] | None = None
         self.left_groups: dict[bytes, None] | None = None
         self.group_limits: tuple[int, int, float] | None = None
@@ -52,7 +52,7 @@ class Subscriber(Timed):
         """The client, for authorizers."""
         identity = self._identity
         if identity is None:
-            is_node = self.link is not None and self.link.is_node
+            is_node = self.bridge_end is not None and self.bridge_end.is_node
             identity = ClientIdentity(self.client_id, self.username, self.remote_addr, self.access, is_node)
             self._identity = identity
         return identity
@@ -73,14 +73,10 @@ class Subscriber(Timed):
         self._identity = None
         return changed
 
-    def set_link(self, link: LinkFacts | None) -> bool:
-        """The client has connected, as a link or not. True when routes are to be resolved again."""
-        before = self.link
-        self.link = link
+    def set_bridge_end(self, end: BridgeEnd | None) -> None:
+        """The client has connected, as another broker or not."""
+        self.bridge_end = end
         self._identity = None
-        if before is None or link is None:
-            return before is not link
-        return before.relays != link.relays
 
     def add_queued_group(self, group: SharedGroup) -> None:
         """The group has a queue, and the session is a member of it, borrows from it, or is the queue."""

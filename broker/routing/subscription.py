@@ -14,12 +14,12 @@ class Subscription(GroupMember):
     topic_filter  without $share/NAME/
     share_name    b"" for an ordinary subscription
     identifier    Subscription Identifier, 0 for none [MQTT5 3.8.2.1.2]
-    wants         of a link session: the headers of its SUBSCRIBE, which say who wants the messages there
-                  (broker/link_header.py); () for the clients of its domain
+    along         what its SUBSCRIBE brought along, where the session has a BridgeEnd; () for nothing
     record        number of its record in the store, 0 for none
     """
 
     __slots__ = (
+        "along",
         "identifier",
         "no_local",
         "qos",
@@ -29,7 +29,6 @@ class Subscription(GroupMember):
         "session",
         "share_name",
         "topic_filter",
-        "wants",
     )
 
     def __init__(
@@ -52,7 +51,7 @@ class Subscription(GroupMember):
         self.retain_as_published = retain_as_published
         self.retain_handling = retain_handling
         self.identifier = identifier
-        self.wants: tuple[bytes, ...] = ()
+        self.along: tuple[bytes, ...] = ()
         self.record = 0
 
     def is_available(self) -> bool:
@@ -61,19 +60,13 @@ class Subscription(GroupMember):
 
 
 class FilterEntry:
-    """The local tree's value for one topic filter: ordinary subscribers and shared groups, in the order of SUBSCRIBE.
+    """The local tree's value for one topic filter: ordinary subscribers and shared groups, in the order of SUBSCRIBE."""
 
-    links       those of `subscriptions` that are of link sessions, None for none
-    link_wants  who wants the filter beside clients of this node (broker/routing/link_wants.py)
-    """
-
-    __slots__ = ("groups", "link_wants", "links", "subscriptions", "topic_filter")
+    __slots__ = ("groups", "subscriptions", "topic_filter")
 
     def __init__(self, topic_filter: bytes) -> None:
         self.topic_filter = topic_filter
         self.subscriptions: dict[Subscriber, Subscription] = {}
-        self.links: dict[Subscriber, Subscription] | None = None
-        self.link_wants = b""
         self.groups: dict[bytes, SharedGroup] | None = None  # share_name -> group; most filters have none
 
 

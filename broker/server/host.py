@@ -15,6 +15,7 @@ from broker.api.pages import Page, PageMaker, alive_page, ready_page
 from broker.broker import Broker
 from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, SERVER_BUSY
 from broker.config.addresses import socket_name_text
+from broker.config.installed import install_bridging
 from broker.config.settings import Settings
 from broker.hooks import Members
 from broker.metrics.broker_metrics import broker_metrics, unaccepted_metrics
@@ -87,6 +88,7 @@ class Host:
         self.log = get_logger("server")
         self.broker = Broker(settings.mqtt, random.Random(), self.loop.time())
         self.broker.faults = LoggedFaults(self.loop.time)
+        install_bridging(self.broker)
         self.turns = Turns(self.broker, self.loop, self)
         self.api: ApiServer | None = None  # loaded only when the configuration asks for it
         self._api_guard: ApiGuard | None = None

@@ -21,8 +21,8 @@ def handle_ack(
     answer = 0
     known = False
     if kind == PUBACK:
-        if ack.reason_code >= 0x80 and broker.lending is not None and session.link is not None:
-            broker.lending.refuse(session, packet_id, broker.now)
+        if ack.reason_code >= 0x80 and session.bridge_end is not None:
+            session.bridge_end.rejected(session.client_id, packet_id, broker.now)
         session.acknowledge(packet_id)
     elif kind == PUBREC:
         failed = ack.reason_code >= 0x80

@@ -3,6 +3,7 @@
 # compiled with mypyc
 from __future__ import annotations
 
+from broker.bridge_end import BridgeEnd
 from broker.broker import NO_REASON, Broker
 from broker.codec import properties as props
 from broker.codec.packets import AUTH, CONNECT, DISCONNECT, Auth, ConnAck, Connect, Disconnect, Packet, Properties
@@ -17,12 +18,10 @@ from broker.codec.reason_codes import (
 )
 from broker.errors import MqttError, ProtocolViolation
 from broker.hooks import NO_OPINION, NOT_LET_IN, UNDECIDED, AuthenticationRequest, ConnectRequest, Waiter
-from broker.link_header import LinkFacts
-from broker.routing.subscriber import GROUP_QUEUE_PREFIX, LINK_PREFIX, NODE_PREFIX
+from broker.routing.subscriber import GROUP_QUEUE_PREFIX, NODE_PREFIX, OWN_PREFIX
 from broker.session.answers import check_answer, write_answer
 from broker.session.client_ids import BY_NOBODY, client_id_of
 from broker.session.durable import note_change
-from broker.session.link_session import begin_link, check_taker
 from broker.session.output import CONNECTED, CONNECTING, Output
 from broker.session.session import EXPIRY_NEVER, Session
 
@@ -40,7 +39,7 @@ class ConnectAnswer(ConnectRequest):
         expiry_interval: int,
         properties: Properties,
         method: str,
-        link: LinkFacts | None,
+        end: BridgeEnd | None,
     ) -> None:
         data = props.get_bytes(packet.properties, props.AUTHENTICATION_DATA)
         super().__init__(
@@ -57,7 +56,7 @@ class ConnectAnswer(ConnectRequest):
         self._connection = connection
         self._expiry_interval = expiry_interval
         self._properties = properties
-        self._link = link  # what CONNECT claims
+        self._end = end  # what CONNECT claims
         self._deciders = broker.connect_deciders
         self._position = 0  # of the decider that is asked
         self._is_accepted = False
@@ -159,10 +158,13 @@ class ConnectAnswer(ConnectRequest):
         connection.username = self.username
         connection.expires_at = self.expires_at
         connection.access = self.access
-        link = self._link
-        if link is not None and not begin_link(
-            broker, connection, self.client_id, link, self._may_be_link(), self._properties
-        ):
+        end, bridging = self._end, broker.bridging
+        if end is None or bridging is None:
+            pass
+        elif bridging.accepted(self.client_id, end, self._may_bridge(), self._properties):
+            connection.bridge_end = end
+            connection.aliases = None  # a run has no topic alias yet, and would be sent one by one
+        else:
             longest = int(min(broker.settings.session_expiry, EXPIRY_NEVER))
             if self._expiry_interval > longest:
                 self._expiry_interval = longest
@@ -184,14 +186,14 @@ class ConnectAnswer(ConnectRequest):
         return True
 
     def _take_client_id(self) -> None:
-        """Change the client identifier by the user name, as the settings say. A link keeps its own, which is not the one of a
-        session of another user. Raises MqttError."""
+        """Change the client identifier by the user name, as the settings say. Another broker keeps its own, which is not
+        that of a session of another user. Raises MqttError."""
         rule = self._broker.settings.client_id_by_user
         if rule == BY_NOBODY or self.listener.is_own or self.listener.is_node:
             return
-        if self._connection.link is not None:
+        if self._connection.bridge_end is not None:
             known = self._broker.sessions.get(self.client_id)
-            if known is not None and known.link is None and known.username != self.username:
+            if known is not None and known.bridge_end is None and known.username != self.username:
                 raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "the session belongs to another user (client_id_by_user)")
             return
         is_assigned = not self.connect.client_id
@@ -202,22 +204,23 @@ class ConnectAnswer(ConnectRequest):
 
     def _check_client_id(self, now: float) -> None:
         """No client takes over a session of the node itself, or of another user's link. Raises MqttError."""
-        for prefix in (GROUP_QUEUE_PREFIX, LINK_PREFIX):
+        for prefix in (GROUP_QUEUE_PREFIX, OWN_PREFIX):
             if self.client_id.startswith(prefix) and not self.listener.is_own:
                 raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, f"no client identifier begins with {prefix}")
         if self.client_id.startswith(NODE_PREFIX) != self.listener.is_node:
             text = f"client identifiers that begin with {NODE_PREFIX} are those of the nodes of the cluster"
             raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, text)
         if not self.listener.is_own and not self.listener.is_node:
-            check_taker(self._broker, self.client_id, self.username, self.link_domain, now)
+            session = self._broker.sessions.get(self.client_id)
+            end = None if session is None else session.bridge_end
+            if session is not None and end is not None and (session.connection is not None or session.deadline() > now):
+                end.check_taker(session.username == self.username, self.link_domain)
 
-    def _may_be_link(self) -> bool:
+    def _may_bridge(self) -> bool:
         if self.listener.is_node or not self._deciders:
             return True
-        link = self._link
-        return self.is_link and (
-            not self.link_domain or (link is not None and link.domain == self.link_domain.encode())
-        )
+        domain = self.link_domain
+        return self.is_link and (not domain or (self._end is not None and self._end.name == domain))
 
     def _check_store(self) -> None:
         """The store takes nothing. Raise MqttError for a client that would wait for it, so that the number of those that wait

@@ -128,7 +128,7 @@ class RetainedBacklog:
     ) -> bool:
         if portion.retained is not None and portion.retained.get(message.topic) is not None:
             return False
-        if message.origin is not None and reader.link is not None and reader.link.refuses(message.origin):
+        if message.origin is not None and reader.bridge_end is not None and reader.bridge_end.refuses(message.origin):
             return False
         return authorization is None or authorization.may_read(reader.identity(), message.topic)
 

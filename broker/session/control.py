@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
+from broker.bridge_end import NOT_HANDLED, NOTHING_ALONG, BridgeEnd
 from broker.broker import NO_REASON, Broker, FilterWork, Unsubscribing
 from broker.codec import properties as props
 from broker.codec.packets import (
@@ -29,21 +30,19 @@ from broker.codec.reason_codes import (
     RETAIN_NOT_SUPPORTED,
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
     SUCCESS,
-    TOPIC_FILTER_INVALID,
     TOPIC_NAME_INVALID,
     UNSPECIFIED_ERROR,
 )
 from broker.codec.writer import encode_packet
+from broker.config.settings_mqtt import MqttSettings
 from broker.errors import MqttError, ProtocolViolation
-from broker.job_header import NO_LIMIT, QUEUE_BYTES_MAX
+from broker.origin import NAME
 from broker.routing.names import SHARE_PREFIX
 from broker.session.aliases import SentAliases
 from broker.session.answers import check_answer
 from broker.session.authentication import ConnectAnswer, handle_auth
-from broker.session.link_session import claimed_link, limit_of, not_asked, session_expiry_max, wants_of
 from broker.session.output import ANSWERING, Output
 from broker.session.session import EXPIRY_NEVER, Session
-from broker.session.subscribable import judge_filter
 from broker.slices import Work
 from broker.wrappers import UnsubscribeRequest
 
@@ -108,8 +107,12 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
             raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, "empty client identifier needs Clean Session 1 [MQTT-3.1.3-8]")
         client_id = broker.assign_client_id()
         answer[props.ASSIGNED_CLIENT_IDENTIFIER] = client_id
-    link = claimed_link(broker, packet, connection.listener.is_node)
-    expiry_interval = _session_expiry(packet, answer, session_expiry_max(settings, link or connection.link))
+    will = packet.will
+    if will is not None and NAME in will.properties:
+        will.properties = broker.stripped(will.properties)
+    bridging = broker.bridging
+    end = None if bridging is None else bridging.connect(packet, connection.listener.is_node)
+    expiry_interval = _session_expiry(packet, answer, expiry_max(settings, end or connection.bridge_end))
     connection.keep_alive = packet.keep_alive
     if settings.max_keepalive and packet.protocol_version == 5:
         if packet.keep_alive == 0 or packet.keep_alive > settings.max_keepalive:
@@ -121,8 +124,13 @@ def handle_connect(broker: Broker, connection: Output, packet: Packet, now: floa
         answer[props.AUTHENTICATION_METHOD] = method  # [MQTT-4.12.0-5]
     # A client that takes this CONNACK takes every acknowledgement as well, which are shorter.
     check_answer(connection, ConnAck(False, SUCCESS, answer))
-    work = ConnectAnswer(broker, connection, packet, client_id, expiry_interval, answer, method or "", link)
+    work = ConnectAnswer(broker, connection, packet, client_id, expiry_interval, answer, method or "", end)
     work.begin(now)
+
+
+def expiry_max(settings: MqttSettings, end: BridgeEnd | None) -> float:
+    """Longest Session Expiry Interval of a client, in seconds."""
+    return settings.session_expiry if end is None else end.session_expiry_max(settings)
 
 
 def _session_expiry(packet: Connect, answer: Properties, longest: float) -> int:
@@ -168,13 +176,9 @@ def handle_subscribe(broker: Broker, connection: Output, session: Session, packe
     if connection.is_bridge:
         ask_as_bridge(packet)
     check_answer(connection, SubAck(packet.packet_id, [SUCCESS] * len(packet.filters)))
-    limit = NO_LIMIT if broker.lending is None else limit_of(session, packet)
-    if limit == NO_LIMIT and connection.listener.is_node:
-        raise ProtocolViolation("SUBSCRIBE of another node of the cluster that borrows no jobs")
-    if limit != NO_LIMIT:
-        work: Subscribing = Borrowing(broker, session, packet.filters, limit)
-    else:
-        work = Subscribing(broker, session, packet.filters, identifier, wants_of(session, packet))
+    end = session.bridge_end
+    along = NOTHING_ALONG if end is None else end.along(packet)
+    work = Subscribing(broker, session, packet.filters, identifier, along)
     _answer(broker, connection, packet.packet_id, work, now)
 
 
@@ -189,7 +193,9 @@ def ask_as_bridge(packet: Subscribe) -> None:
 def handle_unsubscribe(broker: Broker, connection: Output, session: Session, packet: Unsubscribe, now: float) -> None:
     """Handle UNSUBSCRIBE [MQTT5 3.10]."""
     check_answer(connection, UnsubAck(packet.packet_id, [SUCCESS] * len(packet.topic_filters)))
-    filters = packet.topic_filters + not_asked(session, packet)
+    filters = packet.topic_filters
+    if session.bridge_end is not None:
+        filters = filters + session.bridge_end.unsubscribes(packet, list(session.subscriptions))
     work = ClientUnsubscribing(broker, session, filters, len(packet.topic_filters))
     _answer(broker, connection, packet.packet_id, work, now)
 
@@ -213,36 +219,24 @@ class Subscribing(FilterWork):
         session: Session,
         requests: list[SubscribeFilter],
         identifier: int,
-        wants: tuple[bytes, ...],
+        along: tuple[bytes, ...],
     ) -> None:
         super().__init__(broker, session, len(requests))
         self._requests = requests
         self._identifier = identifier
-        self._wants = wants
+        self._along = along
 
     def handle(self, index: int) -> int:
         request = self._requests[index]
-        code = self.broker.subscribe_one(self.session, request, self._identifier, self._wants)
-        link = self.session.link
-        if link is not None and code < UNSPECIFIED_ERROR:
-            link.asked.add(request.topic_filter)
+        end = self.session.bridge_end
+        if end is not None:
+            code = end.subscribe(self.session.client_id, request.topic_filter, self._along)
+            if code != NOT_HANDLED:
+                return code
+        code = self.broker.subscribe_one(self.session, request, self._identifier, self._along)
+        if end is not None and code < UNSPECIFIED_ERROR:
+            end.subscribed(request.topic_filter)
         return code
-
-
-class Borrowing(Subscribing):
-    """Says for each shared group of a SUBSCRIBE of a queue link how many jobs it takes."""
-
-    def __init__(self, broker: Broker, session: Session, requests: list[SubscribeFilter], limit: int) -> None:
-        super().__init__(broker, session, requests, 0, ())
-        self._limit = limit
-
-    def handle(self, index: int) -> int:
-        full = self._requests[index].topic_filter
-        code, share_name, _ = judge_filter(self.broker, self.session, full)
-        lending = self.broker.lending
-        if code or not share_name or lending is None or len(full) > QUEUE_BYTES_MAX:
-            return code or TOPIC_FILTER_INVALID
-        return lending.borrow(self.session, full, self._limit)
 
 
 class ClientUnsubscribing(Unsubscribing):
@@ -253,11 +247,8 @@ class ClientUnsubscribing(Unsubscribing):
         self.answered = answered
 
     def handle(self, index: int) -> int:
-        link = self.session.link
-        if link is not None:
-            link.asked.discard(self.full_filters[index])
-        lending = self.broker.lending
-        if lending is not None and lending.end(self.session, self.full_filters[index]):
+        end = self.session.bridge_end
+        if end is not None and end.unsubscribe(self.session.client_id, self.full_filters[index]):
             return SUCCESS
         chain = self.broker.unsubscribing
         if chain is not None:
@@ -305,7 +296,7 @@ def handle_disconnect(broker: Broker, connection: Output, session: Session, pack
     if wanted >= 0:
         if session.expiry_interval == 0 and wanted > 0 and broker.settings.session_expiry > 0:
             raise ProtocolViolation("DISCONNECT raises a Session Expiry Interval of 0 [MQTT-3.14.2-2]")
-        session.expiry_interval = min(wanted, int(min(session_expiry_max(broker.settings, session.link), EXPIRY_NEVER)))
+        session.expiry_interval = min(wanted, int(min(expiry_max(broker.settings, session.bridge_end), EXPIRY_NEVER)))
     if packet.reason_code == NORMAL_DISCONNECTION:
         connection.will = None  # [MQTT-3.14.4-3]; with any other reason code the will is published [MQTT-3.1.2-10]
     broker.close_connection(connection, NO_REASON, "client disconnected", now)

@@ -108,7 +108,7 @@ def give_back(router: Router, session: Session, now: float) -> None:
         router.context.changed_groups.update(session.queued_groups)
     elif session.left_groups is None:
         return
-    if session.link is not None:
+    if session.bridge_end is not None:
         return
     for group, message in take_left_behind(router.tree, session, now, True):
         if not router.hand_over(group, message, now):

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Final, cast
 
 from broker.errors import MqttError
-from broker.job_header import queue_of, unquoted
 from broker.message import Message
 from broker.routing.names import parse_filter
 from broker.routing.shared import SharedGroup
@@ -33,7 +32,7 @@ def take_left_behind(
     not sent to another member of the group [MQTT-4.8.2-5]. `queued_only`: only those of groups that have a queue. The session
     of a queue link is no member: its jobs have the name of their group in their header."""
     handover = Handover(tree, session, now, queued_only)
-    if not handover.groups and session.link is None:
+    if not handover.groups and session.bridge_end is None:
         return []
     if session.inflight is not None:
         for outgoing in session.inflight.messages():
@@ -90,11 +89,12 @@ class Handover:
         message = outgoing.message
         if message is None or message.expires_at <= self._now:
             return False
-        if self._session.link is not None:
-            lent = self._group_of_job(message)
-            if lent is not None:
-                self.taken.append((lent, message))
-            return lent is not None
+        end = self._session.bridge_end
+        if end is not None:
+            source = end.group_of(message)
+            if source is not None:
+                self.taken.append((source, message))
+            return source is not None
         topic = message.topic
         if topic not in self._by_topic:
             if self._steps >= HANDOVER_STEPS_MAX:
@@ -105,11 +105,6 @@ class Handover:
             return False
         self.taken.append((group, message))
         return True
-
-    def _group_of_job(self, message: Message) -> SharedGroup | None:
-        """The group from which a link has borrowed the message."""
-        name = queue_of(message.origin)
-        return find_group(self._tree, unquoted(name)) if name else None
 
     def _group_of(self, topic: bytes) -> SharedGroup | None:
         """The one group for which the session can have got a message of this topic. None when it can have got it by an

@@ -7,7 +7,6 @@ from typing import Final
 
 from broker.codec.writer import encode_publish, publish_parts
 from broker.message import NEVER, Message
-from broker.origin import Origin, property_of
 from broker.session.output import Output
 
 QUEUED: Final = 0
@@ -118,16 +117,18 @@ def encode_unaliased(
     now: float,
 ) -> bytes:
     """As encode_to, without a topic alias, so that other messages may be sent before this one."""
-    if output.link is not None and output.version == 5 and (message.origin is not None or output.link.is_explicit):
-        data = encode_with_header(message, output.context.domain, qos, retain, dup, packet_id, identifiers, now)
+    end = output.bridge_end
+    carried = b"" if end is None or output.version < 5 else end.carried(message)
+    if carried:
+        data = encode_carried(message, carried, qos, retain, dup, packet_id, identifiers, now)
     else:
         data = encode_for(message, output.version, qos, retain, dup, packet_id, identifiers, now)
     return data if output.takes(len(data)) else b""
 
 
-def encode_with_header(
+def encode_carried(
     message: Message,
-    domain: bytes,
+    carried: bytes,
     qos: int,
     retain: bool,
     dup: bool,
@@ -135,8 +136,8 @@ def encode_with_header(
     identifiers: tuple[int, ...],
     now: float,
 ) -> bytes:
-    """The PUBLISH for a link session, with the header of a message that leaves the domain."""
-    properties = message.properties + property_of((message.origin or Origin()).passed(domain).encode())
+    """The PUBLISH for another broker, with the origin of the message."""
+    properties = message.properties + carried
     if identifiers or message.expires_at != NEVER:
         expiry = _remaining_expiry(message, now)
         return encode_publish(

@@ -10,10 +10,10 @@ from enum import Enum
 from typing import Final
 
 from broker.authorization import TopicAccess
+from broker.bridge_end import BridgeEnd
 from broker.codec.packets import PUBACK, PUBLISH, Will
 from broker.context import Context
 from broker.counters import SHORT_PUBACK_BYTES
-from broker.link_header import LinkFacts
 from broker.listener_facts import NO_LISTENER
 from broker.message import NEVER
 from broker.publisher import Publisher
@@ -74,7 +74,7 @@ class Output(Publisher):
     access           what the client's credentials say about topics, None for nothing
     allowed_topic    the client may publish to this topic by the rules of allowed_number (Authorization.number); the object is
                      that of a route
-    link             the domain at the other end, where the connection is one of a link; None for ordinary clients
+    bridge_end       the other end, where that is another broker; None for ordinary clients
     close_text       why the connection ended, "" while it is open
     """
 
@@ -118,7 +118,7 @@ class Output(Publisher):
         self.certificate_name = ""
         self.opened_at = now
         self.expires_at = NEVER
-        self.link: LinkFacts | None = None
+        self.bridge_end: BridgeEnd | None = None
         self.close_text = ""
 
     @property

@@ -4,6 +4,7 @@ routed and answered [MQTT5 3.3]. `Connection` reads the packets."""
 # compiled with mypyc
 from __future__ import annotations
 
+from broker.bridge_end import Arrival
 from broker.broker import Broker
 from broker.codec.packets import PUBREC
 from broker.codec.reason_codes import (
@@ -16,14 +17,12 @@ from broker.codec.reason_codes import (
 )
 from broker.codec.runs import Run
 from broker.codec.writer import encode_ack
-from broker.counters import DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
+from broker.counters import DROP_GROUP_GONE, DROP_PUBLISH_NOT_AUTHORIZED, DROP_REFUSED_BY_PLUGIN
 from broker.errors import MqttError
 from broker.memory_limit import MEMORY_FULL
 from broker.message import Message, Publication
 from broker.origin import NAME
-from broker.routing.duplicates import NEW
 from broker.routing.route import Route
-from broker.session.link_session import admit_publish, route_from_link
 from broker.session.output import Output
 from broker.session.refused import answer, refuse, refuse_by_tap, refuse_unstored, refuse_without_memory
 from broker.session.session import Session
@@ -51,12 +50,14 @@ def publish(
     if qos == 2 and _is_repeated(broker, connection, session, packet_id):
         return
     broker.counters.count_received(qos, sent.count)
-    hops_before = NEW
-    if connection.link is not None or (sent.properties and NAME in sent.properties):
-        reason_code, drop_reason, hops_before = admit_publish(broker, connection, sent, is_resent)
-        if drop_reason:
-            refuse(broker, connection, sent, packet_id, reason_code, drop_reason)
+    arrival: Arrival | None = None
+    if connection.bridge_end is not None:
+        arrival = connection.bridge_end.receive(sent, is_resent)
+        if arrival.refusal:
+            refuse(broker, connection, sent, packet_id, arrival.reason_code, arrival.refusal)
             return
+    elif sent.properties and NAME in sent.properties:
+        sent.properties = broker.stripped(sent.properties)
     if sent.retain and not broker.settings.retain_available:
         raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but this server has no retained messages")
     route = broker.router.lookup(sent.topic)
@@ -73,9 +74,9 @@ def publish(
         return
     if broker.publishing is not None and broker.run_publishing is None and isinstance(sent, Run):
         for message in sent.messages():
-            _route(broker, connection, session, route, message, packet_id, hops_before, now)
+            _route(broker, connection, session, route, message, packet_id, arrival, now)
     else:
-        _route(broker, connection, session, route, sent, packet_id, hops_before, now)
+        _route(broker, connection, session, route, sent, packet_id, arrival, now)
 
 
 def _is_repeated(broker: Broker, connection: Output, session: Session, packet_id: int) -> bool:
@@ -111,7 +112,7 @@ def _route(
     route: Route,
     sent: Publication,
     packet_id: int,
-    hops_before: int,
+    arrival: Arrival | None,
     now: float,
 ) -> None:
     """Route what is published as the wrappers of plugins change it, and answer."""
@@ -122,12 +123,12 @@ def _route(
             refuse(broker, connection, sent, packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
             return
         route = broker.router.lookup(sent.topic)
-    if connection.link is None:
+    if arrival is None:
         reason_code = broker.router.route(route, sent, connection, now)
     else:
-        reason_code, drop_reason = route_from_link(broker, connection, route, sent, hops_before, now)
-        if drop_reason:
-            refuse(broker, connection, sent, packet_id, reason_code, drop_reason)
+        reason_code = _route_arrival(broker, connection, route, sent, arrival, now)
+        if reason_code == IMPLEMENTATION_SPECIFIC_ERROR:
+            refuse(broker, connection, sent, packet_id, reason_code, DROP_GROUP_GONE)
             return
     if qos == 0:
         return
@@ -138,6 +139,24 @@ def _route(
     ):  # one that is refused does not count as received: it is refused again when it is resent
         session.note_received(packet_id)
     answer(broker, connection, qos, packet_id, reason_code)
+
+
+def _route_arrival(
+    broker: Broker, connection: Output, route: Route, sent: Publication, arrival: Arrival, now: float
+) -> int:
+    """Route what came from another broker: to its group, as a further copy, or as any other message. Returns the reason code;
+    IMPLEMENTATION_SPECIFIC_ERROR where the group has nobody to take it."""
+    reason_code = SUCCESS
+    if arrival.group is not None:
+        if not isinstance(sent, Message) or not broker.router.hand_over(arrival.group, sent, now):
+            return IMPLEMENTATION_SPECIFIC_ERROR
+    elif arrival.passed and isinstance(sent, Message) and broker.bridging is not None:
+        broker.bridging.again(route.bridge, sent, arrival, connection, now)
+    else:
+        reason_code = broker.router.route(route, sent, connection, now)
+    if connection.bridge_end is not None:
+        connection.bridge_end.published(sent, arrival)
+    return reason_code
 
 
 def _wrapped(broker: Broker, session: Session, sent: Publication) -> tuple[int, Publication]:

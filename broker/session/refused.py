@@ -13,13 +13,12 @@ from broker.counters import DROP_LOG_FULL
 from broker.hooks import Tap
 from broker.message import Publication
 from broker.routing.route import Route
-from broker.session.link_session import count_refused
 from broker.session.outgoing import PACKET_ID_BYTES
 from broker.session.output import Output
 from broker.session.session import Session
 
 STORE_IS_FULL: Final = "the store takes no changes"
-NOT_STORED: Final = "not_stored"  # why a link's message is dropped
+NOT_STORED: Final = "not_stored"  # why a message of another broker is dropped
 NO_MEMORY: Final = "no_memory"  # likewise
 
 
@@ -94,13 +93,13 @@ def refuse_waiting(broker: Broker, now: float) -> None:
             connection.write_answer(encode_ack(waiting[0] >> 4, packet_id, QUOTA_EXCEEDED, 5))
 
 
-def _may_be_told(broker: Broker, connection: Output, text: str, link_reason: str, now: float) -> bool:
+def _may_be_told(broker: Broker, connection: Output, text: str, reason: str, now: float) -> bool:
     """Whether the client can be told that its message is refused. MQTT 3.1.1 has no such answer: the client is disconnected,
     and sends the message again."""
     if connection.version < 5:
         broker.close_connection(connection, NO_REASON, text, now)
         return False
-    count_refused(connection, link_reason, 1)
+    count_refused(connection, reason, 1)
     return True
 
 
@@ -112,3 +111,9 @@ def _needs_store(route: Route) -> bool:
         if cast(Session, receiver.session).records is not None:
             return True
     return False
+
+
+def count_refused(connection: Output, reason: str, count: int) -> None:
+    """Messages of a connection were not published."""
+    if connection.bridge_end is not None:
+        connection.bridge_end.count_refused(reason, count)

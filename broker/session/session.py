@@ -79,12 +79,15 @@ class Session(ReceivingSession):
         self.packets_sent_bytes = 0
 
     def take_limits(self, settings: MqttSettings) -> None:
-        """Take over the limits of an ordinary client's session, or of a link's."""
-        link = self.link
-        self.queue_max = settings.max_queued_messages if link is None else settings.link_max_queued_messages
-        self.queue_bytes_max = settings.max_queued_bytes if link is None else settings.link_max_queued_bytes
-        self.inflight_max = settings.max_inflight if link is None else settings.link_max_inflight
-        self.queue_seconds_max = settings.message_expiry if link is None else link.message_ttl
+        """Take over the limits of an ordinary client's session, or of one with a BridgeEnd."""
+        end = self.bridge_end
+        if end is None:
+            self.queue_max = settings.max_queued_messages
+            self.queue_bytes_max = settings.max_queued_bytes
+            self.inflight_max = settings.max_inflight
+            self.queue_seconds_max = settings.message_expiry
+        else:
+            self.queue_max, self.queue_bytes_max, self.inflight_max, self.queue_seconds_max = end.limits(settings)
         if self.group_limits is not None:
             self.queue_max, self.queue_bytes_max, self.queue_seconds_max = self.group_limits
         if self.connection is not None:

@@ -19,7 +19,8 @@ from broker.session.session import Session
 def subscriptions_max(context: Context, session: Session) -> int:
     """Most subscriptions of a session."""
     settings = context.settings
-    return settings.max_subscriptions_per_client if session.link is None else settings.link_max_subscriptions
+    end = session.bridge_end
+    return settings.max_subscriptions_per_client if end is None else end.subscriptions_max(settings)
 
 
 def judge_filter(context: Context, session: Session, full: bytes) -> tuple[int, bytes, bytes]:

@@ -27,8 +27,8 @@ def judged_will(context: Context, session: Subscriber | None, will: Will, client
         return None
     if session is None:
         return message
-    if session.link is not None:
-        message.origin = session.link.origin
+    if session.bridge_end is not None:
+        message.origin = session.bridge_end.origin
     client = session.identity()
     authorization = context.authorization
     if authorization is not None and not authorization.may_publish(client, message.topic):

@@ -12,7 +12,6 @@ from typing import Final, cast
 
 from broker.broker import Broker
 from broker.codec.packets import Will
-from broker.link_header import encode_connect
 from broker.message import NEVER, Message
 from broker.routing.names import full_filter
 from broker.routing.subscription import Subscription
@@ -102,7 +101,7 @@ def encode(content: object, wall_offset: float) -> tuple[object, ...]:
             content.retain_handling,
             content.identifier,
         )
-        return (*record, content.wants) if content.wants else record
+        return (*record, content.along) if content.along else record
     if isinstance(content, Session):
         return encode_session(content, wall_offset)
     session_record, packet_id = cast(tuple[int, int], content)
@@ -137,16 +136,12 @@ def encode_session(session: Session, wall_offset: float) -> tuple[object, ...]:
         None if will is None else encode_will(will),
         will_due_at,
     )
-    facts = session.link
+    end = session.bridge_end
     left = session.left_groups
-    if facts is None and left is None:
+    if end is None and left is None:
         return record
-    link = b""
-    if facts is not None:
-        link = encode_connect(
-            facts.domain, facts.max_hops, facts.relays, facts.message_ttl, takes_deletions=facts.takes_deletions
-        )
-    return (*record, link) if left is None else (*record, link, tuple(left))
+    kept = b"" if end is None else end.encode()
+    return (*record, kept) if left is None else (*record, kept, tuple(left))
 
 
 def encode_will(will: Will) -> tuple[object, ...]:

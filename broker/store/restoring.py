@@ -8,7 +8,6 @@ from typing import cast
 from broker.authorization import TopicAccess
 from broker.broker import Broker
 from broker.codec.packets import Will
-from broker.link_header import parse_connect
 from broker.message import Message
 from broker.origin import HeaderError, decode_origin
 from broker.routing.names import parse_filter
@@ -154,7 +153,7 @@ class Restoring:
             cast(int, retain_handling),
             cast(int, identifier),
         )
-        subscription.wants = cast(tuple[bytes, ...], more[0]) if more else ()
+        subscription.along = cast(tuple[bytes, ...], more[0]) if more else ()
         subscription.record = number
         self._broker.insert_subscription(session, cast(bytes, full), subscription)
 
@@ -179,8 +178,8 @@ class Restoring:
         # The wall clock may have been set back since: neither the expiry nor the will's delay becomes longer by that.
         session.disconnected_at = min(now, monotonic_time(cast(float, disconnected_at), offset))
         session.expiry_interval = cast(int, expiry_interval)
-        if more and more[0]:
-            session.link = parse_connect(cast(bytes, more[0]))
+        if more and more[0] and broker.bridging is not None:
+            session.bridge_end = broker.bridging.restored(cast(bytes, more[0]))
             session.take_limits(broker.settings)
         if len(more) > 1:
             session.left_groups = dict.fromkeys(cast(tuple[bytes, ...], more[1]))

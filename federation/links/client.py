@@ -40,8 +40,8 @@ from broker.codec.reason_codes import (
 from broker.codec.wire import decode_varint
 from broker.codec.writer import PINGREQ, encode_packet
 from broker.errors import MqttError, ProtocolViolation
-from broker.link_header import FENCED
 from broker.message import NEVER
+from federation.links.bridging.headers import FENCED
 from federation.links.flow import LENGTH_UNKNOWN, flow_end, packet_end
 from federation.links.subscriptions import Subscriptions
 

@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 from broker.codec import properties as props
 from broker.codec.packets import MQTT_5, Connect, Properties
 from broker.codec.reason_codes import reason_name
-from broker.link_header import LinkWelcome, encode_connect, parse_welcome
 from broker.origin import NAME
-from broker.routing.subscriber import LINK_PREFIX
+from broker.routing.subscriber import OWN_PREFIX
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction, Upstream
 from federation.definitions.uri import LinkUri
+from federation.links.bridging.headers import LinkWelcome, encode_connect, parse_welcome
 from federation.links.client import EXPIRY_NEVER, Accepted
 
 KEEP_ALIVE_SECONDS: Final = 30  # unless the URI has heartbeat
@@ -82,7 +82,7 @@ def client_id_of(plan: LinkPlan, domain: bytes, node: str) -> str:
 
 def local_client_id(plan: LinkPlan) -> str:
     """Client id of a link at its own node."""
-    return f"{LINK_PREFIX}{plan.upstream.name}:{plan.link_id}"
+    return f"{OWN_PREFIX}{plan.upstream.name}:{plan.link_id}"
 
 
 def local_connect(plan: LinkPlan, version: int, accepted: Accepted) -> Connect:

@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.broker import Broker
 from broker.hooks import InterestObserver
-from broker.routing.link_wants import link_wants
+from federation.links.bridging.bridging import LinkBridging
 from federation.links.cover import Cover
 from federation.links.wants import CLIENTS, NOBODY, Tally, Upstream, Wants, parse_wants
 from federation.topics.mapping import TopicMapping
@@ -151,17 +151,16 @@ class ClusterInterest(InterestObserver):
 
     def observe(self, broker: Broker) -> None:
         """Take the interest that is there, and be told of changes from now on."""
-        tree = broker.router.tree
         for share_name, topic_filter in broker.local_interest():
-            self.interest_added("", share_name, topic_filter, link_wants(tree, share_name, topic_filter))
+            self.interest_added("", share_name, topic_filter, broker.interest_note(share_name, topic_filter))
         for node, share_name, topic_filter, wants in broker.forwarder.remote_interest():
             self.interest_added(node, share_name, topic_filter, wants)
         broker.interest_observer = self
 
-    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
+    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, note: bytes) -> None:
         wants = CLIENTS
-        if link_wants:
-            wants = self._of_links[(node, share_name, topic_filter)] = parse_wants(link_wants)
+        if note:
+            wants = self._of_links[(node, share_name, topic_filter)] = parse_wants(note)
         self.add(topic_filter, wants)
         if share_name and not node:
             self._group_appeared(share_name, topic_filter)
@@ -169,10 +168,10 @@ class ClusterInterest(InterestObserver):
     def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
         self.remove(topic_filter, self._of_links.pop((node, share_name, topic_filter), CLIENTS))
 
-    def link_wants_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
+    def note_changed(self, node: str, topic_filter: bytes, note: bytes) -> None:
         # Added first: so no link sees the filter without anybody who wants it.
         before = self._of_links.pop((node, b"", topic_filter), CLIENTS)
-        self.interest_added(node, b"", topic_filter, link_wants)
+        self.interest_added(node, b"", topic_filter, note)
         self.remove(topic_filter, before)
 
     def add(self, topic_filter: bytes, wants: Wants = CLIENTS) -> None:
@@ -261,5 +260,6 @@ class Domain:
 
     name: bytes
     broker: Broker
+    bridging: LinkBridging
     interest: ClusterInterest
     rng: random.Random

@@ -12,15 +12,14 @@ from dataclasses import replace
 from typing import Final
 
 from broker.codec.packets import MQTT_5, MQTT_311, Connect
-from broker.link_gate import LinkGate
-from broker.link_header import LinkFacts, LinkWelcome
 from broker.message import NEVER
-from broker.origin import NO_DOMAIN, HeaderError
+from broker.origin import HeaderError
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import Direction, ResourceCleanupMode
 from federation.definitions.uri import LinkUri
 from federation.links import handshake
+from federation.links.bridging.headers import LinkWelcome
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
 from federation.links.interest import Domain
 from federation.links.link_shell import LinkShell
@@ -48,7 +47,7 @@ class Link(RelayOwner):
     """What links for topics (topic_link.py) and for queues (queue_link.py) have in common.
 
     plan              what the definitions say
-    gate              which messages with headers come in
+    dropped           messages that came and were not published here, by reason
     relays            what comes in may go on to domains that do not say so: messages need numbers
     epoch             of this node as the owner of the link
     attempt           number of the connection that the shell should have while `wants_connection`
@@ -57,14 +56,14 @@ class Link(RelayOwner):
 
     def __init__(self, plan: LinkPlan, relays: bool, domain: Domain, now: float) -> None:
         self.plan = plan
-        self.gate: LinkGate = LinkGate(plan.upstream.max_hops)
+        self.dropped: dict[str, int] = {}
         self.relays = relays
         self.epoch = 0
         self.attempt = 0
         self.shell: LinkShell | None = None
         self.subscriptions = Subscriptions()
         self._domain = domain
-        self.client_id = handshake.client_id_of(plan, domain.name, domain.broker.node_name)
+        self.client_id = handshake.client_id_of(plan, domain.name, domain.bridging.home.node_name)
         self._other_end: bytes | None = None  # domain of an upstream of ours
         self._checks_topics = False  # the broker has ended a connection: maybe for a message that it does not take
         self._broker = domain.broker
@@ -205,8 +204,8 @@ class Link(RelayOwner):
         """The upstream has accepted the link, and has its earlier session or not. False where the link ends the connection."""
         raise AssertionError("a subclass implements this")
 
-    def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
-        """The local connection. The link adds to `facts` what is known of its kind."""
+    def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, now: float) -> Relay:
+        """The local connection."""
         raise AssertionError("a subclass implements this")
 
     # --- what the shell tells ---
@@ -345,14 +344,7 @@ class Link(RelayOwner):
 
     def _open_relay(self, client: Client, accepted: Accepted, now: float) -> None:
         connect = handshake.local_connect(self.plan, client.version, accepted)
-        is_out = self.plan.upstream.direction is Direction.OUT
-        facts = LinkFacts(
-            self._other_end or NO_DOMAIN, self.plan.upstream.max_hops, is_out and self._other_end is not None
-        )
-        facts.gate = self.gate
-        if self._other_end is None:
-            facts.set_addresses(handshake.addresses_of(self.plan.upstream, self.address))
-        relay = self._relay = self._made_relay(client, accepted, connect, facts, now)
+        relay = self._relay = self._made_relay(client, accepted, connect, now)
         relay.pass_in(now)
 
     def _prove(self, now: float) -> None:
@@ -483,7 +475,7 @@ class Link(RelayOwner):
             round_trip=-1.0 if client is None else client.round_trip,
             received=totals.received,
             sent=totals.sent,
-            dropped={**row.dropped, **totals.dropped(), **self.gate.dropped},
+            dropped={**row.dropped, **totals.dropped(), **self.dropped},
             reconnects=max(0, self._connects - 1),
             sessions_lost=self._addresses.sessions_lost,
             subscriptions=self.subscriptions.there(),

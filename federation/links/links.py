@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from broker.broker import Broker
-from broker.routing.subscriber import LINK_PREFIX
+from broker.routing.subscriber import OWN_PREFIX
 from federation.definitions.policy import ApplyTo
 from federation.definitions.resolution import LinkPlan, Resolution
 from federation.definitions.upstream import Direction, InterestMode
+from federation.links.bridging.bridging import bridging_of
 from federation.links.handshake import local_client_id
 from federation.links.interest import ClusterInterest, Domain, LinkInterest
 from federation.links.link import Link
@@ -63,7 +64,7 @@ class Links:
         self._before: dict[str, Link] = {}  # while definitions change: links whose definition was another one
         self.interest = ClusterInterest(self.queues.group_appeared)
         self._relaying: set[str] = set()
-        self._domain = Domain(domain, broker, self.interest, rng)
+        self._domain = Domain(domain, broker, bridging_of(broker), self.interest, rng)
         self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # `near_policies` of each link
 
     def resolve(self, resolution: Resolution, now: float) -> None:
@@ -210,7 +211,7 @@ class Links:
         """The node starts: end the local sessions that a store has kept for links without a definition."""
         kept = {local_client_id(plan) for plan in self._plans.values() if not _asks(plan)}
         broker = self._domain.broker
-        for client_id in [name for name in broker.sessions if name.startswith(LINK_PREFIX) and name not in kept]:
+        for client_id in [name for name in broker.sessions if name.startswith(OWN_PREFIX) and name not in kept]:
             broker.close_client(client_id, True, now)
 
     def _interest_of(self, plan: LinkPlan) -> LinkInterest:

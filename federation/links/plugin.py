@@ -15,6 +15,8 @@ from broker.server.turns import TurnEnd
 from federation.definitions.resolution import Resolution
 from federation.definitions.shell.cluster import DefinitionsCluster
 from federation.definitions.shell.service import DefinitionsService
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.metrics import bridging_metrics
 from federation.links.links import Links
 from federation.links.queues import QueueDefaults
 from federation.links.settings import LinksSettings, shares_secrets
@@ -58,8 +60,9 @@ class LinksPlugin(Plugin):
         self._has_fired = False  # the timer, in this turn
 
     async def prepare(self) -> None:
-        self.server.broker.domain = self.settings.domain.encode()
-        self.server.broker.node_name = self.server.members.node_name
+        home = bridging_of(self.server.broker).home
+        home.name = self.settings.domain.encode()
+        home.node_name = self.server.members.node_name
         await self.definitions.prepare()
         self.links.sessions_left = await self._sessions.read()
         if self.server.api is not None:
@@ -79,7 +82,9 @@ class LinksPlugin(Plugin):
         return self.node_links.tags()
 
     def metrics(self) -> list[Metric]:
-        return self.node_links.metrics() + self.definitions.metrics()
+        return (
+            bridging_metrics(bridging_of(self.server.broker)) + self.node_links.metrics() + self.definitions.metrics()
+        )
 
     async def start(self) -> None:
         self.links.interest.observe(self.server.broker)

@@ -9,8 +9,8 @@ goes; jobs that are on the way then come all the same. The upstream's end is bro
 
 from __future__ import annotations
 
-from broker.job_header import NO_QUEUE
 from federation.errors import QueueLinkFault
+from federation.links.bridging.job_header import NO_QUEUE
 
 
 class Borrower:

@@ -14,15 +14,16 @@ from broker.codec.reader import decode_publish
 from broker.codec.wire import decode_varint
 from broker.config.addresses import AddressError, parse_address
 from broker.errors import MqttError, ProtocolViolation
-from broker.job_header import encode_limit, offer_of, queue_of, quoted, sent_of
-from broker.link_header import LinkFacts, LinkWelcome
-from broker.origin import HeaderError, decode_origin, split_properties
+from broker.origin import NO_DOMAIN, HeaderError, decode_origin, split_properties
 from broker.routing.subscriber import NODE_PREFIX
 from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import LinkPlan, link_id
 from federation.definitions.upstream import Upstream
 from federation.definitions.uri import LinkUri
 from federation.errors import QueueLinkFault
+from federation.links.bridging.ends import QueueEnd
+from federation.links.bridging.headers import LinkWelcome
+from federation.links.bridging.job_header import encode_limit, offer_of, queue_of, quoted, sent_of
 from federation.links.client import Accepted, Client, End
 from federation.links.flow import packet_end
 from federation.links.handshake import NAME_TEXT
@@ -237,10 +238,16 @@ class QueueLink(Link, QueueClientOwner):
         else:
             super()._fail(end, reason, now)
 
-    def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
-        facts.jobs = self._names
-        facts.is_node = self.plan.is_node
-        return Relay(self._broker, client, self, connect, self.address.redacted(), None, False, facts, None, now)
+    def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, now: float) -> Relay:
+        end = QueueEnd(
+            self._domain.bridging.lending,
+            self._other_end or NO_DOMAIN,
+            self.plan.upstream.max_hops,
+            self.dropped,
+            self._names,
+            self.plan.is_node,
+        )
+        return Relay(self._broker, client, self, connect, self.address.redacted(), None, False, end, None, now)
 
     def _end_connection(self, reason: str, now: float) -> None:
         super()._end_connection(reason, now)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.broker import Broker
-from broker.job_header import QUEUE_BYTES_MAX
 from broker.message import NEVER
 from broker.routing.names import full_filter, parse_filter
 from broker.session.draining import queue_session, room
 from broker.session.group_queues import GroupQueues
-from broker.session.lending import Lending
 from federation.definitions.policy import ApplyTo, Policy
 from federation.definitions.resolution import Resolution
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.job_header import QUEUE_BYTES_MAX
 from federation.links.queue_credit import Demand
 from federation.links.queue_link import QueueLink
 
@@ -74,7 +74,8 @@ class Queues:
 
     def __init__(self, broker: Broker, defaults: QueueDefaults) -> None:
         self.refused = 0
-        self.lending = broker.lending = Lending(broker, broker.router)
+        self.lending = bridging_of(broker).lending
+        self.lending.is_open = True
         self._broker = broker
         self._defaults = defaults
         self._queues = GroupQueues(broker)

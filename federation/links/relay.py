@@ -24,11 +24,11 @@ from broker.codec.packets import (
     Unsubscribe,
 )
 from broker.codec.writer import PINGREQ, encode_packet
-from broker.link_header import LinkFacts
 from broker.listener_facts import ListenerFacts
 from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.session.connection import Connection
+from federation.links.bridging.ends import LinkEnd
 from federation.links.client import Client
 from federation.links.confirmation import Confirmation
 from federation.links.flow import flow_end, packet_end
@@ -72,13 +72,13 @@ class Relay:
         remote: str,
         rule: TopicRule | None,
         is_out: bool,
-        facts: LinkFacts,
+        end: LinkEnd,
         confirmation: Confirmation | None,
         now: float,
     ) -> None:
         """`connect` is the local CONNECT, of the client's protocol version; `remote` is what the broker shows as the address
         of the other end. `rule` is for topics of messages; None changes none. `is_out`: the link
-        pushes. `facts` are about the upstream's domain.
+        pushes. `end` is the upstream's.
         `confirmation` holds acknowledgements to the upstream, None holds none."""
         self.refused: dict[int, int] = {}
         self._broker = broker
@@ -95,7 +95,7 @@ class Relay:
             self._rewriter = Rewriter(rule, bytes_max)
         self.connection = Connection(broker, self, remote, LISTENER_NAME, now)
         self.connection.listener = ListenerFacts(LISTENER_NAME, LISTENER_NAME, is_own=True)
-        self.connection.link = facts
+        self.connection.bridge_end = end
         self.connection.receive_data(encode_packet(connect, connect.protocol_version), now)
 
     def subscribe(self, filters: list[bytes], qos: int, retain: bool, now: float) -> None:

@@ -13,8 +13,8 @@ from broker.codec.packets import Packet, Properties, SubAck, Subscribe, Subscrib
 from broker.codec.properties import USER_PROPERTY
 from broker.codec.reason_codes import NO_SUBSCRIPTION_EXISTED
 from broker.errors import ProtocolViolation
-from broker.link_header import ONLY_ASKED
 from broker.origin import NAME
+from federation.links.bridging.headers import ONLY_ASKED
 
 BATCH_FILTERS_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 32_768  # of the filters of one packet; one longer filter travels by itself

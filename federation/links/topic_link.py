@@ -5,14 +5,16 @@ from __future__ import annotations
 from broker.broker import Broker
 from broker.codec.packets import MQTT_5, Connect
 from broker.errors import MqttError
-from broker.link_gate import LinkGate
-from broker.link_header import LinkFacts, LinkWelcome
 from broker.message import NEVER
+from broker.origin import NO_DOMAIN
 from federation.definitions.resolution import LinkPlan
 from federation.definitions.upstream import AckMode, Direction
+from federation.links.bridging.ends import OwnEnd
+from federation.links.bridging.headers import LinkWelcome
+from federation.links.bridging.lending import Lending
 from federation.links.client import Accepted, Client
 from federation.links.confirmation import Confirmation
-from federation.links.handshake import NAME_TEXT, Note, qos_of
+from federation.links.handshake import NAME_TEXT, Note, addresses_of, qos_of
 from federation.links.interest import FILTERS_MAX, Domain, LinkInterest
 from federation.links.link import Link
 from federation.links.link_states import Event, State
@@ -23,11 +25,19 @@ from federation.links.subscriptions import NO_HEADERS, Headers
 from federation.links.wants import Upstream
 
 
-class TopicGate(LinkGate):
+class TopicEnd(OwnEnd):
     """The upstream publishes here to topics of the link's policies, whatever it sends; to none where the link pushes."""
 
-    def __init__(self, max_hops: int, interest: LinkInterest, is_out: bool) -> None:
-        super().__init__(max_hops)
+    def __init__(
+        self,
+        lending: Lending,
+        domain: bytes | None,
+        max_hops: int,
+        dropped: dict[str, int],
+        interest: LinkInterest,
+        is_out: bool,
+    ) -> None:
+        super().__init__(lending, domain or NO_DOMAIN, max_hops, dropped, is_out and domain is not None)
         self._interest = interest
         self._is_out = is_out
 
@@ -96,7 +106,6 @@ class TopicLink(Link):
         now: float,
     ) -> None:
         super().__init__(plan, relays, domain, now)
-        self.gate = TopicGate(plan.upstream.max_hops, interest, plan.upstream.direction is Direction.OUT)
         self.interest = interest
         self._is_known = False  # which domain the upstream is
 
@@ -169,19 +178,24 @@ class TopicLink(Link):
             self._take_interest()
             self.subscriptions.change({found: self._headers(found) for found in self.subscriptions.wanted}, ())
 
-    def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, facts: LinkFacts, now: float) -> Relay:
+    def _made_relay(self, client: Client, accepted: Accepted, connect: Connect, now: float) -> Relay:
         upstream = self.plan.upstream
         is_out = upstream.direction is Direction.OUT
+        end = TopicEnd(
+            self._domain.bridging.lending, self._other_end, upstream.max_hops, self.dropped, self.interest, is_out
+        )
+        if self._other_end is None:
+            end.set_addresses(addresses_of(upstream, self.address))
         # Nobody else says where messages come from.
-        facts.is_explicit = self._other_end is None and client.version == MQTT_5
+        end.is_explicit = self._other_end is None and client.version == MQTT_5
         if is_out and upstream.message_ttl is not None:
-            facts.message_ttl = upstream.message_ttl
+            end.message_ttl = upstream.message_ttl
         confirmation = None
         if upstream.ack_mode is AckMode.ON_CONFIRM and not is_out:
             confirmation = Confirmation(self._broker, accepted.session_present)
         rule = rule_of(self.interest, is_out, self._broker if self._checks_topics else None)
         remote = self.address.redacted()
-        relay = Relay(self._broker, client, self, connect, remote, rule, is_out, facts, confirmation, now)
+        relay = Relay(self._broker, client, self, connect, remote, rule, is_out, end, confirmation, now)
         if is_out:
             qos = min(qos_of(upstream), accepted.maximum_qos)
             relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from broker.link_header import HOPS_MAX, WANTS_MAX, encode_want, parse_want
 from broker.origin import HeaderError
-from broker.routing.link_wants import parse_link_wants
+from federation.links.bridging.headers import HOPS_MAX, WANTS_MAX, encode_want, parse_want
+from federation.links.bridging.notes import parse_note
 
 
 class Want(NamedTuple):
@@ -61,9 +61,9 @@ def include(wants: Wants, others: Wants) -> bool:
     return all(any(want.includes(other) for want in wants) for other in others)
 
 
-def parse_wants(link_wants: bytes) -> Wants:
+def parse_wants(note: bytes) -> Wants:
     """The wants of a filter on one node, as an InterestObserver is told. A header that cannot be read is left out."""
-    has_clients, headers = parse_link_wants(link_wants)
+    has_clients, headers = parse_note(note)
     found = [CLIENT] if has_clients else []
     for header in headers:
         try:

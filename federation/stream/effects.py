@@ -40,13 +40,13 @@ class EventEffects:
         self._fresh = None
         self._sessions += 1
 
-    def change_interest(self, wanted: bool, share_name: bytes, topic_filter: bytes, link_wants: bytes = b"") -> None:
+    def change_interest(self, wanted: bool, share_name: bytes, topic_filter: bytes, note: bytes = b"") -> None:
         fresh = self._fresh
         if wanted:
             # At once also in a state: all of a large one at its end would be a long pause for everybody here.
-            is_there = self._tree.add_interest(self.name, share_name, topic_filter, link_wants)
+            is_there = self._tree.add_interest(self.name, share_name, topic_filter, note)
             if fresh is not None and len(fresh) < FILTERS_MAX and (is_there or self._tree.is_full(self.name)):
-                fresh[(share_name, topic_filter)] = link_wants
+                fresh[(share_name, topic_filter)] = note
         elif fresh is not None:
             fresh.pop((share_name, topic_filter), None)
         else:

@@ -19,7 +19,7 @@ from broker.codec.writer import encode_publish
 from broker.errors import MqttError
 from broker.message import Message
 from broker.origin import carried_properties
-from broker.routing.link_routes import message_of_node
+from broker.routing.router import carried_message
 
 HEADER_SIZE: Final = 6
 
@@ -45,7 +45,7 @@ BLOCK_HEADER_SIZE: Final = HEADER_SIZE + BLOCK_HEAD_SIZE
 EXPIRY_PROPERTY: Final = b"\x02\0\0\0\0"  # Message Expiry Interval, its four bytes to be filled in
 GROUPS_MAX: Final = 65_535
 # Types of the extension area.
-LINK_WANTS: Final = 6  # of SUBSCRIBE: which links want the filter (broker/routing/link_wants.py)
+LINK_WANTS: Final = 6  # of SUBSCRIBE: which links want the filter (federation/links/bridging/notes.py)
 
 
 class FrameError(Exception):
@@ -56,13 +56,13 @@ def encode_frame(kind: int, body: bytes, flags: int = 0) -> bytes:
     return bytes((kind, flags)) + len(body).to_bytes(4, "big") + body
 
 
-def encode_interest(kind: int, share_name: bytes, topic_filter: bytes, link_wants: bytes = b"") -> bytes:
+def encode_interest(kind: int, share_name: bytes, topic_filter: bytes, note: bytes = b"") -> bytes:
     """SUBSCRIBE or UNSUBSCRIBE: share_length u16 | share_name | topic_filter."""
     body = len(share_name).to_bytes(2, "big") + share_name + topic_filter
-    if not link_wants:
+    if not note:
         return encode_frame(kind, body)
-    size = len(link_wants)
-    area = (size + 3).to_bytes(2, "big") + bytes((LINK_WANTS,)) + size.to_bytes(2, "big") + link_wants
+    size = len(note)
+    area = (size + 3).to_bytes(2, "big") + bytes((LINK_WANTS,)) + size.to_bytes(2, "big") + note
     return encode_frame(kind, area + body, HAS_EXTENSIONS)
 
 
@@ -242,4 +242,4 @@ def decode_packet(data: bytes, pos: int, end: int, version: int, now: float) -> 
         raise FrameError(error.text) from None
     if publish.topic_alias:
         raise FrameError("PUBLISH packet with a topic alias: aliases are of one client's connection")
-    return message_of_node(publish, now), start + size
+    return carried_message(publish, now), start + size

@@ -42,7 +42,7 @@ class LocalState:
         """(share_name, topic_filter) of every local subscription, each once."""
         return []
 
-    def link_wants(self, share_name: bytes, topic_filter: bytes) -> bytes:
+    def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
         """Return which links want the filter of a local subscription."""
         return b""
 
@@ -120,7 +120,7 @@ class FullState:
         self.interest[key] = wanted
         return True
 
-    def change_link_wants(self, topic_filter: bytes) -> None:
+    def change_note(self, topic_filter: bytes) -> None:
         """Other links want a filter that is wanted already: tell it again."""
         self._has_links = True
         self.interest[(b"", topic_filter)] = True
@@ -149,10 +149,10 @@ class FullState:
         return None
 
     def _append_interest(self, block: Block, key: tuple[bytes, bytes], extended: bool) -> None:
-        link_wants = self._local.link_wants(key[0], key[1]) if extended else b""
-        if link_wants:
+        note = self._local.note(key[0], key[1]) if extended else b""
+        if note:
             self._has_links = True
-        block.append_frame(encode_interest(SUBSCRIBE, key[0], key[1], link_wants))
+        block.append_frame(encode_interest(SUBSCRIBE, key[0], key[1], note))
 
     def _next_filters(self, filters: list[tuple[bytes, bytes]], extended: bool, now: float) -> Block:
         block = Block(True, now)

@@ -92,10 +92,10 @@ def block_events(block: Block, now: float) -> list[pb.Event]:
             message, _ = decode_packet(data, start, pos, 5, now)
             events.append(_message_event(message, (), flags, now))
         elif kind == SUBSCRIBE:
-            link_wants = extension(data, start, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
+            note = extension(data, start, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
             share_name, topic_filter = decode_interest(data, body_start(data, flags, start, pos), pos)
             subscribe = pb.Subscribe(
-                share_name=share_name.decode(), topic_filter=topic_filter.decode(), link_wants=link_wants
+                share_name=share_name.decode(), topic_filter=topic_filter.decode(), link_wants=note
             )
             events.append(pb.Event(Subscribe=subscribe))
         elif kind == UNSUBSCRIBE:

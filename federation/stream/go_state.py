@@ -26,7 +26,7 @@ class GoState:
     """
 
     def __init__(self) -> None:
-        self.told: dict[Interest, bytes] | None = {}  # with b"" as their link_wants
+        self.told: dict[Interest, bytes] | None = {}  # with b"" as their note
         self._topics: set[bytes] = set()
         self.end_at = NEVER
 

@@ -310,8 +310,8 @@ class PeerReceiver(EventEffects):
                 self.publish(message, groups, now)
             elif kind in (SUBSCRIBE, UNSUBSCRIBE):
                 share_name, topic_filter = decode_interest(data, start, end)
-                link_wants = extension(data, extended_at, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
-                self.change_interest(kind == SUBSCRIBE, share_name, topic_filter, link_wants)
+                note = extension(data, extended_at, LINK_WANTS) if flags & HAS_EXTENSIONS else b""
+                self.change_interest(kind == SUBSCRIBE, share_name, topic_filter, note)
             elif kind == RETAINED:
                 message, start = decode_packet(data, start, end, 5, now)
                 self.store(message, flags, now)
@@ -334,12 +334,12 @@ class PeerReceiver(EventEffects):
         return True
 
     def receive_interest(
-        self, wanted: bool, share_name: bytes, topic_filter: bytes, now: float, link_wants: bytes = b""
+        self, wanted: bool, share_name: bytes, topic_filter: bytes, now: float, note: bytes = b""
     ) -> None:
         """A Subscribe or Unsubscribe event that was accepted."""
         state = self._go_state
         if state is None:
-            self.change_interest(wanted, share_name, topic_filter, link_wants)
+            self.change_interest(wanted, share_name, topic_filter, note)
             return
         if wanted and state.is_filter(now):
             if self._tree.add_interest(self.name, share_name, topic_filter) and state.told is not None:

@@ -159,10 +159,10 @@ class PeerSender(Peer):
         if self.full_state.change(share_name, topic_filter, wanted) and self.reachable:
             self.want_attention()
 
-    def link_wants_changed(self, topic_filter: bytes) -> None:
+    def note_changed(self, topic_filter: bytes) -> None:
         """Tell the other node that other links want the filter."""
         if self.extended:
-            self.full_state.change_link_wants(topic_filter)
+            self.full_state.change_note(topic_filter)
             if self.reachable:
                 self.want_attention()
 

@@ -13,7 +13,6 @@ from broker.codec.wire import STRING_BYTES_MAX, check_utf8
 from broker.errors import MqttError
 from broker.hooks import NO_GROUPS, Forwarder, Peer, RemoteGroup, RemoteRoute
 from broker.message import Message
-from broker.routing.link_wants import needs_numbers
 from broker.routing.names import check_topic_filter, full_filter, has_wildcard
 from broker.routing.router import Router
 from broker.routing.trie import Trie
@@ -31,15 +30,15 @@ class RemoteEntry:
     """The federation tree's value for one topic filter: nodes with ordinary subscribers, and shared groups. There are many
     of them, most with a single node: lists, and none at all for groups, take half of the memory of dicts.
 
-    link_wants  by the name of a node: which of its links want the filter (broker/routing/link_wants.py); None for none
+    notes   by the name of a node: which of its links want the filter (federation/links/bridging/notes.py); None for none
     """
 
-    __slots__ = ("groups", "link_wants", "peers")
+    __slots__ = ("groups", "notes", "peers")
 
     def __init__(self) -> None:
         self.peers: list[Peer] = []
         self.groups: dict[bytes, RemoteGroup] | None = None
-        self.link_wants: dict[str, bytes] | None = None
+        self.notes: dict[str, bytes] | None = None
 
 
 class FederationTree(Forwarder):
@@ -56,7 +55,7 @@ class FederationTree(Forwarder):
         self._trie = Trie()
         self.members: dict[str, PeerSender] = {}
         self._peers: list[Peer] = []
-        self._interest: dict[str, dict[Interest, bytes]] = {}  # with the link_wants of each
+        self._interest: dict[str, dict[Interest, bytes]] = {}  # with the note of each
 
     # --- the router's side ---
 
@@ -68,21 +67,20 @@ class FederationTree(Forwarder):
         for sender in self.members.values():
             sender.interest_changed(share_name, topic_filter, False)
 
-    def link_wants_changed(self, topic_filter: bytes) -> None:
+    def note_changed(self, topic_filter: bytes) -> None:
         for sender in self.members.values():
-            sender.link_wants_changed(topic_filter)
+            sender.note_changed(topic_filter)
 
     def remote_interest(self) -> list[tuple[str, bytes, bytes, bytes]]:
         found: list[tuple[str, bytes, bytes, bytes]] = []
         for name, known in self._interest.items():
-            for (share_name, topic_filter), link_wants in known.items():
-                found.append((name, share_name, topic_filter, link_wants))
+            for (share_name, topic_filter), note in known.items():
+                found.append((name, share_name, topic_filter, note))
         return found
 
     def route(self, topic: bytes) -> RemoteRoute | None:
         peers: dict[str, Peer] = {}
-        link_peers: dict[str, Peer] = {}
-        is_numbered = False
+        notes: list[tuple[Peer, bytes]] = []
         groups: list[RemoteGroup] = []
         for value in self._trie.match(topic):
             assert isinstance(value, RemoteEntry)
@@ -90,16 +88,12 @@ class FederationTree(Forwarder):
                 peers[peer.name] = peer
             if value.groups is not None:
                 groups.extend(value.groups.values())
-            if value.link_wants is not None:
-                for name, link_wants in value.link_wants.items():
-                    link_peers[name] = self.members[name]
-                    is_numbered = is_numbered or needs_numbers(link_wants)
+            if value.notes is not None:
+                for name, note in value.notes.items():
+                    notes.append((self.members[name], note))
         if not peers and not groups:
             return None
-        route = RemoteRoute(list(peers.values()), groups)
-        route.link_peers = list(link_peers.values())
-        route.is_numbered = is_numbered
-        return route
+        return RemoteRoute(list(peers.values()), groups, tuple(notes))
 
     def peers(self) -> list[Peer]:
         return self._peers
@@ -139,16 +133,16 @@ class FederationTree(Forwarder):
 
     # --- interest of other nodes ---
 
-    def add_interest(self, name: str, share_name: bytes, topic_filter: bytes, link_wants: bytes = b"") -> bool:
+    def add_interest(self, name: str, share_name: bytes, topic_filter: bytes, note: bytes = b"") -> bool:
         """False for a filter that is refused, and counted: it is not valid, or the node has `filters_max` already. For a
         filter that is there: other links may want it."""
         sender = self.members[name]
         known = self._interest[name]
         key = (share_name, topic_filter)
         if key in known:
-            if known[key] != link_wants:
-                known[key] = link_wants
-                self._change_links(name, topic_filter, link_wants)
+            if known[key] != note:
+                known[key] = note
+                self._change_note(name, topic_filter, note)
             return True
         try:
             check_interest(share_name, topic_filter)
@@ -158,25 +152,25 @@ class FederationTree(Forwarder):
         if len(known) >= self._filters_max:
             sender.counters.drop(SkipReason.FILTERS_FULL, 1)
             return False
-        known[key] = link_wants
+        known[key] = note
         entry = self._put(sender, share_name, topic_filter)
-        if link_wants and not share_name:
-            _set_link_wants(entry, name, link_wants)
+        if note and not share_name:
+            _set_note(entry, name, note)
         self._forget(topic_filter)
         observer = self._router.context.interest_observer
         if observer is not None:
-            observer.interest_added(name, share_name, topic_filter, link_wants)
+            observer.interest_added(name, share_name, topic_filter, note)
         return True
 
-    def _change_links(self, name: str, topic_filter: bytes, link_wants: bytes) -> None:
+    def _change_note(self, name: str, topic_filter: bytes, note: bytes) -> None:
         """Other links of a node want a filter than before."""
         entry = self._trie.get(topic_filter)
         assert isinstance(entry, RemoteEntry)
-        _set_link_wants(entry, name, link_wants)
+        _set_note(entry, name, note)
         self._forget(topic_filter)
         observer = self._router.context.interest_observer
         if observer is not None:
-            observer.link_wants_changed(name, topic_filter, link_wants)
+            observer.note_changed(name, topic_filter, note)
 
     def remove_interest(self, name: str, share_name: bytes, topic_filter: bytes) -> None:
         """A filter that the node does not have is no error: a full state may have removed it already."""
@@ -192,13 +186,13 @@ class FederationTree(Forwarder):
             observer.interest_removed(name, share_name, topic_filter)
 
     def replace_interest(self, name: str, wanted: dict[Interest, bytes]) -> None:
-        """Remove what is not in `wanted`, then add what is missing, with its link_wants. A filter that stays keeps its route
+        """Remove what is not in `wanted`, then add what is missing, with its note. A filter that stays keeps its route
         throughout."""
         for share_name, topic_filter in list(self._interest[name]):
             if (share_name, topic_filter) not in wanted:
                 self.remove_interest(name, share_name, topic_filter)
-        for (share_name, topic_filter), link_wants in wanted.items():  # also filters that had no room before
-            self.add_interest(name, share_name, topic_filter, link_wants)
+        for (share_name, topic_filter), note in wanted.items():  # also filters that had no room before
+            self.add_interest(name, share_name, topic_filter, note)
 
     def is_full(self, name: str) -> bool:
         return len(self._interest[name]) >= self._filters_max
@@ -228,7 +222,7 @@ class FederationTree(Forwarder):
         assert isinstance(entry, RemoteEntry)
         if not share_name:
             entry.peers.remove(sender)
-            _set_link_wants(entry, sender.name, b"")
+            _set_note(entry, sender.name, b"")
         else:
             assert entry.groups is not None
             group = entry.groups[share_name]
@@ -247,15 +241,15 @@ class FederationTree(Forwarder):
             self._router.forget_topic(topic_filter)
 
 
-def _set_link_wants(entry: RemoteEntry, name: str, link_wants: bytes) -> None:
-    if link_wants:
-        if entry.link_wants is None:
-            entry.link_wants = {}
-        entry.link_wants[name] = link_wants
-    elif entry.link_wants is not None:
-        entry.link_wants.pop(name, None)
-        if not entry.link_wants:
-            entry.link_wants = None
+def _set_note(entry: RemoteEntry, name: str, note: bytes) -> None:
+    if note:
+        if entry.notes is None:
+            entry.notes = {}
+        entry.notes[name] = note
+    elif entry.notes is not None:
+        entry.notes.pop(name, None)
+        if not entry.notes:
+            entry.notes = None
 
 
 def check_interest(share_name: bytes, topic_filter: bytes) -> None:

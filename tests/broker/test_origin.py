@@ -7,9 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.codec.properties import encode_publish_properties
-from broker.link_header import (
-    origin_node,
-)
 from broker.origin import (
     NUMBER_MAX,
     PATH_MAX,
@@ -20,6 +17,9 @@ from broker.origin import (
     decode_origin,
     property_of,
     split_properties,
+)
+from federation.links.bridging.headers import (
+    origin_node,
 )
 
 DOMAINS = st.from_regex(rb"\A[A-Za-z0-9][A-Za-z0-9._@:~%+-]{0,20}\Z")

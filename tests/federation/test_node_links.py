@@ -14,8 +14,9 @@ from broker.codec.properties import (
     publish_properties_to_dict,
 )
 from broker.codec.writer import encode_publish
-from broker.link_header import encode_connect, encode_want
 from broker.origin import NAME, decode_origin
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import encode_connect, encode_want
 from federation_world import Client, World
 
 NAME_TEXT = NAME.decode()
@@ -58,7 +59,7 @@ def headers(publish: Publish) -> list[str]:
 def named(count: int, go_only: tuple[str, ...] = ()) -> World:
     world = World(count, go_only=go_only)
     for node in world.nodes.values():
-        node.broker.domain = b"berlin"
+        bridging_of(node.broker).home.name = b"berlin"
     world.run(1)
     return world
 
@@ -133,7 +134,7 @@ def test_a_retained_message_does_not_come_to_its_domain_from_a_node_that_joins_l
     incoming.pass_on("kept", "1 path=oslo,paris", 1, retain=True)
     world.start("n2")
     world.introduce("n2")
-    world.nodes["n2"].broker.domain = b"berlin"
+    bridging_of(world.nodes["n2"].broker).home.name = b"berlin"
     world.run(5)
     receivers = [link(world, "n2", domain, 9) for domain in ("oslo", "paris-2")]
     for receiver in receivers:

@@ -31,8 +31,14 @@ from broker.codec.packets import (
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
-from broker.job_header import job, offer, offer_of, parse_limit, queue_of, quoted, sent_of, unquoted, visits_of
-from broker.link_header import (
+from broker.message import NEVER
+from broker.origin import HeaderError, Origin, carried_origin, decode_origin, property_of
+from broker.session.connection import Connection
+from federation.definitions.policy import parse_policy
+from federation.definitions.resolution import Resolution
+from federation.definitions.upstream import parse_upstream
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import (
     LinkWelcome,
     encode_connect,
     encode_want,
@@ -42,13 +48,18 @@ from broker.link_header import (
     parse_welcome,
     received,
 )
-from broker.message import NEVER
-from broker.origin import HeaderError, Origin, carried_origin, decode_origin, property_of
-from broker.session.connection import Connection
-from broker.session.lending import OFFER_TOPIC
-from federation.definitions.policy import parse_policy
-from federation.definitions.resolution import Resolution
-from federation.definitions.upstream import parse_upstream
+from federation.links.bridging.job_header import (
+    job,
+    offer,
+    offer_of,
+    parse_limit,
+    queue_of,
+    quoted,
+    sent_of,
+    unquoted,
+    visits_of,
+)
+from federation.links.bridging.lending import OFFER_TOPIC
 from federation.links.link import Link
 from federation.links.links import Links
 from federation.links.status import LinkState
@@ -117,7 +128,7 @@ class LinkWorld:
         self.obeys = True
         settings = replace(MqttSettings(), max_queued_messages=20, max_inflight=5) if kind & 8 else MqttSettings()
         self.broker = Broker(settings, random.Random(1), self.now)
-        self.broker.domain = b"berlin"
+        bridging_of(self.broker).home.name = b"berlin"
         self.links = Links(b"berlin", self.broker, random.Random(1))
         self.links.interest.observe(self.broker)
         self.kind = kind % len(KINDS)

@@ -7,8 +7,9 @@ from typing import Any
 from broker.codec import properties as props
 from broker.codec.packets import Publish
 from broker.codec.properties import encode_publish_properties, publish_properties_to_dict
-from broker.link_header import encode_connect
 from broker_world import Client, World
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import encode_connect
 
 NAME = "gmqttd-link"
 
@@ -26,7 +27,7 @@ def linked(world: World, domain: str = "paris", max_hops: int = 1, relays: bool 
 
 def named_world(**limits: Any) -> World:
     world = World(**limits)
-    world.broker.domain = b"berlin"
+    bridging_of(world.broker).home.name = b"berlin"
     return world
 
 

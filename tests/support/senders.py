@@ -13,7 +13,7 @@ from federation.stream.sender import Outlets, PeerSender
 
 
 class Local(LocalState):
-    """A node with these filters, retained messages and deleted topics; `links` has the link_wants of filters."""
+    """A node with these filters, retained messages and deleted topics; `links` has the note of filters."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Local(LocalState):
     def interest(self) -> list[tuple[bytes, bytes]]:
         return list(self.filters)
 
-    def link_wants(self, share_name: bytes, topic_filter: bytes) -> bytes:
+    def note(self, share_name: bytes, topic_filter: bytes) -> bytes:
         return self.links.get(topic_filter, b"")
 
     def retained(self) -> list[Message]:

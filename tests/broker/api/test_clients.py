@@ -10,6 +10,7 @@ from api_calls import ErrorCase
 from broker.api.pb.admin_pb2 import Client
 from broker.codec.properties import USER_PROPERTY
 from broker.origin import NAME
+from federation.links.bridging.bridging import bridging_of
 
 
 async def test_a_client_is_shown_with_all_fields(node: Any, rest: Any) -> None:
@@ -83,6 +84,7 @@ async def test_a_client_id_in_the_path_is_percent_encoded(node: Any, rest: Any, 
 
 
 async def test_links_are_shown_with_their_domain(node: Any, rest: Any) -> None:
+    bridging_of(node.broker)
     node.world.connect("c1")
     node.world.connect("l1", properties={USER_PROPERTY: [(NAME.decode(), "1 domain=oslo max-hops=2")]})
     found = (await rest.get("/v1/clients"))["clients"]
@@ -102,9 +104,10 @@ async def test_delete_disconnects_and_ends_the_session_only_when_asked(node: Any
 
 
 async def test_a_session_of_a_link_is_released(node: Any, rest: Any) -> None:
+    bridging_of(node.broker)
     node.world.connect("l1", properties={USER_PROPERTY: [(NAME.decode(), "1 domain=oslo max-hops=2")]})
     assert await rest.call("POST", "/v1/clients/l1/release") == (200, {})
-    assert node.broker.sessions["l1"].link.is_released
+    assert node.broker.sessions["l1"].bridge_end.is_released
 
 
 ERRORS: list[ErrorCase] = [

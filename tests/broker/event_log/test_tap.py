@@ -14,10 +14,10 @@ from broker.event_log.appender import Appender, State
 from broker.event_log.block import NO_EXPIRY
 from broker.event_log.selection import Selection
 from broker.event_log.tap import WAITING_BYTES_MAX, LogTap, LogTurnEnd
-from broker.link_header import LinkFacts
 from broker.message import Message
 from broker.origin import property_of
 from event_log_reader import Clock, Record, decode_blocks
+from link_ends import remote_end
 
 USER_PROPERTY = b"\x26\x00\x01k\x00\x01v"
 
@@ -75,7 +75,7 @@ def test_the_fields_of_a_record(world: Any, clock: Clock) -> None:
 def test_the_origin_of_a_record_is_the_path_of_its_message(world: Any, clock: Clock) -> None:
     log = Log(world, clock)
     link = world.open()
-    link.connection.link = LinkFacts(b"paris", 1)
+    link.connection.bridge_end = remote_end(world.broker, b"paris", 1)
     link.connect("link", username="user")
     link.publish(b"a", qos=1)
     link.publish(b"b", properties=USER_PROPERTY + property_of(b"1 path=oslo,paris"))

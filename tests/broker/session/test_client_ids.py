@@ -13,10 +13,11 @@ from broker.codec.packets import Auth
 from broker.codec.reason_codes import CLIENT_IDENTIFIER_NOT_VALID, NOT_AUTHORIZED, SUCCESS
 from broker.errors import MqttError
 from broker.hooks import AuthenticationRequest, ConnectDecider, ConnectRequest
-from broker.link_header import encode_connect
 from broker.origin import NAME
 from broker.session.client_ids import client_id_of
 from broker_world import World
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import encode_connect
 
 ASSIGNED = "gmqttd-0"
 
@@ -144,6 +145,7 @@ class Users(ConnectDecider):
 @pytest.mark.parametrize("rule", ["prefix", "equal"])
 def test_a_link_keeps_its_client_id_and_takes_no_session_of_a_user(rule: str) -> None:
     world = World(client_id_by_user=rule)
+    bridging_of(world.broker)
     world.broker.add_connect_decider(Users())
     claim = {props.USER_PROPERTY: [(NAME.decode(), encode_connect(b"paris", 1, False).decode())]}
     alice = world.connect("alice:1", username="alice", expiry=100)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker.link_header import LinkFacts
 from broker.session.subscribable import judge_filter
 from broker_world import World
+from link_ends import remote_end
 from topic_rights import TopicRights
 
 
@@ -46,5 +46,5 @@ def test_a_link_has_a_bound_of_subscriptions_of_its_own() -> None:
     world = World(max_subscriptions_per_client=1, link_max_subscriptions=2)
     client = world.connect("c")
     assert client.subscribe(b"a", b"b") == [2, 0x97]
-    world.broker.sessions["c"].link = LinkFacts(b"berlin", 1)
+    world.broker.sessions["c"].bridge_end = remote_end(world.broker, b"berlin")
     assert client.subscribe(b"b", b"c") == [2, 0x97]

@@ -17,13 +17,12 @@ from broker.message import Message
 from broker.session.durable import note_change
 from broker.session.group_queues import GroupQueues
 from broker.session.session import EXPIRY_NEVER
-from broker.store.exported import import_lines
 from broker.store.journal import Journal
 from broker.store.records import encode_session
 from broker.store.restoring import Restoring
 from broker.store.store import pack_record, unpack_record
+from federation.links.bridging.bridging import bridging_of
 from link_clients import link_options
-from repository import ROOT
 
 WALL_OFFSET = 1_700_000_000.0  # of the first process; an exact number, as all times here, so that floats compare
 LATER_BY = 896.0  # how much younger the second monotonic clock is: its machine was started anew
@@ -31,6 +30,7 @@ LATER_BY = 896.0  # how much younger the second monotonic clock is: its machine 
 
 def kept(make_world: Any, **limits: Any) -> Any:
     world = make_world(**limits)
+    bridging_of(world.broker)
     world.keep(Journal(), {}, WALL_OFFSET)
     return world
 
@@ -48,6 +48,7 @@ def restored(
     after.now = world.now - LATER_BY + downtime
     after.broker = type(after.broker)(after.broker.settings, random.Random(1), after.now)
     after.broker.forwarder = forwarder or Forwarder()
+    bridging_of(after.broker)
     offset = WALL_OFFSET + LATER_BY - set_back
     restoring = Restoring(after.broker, offset, after.now)
     stored = {number: unpack_record(number, pack_record(record)) for number, record in sorted(world.stored.items())}
@@ -422,7 +423,7 @@ def test_a_link_session_is_one_again_before_its_domain_comes_back(make_world: An
     after = restarted(make_world, world, link_max_queued_messages=50)
     session = after.broker.sessions["link"]
     assert session.queue_max == 50
-    assert session.subscriptions[b"#"].wants == (want.encode(),)
+    assert session.subscriptions[b"#"].along == (want.encode(),)
     back = after.connect("paris-2", **link_properties("paris", 1))
     back.publish(b"t", b"back", qos=1)
     further = after.connect("rome", **link_properties("rome", 9))
@@ -475,26 +476,3 @@ def test_the_queue_of_a_group_and_its_jobs_outlive_a_restart(make_world: Any) ->
     last = restarted(make_world, after)
     assert GroupQueues(last.broker).declared() == [(b"g", b"jobs")]
     assert (jobs(last, declare(last)), type(declare(last)).__name__) == ([], "GroupQueue")
-
-
-@pytest.mark.parametrize(("name", "links", "wants", "headers"), [("version1", 0, 0, 0), ("version1-links", 1, 1, 2)])
-def test_the_records_of_older_nodes_are_restored(
-    make_world: Any, name: str, links: int, wants: int, headers: int
-) -> None:
-    """Files that stay as a node of that time has exported them. Those of before there were links have none."""
-    world = make_world()
-    restoring = Restoring(world.broker, WALL_OFFSET, world.now)
-    lines = (ROOT / "tests" / "data" / "stores" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    for number, record in import_lines(lines):
-        restoring.add(number, unpack_record(number, pack_record(record)))
-    restoring.end()
-    sessions = list(world.broker.sessions.values())
-    subscriptions = [subscription for session in sessions for subscription in session.subscriptions.values()]
-    waiting = {out.message for session in sessions for out in session.queued() if out.message is not None}
-    for session in sessions:
-        if session.inflight is not None:
-            waiting |= {out.message for out in session.inflight.messages() if out.message is not None}
-    assert sessions
-    assert sum(session.link is not None for session in sessions) == links
-    assert sum(subscription.wants != () for subscription in subscriptions) == wants
-    assert sum(message.origin is not None for message in [*waiting, *world.broker.retained.messages()]) == headers

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.codec.packets import MQTT_5, MQTT_311
-from broker.link_header import LinkWelcome
 from federation.definitions.upstream import parse_upstream
+from federation.links.bridging.headers import LinkWelcome
 from federation.links.client import EXPIRY_NEVER, Accepted
 from federation.links.handshake import Note, notes_on, span
 

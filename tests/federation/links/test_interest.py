@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.link_header import LinkFacts
 from federation.links.interest import ClusterInterest, LinkInterest
 from federation.links.wants import CLIENT, CLIENTS, NOBODY, Upstream, Want, Wants, include, merged, parse_wants
 from federation.topics.filters import covers, filter_of, levels_of
 from federation.topics.mapping import TopicMapping
 from federation.topics.scope import Scope
 from federation_world import World
+from link_ends import remote_end
 
 HERE: Final = (Want((b"here",), 1),)
 OWN: Final = [(b"a/#", True)]
@@ -228,7 +228,8 @@ def test_interest_of_links_on_other_nodes_keeps_its_path(is_late: bool) -> None:
     clients = {}
     for node, name, domain in [("n1", "east", b"east"), ("n2", "west", b"west"), ("n2", "back", b"there")]:
         clients[name] = world.client(node, name)
-        world.nodes[node].broker.sessions[name].link = LinkFacts(domain, 2)
+        broker = world.nodes[node].broker
+        broker.sessions[name].bridge_end = remote_end(broker, domain, 2)
         clients[name].subscribe(f"from/{name}")
     clients["west"].subscribe("both")
     world.client("n2", "client").subscribe("both", "$share/group/jobs")

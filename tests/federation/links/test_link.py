@@ -20,13 +20,13 @@ from broker.codec.packets import (
     Unsubscribe,
 )
 from broker.codec.reader import PacketReader
-from broker.link_header import LinkWelcome, encode_welcome, parse_connect
 from broker.origin import NAME
 from broker.session.session import Session
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import TlsOptions, parse_upstream
 from federation.definitions.upstream_set import UpstreamSet
+from federation.links.bridging.headers import LinkWelcome, encode_welcome, parse_connect
 from federation.links.handshake import local_client_id
 from federation.links.interest import LinkInterest
 from federation.links.link import BLOCKED_SECONDS, CONNECT_SECONDS_MAX, IDLE_SECONDS

@@ -8,9 +8,10 @@ import pytest
 
 from broker.codec import properties as props
 from broker.codec.packets import Properties, PubAck, Publish
-from broker.link_header import LinkWelcome, encode_welcome
 from broker.message import Message
 from broker.origin import NAME
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import LinkWelcome, encode_welcome
 from federation.links.status import LinkStatus
 from link_world import World
 
@@ -44,7 +45,7 @@ def test_a_refused_message_counts_once_by_its_reason(qos: int) -> None:
     world = World()
     world.want()
     world.run(properties=OF_OURS)
-    world.broker.domain = b"berlin"
+    bridging_of(world.broker).home.name = b"berlin"
     far, seen = header(b"1 path=oslo,paris"), header(b"1 path=berlin,paris")
     for number, properties in enumerate((b"", far, far, seen), 1):
         world.receive(Publish(b"s/a", b"x", qos, packet_id=number * qos, properties=properties))

@@ -10,10 +10,11 @@ from broker.codec.packets import (
 )
 from broker.codec.properties import encode_publish_properties
 from broker.hooks import Forwarder, Peer
-from broker.link_gate import TOPIC_BYTES_MAX, TOPICS_MAX, LinkGate
 from broker.message import Message
+from federation.links.bridging.ends import TOPIC_BYTES_MAX, TOPICS_MAX
 from federation.links.confirmation import HELD_MESSAGES_MAX
 from federation.links.status import LinkState
+from link_ends import own_end
 from link_world import World
 
 
@@ -96,7 +97,7 @@ def test_an_upstream_publishes_to_no_other_topics_than_those_of_the_policies(dir
 
 
 def test_topics_that_come_in_are_remembered_to_a_limit() -> None:
-    gate = LinkGate(1)
+    gate = own_end(World().broker, b"paris")
     for number in range(TOPICS_MAX + 1):
         assert gate.takes(b"a/%d" % number)
     assert gate.takes(b"a" * (TOPIC_BYTES_MAX + 1))

@@ -6,9 +6,9 @@ import pytest
 
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck, Disconnect, Properties, SubscribeFilter, Unsubscribe
-from broker.link_header import LinkWelcome, encode_welcome
 from broker.message import NEVER
 from broker.origin import NAME
+from federation.links.bridging.headers import LinkWelcome, encode_welcome
 from federation.links.link import IDLE_SECONDS
 from federation.links.status import LinkState
 from link_world import Shell, World

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.job_header import NO_QUEUE
 from federation.errors import QueueLinkFault
+from federation.links.bridging.job_header import NO_QUEUE
 from federation.links.queue_credit import Borrower, Demand
 
 

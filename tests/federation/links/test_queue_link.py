@@ -27,14 +27,15 @@ from broker.codec.properties import encode_publish_properties
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
 from broker.config.settings import MqttSettings
-from broker.job_header import NO_QUEUE, job, offer, parse_limit, quoted
-from broker.link_header import LinkWelcome, encode_welcome
 from broker.message import Message
 from broker.session.connection import Connection
-from broker.session.lending import OFFER_TOPIC
 from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import QUEUE_EXPIRES_MAX, Resolution
 from federation.definitions.upstream import parse_upstream
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import LinkWelcome, encode_welcome
+from federation.links.bridging.job_header import NO_QUEUE, job, offer, parse_limit, quoted
+from federation.links.bridging.lending import OFFER_TOPIC
 from federation.links.link import Link
 from federation.links.link_shell import LinkShell
 from federation.links.links import Links
@@ -70,7 +71,7 @@ class Upstream:
         self.now = 100.0
         self.sequence = 0
         self.broker = Broker(MqttSettings(), random.Random(1), self.now)
-        self.broker.domain = b"berlin"
+        bridging_of(self.broker).home.name = b"berlin"
         self.links = Links(b"berlin", self.broker, random.Random(1))
         self.links.interest.observe(self.broker)
         body = {"uri": "mqtt://paris.example.com", "reconnect-delay": 1, **(upstream or {})}

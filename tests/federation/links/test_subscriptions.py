@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from broker.codec.packets import Packet, SubAck, Subscribe, UnsubAck, Unsubscribe
 from broker.codec.properties import get_user_properties
 from broker.errors import ProtocolViolation
-from broker.link_header import ONLY_ASKED
 from broker.origin import NAME
+from federation.links.bridging.headers import ONLY_ASKED
 from federation.links.subscriptions import BATCH_BYTES_MAX, BATCH_FILTERS_MAX, ON_WAY_MAX, Headers, Subscriptions
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.link_header import WANTS_MAX
+from federation.links.bridging.headers import WANTS_MAX
 from federation.links.wants import CLIENT, CLIENTS, NOBODY, Tally, Upstream, Want, Wants, include, merged
 
 A: Final = Want((b"a",), 3)

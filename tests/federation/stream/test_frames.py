@@ -166,12 +166,12 @@ def test_a_topic_alias_is_refused() -> None:
 
 
 @given(NAMES, NAMES, st.binary(min_size=1, max_size=300))
-def test_a_filter_with_its_links(share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
-    data = encode_interest(SUBSCRIBE, share_name, topic_filter, link_wants)
+def test_a_filter_with_its_links(share_name: bytes, topic_filter: bytes, note: bytes) -> None:
+    data = encode_interest(SUBSCRIBE, share_name, topic_filter, note)
     assert data[1] == HAS_EXTENSIONS
     start = body_start(data, data[1], HEADER_SIZE, len(data))
     assert decode_interest(data, start, len(data)) == (share_name, topic_filter)
-    assert extension(data, HEADER_SIZE, LINK_WANTS) == link_wants
+    assert extension(data, HEADER_SIZE, LINK_WANTS) == note
     assert extension(data, HEADER_SIZE, 99) == b""
 
 

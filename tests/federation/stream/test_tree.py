@@ -12,6 +12,8 @@ from broker.config.settings import MqttSettings
 from broker.errors import MqttError
 from broker.hooks import InterestObserver
 from broker.message import Message
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.notes import needs_numbers
 from federation.stream.counters import SkipReason, StreamCounters
 from federation.stream.full_state import LocalState
 from federation.stream.outbox import Outbox
@@ -202,26 +204,29 @@ class Observed(InterestObserver):
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, link_wants: bytes) -> None:
-        self.calls.append((node, share_name, topic_filter, link_wants))
+    def interest_added(self, node: str, share_name: bytes, topic_filter: bytes, note: bytes) -> None:
+        self.calls.append((node, share_name, topic_filter, note))
 
     def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
         self.calls.append((node, share_name, topic_filter))
 
-    def link_wants_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
-        self.calls.append((node, topic_filter, link_wants))
+    def note_changed(self, node: str, topic_filter: bytes, note: bytes) -> None:
+        self.calls.append((node, topic_filter, note))
 
 
 def test_a_route_names_the_nodes_with_links(world: World) -> None:
+    bridging_of(world.broker)
     world.tree.add_interest("n1", b"", b"a/#")
     world.tree.add_interest("n1", b"", b"a/b", b"0\nx")
     world.tree.add_interest("n2", b"", b"a/b/c", b"1n\nx")
     for topic, peers, is_numbered in [(b"a/x", [], False), (b"a/b", ["n1"], False), (b"a/b/c", ["n2"], True)]:
         route = world.tree.route(topic)
         assert route is not None
-        assert ([peer.name for peer in route.link_peers], route.is_numbered) == (peers, is_numbered)
+        assert [peer.name for peer, _ in route.notes] == peers
+        assert [needs_numbers(note) for _, note in route.notes] == [is_numbered] * len(peers)
+    assert world.broker.router.lookup(b"a/b/c").bridge is not None
     world.tree.add_interest("n2", b"", b"a/b/c", b"")
-    assert world.broker.router.lookup(b"a/b/c").link_peers == []
+    assert world.broker.router.lookup(b"a/b/c").bridge is None
 
 
 def test_the_observer_sees_interest_of_other_nodes_and_their_links(world: World) -> None:

@@ -8,6 +8,7 @@ from broker.message import NEVER
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.definitions.resolution import Resolution
+from federation.links.bridging.bridging import bridging_of
 from federation.links.links import Links
 from federation.links.ownership_table import (
     Drain,
@@ -33,8 +34,8 @@ class DomainNode(NodeProcess):
         super().__init__(host, options)
         now = host.world.now
         if has_plugin:
-            self.broker.domain = domain.encode()
-        self.broker.node_name = options.name
+            bridging_of(self.broker).home.name = domain.encode()
+        bridging_of(self.broker).home.node_name = options.name
         self.links = Links(domain.encode(), self.broker, host.rng)
         incarnation = host.rng.getrandbits(INCARNATION_BITS)
         self.owners = LinkOwners(

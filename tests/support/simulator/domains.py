@@ -372,7 +372,7 @@ class Domains:
             session.client_id: session
             for node in self.nodes
             for session in node.broker.sessions.values()
-            if session.link is not None and session.connection is not None
+            if session.bridge_end is not None and session.connection is not None
         }
         for node in self.nodes:
             for link in node.links.by_id.values():

@@ -297,7 +297,7 @@ class QueueDomains:
         return sum(
             session.queue_length() + session.inflight_length()
             for session in sessions
-            if session.is_group_queue or session.link is not None
+            if session.is_group_queue or session.bridge_end is not None
         )
 
 

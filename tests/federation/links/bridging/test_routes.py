@@ -9,13 +9,15 @@ import pytest
 from broker.codec.packets import Publish
 from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_publish
-from broker.counters import Counters
 from broker.hooks import Forwarder, Peer, RemoteRoute
-from broker.link_header import LinkFacts, encode_want
 from broker.message import Message
 from broker.origin import Origin, decode_origin, property_of
-from broker.routing.link_routes import is_relayed, is_skipped, message_of_node, strip_headers
+from broker.routing.router import carried_message
 from broker_world import START
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import encode_want
+from federation.links.bridging.notes import is_relayed
+from link_ends import remote_end
 from origins import text_of
 
 OTHERS = encode_publish_properties(user_properties=[("a", "b")])
@@ -44,10 +46,8 @@ class Nodes(Forwarder):
         self.is_numbered = is_numbered
 
     def route(self, topic: bytes) -> RemoteRoute | None:
-        route = RemoteRoute([self.plain, self.linked], [])
-        route.link_peers = [self.linked]
-        route.is_numbered = self.is_numbered
-        return route
+        note = b"0n" if self.is_numbered else b"0"
+        return RemoteRoute([self.plain, self.linked], [], ((self.linked, note),))
 
     def peers(self) -> list[Peer]:
         return [self.plain, self.linked]
@@ -55,13 +55,14 @@ class Nodes(Forwarder):
 
 def join(world: Any, is_numbered: bool = False) -> Nodes:
     nodes = Nodes(is_numbered)
+    bridging_of(world.broker)
     world.broker.forwarder = nodes
     return nodes
 
 
 def linked(world: Any) -> Any:
     client = world.open()
-    client.connection.link = LinkFacts(b"paris", 1)
+    client.connection.bridge_end = remote_end(world.broker, b"paris", 1)
     client.connect("link")
     return client
 
@@ -73,13 +74,15 @@ def test_a_path_of_two_domains_is_relayed() -> None:
     assert is_relayed((encode_want((b"a",), 3), encode_want((b"a", b"b"), 3)))
 
 
-def test_messages_that_a_domain_does_not_get_are_counted_by_reason() -> None:
-    counters = Counters()
-    facts = LinkFacts(b"rome", 2)
-    assert not is_skipped(facts, Origin((b"oslo",)), 1, counters)
-    assert is_skipped(facts, Origin((b"rome",)), 2, counters)
-    assert is_skipped(facts, Origin((b"oslo", b"paris")), 3, counters)
-    assert (counters.link_path_skipped, counters.link_hops_skipped) == (2, 3)
+def test_messages_that_a_domain_does_not_get_are_counted_by_reason(world: Any) -> None:
+    client = world.open()
+    client.connection.bridge_end = remote_end(world.broker, b"rome", 2)
+    client.connect("link")
+    client.subscribe(b"#")
+    for path in ((b"oslo",), (b"rome",), (b"oslo", b"paris")):
+        world.broker.publish(Message(b"t", b"x", 0, False, origin=Origin(path)), world.now)
+    bridging = bridging_of(world.broker)
+    assert (bridging.home.path_skipped, bridging.home.hops_skipped) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -93,22 +96,21 @@ def test_messages_that_a_domain_does_not_get_are_counted_by_reason() -> None:
 )
 def test_the_header_of_another_node_is_taken_out_of_the_properties(properties: bytes, link: bytes, left: bytes) -> None:
     publish = Publish(b"t", b"x", properties=properties)
-    message = message_of_node(publish, 0.0)
+    message = carried_message(publish, 0.0)
     assert (text_of(message.origin), message.properties) == (link, left)
 
 
 @pytest.mark.parametrize("value", [b"", b"nonsense", b"1 path=a,a", b"1 node=n path=a"])
 def test_a_header_that_an_older_node_lets_through_is_ignored(value: bytes) -> None:
     publish = Publish(b"t", b"x", properties=OTHERS + property_of(value))
-    message = message_of_node(publish, 0.0)
+    message = carried_message(publish, 0.0)
     assert (text_of(message.origin), message.properties) == (b"", OTHERS)
 
 
-def test_headers_of_the_api_are_counted() -> None:
-    counters = Counters()
+def test_origins_of_the_api_are_counted(world: Any) -> None:
     message = Message(b"t", b"", 0, False, OTHERS + HEADER)
-    strip_headers(message, counters)
-    assert (message.properties, counters.link_headers_stripped) == (OTHERS, 1)
+    world.broker.publish(message, 0.0)
+    assert (message.properties, world.broker.counters.origins_stripped) == (OTHERS, 1)
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -183,7 +185,7 @@ def test_messages_get_numbers_for_links_of_other_nodes(world: Any, qos: int) -> 
 )
 def test_messages_of_other_nodes_go_to_links_by_their_headers(world: Any, link: bytes, is_sent: bool) -> None:
     client = world.open()
-    client.connection.link = LinkFacts(b"paris", 2)
+    client.connection.bridge_end = remote_end(world.broker, b"paris", 2)
     client.connect("link")
     client.subscribe(b"#")
     properties = property_of(link) if link else b""

@@ -11,17 +11,12 @@ from broker.broker import Broker
 from broker.codec.packets import SubscribeFilter
 from broker.config.settings import MqttSettings
 from broker.hooks import Forwarder, InterestObserver
-from broker.link_gate import LinkGate
-from broker.link_header import WANTS_MAX, LinkFacts, encode_want
-from broker.routing.link_wants import (
-    LINK_WANTS_BYTES_MAX,
-    link_wants,
-    needs_numbers,
-    note_changed,
-    note_link,
-    parse_link_wants,
-)
+from broker.routing.interest import note_changed
 from broker.session.session import Session
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import WANTS_MAX, encode_want
+from federation.links.bridging.notes import NOTE_BYTES_MAX, needs_numbers, parse_note
+from link_ends import own_end, remote_end
 
 
 class Observed(InterestObserver):
@@ -36,7 +31,7 @@ class Observed(InterestObserver):
     def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
         self.calls.append(("removed", node, share_name.decode(), topic_filter.decode()))
 
-    def link_wants_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
+    def note_changed(self, node: str, topic_filter: bytes, link_wants: bytes) -> None:
         self.calls.append(("changed", node, topic_filter.decode(), link_wants.decode()))
 
     def take(self) -> list[tuple[str, ...]]:
@@ -50,7 +45,7 @@ class Told(Forwarder):
     def __init__(self) -> None:
         self.changed: list[bytes] = []
 
-    def link_wants_changed(self, topic_filter: bytes) -> None:
+    def note_changed(self, topic_filter: bytes) -> None:
         self.changed.append(topic_filter)
 
 
@@ -61,6 +56,7 @@ class World:
         self.broker = Broker(replace(MqttSettings()), random.Random(1), 0.0)
         self.told = Told()
         self.observed = Observed()
+        bridging_of(self.broker)
         self.broker.forwarder = self.told
         self.broker.interest_observer = self.observed
 
@@ -68,14 +64,14 @@ class World:
         session = Session(self.broker, name, 0.0)
         self.broker.sessions[name] = session
         if domain:
-            session.link = LinkFacts(domain, max_hops)
+            session.bridge_end = remote_end(self.broker, domain, max_hops)
         return session
 
     def subscribe(self, session: Session, topic_filter: bytes = b"a/#") -> None:
         assert self.broker.subscribe_one(session, SubscribeFilter(topic_filter, 1, False, False, 0), 0) == 1
 
     def wants(self, topic_filter: bytes = b"a/#", share_name: bytes = b"") -> bytes:
-        return link_wants(self.broker.router.tree, share_name, topic_filter)
+        return self.broker.interest_note(share_name, topic_filter)
 
 
 @pytest.fixture
@@ -137,18 +133,17 @@ def test_other_wants_of_a_subscription_are_told(world: World) -> None:
     note_changed(world.broker, world.broker.router.tree, subscription)
     assert world.observed.take() == []
     header = encode_want((b"west", b"east"), 2)
-    subscription.wants = (header,)
+    subscription.along = (header,)
     note_changed(world.broker, world.broker.router.tree, subscription)
     assert world.observed.take() == [("changed", "", "a/#", "0n\n" + header.decode())]
-    facts, link.link = link.link, None
-    note_link(world.broker, world.broker.router.tree, [subscription], facts, None)
+    before, link.bridge_end = link.bridge_end, None
+    bridging_of(world.broker).attached([subscription], before, None)
     assert world.observed.take() == [("changed", "", "a/#", "")]
 
 
 def test_a_link_of_this_node_asks_for_nothing(world: World) -> None:
     link = world.session("link:north:1", b"north", 3)
-    assert link.link is not None
-    link.link.gate = LinkGate(1)
+    link.bridge_end = own_end(world.broker, b"north", 3)
     world.subscribe(link)
     assert world.observed.take() == [("added", "", "", "a/#", "0")]
     world.subscribe(world.session("c"))
@@ -160,14 +155,14 @@ def test_another_domain_of_a_session_is_told(world: World) -> None:
     world.subscribe(link)
     subscriptions = list(link.subscriptions.values())
     world.observed.take()
-    before, link.link = link.link, LinkFacts(b"east", 1)
-    note_link(world.broker, world.broker.router.tree, subscriptions, before, link.link)
+    before, link.bridge_end = link.bridge_end, remote_end(world.broker, b"east", 1)
+    bridging_of(world.broker).attached(subscriptions, before, link.bridge_end)
     assert world.observed.take() == []
-    before, link.link = link.link, LinkFacts(b"east", 1, True)
-    note_link(world.broker, world.broker.router.tree, subscriptions, before, link.link)
+    before, link.bridge_end = link.bridge_end, remote_end(world.broker, b"east", 1, True)
+    bridging_of(world.broker).attached(subscriptions, before, link.bridge_end)
     assert world.observed.take() == [("changed", "", "a/#", "0n\n" + encode_want((b"east",), 1).decode())]
-    before, link.link = link.link, LinkFacts(b"west", 1)
-    note_link(world.broker, world.broker.router.tree, subscriptions, before, link.link)
+    before, link.bridge_end = link.bridge_end, remote_end(world.broker, b"west", 1)
+    bridging_of(world.broker).attached(subscriptions, before, link.bridge_end)
     assert world.observed.take() == [("changed", "", "a/#", "0\n" + encode_want((b"west",), 1).decode())]
 
 
@@ -175,19 +170,19 @@ def test_many_wants_are_cut(world: World) -> None:
     link = world.session("l", b"east")
     world.subscribe(link)
     subscription = link.subscriptions[b"a/#"]
-    subscription.wants = tuple(encode_want((b"d%02d" % number, b"east"), 9) for number in range(WANTS_MAX + 1))
+    subscription.along = tuple(encode_want((b"d%02d" % number, b"east"), 9) for number in range(WANTS_MAX + 1))
     note_changed(world.broker, world.broker.router.tree, subscription)
-    has_clients, headers = parse_link_wants(world.wants())
-    assert (has_clients, headers) == (False, list(subscription.wants[:WANTS_MAX]))
+    has_clients, headers = parse_note(world.wants())
+    assert (has_clients, headers) == (False, list(subscription.along[:WANTS_MAX]))
     long = [b"%02d" % number + b"x" * 60 for number in range(60)]
-    subscription.wants = tuple(encode_want((b"y%d" % number, *long), 90) for number in range(WANTS_MAX))
+    subscription.along = tuple(encode_want((b"y%d" % number, *long), 90) for number in range(WANTS_MAX))
     note_changed(world.broker, world.broker.router.tree, subscription)
-    assert len(world.wants()) <= LINK_WANTS_BYTES_MAX
+    assert len(world.wants()) <= NOTE_BYTES_MAX
 
 
-def test_link_wants_and_back() -> None:
-    assert parse_link_wants(b"") == (True, [])
-    assert parse_link_wants(b"0\nx\ny") == (False, [b"x", b"y"])
-    assert parse_link_wants(b"1\nx") == (True, [b"x"])
-    assert parse_link_wants(b"1n\nx") == (True, [b"x"])
+def test_notes_and_back() -> None:
+    assert parse_note(b"") == (True, [])
+    assert parse_note(b"0\nx\ny") == (False, [b"x", b"y"])
+    assert parse_note(b"1\nx") == (True, [b"x"])
+    assert parse_note(b"1n\nx") == (True, [b"x"])
     assert (needs_numbers(b"1\nn"), needs_numbers(b""), needs_numbers(b"0n\nx")) == (False, False, True)

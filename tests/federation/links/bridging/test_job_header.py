@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.job_header import (
+from broker.origin import HeaderError, Origin, decode_origin
+from federation.links.bridging.job_header import (
     NO_LIMIT,
     NO_QUEUE,
     encode_limit,
@@ -20,7 +21,6 @@ from broker.job_header import (
     unquoted,
     visits_of,
 )
-from broker.origin import HeaderError, Origin, decode_origin
 
 JOBS = b"$share/workers/jobs/#"
 

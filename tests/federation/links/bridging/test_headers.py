@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.link_header import (
-    LinkFacts,
+from broker.origin import (
+    NO_DOMAIN,
+    PATH_MAX,
+    HeaderError,
+    Origin,
+    decode_origin,
+)
+from broker_world import World
+from federation.links.bridging.headers import (
     LinkWelcome,
     encode_connect,
     encode_want,
@@ -19,14 +26,9 @@ from broker.link_header import (
     parse_want,
     parse_welcome,
 )
-from broker.origin import (
-    NO_DOMAIN,
-    PATH_MAX,
-    HeaderError,
-    Origin,
-    decode_origin,
-)
+from link_ends import remote_end
 
+BROKER = World().broker
 DOMAINS = st.from_regex(rb"\A[A-Za-z0-9][A-Za-z0-9._@:~%+-]{0,20}\Z")
 PATHS = st.lists(DOMAINS, max_size=PATH_MAX, unique=True).map(tuple)
 NODES = st.one_of(
@@ -38,10 +40,10 @@ NODES = st.one_of(
 def test_a_message_is_refused_for_the_domains_of_its_path_and_for_no_other(
     path: tuple[bytes, ...], domain: bytes
 ) -> None:
-    facts = LinkFacts(domain, 3)
-    assert facts.refuses_path(Origin(path)) == (domain in path)
-    assert facts.refuses_hops(Origin(path)) == (len(path) >= 3)
-    assert not LinkFacts(NO_DOMAIN, 3).refuses_path(Origin((NO_DOMAIN,)))
+    end = remote_end(BROKER, domain, 3)
+    assert end.refuses_path(Origin(path)) == (domain in path)
+    assert end.refuses_hops(Origin(path)) == (len(path) >= 3)
+    assert not remote_end(BROKER, NO_DOMAIN, 3).refuses_path(Origin((NO_DOMAIN,)))
 
 
 @given(st.binary(max_size=60))
@@ -79,7 +81,6 @@ def test_the_headers_of_connect_connack_and_subscribe_are_read_as_they_were_writ
     facts = parse_connect(encode_connect(b"berlin", 4, True, epoch=1_763_840_000_123))
     assert (facts.domain, facts.max_hops, facts.relays, facts.epoch) == (b"berlin", 4, True, 1_763_840_000_123)
     assert parse_connect(encode_connect(b"berlin", 4, True)).epoch == 0
-    assert facts.origin.encode() == b"1 path=berlin"
     welcome = parse_welcome(encode_welcome(LinkWelcome(NO_DOMAIN, 1, "", 1000, 0)))
     assert (welcome.domain, welcome.refused, welcome.queue_messages, welcome.queue_bytes) == (NO_DOMAIN, "", 1000, 0)
     assert parse_welcome(encode_welcome(LinkWelcome(b"x", 1, "role", 1, 1))).refused == "role"

@@ -8,9 +8,10 @@ import pytest
 
 from broker.codec import properties as props
 from broker.hooks import ConnectDecider, ConnectRequest
-from broker.link_header import encode_connect
 from broker.origin import NAME
 from broker_world import World
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import encode_connect
 
 
 def claim(epoch: int, domain: str = "paris") -> dict[str, Any]:
@@ -34,6 +35,7 @@ def test_a_lower_epoch_does_not_take_over_the_session_of_a_connected_link(
     domain: str, epoch: int, takes_over: bool
 ) -> None:
     world = World()
+    bridging_of(world.broker)
     present = world.connect("link", **claim(7), expiry=100)
     other = world.open()
     connack = other.connect("link", clean_start=False, **claim(epoch, domain), expiry=100)
@@ -45,6 +47,7 @@ def test_a_lower_epoch_does_not_take_over_the_session_of_a_connected_link(
 
 def test_a_lower_epoch_resumes_the_session_of_a_link_that_is_away() -> None:
     world = World()
+    bridging_of(world.broker)
     world.connect("link", **claim(7), expiry=100).disconnect()
     connack = world.open().connect("link", clean_start=False, **claim(6), expiry=100)
     assert connack is not None
@@ -53,6 +56,7 @@ def test_a_lower_epoch_resumes_the_session_of_a_link_that_is_away() -> None:
 
 def test_an_ordinary_client_of_a_higher_epoch_is_taken_over_as_any_client() -> None:
     world = World()
+    bridging_of(world.broker)
     world.broker.add_connect_decider(RoleDecider())
     world.connect("link", **claim(7), username="someone")
     connack = world.open().connect("link", **claim(6), username="link")

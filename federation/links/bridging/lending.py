@@ -11,19 +11,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.codec.reason_codes import QUOTA_EXCEEDED, SUCCESS
-from broker.context import Context
+from broker.codec.reason_codes import QUOTA_EXCEEDED, SUCCESS, TOPIC_FILTER_INVALID
 from broker.counters import DROP_GROUP_GONE
-from broker.job_header import NO_QUEUE, job, offer, queue_of, quoted, unquoted, visits_of
 from broker.message import NEVER, Message
 from broker.routing.names import full_filter
-from broker.routing.router import Router
 from broker.routing.shared import SharedGroup
 from broker.session.draining import first_waiting, hand_out, queue_session, take_out
 from broker.session.handover import find_group
 from broker.session.outgoing import Outgoing
 from broker.session.output import Output
 from broker.session.session import NO_IDENTIFIERS, Session
+from broker.session.subscribable import judge_filter
+from federation.links.bridging.job_header import (
+    NO_QUEUE,
+    QUEUE_BYTES_MAX,
+    job,
+    offer,
+    queue_of,
+    quoted,
+    unquoted,
+    visits_of,
+)
+from federation.links.bridging.own_domain import OwnDomain
 
 OFFER_TOPIC: Final = b"$gmqttd/offer"
 LENDERS_MAX: Final = 65_536  # groups of all queue links together; a SUBSCRIBE beyond them is refused
@@ -85,17 +94,20 @@ class Lender:
 class Lending:
     """Of one node. `lend` follows each change of a group, at the end of a turn.
 
+    is_open   jobs are given at all: a plugin says so
     lent      jobs that went to other nodes of the cluster and to other domains
     returned  jobs of these that came back
     again_at  when a domain that has refused a job gets others; `lend` is to be called for all `names` then
     """
 
-    def __init__(self, context: Context, router: Router) -> None:
+    def __init__(self, home: OwnDomain) -> None:
         self.lent = 0
         self.returned = 0
         self.again_at = NEVER
-        self._context = context
-        self._router = router
+        self.home = home
+        self.is_open = False
+        self._context = home.broker
+        self._router = home.broker.router
         self._lenders: dict[bytes, dict[Session, Lender]] = {}  # by `$share/GROUP/FILTER`
         self._lenders_count = 0
         self._changed: dict[bytes, None] = {}
@@ -131,6 +143,9 @@ class Lending:
 
     def borrow(self, session: Session, full: bytes, limit: int) -> int:
         """The link takes so many jobs of the group since its connection began. Returns the reason code for SUBACK."""
+        code, share_name, _ = judge_filter(self._context, session, full)
+        if code or not share_name or len(full) > QUEUE_BYTES_MAX:
+            return code or TOPIC_FILTER_INVALID
         lenders = self._lenders.get(full)
         lender = None if lenders is None else lenders.get(session)
         if lender is None or lender.is_over():
@@ -232,7 +247,7 @@ class Lending:
         if lender is None:
             return False
         take_out(queue, outgoing)
-        node, sequence = self._context.next_number()
+        node, sequence = self.home.next_number()
         sent = message.copy()
         sent.qos = 1
         sent.retain = False
@@ -262,7 +277,7 @@ def _next_lender(lenders: dict[Session, Lender], message: Message, now: float) -
     """The next one that takes the job, round robin; nodes of the cluster come before other domains."""
     found: Lender | None = None
     for lender in lenders.values():
-        is_node = lender.session.link is not None and lender.session.link.is_node
+        is_node = lender.session.bridge_end is not None and lender.session.bridge_end.is_node
         if (found is None or is_node) and lender.takes(message, now):
             found = lender
             if is_node:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from broker.link_gate import LinkGate
-from broker.link_header import LinkFacts
 from broker.message import Message
 from broker.origin import decode_origin
 from broker_world import START, Client, World
+from federation.links.bridging.bridging import bridging_of
 from link_clients import headers, linked, named_world, with_header
+from link_ends import own_end
 from origins import origin
 from topic_rights import TopicRights
 
@@ -22,8 +22,8 @@ class Ways:
 
     def __init__(self, max_hops: int = 9) -> None:
         self.world = named_world()
-        self.gates = {domain: LinkGate(max_hops) for domain in ("lima", "rome")}
-        self.links = {domain: self._own_link(domain) for domain in self.gates}
+        self.ends = {name: own_end(self.world.broker, name.encode(), max_hops) for name in ("lima", "rome")}
+        self.links = {domain: self._own_link(domain) for domain in self.ends}
         self.reader = self.world.connect("reader")
         self.far = linked(self.world, "far", 9)
         self.near = linked(self.world, "near", 3)
@@ -32,8 +32,7 @@ class Ways:
 
     def _own_link(self, domain: str) -> Client:
         client = self.world.open()
-        client.connection.link = LinkFacts(domain.encode(), 9)
-        client.connection.link.gate = self.gates[domain]
+        client.connection.bridge_end = self.ends[domain]
         client.connect(f"link-{domain}", username=domain)
         return client
 
@@ -65,7 +64,7 @@ def test_a_shorter_copy_goes_on_to_links_only() -> None:
     assert ways.got() == {"near": 1}
     assert ways.bring(LONG) == ways.bring(SHORT) == 0x83
     assert ways.got() == {}
-    assert ways.gates["lima"].dropped == ways.gates["rome"].dropped == {"link_duplicate": 1}
+    assert ways.ends["lima"].dropped == ways.ends["rome"].dropped == {"link_duplicate": 1}
 
 
 def test_links_that_subscribe_later_get_the_shortest_copy_of_a_retained_message() -> None:
@@ -108,7 +107,7 @@ def test_a_copy_that_is_refused_does_not_count() -> None:
 def test_a_copy_that_has_passed_too_many_links_does_not_count() -> None:
     ways = Ways(max_hops=2)
     assert ways.bring(LONG) == 0x83
-    assert ways.gates["lima"].dropped == {"link_hops": 1}
+    assert ways.ends["lima"].dropped == {"link_hops": 1}
     assert ways.bring(SHORT) == 0
     assert ways.got() == {"reader": 1, "far": 1, "near": 1}
 
@@ -118,8 +117,7 @@ def test_a_broker_of_another_kind_gets_a_shorter_copy_only_where_the_first_one_w
     found = []
     for max_hops in (3, 9):
         client = ways.world.open()
-        client.connection.link = LinkFacts(b"-", max_hops)
-        client.connection.link.is_explicit = True
+        client.connection.bridge_end = own_end(ways.world.broker, b"-", max_hops, is_explicit=True)
         client.connect(f"link-out-{max_hops}")
         client.subscribe(b"#")
         found.append(client)
@@ -254,6 +252,7 @@ def retained(world: World) -> bytes:
 
 def test_retained_messages_have_no_time_where_no_domains_are_linked() -> None:
     world = World()
+    bridging_of(world.broker)
     world.publish(b"t", b"x", retain=True)
     message = world.broker.retained.get(b"t")
     assert message is not None

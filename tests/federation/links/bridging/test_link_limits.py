@@ -6,8 +6,10 @@ import pytest
 
 from broker.codec import properties as props
 from broker.codec.packets import Disconnect, UnsubAck, Unsubscribe
-from broker.link_header import ONLY_ASKED, LinkFacts
+from federation.links.bridging.ends import RemoteEnd
+from federation.links.bridging.headers import ONLY_ASKED
 from link_clients import NAME, headers, link_options, linked, named_world, with_header
+from link_ends import remote_end
 
 
 def test_the_limits_of_link_sessions_are_their_own() -> None:
@@ -34,7 +36,7 @@ def test_the_limits_of_link_sessions_are_their_own() -> None:
 def test_the_local_session_of_a_link_of_this_node_may_be_kept_as_long_as_that_of_another_domain() -> None:
     world = named_world(session_expiry=60, link_session_expiry=6000)
     client = world.open()
-    client.connection.link = LinkFacts(b"paris", 1)
+    client.connection.bridge_end = remote_end(world.broker, b"paris", 1)
     client.connect("link-out", expiry=5000)
     assert world.broker.sessions["link-out"].expiry_interval == 5000
 
@@ -117,7 +119,7 @@ def test_interest_of_an_ordinary_client_has_no_headers() -> None:
     world = named_world()
     client = world.connect("c")
     assert client.subscribe(b"#", pairs=[(NAME, "nonsense")]) == [2]
-    assert world.broker.sessions["c"].subscriptions[b"#"].wants == ()
+    assert world.broker.sessions["c"].subscriptions[b"#"].along == ()
 
 
 @pytest.mark.parametrize(
@@ -152,9 +154,9 @@ def test_filters_that_come_and_go_leave_nothing() -> None:
     for number in range(5):
         link.subscribe(b"t/%d" % number, qos=1)
         link.send(Unsubscribe(7, [b"t/%d" % number]))
-    facts = world.broker.sessions["link"].link
-    assert facts is not None
-    assert facts.asked == set()
+    end = world.broker.sessions["link"].bridge_end
+    assert isinstance(end, RemoteEnd)
+    assert end.asked == set()
 
 
 def test_a_link_with_an_unreadable_header_of_unsubscribe_is_closed() -> None:

@@ -10,14 +10,14 @@ from broker.authorization import Authorizer, ClientIdentity, Verdict
 from broker.codec import properties as props
 from broker.codec.packets import ConnAck, Disconnect, PubAck, Publish, Subscribe, SubscribeFilter
 from broker.hooks import ConnectDecider, ConnectRequest
-from broker.job_header import encode_limit, queue_of, quoted
-from broker.link_header import encode_connect, parse_welcome
 from broker.listener_facts import ListenerFacts
 from broker.origin import decode_origin
 from broker.routing.subscriber import NODE_PREFIX
 from broker.session.group_queues import GroupQueues
-from broker.session.lending import Lending
 from broker_world import Client, World
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import encode_connect, parse_welcome
+from federation.links.bridging.job_header import encode_limit, queue_of, quoted
 from link_clients import NAME, headers, link_options, named_world
 
 JOBS = b"$share/workers/jobs/#"
@@ -50,7 +50,8 @@ class Lent:
     def __init__(self) -> None:
         self.world = named_world()
         broker = self.world.broker
-        self.lending = broker.lending = Lending(broker, broker.router)
+        self.lending = bridging_of(broker).lending
+        self.lending.is_open = True
         GroupQueues(broker).declare(b"workers", b"jobs/#", 100, 10**6, 0.0, self.world.now)
 
     def turn(self) -> None:

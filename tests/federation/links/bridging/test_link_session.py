@@ -9,11 +9,13 @@ from broker.codec.packets import Publish, Will
 from broker.codec.properties import encode_publish_properties
 from broker.codec.writer import encode_publish
 from broker.hooks import ConnectDecider, ConnectRequest
-from broker.link_header import LinkFacts, encode_want, parse_welcome
 from broker.message import Message
 from broker.origin import decode_origin
 from broker_world import START, Client
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.headers import encode_want, parse_welcome
 from link_clients import NAME, headers, link_options, linked, named_world, with_header
+from link_ends import own_end, remote_end
 
 FORGED = encode_publish_properties(user_properties=[("a", "1"), (NAME, "1 path=rome"), ("b", "2")])
 CLEAN = encode_publish_properties(user_properties=[("a", "1"), ("b", "2")])
@@ -73,8 +75,8 @@ def test_a_link_needs_the_role_of_its_account(username: str | None, is_link: boo
     assert client.connack is not None
     welcome = parse_welcome(dict(props.get_user_properties(client.connack.properties))[NAME].encode())
     assert welcome.refused == ("" if is_link else "role")
-    assert (client.connection.link is not None) == is_link
-    assert world.broker.counters.links_refused == (0 if is_link else 1)
+    assert (client.connection.bridge_end is not None) == is_link
+    assert bridging_of(world.broker).refused == (0 if is_link else 1)
     assert world.broker.sessions["link-paris"].expiry_interval == (5000 if is_link else 60)
     assert client.connack.properties.get(props.SESSION_EXPIRY_INTERVAL) == (None if is_link else 60)
     client.subscribe(b"#")
@@ -128,7 +130,7 @@ def test_headers_of_ordinary_clients_are_stripped_and_counted(value: str, qos: i
         assert sent[0].properties == CLEAN
     else:
         assert decode_origin(headers(sent[0])[0].encode()).path == (b"berlin",)
-    assert world.broker.counters.link_headers_stripped == 2
+    assert world.broker.counters.origins_stripped == 2
     late = world.connect("late")
     late.subscribe(b"#")
     assert [publish.properties for publish in late.take_publishes()] == ([CLEAN] if retain else [])
@@ -140,7 +142,7 @@ def test_the_header_of_a_will_is_stripped() -> None:
     reader.subscribe(b"#")
     world.connect("dying", will=Will(b"will", b"gone", properties=FORGED)).cut()
     assert [publish.properties for publish in reader.take_publishes()] == [CLEAN]
-    assert world.broker.counters.link_headers_stripped == 1
+    assert world.broker.counters.origins_stripped == 1
 
 
 def test_the_header_of_a_publish_of_the_server_is_stripped() -> None:
@@ -211,8 +213,8 @@ def test_path_and_hops_decide_which_domains_get_a_message(
     late = linked(world, domain, max_hops)
     late.subscribe(b"#")
     assert [headers(publish) for publish in late.take_publishes()] == ([expected] if sent and retain else [])
-    counters = world.broker.counters
-    skipped = counters.link_path_skipped + counters.link_hops_skipped
+    bridging = bridging_of(world.broker)
+    skipped = bridging.home.path_skipped + bridging.home.hops_skipped
     assert skipped == (1 if expected is None else 0)
 
 
@@ -225,7 +227,7 @@ def test_a_message_does_not_go_back_to_the_domain_that_it_came_from() -> None:
     link.publish(b"t", b"1")
     link.publish(b"t", b"2", qos=1)
     assert link.take_publishes() == second.take_publishes() == []
-    assert world.broker.counters.link_path_skipped == 4
+    assert bridging_of(world.broker).home.path_skipped == 4
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -269,8 +271,7 @@ def test_the_will_of_a_link_does_not_go_back_to_its_domain() -> None:
 def test_a_link_whose_other_end_is_of_another_kind_gets_a_header_with_every_message() -> None:
     world = named_world()
     client = world.open()
-    client.connection.link = LinkFacts(b"-", 1)
-    client.connection.link.is_explicit = True
+    client.connection.bridge_end = own_end(world.broker, b"-", 1, is_explicit=True)
     client.connect("link-out")
     client.subscribe(b"#")
     publisher = world.connect("publisher")
@@ -281,7 +282,7 @@ def test_a_link_whose_other_end_is_of_another_kind_gets_a_header_with_every_mess
 def test_a_link_of_mqtt_3_1_1_gets_no_headers() -> None:
     world = named_world()
     client = world.open(4)
-    client.connection.link = LinkFacts(b"-", 9)
+    client.connection.bridge_end = remote_end(world.broker, b"-", 9)
     client.connect("link-out")
     client.subscribe(b"#", qos=1)
     publisher = linked(world)

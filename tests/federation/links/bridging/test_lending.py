@@ -8,12 +8,13 @@ import pytest
 
 from broker.codec.packets import PubAck, Publish, SubscribeFilter
 from broker.codec.properties import RECEIVE_MAXIMUM
-from broker.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, visits_of
 from broker.message import Message
 from broker.origin import decode_origin
 from broker.session.group_queues import GroupQueues
-from broker.session.lending import LENDERS_MAX, OFFER_TOPIC, REST_SECONDS, VISITS_MAX, Lending
 from broker_world import Client
+from federation.links.bridging.bridging import bridging_of
+from federation.links.bridging.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, visits_of
+from federation.links.bridging.lending import LENDERS_MAX, OFFER_TOPIC, REST_SECONDS, VISITS_MAX
 from link_clients import NAME, headers, link_options, named_world
 
 JOBS = b"$share/workers/jobs/#"
@@ -26,7 +27,8 @@ class Lent:
     def __init__(self) -> None:
         self.world = named_world()
         self.queues = GroupQueues(self.world.broker)
-        self.lending = self.world.broker.lending = Lending(self.world.broker, self.world.broker.router)
+        self.lending = bridging_of(self.world.broker).lending
+        self.lending.is_open = True
         self.session = self.queues.declare(b"workers", b"jobs/#", 100, 10**6, 0.0, self.world.now)
 
     def turn(self) -> None:

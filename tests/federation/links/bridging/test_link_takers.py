@@ -6,7 +6,6 @@ import pytest
 
 from broker.codec import properties as props
 from broker.hooks import ConnectDecider, ConnectRequest
-from broker.session.link_session import release_session
 from broker_world import Client, World
 from link_clients import link_options, named_world
 
@@ -82,11 +81,13 @@ def test_a_session_of_a_link_that_has_expired_is_nobodys() -> None:
 
 def test_a_released_session_is_taken_up_once_by_another_user() -> None:
     world = world_with_queue()
-    assert release_session(world.broker.sessions["link"])
+    end = world.broker.sessions["link"].bridge_end
+    assert end is not None
+    end.release()
     assert taken_up(world, "other", True)[1] == 0
     assert taken_up(world, "paris", True)[1] == 0x85
     plain = world.connect("plain")
-    assert not release_session(world.broker.sessions[plain.connection.client_id])
+    assert world.broker.sessions[plain.connection.client_id].bridge_end is None
 
 
 def test_every_client_may_take_up_a_session_where_there_are_no_users() -> None:

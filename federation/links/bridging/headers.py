@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.link_gate import LinkGate
 from broker.origin import (
     NAME_BYTES,
     NO_DOMAIN,
@@ -51,7 +50,7 @@ def _domain(fields: dict[bytes, bytes]) -> bytes:
 
 
 VIA: Final = b"via"
-"""Field of a message: the brokers of another kind that it has passed, as `LinkFacts.addresses` has them, joined by commas."""
+"""Field of a message: the brokers of another kind that it has passed, as `LinkEnd.addresses` has them, joined by commas."""
 
 
 def received(headers: list[bytes], sender: bytes, address: bytes = b"") -> Origin:
@@ -78,98 +77,31 @@ def came_from(origin: Origin, address: bytes) -> Origin:
     return Origin(origin.path, origin.node, origin.sequence, origin.published_at_ms, others, origin.version)
 
 
-# --- the two ends of a link ---
+# --- CONNECT and CONNACK ---
 
 
-class LinkFacts:
-    """What a connection knows about the domain at its other end.
+class LinkConnect:
+    """The header of CONNECT; its fields as in RemoteEnd."""
 
-    domain       its name; NO_DOMAIN for a broker without one, or of another kind
-    max_hops     messages go there while they have passed fewer links
-    relays       its interest may come from domains behind it, whatever its SUBSCRIBEs say: messages have sequence numbers
-    addresses    of a broker of another kind, as short digests, the one of the connection first; () for a domain
-    version      of the format, the lower one of both ends
-    takes_deletions  its subscriptions bring deletions of retained messages, too
-    message_ttl  seconds that a message may wait for the domain here, -1 for no limit
-    epoch        of the node of the domain that runs the link; 0 for one that does not say
-    is_explicit  messages without an origin get one on the way there: the other end does not know where they come from
-    origin       of its messages that have no header
-    gate         of a link of this node, None for link sessions of other domains
-    asked        filters that a link session has subscribed to on this connection
-    jobs         of a queue link of this node: the queues here by their names in headers of the upstream (broker/job_header.py);
-                 None for all other links
-    is_node      the other end is another node of this domain: jobs that it may have may move there
-    is_released  the session may be taken up by another user (broker/session/link_session.py)
-    """
-
-    __slots__ = (
-        "addresses",
-        "asked",
-        "domain",
-        "epoch",
-        "gate",
-        "is_explicit",
-        "is_node",
-        "is_released",
-        "jobs",
-        "max_hops",
-        "message_ttl",
-        "origin",
-        "relays",
-        "takes_deletions",
-        "version",
-    )
+    __slots__ = ("domain", "epoch", "max_hops", "message_ttl", "relays", "takes_deletions", "version")
 
     def __init__(
         self,
         domain: bytes,
         max_hops: int,
-        relays: bool = False,
-        version: int = VERSION,
-        message_ttl: float = -1.0,
-        epoch: int = 0,
+        relays: bool,
+        version: int,
+        message_ttl: float,
+        epoch: int,
+        takes_deletions: bool,
     ) -> None:
         self.domain = domain
         self.max_hops = max_hops
         self.relays = relays
         self.version = version
         self.message_ttl = message_ttl
-        self.is_explicit = False
         self.epoch = epoch
-        self.origin = Origin((domain,))
-        self.addresses: tuple[bytes, ...] = ()
-        self.gate: LinkGate | None = None
-        self.asked: set[bytes] = set()
-        self.jobs: dict[bytes, bytes] | None = None
-        self.is_node = False
-        self.is_released = False
-        self.takes_deletions = False
-
-    def takes(self, topic: bytes) -> bool:
-        """Whether the domain may publish to a topic here, in a message that is no job."""
-        return self.jobs is None and not self.is_node and (self.gate is None or self.gate.takes(topic))
-
-    def refuses(self, origin: Origin) -> bool:
-        """Whether a message of this origin does not go to the domain."""
-        return self.refuses_path(origin) or self.refuses_hops(origin)
-
-    def set_addresses(self, addresses: tuple[bytes, ...]) -> None:
-        """The other end is a broker of another kind."""
-        self.addresses = addresses
-        self.origin = came_from(Origin((NO_DOMAIN,)), addresses[0])
-
-    def refuses_path(self, origin: Origin) -> bool:
-        """Whether a message of this origin was in the domain already, or came from the broker of another kind."""
-        if self.domain != NO_DOMAIN:
-            return self.domain in origin.path
-        if not self.addresses or origin.others is None or VIA not in origin.others:
-            return False
-        passed = origin.others[VIA].split(b",")
-        return True in [address in passed for address in self.addresses]
-
-    def refuses_hops(self, origin: Origin) -> bool:
-        """Whether a message of this origin has passed as many links as the domain allows."""
-        return len(origin.path) >= self.max_hops
+        self.takes_deletions = takes_deletions
 
 
 def encode_connect(
@@ -189,7 +121,7 @@ def encode_connect(
     return text if message_ttl < 0 else text + b" message-ttl=%d" % round(message_ttl * 1000)
 
 
-def parse_connect(value: bytes) -> LinkFacts:
+def parse_connect(value: bytes) -> LinkConnect:
     """Read the header of CONNECT. Raises HeaderError."""
     fields = fields_of(value)
     max_hops = number_of(fields, b"max-hops", 1, 1, HOPS_MAX)
@@ -197,16 +129,16 @@ def parse_connect(value: bytes) -> LinkFacts:
     message_ttl = number_of(fields, b"message-ttl", -1, 0, NUMBER_MAX)
     ttl = -1.0 if message_ttl < 0 else message_ttl / 1000
     epoch = number_of(fields, b"epoch", 0, 0, NUMBER_MAX)
-    facts = LinkFacts(_domain(fields), max_hops, relays, min(version_of(value), VERSION), ttl, epoch=epoch)
-    facts.takes_deletions = number_of(fields, b"deletions", 0, 0, 1) == 1
-    return facts
+    deletions = number_of(fields, b"deletions", 0, 0, 1) == 1
+    version = min(version_of(value), VERSION)
+    return LinkConnect(_domain(fields), max_hops, relays, version, ttl, epoch, deletions)
 
 
 class LinkWelcome:
     """The header of CONNACK.
 
-    domain          as in LinkFacts
-    version         as in LinkFacts
+    domain          as in LinkEnd
+    version         of the format, the lower one of both ends
     refused         why the client is served as one that is no link; "" for a link
     queue_messages  bound of the link's queue at the upstream, -1 where it does not say
     queue_bytes     likewise

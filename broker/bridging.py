@@ -1,0 +1,102 @@
+"""The seam between a broker and its connections to other brokers (`Context.bridging`; None without an implementation)."""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+from broker.bridge_end import Arrival, BridgeEnd
+from broker.codec.packets import Connect, Properties
+from broker.codec.runs import Run
+from broker.hooks import Peer, RemoteRoute
+from broker.message import Message
+from broker.publisher import Publisher
+from broker.routing.subscription import FilterEntry, Subscription
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Bridge:
+    """The further receivers of a route: sessions with a BridgeEnd, and nodes that have such sessions. `publisher` as in
+    Router."""
+
+    def begin(self, message: Message) -> None:
+        """A message is published on this node."""
+        raise AssertionError("a subclass implements this")
+
+    def begin_run(self, run: Run) -> None:
+        """As `begin`, for a run."""
+        raise AssertionError("a subclass implements this")
+
+    def deliver(self, message: Message, publisher: Publisher | None, now: float) -> None:
+        """Deliver to the sessions on this node."""
+        raise AssertionError("a subclass implements this")
+
+    def deliver_run(self, run: Run, publisher: Publisher | None, now: float) -> None:
+        """As `deliver`, for a run."""
+        raise AssertionError("a subclass implements this")
+
+    def splits(self, peer: Peer, run: Run) -> bool:
+        """Whether another node gets a run as single messages."""
+        raise AssertionError("a subclass implements this")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Bridging:
+    """Connections of a broker to others."""
+
+    # --- clients
+
+    def connect(self, packet: Connect, is_node: bool) -> BridgeEnd | None:
+        """What a CONNECT says of its sender; None for an ordinary client. `is_node`: it comes from another node of the
+        cluster. Raises MqttError."""
+        raise AssertionError("a subclass implements this")
+
+    def accepted(self, client_id: str, end: BridgeEnd, has_role: bool, answer: Properties) -> bool:
+        """CONNECT is accepted: whether the client has the BridgeEnd from now on. CONNACK says so. Raises MqttError."""
+        raise AssertionError("a subclass implements this")
+
+    def attached(self, subscriptions: list[Subscription], before: BridgeEnd | None, end: BridgeEnd | None) -> None:
+        """The session of these subscriptions has another BridgeEnd than before."""
+        raise AssertionError("a subclass implements this")
+
+    def restored(self, value: bytes) -> BridgeEnd:
+        """The BridgeEnd of a session that the store has kept (BridgeEnd.encode). Raises HeaderError."""
+        raise AssertionError("a subclass implements this")
+
+    # --- interest
+
+    def subscribed(self, entry: FilterEntry, subscription: Subscription) -> bool:
+        """A subscription was added, or changed. True when `note` of its filter is another one."""
+        raise AssertionError("a subclass implements this")
+
+    def unsubscribed(self, entry: FilterEntry | None, subscription: Subscription) -> bool:
+        """The reverse of `subscribed`; None for a filter that has no subscription any more."""
+        raise AssertionError("a subclass implements this")
+
+    def note(self, topic_filter: bytes) -> bytes:
+        """What the interest in a filter says along to other nodes, b"" for nothing."""
+        raise AssertionError("a subclass implements this")
+
+    # --- messages
+
+    def route(self, topic: bytes, subscriptions: list[Subscription], remote: RemoteRoute | None) -> Bridge | None:
+        """The further receivers of a topic. `subscriptions` are those that match of sessions with a BridgeEnd."""
+        raise AssertionError("a subclass implements this")
+
+    def stays_retained(self, bridge: Bridge | None, message: Message, now: float) -> bool:
+        """Whether a retained message is newer than what is retained here."""
+        raise AssertionError("a subclass implements this")
+
+    def again(
+        self, bridge: Bridge | None, message: Message, arrival: Arrival, publisher: Publisher | None, now: float
+    ) -> None:
+        """Publish a further copy of a message, which has passed fewer domains."""
+        raise AssertionError("a subclass implements this")
+
+    def is_copy(self, bridge: Bridge | None, message: Message, publisher: Publisher | None, now: float) -> bool:
+        """Whether a message of another node came here before. Further receivers may get it."""
+        raise AssertionError("a subclass implements this")
+
+    def sent_to(self, peer: Peer, bridge: Bridge | None, message: Message) -> Message:
+        """A message as another node gets it: without its origin, where nobody there needs that."""
+        raise AssertionError("a subclass implements this")

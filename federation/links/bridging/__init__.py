@@ -1,0 +1,1 @@
+"""The broker's side of links: its implementation of broker/bridging.py."""

@@ -1,0 +1,253 @@
+"""Links as the broker's side sees them: clients that are links of other domains, their interest, and which messages they get.
+
+A client is a link when its CONNECT has the header and its account has the role `link`; without connect deciders no role is
+needed.
+"""
+
+# compiled with mypyc
+from __future__ import annotations
+
+from typing import Final, cast
+
+from broker.bridge_end import Arrival, BridgeEnd
+from broker.bridging import Bridge, Bridging
+from broker.broker import Broker
+from broker.codec import properties as props
+from broker.codec.packets import Connect, Properties
+from broker.codec.reason_codes import IMPLEMENTATION_SPECIFIC_ERROR, NOT_AUTHORIZED
+from broker.errors import MqttError, ProtocolViolation
+from broker.hooks import NO_GROUPS, Peer, RemoteRoute
+from broker.message import Message
+from broker.origin import NO_DOMAIN, HeaderError
+from broker.publisher import Publisher
+from broker.routing.interest import note_changed
+from broker.routing.subscription import FilterEntry, Subscription
+from federation.links.bridging.duplicates import NEW, SEEN
+from federation.links.bridging.ends import (
+    DROP_DUPLICATE,
+    DROP_REASONS,
+    NAME_TEXT,
+    LinkEnd,
+    NodeEnd,
+    RemoteEnd,
+    headers_of,
+)
+from federation.links.bridging.headers import FENCED, LinkWelcome, encode_welcome, parse_connect
+from federation.links.bridging.lending import Lending
+from federation.links.bridging.notes import Notes, needs_numbers
+from federation.links.bridging.own_domain import OwnDomain
+from federation.links.bridging.routes import LinkBridge
+
+NO_ROLE: Final = "role"  # why a client is no link, in CONNACK
+AHEAD_MAX: Final = 60_000  # milliseconds that the clock of another node may be ahead
+
+
+class LinkBridging(Bridging):
+    """home     this domain
+    lending  jobs of shared groups for other nodes and domains
+    notes    what interest says along
+    refused  clients that asked to be a link, and are none: their account does not have the role
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self.broker = broker
+        self.home = OwnDomain(broker)
+        self.lending = Lending(self.home)
+        self.notes = Notes()
+        self.refused = 0
+        for reason in DROP_REASONS:
+            broker.counters.drops.setdefault(reason, [0, 0, 0])
+
+    # --- clients
+
+    def connect(self, packet: Connect, is_node: bool) -> BridgeEnd | None:
+        headers = headers_of(packet.properties)
+        if not headers:
+            if is_node:
+                raise MqttError(NOT_AUTHORIZED, "this address is for the other nodes of the cluster")
+            return None
+        if len(headers) > 1:
+            raise ProtocolViolation(f"CONNECT has {len(headers)} user properties {NAME_TEXT}, may have one")
+        try:
+            end = self._end_of(headers[0], is_node)
+        except HeaderError as error:
+            raise ProtocolViolation(f"user property {NAME_TEXT} of CONNECT: {error.text}") from None
+        if is_node and end.domain != self.home.name:
+            raise MqttError(
+                IMPLEMENTATION_SPECIFIC_ERROR,
+                f"a node of this cluster has the domain {end.name}, this one {self.home.name.decode()}: "
+                "`plugins.links.domain` is the same on all nodes of a cluster",
+            )
+        if not is_node and end.domain != NO_DOMAIN and end.domain == self.home.name:
+            raise MqttError(
+                IMPLEMENTATION_SPECIFIC_ERROR,
+                f"the link comes from a domain of the name {end.name}, which is the name of this one: "
+                "give one of the two another `plugins.links.domain`",
+            )
+        return end
+
+    def _end_of(self, value: bytes, is_node: bool) -> RemoteEnd:
+        """The end that a header of CONNECT describes. Raises HeaderError."""
+        found = parse_connect(value)
+        made = NodeEnd if is_node else RemoteEnd
+        return made(
+            self.lending,
+            found.domain,
+            found.max_hops,
+            found.relays,
+            found.version,
+            found.message_ttl,
+            found.epoch,
+            is_node,
+            found.takes_deletions,
+        )
+
+    def accepted(self, client_id: str, end: BridgeEnd, has_role: bool, answer: Properties) -> bool:
+        settings = self.broker.settings
+        remote = cast(RemoteEnd, end)
+        if has_role:
+            self._check_epoch(client_id, remote)
+            welcome = LinkWelcome(
+                self.home.name,
+                remote.version,
+                "",
+                settings.link_max_queued_messages,
+                settings.link_max_queued_bytes,
+                self.lending.is_open,
+            )
+        else:
+            self.refused += 1
+            welcome = LinkWelcome(NO_DOMAIN, remote.version, NO_ROLE, -1, -1)
+        answer[props.USER_PROPERTY] = [(NAME_TEXT, encode_welcome(welcome).decode())]
+        return has_role
+
+    def _check_epoch(self, client_id: str, end: RemoteEnd) -> None:
+        """Two nodes of a domain may both believe to run one link. While the one with the higher epoch is connected, the other
+        one does not take its session over. Raises MqttError."""
+        session = self.broker.sessions.get(client_id)
+        if session is None or session.connection is None:
+            return
+        present = session.connection.bridge_end
+        if isinstance(present, RemoteEnd) and present.domain == end.domain and 0 < end.epoch < present.epoch:
+            raise MqttError(
+                IMPLEMENTATION_SPECIFIC_ERROR,
+                f"{FENCED}: another node of {end.name} holds the session with epoch {present.epoch}",
+            )
+
+    def attached(self, subscriptions: list[Subscription], before: BridgeEnd | None, end: BridgeEnd | None) -> None:
+        old = cast("LinkEnd | None", before)
+        new = cast("LinkEnd | None", end)
+        if not subscriptions:
+            return
+        if old is None or new is None or old.relays != new.relays:
+            self.broker.router.forget_routes()
+        elif old.domain == new.domain and old.max_hops == new.max_hops and old.is_own == new.is_own:
+            return
+        for subscription in subscriptions:
+            note_changed(self.broker, self.broker.router.tree, subscription)
+
+    def restored(self, value: bytes) -> BridgeEnd:
+        return self._end_of(value, False)
+
+    # --- interest
+
+    def subscribed(self, entry: FilterEntry, subscription: Subscription) -> bool:
+        return self.notes.subscribed(entry, subscription)
+
+    def unsubscribed(self, entry: FilterEntry | None, subscription: Subscription) -> bool:
+        return self.notes.unsubscribed(entry, subscription)
+
+    def note(self, topic_filter: bytes) -> bytes:
+        return self.notes.of(topic_filter)
+
+    # --- messages
+
+    def route(self, topic: bytes, subscriptions: list[Subscription], remote: RemoteRoute | None) -> Bridge | None:
+        peers: dict[Peer, None] = {}
+        is_numbered = False
+        if remote is not None:
+            for peer, note in remote.notes:
+                peers[peer] = None
+                is_numbered = is_numbered or needs_numbers(note)
+        if not subscriptions and not peers:
+            return None
+        return LinkBridge(self.home, subscriptions, list(peers), is_numbered)
+
+    def stays_retained(self, bridge: Bridge | None, message: Message, now: float) -> bool:
+        """Note when a retained message was published, where domains are linked. What a client publishes here is newer than
+        what is here, whatever the clocks say. False for a message of another node that has waited while a newer one came, or
+        the topic's was deleted. A time that is far from coming is now."""
+        if self.home.name == NO_DOMAIN and bridge is None:
+            return True
+        broker = self.broker
+        held = broker.retained.get(message.topic)
+        if held is None or held.expires_at <= now:
+            newest = self.home.deletions.time_of(message.topic)
+        else:
+            newest = 0 if held.origin is None else held.origin.published_at_ms
+        origin = message.origin or self.home.no_origin
+        at = origin.published_at_ms
+        milliseconds = int((now + broker.wall_offset) * 1000)
+        if at == 0:
+            at = max(milliseconds, newest + 1)
+            message.origin = origin.timed(at)
+        elif at > milliseconds + AHEAD_MAX:
+            at = milliseconds
+            message.origin = origin.timed(at)
+        elif at < newest:
+            return False
+        if not message.payload and message.origin is not None:
+            self.home.deletions.note(message.topic, message.origin)
+        return True
+
+    def again(
+        self, bridge: Bridge | None, message: Message, arrival: Arrival, publisher: Publisher | None, now: float
+    ) -> None:
+        self._deliver_shorter(bridge, message, arrival.passed, publisher, now)
+        if bridge is not None:
+            for peer in cast(LinkBridge, bridge).peers:
+                self.broker.router.forward(peer, message, NO_GROUPS, publisher, now)
+
+    def _deliver_shorter(
+        self, bridge: Bridge | None, message: Message, passed: int, publisher: Publisher | None, now: float
+    ) -> None:
+        """Deliver a copy that has passed fewer links than `passed` to links. Where the message is held as retained, links that
+        subscribe later get this copy."""
+        retained = self.broker.retained
+        held = retained.get(message.topic) if message.retain else None
+        origin = message.origin
+        if held is not None and held.origin is not None and held.origin.node and origin is not None:
+            other = held.origin
+            if (origin.node, origin.sequence, origin.path[:1]) == (other.node, other.sequence, other.path[:1]):
+                retained.put(message.copy())
+        if bridge is not None:
+            cast(LinkBridge, bridge).deliver_copy(message, passed, publisher, now)
+
+    def is_copy(self, bridge: Bridge | None, message: Message, publisher: Publisher | None, now: float) -> bool:
+        origin = message.origin
+        if origin is None or not origin.may_come_again():
+            return False
+        passed = self.home.duplicates.judge(origin, False)
+        if passed == SEEN:
+            self.broker.counters.drop_of_topic(DROP_DUPLICATE, 1, message.qos, message.topic)
+            return True
+        self.home.duplicates.note(origin, passed, False)
+        if passed == NEW:
+            return False
+        self._deliver_shorter(bridge, message, passed, publisher, now)
+        return True
+
+    def sent_to(self, peer: Peer, bridge: Bridge | None, message: Message) -> Message:
+        """Without its origin where none of the node's links wants the message, nor can a copy come there."""
+        origin = message.origin
+        if origin is None or message.retain or (bridge is not None and peer in cast(LinkBridge, bridge).peers):
+            return message
+        return message if peer.names_groups and origin.may_come_again() else message.bare()
+
+
+def bridging_of(broker: Broker) -> LinkBridging:
+    """That of a broker, which is made where it has none."""
+    if broker.bridging is None:
+        broker.bridging = LinkBridging(broker)
+    return cast(LinkBridging, broker.bridging)
