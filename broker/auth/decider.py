@@ -149,15 +149,17 @@ class AuthDecider(ConnectDecider):
         """Run the check of the source at `position` when it has a turn, and go on with its verdict."""
         queue = self._sources[position].queue
         assert queue is not None, "a source whose checks take time has a queue"
+        is_limited = attempt.has_credentials
 
         async def wait() -> None:
             try:
-                async with queue.turn(attempt.address, partial(self._begin, attempt)):
+                async with queue.turn(attempt.address, partial(self._begin, attempt, is_limited)):
                     try:
                         verdict = await self._verdict_of(check)
                         self._go_on(attempt, position, is_allowed, data, verdict)
                     finally:
-                        self._failed.end(attempt.address, attempt.login_name)
+                        if is_limited:
+                            self._failed.end(attempt.address, attempt.login_name)
             except NotChecked:
                 self._leave_out(attempt)
             for other in self._queues:
@@ -174,11 +176,13 @@ class AuthDecider(ConnectDecider):
         if not task.cancelled():
             task.result()
 
-    def _begin(self, attempt: Attempt) -> Start:
+    def _begin(self, attempt: Attempt, is_limited: bool) -> Start:
         """Return whether the check of a login that waits may begin. Others of this name and address may have failed
         meanwhile."""
         if not attempt.is_waiting:
             return Start.NEVER
+        if not is_limited:
+            return Start.NOW
         return self._failed.begin(attempt.address, attempt.login_name, self._server.now())
 
     async def _verdict_of(self, check: Check) -> Verdict:

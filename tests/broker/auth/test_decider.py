@@ -106,7 +106,7 @@ async def make() -> Made:
 
 
 async def ask(decider: AuthDecider, request: Request) -> int:
-    decider.decide(request, 1000.0)
+    decider.decide(request, asyncio.get_running_loop().time())
     async with asyncio.timeout(TIMEOUT):
         await request.answered.wait()
     return request.reason_code
@@ -199,7 +199,7 @@ async def test_logins_that_wait_are_bounded(make: Made) -> None:
     decider = make(source)
     requests = [Request(f"u{number}") for number in range(5)]
     for request in requests:
-        decider.decide(request, 1000.0)
+        decider.decide(request, asyncio.get_running_loop().time())
     await settle()
     assert [request.reason_code for request in requests] == [UNDECIDED] * 3 + [SERVER_BUSY] * 2
     source.holds.set()
@@ -217,7 +217,7 @@ async def test_logins_that_come_at_once_have_no_more_failures_than_others(make: 
     decider = make(source, per_user=5)
     requests = [Request("a", password) for _ in range(300)]
     for request in requests:
-        decider.decide(request, 1000.0)
+        decider.decide(request, asyncio.get_running_loop().time())
     await settle()
     source.holds.set()
     codes = await answers(requests)
@@ -230,8 +230,19 @@ async def test_good_logins_that_come_at_once_all_get_in(make: Made) -> None:
     decider = make(Says(NO_OPINION, later=True, running=4), Says(ALLOWED, later=True), per_user=2)
     requests = [Request("a") for _ in range(100)]
     for request in requests:
-        decider.decide(request, 1000.0)
+        decider.decide(request, asyncio.get_running_loop().time())
     assert await answers(requests) == [SUCCESS] * 100
+
+
+async def test_a_client_without_credentials_is_not_slowed_by_failures_of_its_address(make: Made) -> None:
+    """It has guessed nothing. A service may be asked about it where anonymous clients are allowed."""
+    source = Says(DENIED, later=True)
+    decider = make(source)
+    for number in range(100):
+        assert await ask(decider, Request(f"u{number}")) == NOT_AUTHORIZED
+    assert await ask(decider, Request("u100")) == SLOWED.reason_code
+    source.verdict = ALLOWED
+    assert await ask(decider, Request(None, None)) == SUCCESS
 
 
 async def test_a_client_that_leaves_gets_no_further_guesses_for_that(make: Made) -> None:
@@ -240,7 +251,7 @@ async def test_a_client_that_leaves_gets_no_further_guesses_for_that(make: Made)
     for _ in range(2):
         source.holds.clear()
         request = Request("a")
-        decider.decide(request, 1000.0)
+        decider.decide(request, asyncio.get_running_loop().time())
         await settle()
         request.answered.set()
         source.holds.set()
@@ -286,7 +297,7 @@ async def test_a_client_that_left_is_not_asked_about_any_more(make: Made) -> Non
     first.holds.clear()
     decider = make(first, last)
     request = Request()
-    decider.decide(request, 1000.0)
+    decider.decide(request, asyncio.get_running_loop().time())
     await settle()
     request.answered.set()
     first.holds.set()
