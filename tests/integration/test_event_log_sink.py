@@ -234,6 +234,7 @@ async def test_wrong_calls_are_refused_by_field_and_value(api: Api) -> None:
     assert await api.markers() == []
 
 
+@pytest.mark.slow
 async def test_each_row_is_in_the_log_once_whenever_the_node_is_killed(node: tuple[Node, str], api: Api) -> None:
     """The node is killed in the middle of commits; what a query then does is to commit again."""
     rng = random.Random(20261122)

@@ -150,6 +150,7 @@ async def test_a_certificate_of_the_upstream_that_has_expired_and_a_new_one(
     assert (row["sessions_lost"], row["reconnects"]) == ("0", "1")
 
 
+@pytest.mark.slow
 async def test_a_certificate_of_the_link_that_is_revoked_and_a_new_one(
     nodes: Nodes, clients: Clients, authority: Authority
 ) -> None:
