@@ -87,15 +87,30 @@ def test_a_text_that_names_a_module_is_seen() -> None:
     assert sorted(texts_of_modules(source, {"p.a", "p.b"})) == ["p.a", "p.b"]
 
 
-def test_packages_know_those_below_them() -> None:
+def known_modules() -> dict[str, set[str]]:
+    """Module of the wheel -> modules that it imports or names in a text."""
     paths = {module_name(path, ROOT): path for package in KNOWN_PACKAGES for path in (ROOT / package).rglob("*.py")}
     sources = {name: path.read_text(encoding="utf-8") for name, path in paths.items()}
     graph = module_graph(sources, packages_of(paths))
+    return {name: graph[name] | set(texts_of_modules(source, set(sources))) for name, source in sources.items()}
+
+
+def test_packages_know_those_below_them() -> None:
     faults = []
-    for name, source in sources.items():
+    for name, known in known_modules().items():
         package = name.split(".")[0]
-        others = {other.split(".")[0] for other in graph[name] | set(texts_of_modules(source, set(sources)))}
+        others = {other.split(".")[0] for other in known}
         faults += [f"{name}: {other}" for other in others - {package} - KNOWN_PACKAGES[package]]
+    assert faults == []
+
+
+def test_definitions_do_not_know_the_links_that_are_made_of_them() -> None:
+    faults = [
+        f"{name}: {other}"
+        for name, known in known_modules().items()
+        for other in known
+        if name.startswith("federation.definitions.") and other.startswith("federation.links")
+    ]
     assert faults == []
 
 
