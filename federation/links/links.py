@@ -114,7 +114,7 @@ class Links:
             if plan.kind == ApplyTo.QUEUES.value:
                 link = self.by_id.get(link_id)
                 if not isinstance(link, QueueLink):
-                    link = self.by_id[link_id] = QueueLink(plan, self._domain, self.queues.changed, now)
+                    link = self.by_id[link_id] = QueueLink(plan, self._domain, self.queues.changed_groups, now)
                     self._start(link, now)
                 found[link_id] = link
         self.queues.set_links(found, now)

@@ -5,7 +5,7 @@ The other nodes of the cluster are upstreams, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -66,25 +66,53 @@ def node_plans(nodes: Mapping[str, str], policies: Iterable[Policy]) -> list[Lin
     return plans
 
 
-class QueueClientOwner:
-    """What a queue client asks of its link. `name` is that of a queue in the upstream's headers."""
+class Borrowed:
+    """What a queue link borrows: shared by the link and its client.
+
+    borrowers  by the group here as `$share/GROUP/FILTER`
+    names      groups here, by the names of the queues in the upstream's headers
+    changed    groups of which something else is offered or asked for now; those of all queue links of the node
+    """
+
+    def __init__(self, changed: dict[bytes, None]) -> None:
+        self.borrowers: dict[bytes, Borrower] = {}
+        self.names: dict[bytes, bytes] = {}
+        self.changed = changed
 
     def offered(self, name: bytes, count: int, sent: int) -> None:
         """The upstream has so many jobs to spare, without those on the way; NO_QUEUE where it has no such queue. `sent`: all
         that it has sent before."""
-        raise AssertionError("a subclass implements this")
+        full = self.names.get(name)
+        if full is not None:
+            self.borrowers[full].offer(count, sent)
+            self.changed[full] = None
 
     def job_came(self, name: bytes) -> None:
-        """A job came. Raises QueueLinkFault for one that was never asked for."""
-        raise AssertionError("a subclass implements this")
+        """Count a job. Raises QueueLinkFault for one that was never asked for."""
+        full = self.names.get(name)
+        if full is None:
+            return  # of a group that was given up: it is refused, and goes back
+        try:
+            self.borrowers[full].receive()
+        except QueueLinkFault as fault:
+            raise QueueLinkFault(f"{full.decode()}: {fault}") from None
+        self.changed[full] = None
+
+    def reset(self) -> None:
+        """Nothing is offered or asked for."""
+        for full, borrower in self.borrowers.items():
+            borrower.begin()
+            self.changed[full] = None
 
 
 class QueueClient(Client):
+    """The client's end of the connection of a queue link: offers are taken out of what comes, and jobs are counted."""
+
     def __init__(
-        self, connect: Connect, subscriptions: Subscriptions, packet_bytes_max: int, owner: QueueClientOwner
+        self, connect: Connect, subscriptions: Subscriptions, packet_bytes_max: int, borrowed: Borrowed
     ) -> None:
         super().__init__(connect, subscriptions, 1, False, packet_bytes_max)
-        self._owner = owner
+        self._borrowed = borrowed
 
     def take_flow(self) -> bytes:
         """The jobs that came since the last call, as they came."""
@@ -117,11 +145,11 @@ class QueueClient(Client):
             if origin is None or not name or publish.qos == 2:
                 raise ProtocolViolation("a message that is neither a job nor an offer")
             if publish.qos == 0:
-                self._owner.offered(name, offer_of(origin), sent_of(origin))
+                self._borrowed.offered(name, offer_of(origin), sent_of(origin))
                 parts.append(flow[kept_from:pos])
                 kept_from = end
             elif not publish.dup:  # one that is sent again was asked for on an earlier connection
-                self._owner.job_came(name)
+                self._borrowed.job_came(name)
             pos = end
         parts.append(flow[kept_from:])
         return b"".join(parts)
@@ -132,17 +160,14 @@ NOT_LENDING: Final = "the upstream has no plugin `links`, or an older version: i
 NO_ROLE: Final = "the account at the upstream has no role `link`, which federated queues need"
 
 
-class QueueLink(Link, QueueClientOwner):
-    """borrowers  what the link borrows, by the group here as `$share/GROUP/FILTER`
+class QueueLink(Link):
+    """borrowers  what the link borrows, by the group here as `$share/GROUP/FILTER`"""
 
-    `on_change` is called with a group when what is offered or asked for may be something else now.
-    """
-
-    def __init__(self, plan: LinkPlan, domain: Domain, on_change: Callable[[bytes], None], now: float) -> None:
+    def __init__(self, plan: LinkPlan, domain: Domain, changed: dict[bytes, None], now: float) -> None:
+        """`changed` is that of Borrowed."""
         super().__init__(plan, False, domain, now)
-        self.borrowers: dict[bytes, Borrower] = {}
-        self._on_change = on_change
-        self._names: dict[bytes, bytes] = {}  # groups here, by the names of the queues at the upstream
+        self._borrowed = Borrowed(changed)
+        self.borrowers = self._borrowed.borrowers
         self._there: dict[bytes, bytes] = {}  # `$share/GROUP/FILTER` at the upstream, by the group here
         self._open: set[bytes] = set()  # groups with consumers here that have room, and without jobs of their own
         self._has_changed = False
@@ -167,8 +192,8 @@ class QueueLink(Link, QueueClientOwner):
         for full in added:
             self.borrowers[full] = Borrower(self.plan.upstream.prefetch_count)
             self._there[full] = queue or full
-        self._names.clear()
-        self._names.update({quoted(there): full for full, there in self._there.items()})
+        self._borrowed.names.clear()
+        self._borrowed.names.update({quoted(there): full for full, there in self._there.items()})
         self.subscriptions.change({self._there[full]: _headers(0) for full in added}, unsubscribe)
         if added or gone:
             self._has_changed = True
@@ -188,24 +213,6 @@ class QueueLink(Link, QueueClientOwner):
         else:
             self._open.discard(full)
 
-    # --- what the client tells
-
-    def offered(self, name: bytes, count: int, sent: int) -> None:
-        full = self._names.get(name)
-        if full is not None:
-            self.borrowers[full].offer(count, sent)
-            self._on_change(full)
-
-    def job_came(self, name: bytes) -> None:
-        full = self._names.get(name)
-        if full is None:
-            return  # of a group that was given up: it is refused, and goes back
-        try:
-            self.borrowers[full].receive()
-        except QueueLinkFault as fault:
-            raise QueueLinkFault(f"{full.decode()}: {fault}") from None
-        self._on_change(full)
-
     # --- Link
 
     def _is_wanted(self) -> bool:
@@ -216,7 +223,7 @@ class QueueLink(Link, QueueClientOwner):
         return has_changed
 
     def _made_client(self, connect: Connect) -> Client:
-        return QueueClient(connect, self.subscriptions, self._broker.max_packet_size, self)
+        return QueueClient(connect, self.subscriptions, self._broker.max_packet_size, self._borrowed)
 
     def _begin_session(self, welcome: LinkWelcome | None, is_present: bool, now: float) -> bool:
         if welcome is not None and welcome.lends:
@@ -244,7 +251,7 @@ class QueueLink(Link, QueueClientOwner):
             self._other_end or NO_DOMAIN,
             self.plan.upstream.max_hops,
             self.dropped,
-            self._names,
+            self._borrowed.names,
             self.plan.is_node,
         )
         return Relay(self._broker, client, self, connect, self.address.redacted(), None, False, end, None, now)
@@ -255,9 +262,7 @@ class QueueLink(Link, QueueClientOwner):
 
     def _reset(self) -> None:
         """Nothing is offered or asked for."""
-        for full, borrower in self.borrowers.items():
-            borrower.begin()
-            self._on_change(full)
+        self._borrowed.reset()
         self.subscriptions.change({there: _headers(0) for there in self._there.values()}, ())
 
     def _drop(self, reason: str, ends_session: bool, now: float) -> None:

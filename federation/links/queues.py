@@ -70,6 +70,7 @@ class Queues:
     """`turn_ended` follows every turn in which something may have changed.
 
     refused  groups that got no queue, because there are too many or the name is too long
+    changed_groups  groups to look at in `turn_ended` (queue_link.py, Borrowed)
     """
 
     def __init__(self, broker: Broker, defaults: QueueDefaults) -> None:
@@ -85,7 +86,7 @@ class Queues:
         self._leaving: set[bytes] = set()  # queues without a policy, which wait to be empty
         self._demands: dict[bytes, Demand] = {}
         self._links: dict[str, QueueLink] = {}
-        self._changed: dict[bytes, None] = {}
+        self.changed_groups: dict[bytes, None] = {}
         self._appeared: dict[tuple[bytes, bytes], None] = {}
 
     # --- what the definitions say
@@ -124,14 +125,14 @@ class Queues:
             if policy is None:
                 if has_queue:
                     self._leaving.add(full)
-                    self._changed[full] = None
+                    self.changed_groups[full] = None
                 continue
             if not has_queue and self._is_full() and unused is None:
                 unused = self._unused()
             if has_queue or self._has_place(full, unused or [], now):
                 self._policies[full] = policy
                 self._declare(share_name, topic_filter, policy, now)
-                self._changed[full] = None
+                self.changed_groups[full] = None
         return self._policies != before
 
     def _declare(self, share_name: bytes, topic_filter: bytes, policy: Policy, now: float) -> None:
@@ -179,7 +180,7 @@ class Queues:
             link.set_groups([full for full, policy in self._policies.items() if policy in link.plan.policies], now)
             for full, borrower in link.borrowers.items():
                 self._demands.setdefault(full, Demand()).borrowers[link_id] = borrower
-                self._changed[full] = None
+                self.changed_groups[full] = None
 
     # --- what operators see
 
@@ -212,10 +213,6 @@ class Queues:
 
     # --- time and turns
 
-    def changed(self, full: bytes) -> None:
-        """What a link is offered or asks for may be something else."""
-        self._changed[full] = None
-
     def next_timeout(self) -> float:
         return self.lending.again_at
 
@@ -228,10 +225,11 @@ class Queues:
                 self._share_groups(now)
         if now >= lending.again_at:
             lending.again_at = NEVER
-            self._changed.update(dict.fromkeys(lending.names()))
-        if not self._changed and not lending.has_changed():
+            self.changed_groups.update(dict.fromkeys(lending.names()))
+        if not self.changed_groups and not lending.has_changed():
             return False
-        changed, self._changed = self._changed, {}
+        changed = dict(self.changed_groups)
+        self.changed_groups.clear()
         changed.update(dict.fromkeys(lending.take_changed()))
         for full in changed:
             lending.lend(full, now)
@@ -259,7 +257,7 @@ class Queues:
         if queue is None or queue.queue_length() == 0:
             self._leaving.discard(full)
             self._queues.remove(*parse_filter(full), now)
-            self._changed[full] = None  # those that borrow are told
+            self.changed_groups[full] = None  # those that borrow are told
 
 
 def _names_its_group(policy: Policy) -> bool:
