@@ -19,6 +19,7 @@ from broker.codec.wire import decode_length
 from broker.errors import MalformedPacket, MqttError, ProtocolViolation
 from broker.memory_limit import MEMORY_FULL
 from broker.message import NEVER, Message
+from broker.origin import NAME
 from broker.session.acks import handle_ack
 from broker.session.aliases import resolve_alias
 from broker.session.authentication import check_first_type, handle_before_connack
@@ -365,6 +366,10 @@ class Connection(Output):
         packet = decode_publish(first, data, body, end, self.version)
         if packet.subscription_identifiers:
             raise ProtocolViolation("PUBLISH from a client with a subscription identifier [MQTT-3.3.4-6]")
+        if (
+            self.bridge_end is None and packet.properties and NAME in packet.properties
+        ):  # a bare one has no such property
+            packet.properties = self.broker.stripped(packet.properties)
         topic = packet.topic
         if packet.topic_alias:
             if self.topic_aliases is None:

@@ -21,7 +21,6 @@ from broker.counters import DROP_GROUP_GONE, DROP_PUBLISH_NOT_AUTHORIZED, DROP_R
 from broker.errors import MqttError
 from broker.memory_limit import MEMORY_FULL
 from broker.message import Message, Publication
-from broker.origin import NAME
 from broker.routing.route import Route
 from broker.session.output import Output
 from broker.session.refused import answer, refuse, refuse_by_tap, refuse_unstored, refuse_without_memory
@@ -43,8 +42,12 @@ def publish(
     packet_id  0 for QoS 0
     is_resent  DUP is set
     """
+    if broker.publishing is not None and broker.run_publishing is None and isinstance(sent, Run):
+        for message in sent.messages():
+            publish(broker, connection, session, message, packet_id, is_resent, now)
+        return
     qos = sent.qos
-    store_is_full = broker.commits.next_packet()
+    store_is_full = qos > 0 and broker.commits.next_packet()
     if qos > broker.maximum_qos:
         raise MqttError(QOS_NOT_SUPPORTED, f"QoS {qos} above the server's maximum QoS {broker.maximum_qos}")
     if qos == 2 and _is_repeated(broker, connection, session, packet_id):
@@ -56,8 +59,6 @@ def publish(
         if arrival.refusal:
             refuse(broker, connection, sent, packet_id, arrival.reason_code, arrival.refusal)
             return
-    elif sent.properties and NAME in sent.properties:
-        sent.properties = broker.stripped(sent.properties)
     if sent.retain and not broker.settings.retain_available:
         raise MqttError(RETAIN_NOT_SUPPORTED, "RETAIN set, but this server has no retained messages")
     route = broker.router.lookup(sent.topic)
@@ -72,11 +73,26 @@ def publish(
         return
     if broker.tap is not None and refuse_by_tap(broker, connection, broker.tap, sent, packet_id):
         return
-    if broker.publishing is not None and broker.run_publishing is None and isinstance(sent, Run):
-        for message in sent.messages():
-            _route(broker, connection, session, route, message, packet_id, arrival, now)
+    if broker.publishing is not None:
+        reason_code, sent = _wrapped(broker, session, sent)
+        if reason_code >= 0x80:
+            refuse(broker, connection, sent, packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
+            return
+        route = broker.router.lookup(sent.topic)
+    if arrival is None:
+        reason_code = broker.router.route(route, sent, connection, now)
     else:
-        _route(broker, connection, session, route, sent, packet_id, arrival, now)
+        reason_code = _route_arrival(broker, connection, route, sent, arrival, now)
+        if reason_code == IMPLEMENTATION_SPECIFIC_ERROR:
+            refuse(broker, connection, sent, packet_id, reason_code, DROP_GROUP_GONE)
+            return
+    if qos == 0:
+        return
+    if reason_code >= 0x80 and connection.version < 5:
+        reason_code = SUCCESS
+    if qos == 2 and reason_code < 0x80:
+        session.note_received(packet_id)  # one that is refused is refused again when it is resent
+    answer(broker, connection, qos, packet_id, reason_code)
 
 
 def _is_repeated(broker: Broker, connection: Output, session: Session, packet_id: int) -> bool:
@@ -103,42 +119,6 @@ def _may_publish(broker: Broker, connection: Output, session: Session, route: Ro
     connection.allowed_topic = route.topic
     connection.allowed_number = authorization.number
     return True
-
-
-def _route(
-    broker: Broker,
-    connection: Output,
-    session: Session,
-    route: Route,
-    sent: Publication,
-    packet_id: int,
-    arrival: Arrival | None,
-    now: float,
-) -> None:
-    """Route what is published as the wrappers of plugins change it, and answer."""
-    qos = sent.qos
-    if broker.publishing is not None:
-        reason_code, sent = _wrapped(broker, session, sent)
-        if reason_code >= 0x80:
-            refuse(broker, connection, sent, packet_id, reason_code, DROP_REFUSED_BY_PLUGIN)
-            return
-        route = broker.router.lookup(sent.topic)
-    if arrival is None:
-        reason_code = broker.router.route(route, sent, connection, now)
-    else:
-        reason_code = _route_arrival(broker, connection, route, sent, arrival, now)
-        if reason_code == IMPLEMENTATION_SPECIFIC_ERROR:
-            refuse(broker, connection, sent, packet_id, reason_code, DROP_GROUP_GONE)
-            return
-    if qos == 0:
-        return
-    if reason_code >= 0x80 and connection.version < 5:
-        reason_code = SUCCESS
-    if (
-        qos == 2 and reason_code < 0x80
-    ):  # one that is refused does not count as received: it is refused again when it is resent
-        session.note_received(packet_id)
-    answer(broker, connection, qos, packet_id, reason_code)
 
 
 def _route_arrival(
