@@ -11,7 +11,7 @@ class ListenerFacts:
     transport        "tcp", "tls", "ws", "wss" or "unix"
     message_rate, byte_rate  most messages and bytes a second of one connection; 0 is no limit
     is_own           connections of the node itself: no decider is asked who they are
-    is_node          connections of other nodes of the cluster: links for queues, and nothing else; no decider is asked either
+    is_node          connections of other nodes of the cluster, which only consume from queues; no decider is asked either
     clients          connected clients by MQTT version as CONNECT has it: 3, 4 and 5
     allow_anonymous  whether clients without credentials may connect here. None: the settings of authentication decide
     """

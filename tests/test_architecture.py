@@ -179,6 +179,25 @@ def test_the_pipeline_knows_cores_and_the_wire_of_the_broker() -> None:
     assert faults == []
 
 
+# What a user writes and reads: keys, roles, the claim of a token. A link of a tree or of a chain is another thing.
+LINKS_ELSEWHERE: Final = ("broker/auth/", "broker/api/docs_page.py", "broker/routing/trie.py", "broker/wrappers.py")
+LINK_LINES_MAX: Final = 60
+
+
+def test_the_broker_does_not_know_links() -> None:
+    """What it knows is broker/bridging.py, broker/bridge_end.py and broker/origin.py."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sources("broker")
+        if not str(path.relative_to(ROOT)).startswith(LINKS_ELSEWHERE)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"(?<!un)(?<!sym)(?<!is_)link", line, re.IGNORECASE)
+    ]
+    assert len(found) <= LINK_LINES_MAX, found
+    named = [path.name for path in sources("broker") if re.search("link|job|lend|duplicates|deletions", path.name)]
+    assert named == []
+
+
 def test_modules_have_one_idea() -> None:
     long = {
         name: lines

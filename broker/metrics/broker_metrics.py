@@ -130,7 +130,7 @@ def _own_metrics(broker: Broker) -> list[Metric]:
         ),
         counter(
             "gmqtt_messages_handed_over_total",
-            "Copies of shared groups that went on to another member, to the group's queue or to a link.",
+            "Copies of shared groups that went on to another member, to the group's queue or to another broker.",
             found.handed_over,
         ),
         counter(

@@ -26,9 +26,8 @@ class Subscriber(Timed):
     judged_number  the messages that wait were judged by the rules of this number (Authorization.number), -1 never
     bridge_end  the other end, where that is another broker; None for ordinary clients
     is_group_queue  what waits for a shared group (broker/session/group_queues.py), and no client's session
-    queued_groups  the shared groups with a queue that the session is a member of, borrows from, or keeps the jobs of; None for
-                   none
-    left_groups    those that the session has unsubscribed from and may have jobs of, as `$share/GROUP/FILTER`; None for none
+    queued_groups  the shared groups with a queue that the session is a member or consumer of, or keeps messages of; None: no
+    left_groups    those that the session has left and may have messages of, as `$share/GROUP/FILTER`; None for none
     group_limits   of such a queue: messages, bytes, and seconds that a message waits, 0 for no limit
     ended      the session has ended and gets no more messages
     """
@@ -79,7 +78,7 @@ class Subscriber(Timed):
         self._identity = None
 
     def add_queued_group(self, group: SharedGroup) -> None:
-        """The group has a queue, and the session is a member of it, borrows from it, or is the queue."""
+        """The group has a queue, and the session is a member or consumer of it, or is the queue."""
         if self.queued_groups is None:
             self.queued_groups = {}
         self.queued_groups[group] = None

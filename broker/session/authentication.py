@@ -203,7 +203,7 @@ class ConnectAnswer(ConnectRequest):
             check_answer(self._connection, ConnAck(False, SUCCESS, self._properties))
 
     def _check_client_id(self, now: float) -> None:
-        """No client takes over a session of the node itself, or of another user's link. Raises MqttError."""
+        """No client takes over a session of the node itself, or of another user's broker. Raises MqttError."""
         for prefix in (GROUP_QUEUE_PREFIX, OWN_PREFIX):
             if self.client_id.startswith(prefix) and not self.listener.is_own:
                 raise MqttError(CLIENT_IDENTIFIER_NOT_VALID, f"no client identifier begins with {prefix}")

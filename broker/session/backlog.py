@@ -52,7 +52,7 @@ def new_portion(
 def deleted_portion(
     deletions: TopicMessages, retained: RetainedStore, request: SubscribeFilter, topic_filter: bytes, qos: int
 ) -> Portion:
-    """The deletions that a subscription of a link brings: the domain may have had no subscription when they were made."""
+    """The deletions that a subscription brings: its client may have had none when they were made."""
     return Portion(request.topic_filter + DELETIONS, RetainedWalk(deletions, topic_filter), qos, (), "", retained)
 
 

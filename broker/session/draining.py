@@ -15,7 +15,7 @@ from broker.session.outgoing import Outgoing
 from broker.session.session import Session
 from broker.store.journal import Journal
 
-LEFT_GROUPS_MAX: Final = 64  # of a session. Policy: jobs of groups that it leaves later end with it
+LEFT_GROUPS_MAX: Final = 64  # of a session. Policy: messages of groups that it leaves later end with it
 
 
 def join_groups(router: Router, session: Session, journal: Journal | None, now: float) -> None:
@@ -29,7 +29,7 @@ def join_groups(router: Router, session: Session, journal: Journal | None, now: 
 
 
 def leave_group(session: Session, full: bytes, subscription: Subscription) -> None:
-    """The session unsubscribes: the jobs that it has not acknowledged go back when its connection ends, or the process."""
+    """The session unsubscribes: the messages that it has not acknowledged go back when its connection ends, or the process."""
     if session.inflight_length() == 0:
         session.left_groups = None
         return
@@ -101,9 +101,9 @@ def room(group: SharedGroup) -> int:
 
 
 def give_back(router: Router, session: Session, now: float) -> None:
-    """The connection of a session ended: jobs of groups with a queue that it has not acknowledged go to others, or back to the
-    queue [MQTT5 4.8.2]. QoS 2 messages that were sent stay with the session, and so do all jobs of a link's session until it
-    ends: the other domain may have them."""
+    """The connection of a session ended: messages of groups with a queue that it has not acknowledged are requeued, or go to
+    others [MQTT5 4.8.2]. QoS 2 messages that were sent stay with the session, and so does everything of a session with a
+    BridgeEnd until it ends: the other broker may have it."""
     if session.queued_groups is not None:
         router.context.changed_groups.update(session.queued_groups)
     elif session.left_groups is None:

@@ -22,7 +22,7 @@ def attach_records(session: Session, journal: Journal) -> None:
 
 
 def begin_records(session: Session, journal: Journal) -> None:
-    """The session has become a member of a group with a queue: its jobs outlive the process, and go back to the queue when the
+    """The session has become a member of a group with a queue: its messages outlive the process, and are requeued when the
     next one ends the session."""
     if session.records is not None:
         return

@@ -61,7 +61,7 @@ class GroupQueues:
         return session
 
     def _keep_members(self, queue: Subscription) -> None:
-        """Members that were there before have jobs that outlive the process from now on, too."""
+        """Messages of members that were there before outlive the process from now on, too."""
         journal = self._broker.commits.journal
         entry = cast(FilterEntry, self._broker.router.tree.get(queue.topic_filter))
         if journal is not None and entry.groups is not None:

@@ -29,8 +29,8 @@ def take_left_behind(
     subscribed, or has left a group that has a queue.
 
     These are QoS 1 messages without PUBACK, and QoS 1 and 2 messages that were not sent yet. A QoS 2 message that was sent is
-    not sent to another member of the group [MQTT-4.8.2-5]. `queued_only`: only those of groups that have a queue. The session
-    of a queue link is no member: its jobs have the name of their group in their header."""
+    not sent to another member of the group [MQTT-4.8.2-5]. `queued_only`: only those of groups that have a queue. A
+    session with a BridgeEnd is no member: that knows the group of a message."""
     handover = Handover(tree, session, now, queued_only)
     if not handover.groups and session.bridge_end is None:
         return []

@@ -1,4 +1,4 @@
-"""The rules of a PUBLISH of a client, in one order for runs, messages and jobs: it is admitted, may be published, is wrapped,
+"""The rules of a PUBLISH of a client, in one order for runs and messages: it is admitted, may be published, is wrapped,
 routed and answered [MQTT5 3.3]. `Connection` reads the packets."""
 
 # compiled with mypyc

@@ -1,7 +1,7 @@
 """The content of records: objects of the broker as tuples of plain values, and back.
 
 Times are wall time in records: seconds since 1970, `wall_offset` more than the monotonic time of the process. Another process
-has another monotonic clock, and therefore another offset. The first value of a record is its kind. What links between domains
+has another monotonic clock, and therefore another offset. The first value of a record is its kind. What other brokers
 and queues of groups add are further values at the end, which records without it do not have.
 """
 

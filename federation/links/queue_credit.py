@@ -4,7 +4,7 @@ An upstream offers the jobs that its own consumers have no room for. The downstr
 empty and its own consumers have room, for at most that room, from all upstreams together.
 
 Credit is a limit: the number of jobs that the downstream takes since the connection began. It goes down again when the room
-goes; jobs that are on the way then come all the same. The upstream's end is broker/session/lending.py.
+goes; jobs that are on the way then come all the same. The upstream's end is federation/links/bridging/lending.py.
 """
 
 from __future__ import annotations

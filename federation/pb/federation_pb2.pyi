@@ -114,7 +114,7 @@ class Subscribe(_message.Message):
     share_name: _builtins.str
     topic_filter: _builtins.str
     link_wants: _builtins.bytes
-    """Only to nodes that announce fed_ext: which links want the filter (broker/routing/link_wants.py)."""
+    """Only to nodes that announce fed_ext: which links want the filter (federation/links/bridging/notes.py)."""
     def __init__(
         self,
         *,
