@@ -12,6 +12,7 @@ from broker.event_log.plugin import NOT_LOGGED
 from broker.server.exit_status import EXIT_BAD_CONFIGURATION, EXIT_FAILED
 from broker.server.run import EXIT_TIMEOUT
 from federation.counters import lost_messages
+from federation.links.bridging.ends import DROP_REASONS as LINK_DROP_REASONS
 from federation.stream.counters import DropReason, SkipReason, StreamCounters
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -43,13 +44,13 @@ def test_the_reasons_are_those_of_the_counters() -> None:
     reasons = [word.removeprefix("NODE.") for word in named if "_" in word and not word.startswith("STATUS_")]
     assert reasons
     for reason in reasons:
-        assert reason in (*DROP_REASONS, *DropReason, *SkipReason), reason
+        assert reason in (*DROP_REASONS, *LINK_DROP_REASONS, *DropReason, *SkipReason), reason
 
 
 def test_every_reason_for_a_lost_message_is_explained() -> None:
     named = [word for word in first_column(section("Why messages are dropped")) if word != "messages dropped"]
     lost = lost_messages({"NODE": StreamCounters()})
-    assert sorted(named) == sorted([*DROP_REASONS, NOT_LOGGED, *lost])
+    assert sorted(named) == sorted([*DROP_REASONS, *LINK_DROP_REASONS, NOT_LOGGED, *lost])
 
 
 def test_the_exit_statuses() -> None:
