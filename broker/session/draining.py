@@ -46,8 +46,10 @@ def leave_group(session: Session, full: bytes, subscription: Subscription) -> No
 
 def drain(router: Router, group: SharedGroup, now: float) -> None:
     """Something has changed for the members of the group on this node: give them what waits."""
+    context = router.context
+    context.slices.steps += 1
     if group.queue is not None:
-        router.context.changed_groups[group] = None
+        context.changed_groups[group] = None
         hand_out(router, group, now)
 
 

@@ -10,9 +10,10 @@ import pytest
 from broker.auth.acl_authorizer import AclAuthorizer
 from broker.auth.acl_filters import DENIED, READ, Rule
 from broker.auth.acl_rules import AclRules
-from broker.codec.packets import PingReq, PingResp, Publish, Subscribe, SubscribeFilter, Unsubscribe
+from broker.codec.packets import PingReq, PingResp, PubAck, Publish, Subscribe, SubscribeFilter, Unsubscribe
 from broker.codec.runs import RUN_MAX
 from broker.codec.writer import encode_packet, encode_publish
+from broker.session.group_queues import GroupQueues
 from broker.slices import SLICE_STEPS, Slices, Work
 
 STEPS_OF_ONE_CALL: Final = 8_000  # a packet, a match or a subscription is not interrupted
@@ -245,3 +246,21 @@ def test_rules_are_a_part_of_the_slice(world: Any) -> None:
     client.connection.receive_data(encode_packet(packet, 5), world.now)
     assert turns_until_idle(world, other) >= 9
     assert client.packets[-1].reason_codes == [0x87] * 10
+
+
+def test_groups_with_a_queue_are_a_part_of_the_slice(world: Any) -> None:
+    """Each acknowledgement of a member looks at all its groups with a queue, which may have waited for it."""
+    queues = GroupQueues(world.broker)
+    names = [b"%d" % number for number in range(SLICE_STEPS // 2)]
+    for name in names:
+        queues.declare(name, b"jobs/" + name, 100, 10**6, 0.0, world.now)
+    client = world.connect("c", auto=False)
+    for first in range(0, len(names), 100):
+        client.subscribe(*[b"$share/" + name + b"/jobs/" + name for name in names[first : first + 100]])
+    other = world.connect("other")
+    for _ in range(20):
+        other.publish(b"jobs/1", qos=1)
+    packet_ids = [packet.packet_id for packet in client.take_publishes()]
+    assert len(packet_ids) == 20
+    client.connection.receive_data(b"".join(encode_packet(PubAck(number), 5) for number in packet_ids), world.now)
+    assert turns_until_idle(world, other) >= 9
