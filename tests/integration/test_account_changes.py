@@ -66,38 +66,6 @@ async def test_clients_of_changed_and_deleted_accounts_are_disconnected(
     assert server.refused_input()["logins_ended"] == 2
 
 
-async def test_a_login_that_waits_while_its_account_changes_is_refused(
-    start_server: StartServer, clients: Clients, tmp_path: Path
-) -> None:
-    """The password was checked already; the web service is asked now."""
-    asked, answers = asyncio.Event(), asyncio.Event()
-
-    async def answer(_: web.BaseRequest) -> web.StreamResponse:
-        asked.set()
-        await answers.wait()
-        return web.json_response({"result": "allow"})
-
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    file = tmp_path / "accounts.yml"
-    file.write_text(account("alice", "a"))
-    server = await start_server(
-        with_auth(hash="plain", password_file=str(file), webhook={"url": url, "timeout": "60s"})
-    )
-    client = await clients.open(port_of(server))
-    client.send(Connect("c", 5, username="alice", password=b"a"))
-    await asked.wait()
-    file.write_text(account("alice", "b"))
-    await server.reload(server.settings)
-    assert (await client.answer(ConnAck)).reason_code == NOT_AUTHORIZED
-    answers.set()
-    await runner.cleanup()
-    assert "c" not in server.broker.sessions
-
-
 async def test_an_exchange_of_scram_does_not_end_with_former_keys(
     start_server: StartServer, clients: Clients, tmp_path: Path
 ) -> None:

@@ -82,30 +82,6 @@ async def test_new_rules_hold_for_connected_clients_after_a_reload(
     assert [message.topic for message in await reader.take(3)] == [b"a", b"a", b"b"]
 
 
-@pytest.mark.parametrize(
-    ("acl", "fault"),
-    [
-        ("user alice\ntopic rw a\n", "line 2: 'rw' is not `read`, `write`, `readwrite` or `deny`"),
-        (None, "cannot be read: No such file or directory"),
-    ],
-)
-async def test_a_node_with_a_bad_file_does_not_start(nodes: Nodes, tmp_path: Path, acl: str | None, fault: str) -> None:
-    path = tmp_path / "acl"
-    if acl is not None:
-        path.write_text(acl)
-    node = nodes.make(config(path))
-    node.spawn()
-    assert await node.wait_ended() == 1
-    assert f"plugins.auth.acl_file: {path}: {fault}".replace(": cannot", " cannot") in node.log()
-
-
-async def test_rules_of_clients_without_a_name(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    node = await node_with(nodes, tmp_path, ACL)
-    anonymous = await connected(clients, node.port, "d1")
-    assert await anonymous.subscribe("news/#", "home/#", "$SYS/#", "devices/#") == [0, 0x87, 0x87, 0]
-    assert [await code_of(anonymous, topic) for topic in ("news/x", "devices/d1/x", "devices/d2/x")] == [0x87, 0, 0x87]
-
-
 async def test_the_rules_of_a_receiver_hold_on_its_own_node(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """The publisher's node has no rules."""
     path = tmp_path / "acl"

@@ -117,11 +117,3 @@ async def test_the_api_of_a_node_with_tokens(nodes: Nodes) -> None:
     for text in (reader, writer):
         assert text not in node.log()
         assert text not in node.command("check").stdout
-
-
-async def test_a_damaged_token_file_keeps_the_node_from_starting(nodes: Nodes) -> None:
-    node, _, _ = make(nodes)
-    (node.directory / "tokens.yml").write_text("- {name: a, role: root}\n")
-    node.spawn()
-    assert await node.wait_ended() == 1
-    assert "tokens.yml: line 1: the role is not one of read, write, admin" in node.log()

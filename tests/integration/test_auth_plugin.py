@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from api_calls import Rest
 from auth_plugin import connack_of, passwd, port_of, with_auth
 from broker.codec.packets import Auth, ConnAck, Connect, SubAck, Subscribe, SubscribeFilter
 from broker.codec.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
-from broker.codec.reason_codes import NOT_AUTHORIZED, SERVER_UNAVAILABLE
+from broker.codec.reason_codes import NOT_AUTHORIZED
 from certificates import Authority
 from scram_client import final_message
 from waiting import eventually
@@ -230,31 +229,6 @@ async def test_a_connection_ends_with_its_token(start_server: StartServer, clien
     assert server.plugins[0].refused_input()["tokens_refused"] == 1
 
 
-async def test_a_webhook_that_gives_no_answer_refuses(start_server: StartServer, clients: Clients) -> None:
-    """The node serves others meanwhile; the client is told to try again."""
-    taken = asyncio.Event()
-
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        taken.set()
-        writer.close()
-
-    service = await asyncio.start_server(silent, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{service.sockets[0].getsockname()[1]}/"
-    server = await start_server(
-        with_auth(password_file="", allow_anonymous=True, webhook={"url": url, "timeout": "300ms"})
-    )
-    try:
-        client = await clients.open(port_of(server))
-        connack = await connack_of(client, "alice", b"x")
-        assert connack.reason_code == SERVER_UNAVAILABLE
-        assert server.plugins[0].refused_input()["webhook_failed"] == 1
-        await taken.wait()
-    finally:
-        service.close()
-        await service.wait_closed()
-
-
 async def test_no_secret_is_printed(nodes: Nodes, tmp_path: Path) -> None:
     """By check, in the log, or in a fault."""
     secrets = {
@@ -284,47 +258,6 @@ async def test_no_secret_is_printed(nodes: Nodes, tmp_path: Path) -> None:
             assert SECRET not in text
             assert "short" not in text
             assert "hidden" not in text
-
-
-@pytest.mark.parametrize(
-    ("keys", "fault"),
-    [
-        ({"jwt": {"algorithms": ["HS256"], "secret": "short"}}, "jwt.secret: the secret has 5 bytes"),
-        ({"jwt": {"algorithms": ["RS256"], "public_key_file": "none.pem"}}, "jwt.public_key_file: /"),
-        ({"jwt": {"algorithms": ["ES256", "HS256"], "secret": SECRET}}, "jwt.algorithms: there is no key for ES256"),
-        ({"webhook": {"url": "https://x", "cacert": "none.pem"}}, "webhook.cacert: /"),
-        ({"acl_file": "none"}, "acl_file: /"),
-    ],
-)
-async def test_keys_that_cannot_be_used_keep_the_node_from_starting(
-    nodes: Nodes, keys: dict[str, Any], fault: str
-) -> None:
-    """`gmqttd check` gives the same error."""
-    node = nodes.make(with_auth(**keys))
-    node.spawn()
-    assert await node.wait_ended() == 1
-    assert f"gmqttd: plugins.auth.{fault}" in node.log()
-    assert SECRET not in node.log()
-    checked = node.command("check")
-    assert checked.returncode == 1
-    assert checked.stderr.strip() in node.log().splitlines()
-
-
-async def test_listeners_have_their_own_anonymous_clients(
-    start_server: StartServer, clients: Clients, tmp_path: Path
-) -> None:
-    listeners = [
-        {"address": "127.0.0.1:0"},
-        {"address": "127.0.0.1:0", "allow_anonymous": True},
-        {"address": "127.0.0.1:0", "allow_anonymous": False},
-    ]
-    keys = with_auth(password_file=str(tmp_path / "none.yml"))
-    server = await start_server({**keys, "listeners": listeners})
-    codes = []
-    for address in server.listeners.addresses:
-        client = await clients.open(int(address.rpartition(":")[2]))
-        codes.append((await connack_of(client, None, None)).reason_code)
-    assert codes == [NOT_AUTHORIZED, 0, NOT_AUTHORIZED]
 
 
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])

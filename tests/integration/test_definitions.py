@@ -1,4 +1,4 @@
-"""Definitions at run time with real nodes: in effect without a restart, there after one."""
+"""Definitions at run time with real nodes: in effect without a restart, on every node of the cluster."""
 
 from __future__ import annotations
 
@@ -52,32 +52,6 @@ async def test_a_link_begins_and_ends_with_its_definitions(nodes: Nodes, clients
 
 async def has_clients(node: Node, count: int) -> bool:
     return await clients_of(node) == count
-
-
-async def test_definitions_are_there_after_a_crash(nodes: Nodes, tmp_path: Path) -> None:
-    node = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "data")})
-    await node.start()
-    await change(node, "PUT", "/v1/parameters/federation-upstream/north", upstream_at(node))
-    await change(node, "PUT", "/v1/policies/p", POLICY)
-    await change(node, "PUT", "/v1/policies/q", POLICY)
-    await change(node, "DELETE", "/v1/policies/q")
-    before = await node.rest("GET", "/v1/definitions")
-    await node.kill()
-    await node.start()
-    assert await node.rest("GET", "/v1/definitions") == before
-    assert [policy["name"] for policy in before[1]["policies"]] == ["p"]
-
-
-async def test_a_damaged_file_stops_the_start_in_one_line(nodes: Nodes, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    file = tmp_path / "data" / "definitions.json"
-    file.write_bytes(b'{"format": 1, "entries": [')
-    node = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "data")})
-    node.spawn()
-    assert await node.wait_ended() == 1
-    last = node.log().splitlines()[-1]
-    assert f"plugins.links: {file}: it is not JSON" in last
-    assert file.read_bytes() == b'{"format": 1, "entries": ['
 
 
 async def policies(node: Node) -> list[str]:

@@ -129,15 +129,6 @@ async def test_records_of_every_kind_are_read_back_after_a_restart(
     assert [record.client_id for record in records if record.payload == b"will"] == ["c5"]
 
 
-async def test_two_nodes_do_not_share_a_folder(nodes: Nodes, tmp_path: Path) -> None:
-    folder = tmp_path / "log"
-    await nodes.start(with_log(folder))
-    other = nodes.make(with_log(folder))
-    other.spawn()
-    assert await other.wait_ended() == 1
-    assert f"plugins.event_log.dir: another process uses {folder}; give each node a folder of its own" in other.log()
-
-
 @pytest.mark.parametrize(
     ("prepare", "text"),
     [
@@ -181,17 +172,3 @@ async def test_a_full_disk_refuses_and_is_found_to_have_room_again(
     await node.stop()
     _, records = await records_of(folder)
     assert [record.payload for record in records] == [b"before", accepted, b"waits", b"after"]
-
-
-async def test_a_stop_with_a_full_disk_is_graceful(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
-    folder = tmp_path / "log"
-    node = await nodes.start(with_log(folder, on_full="refuse_publishes"))
-    client = await clients.connect(node.port, "c")
-    await client.publish("t", b"before", 1)
-    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
-    client.send(Publish(b"t", bytes(100_000), 1, packet_id=100))
-    await node.logged("the disk takes no records")
-    await node.stop()
-    found, records = await records_of(folder)
-    assert found.lost == ""
-    assert [record.payload for record in records] == [b"before"]

@@ -18,7 +18,6 @@ from broker.event_log.staged_block import ROWS_MAX
 from broker.event_log.staged_rows import MARKER
 from mqtt_client import Clients
 from node_process import PATIENT, Node, Nodes, free_port
-from pipeline.client import stage_requests
 from row_blocks import Row, a_row, block_of
 from waiting import DEADLINE, eventually
 
@@ -118,70 +117,6 @@ async def test_rows_reach_subscribers_and_the_log(node: tuple[Node, str], api: A
     ]
 
 
-@pytest.mark.parametrize("qos", [0, 1])
-async def test_rows_wait_for_receivers_that_are_slower(
-    node: tuple[Node, str], api: Api, clients: Clients, qos: int
-) -> None:
-    """Many more rows than a session queues: none is dropped."""
-    subscriber = await clients.connect(node[0].port)
-    await subscriber.subscribe("rows/#", qos=qos)
-    partition = await api.stage(1, numbered(20_000))
-    commit = asyncio.ensure_future(api.sink.Commit(pb.CommitRequest(query="q", batch=1, partitions=[partition])))
-    got = await subscriber.take(20_000)
-    assert [message.payload for message in got] == [b"%d" % number for number in range(20_000)]
-    assert (await commit).rows == 20_000
-
-
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        (a_row("a/#"), "row 11 of partition 4: topic: topic name 'a/#' has a wildcard"),
-        (a_row(""), "row 11 of partition 4: topic: empty topic name"),
-        (a_row("a", qos=3), "row 11 of partition 4: qos is 3"),
-        (a_row("a", b"x" * 3_000), "row 11 of partition 4: payload of 3000 bytes makes a packet of"),
-    ],
-)
-async def test_a_row_that_cannot_be_published_is_named(nodes: Nodes, row: Row, text: str) -> None:
-    node, address = logging_node(nodes)
-    node.config["mqtt"] = {"max_packet_size": 2_000}
-    await node.start()
-    async with grpc.aio.insecure_channel(address) as channel:
-        sink: Any = EventLogSinkStub(channel)
-        request = pb.StageRequest(query="q", batch=1, partition=4, attempt=1, blocks=block_of([a_row("good")] * 10))
-        staged = await sink.Stage(request)
-        assert staged == pb.StageResponse(rows=10, bytes=len(request.blocks))
-        request.position = staged.bytes
-        request.blocks = block_of([a_row("good"), row])
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await sink.Stage(request)
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert (caught.value.details() or "").startswith(text)
-
-
-async def test_a_row_larger_than_a_request_is_published(node: tuple[Node, str], api: Api, clients: Clients) -> None:
-    """It comes in parts, and the node is killed between two of them."""
-    payload = random.Random(1).randbytes(5 << 20)
-    block = block_of([a_row("rows/large", payload, 1, False, [("k", "v")])])
-    parts = list(stage_requests([block]))
-    assert len(parts) == 3
-    position = 0
-    for part in parts:
-        request = pb.StageRequest(query="q", batch=1, attempt=1, position=position, blocks=part)
-        staged = await api.sink.Stage(request, wait_for_ready=True)
-        position += len(part)
-        assert staged.bytes == position
-        if position == len(parts[0]):
-            await node[0].kill()
-            await node[0].start()
-    subscriber = await clients.connect(node[0].port)
-    await subscriber.subscribe("rows/#", qos=1)
-    partition = pb.StagedPartition(partition=0, attempt=1, rows=1)
-    await api.sink.Commit(pb.CommitRequest(query="q", batch=1, partitions=[partition]))
-    assert (await subscriber.message()).payload == payload
-    (record,) = await api.records()
-    assert (record.payload, record.user_properties) == (payload, [("k", "v"), (MARKER, "q/1/0")])
-
-
 async def test_the_disk_space_of_staged_rows_is_bounded(nodes: Nodes) -> None:
     node, address = logging_node(nodes, staged_bytes="1MiB")
     await node.start()
@@ -255,41 +190,6 @@ async def test_each_row_is_in_the_log_once_whenever_the_node_is_killed(node: tup
     assert await api.markers() == expected
     found = await api.records()
     assert [record.payload for record in found] == [b"%d" % number for number in range(9_000)] * 4
-
-
-async def test_a_commit_ends_by_itself_after_a_restart(node: tuple[Node, str], api: Api) -> None:
-    partition = await api.stage(1, numbered(9_000))
-    commit = asyncio.ensure_future(api.sink.Commit(pb.CommitRequest(query="q", batch=1, partitions=[partition])))
-
-    await api.has_records(1)
-    await node[0].kill()
-    await asyncio.gather(commit, return_exceptions=True)
-    await node[0].start()
-    await api.has_records(9_000)
-    again = await api.sink.Commit(pb.CommitRequest(query="q", batch=1))
-    assert again == pb.CommitResponse(rows=9_000, was_committed=True)
-
-
-async def test_a_node_stops_in_the_middle_of_a_commit(node: tuple[Node, str], api: Api) -> None:
-    partition = await api.stage(1, numbered(20_000))
-    request = pb.CommitRequest(query="q", batch=1, partitions=[partition])
-    commit = asyncio.ensure_future(api.sink.Commit(request))
-    await api.has_records(1)
-    await node[0].stop()
-    await asyncio.gather(commit, return_exceptions=True)
-    assert "Traceback" not in node[0].log()
-    await node[0].start()
-    assert (await api.sink.Commit(request, wait_for_ready=True)).rows == 20_000
-    assert await api.markers() == [f"q/1/{row}" for row in range(20_000)]
-
-
-async def test_a_damaged_commit_is_named_at_the_start(node: tuple[Node, str], api: Api) -> None:
-    await api.stage(1, numbered(2))
-    await node[0].stop()
-    (node[0].directory / "event_log" / "staged" / "q" / "1" / "commit.json").write_text("{")
-    node[0].spawn()
-    assert await node[0].wait_ended() == 1
-    assert "plugins.event_log.dir: event_log/staged/q/1/commit.json is damaged" in node[0].log()
 
 
 async def test_members_tell_where_each_others_logs_are(nodes: Nodes) -> None:

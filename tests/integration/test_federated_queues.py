@@ -163,23 +163,6 @@ async def has_messages(node: Node, count: str) -> bool:
     return bool((await queue(node))["messages"] == count)
 
 
-async def test_a_link_without_its_upstream_loses_nothing(nodes: Nodes, clients: Clients) -> None:
-    """The connection of the link breaks again and again while jobs move."""
-    made = await started(nodes, [("east", "west")])
-    await eventually(lambda: are_up(made), "the link runs")
-    (link,) = (await made["east"].rest("GET", "/v1/federation-links"))[1]["links"]
-    writer = await clients.connect(made["west"].port)
-    workers = Workers(made, clients, random.Random(2))
-    await workers.come("east", 3)
-    for number in range(JOBS):
-        await writer.publish("jobs/a", b"%d" % number, qos=1)
-        if number % 50 == 25:
-            status, answer = await made["east"].rest("POST", f"/v1/federation-links/{link['id']}/restart", {})
-            assert status == 200, answer
-    await eventually(lambda: len(workers.done) >= JOBS, "the jobs are done")
-    assert workers.counts() == {b"%d" % number: 1 for number in range(JOBS)}
-
-
 async def test_jobs_outlive_both_ends(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """Each end is killed once, with jobs that wait there and jobs on their way."""
     made = await started(nodes, [("east", "west")], tmp_path)

@@ -9,12 +9,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pytest
 import yaml
 
-from federation.gossip.config import LAN
 from mqtt_client import reached
-from node_process import FAILED_SECONDS, gossip_address, status_becomes
+from node_process import FAILED_SECONDS, status_becomes
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -95,32 +93,6 @@ async def test_kill_and_return(nodes: Nodes, clients: Clients) -> None:
     await reached(publisher1, "t", subscriber2, subscriber3)
     publisher3 = await clients.connect(node3.port, "publisher3")
     await reached(publisher3, "t", subscriber2)
-
-
-@pytest.mark.slow
-async def test_kill_and_return_on_other_ports(nodes: Nodes, clients: Clients) -> None:
-    """A killed node starts under its name with other ports. The others take it back once they have forgotten its address."""
-    node1, node2, node3 = await nodes.federation(3)
-    publisher1 = await clients.connect(node1.port, "publisher1")
-    subscriber2 = await clients.connect(node2.port, "subscriber2")
-    await subscriber2.subscribe("t", qos=1)
-    await node3.kill()
-    for node in (node1, node2):
-        await status_becomes(node, "node3", "STATUS_FAILED")
-    elsewhere = nodes.make_federated([node1], {"plugins": {"federation": {"node_name": "node3"}}})
-    assert gossip_address(elsewhere) != gossip_address(node3)
-    await elsewhere.start()
-    subscriber3 = await clients.connect(elsewhere.port, "subscriber3")
-    await subscriber3.subscribe("t", qos=1)
-    for node in (node1, node2, elsewhere):
-        # They forget the old address after this time, at the end of the round of probes; the next push-pull tells the new one.
-        forgotten = LAN.gossip_to_the_dead_time + 3 * LAN.probe_interval
-        await status_becomes(node, "node3", "STATUS_ALIVE", forgotten + 2 * LAN.push_pull_interval)
-        member = (await node.members())["node3"]
-        assert member["addr"] == gossip_address(elsewhere)
-        assert member["tags"]["fed_addr"] == elsewhere.config["plugins"]["federation"]["fed_addr"]
-    await reached(publisher1, "t", subscriber2, subscriber3)
-    await reached(await clients.connect(elsewhere.port, "publisher3"), "t", subscriber2)
 
 
 async def test_graceful_stop_and_return(nodes: Nodes, clients: Clients) -> None:
@@ -274,13 +246,3 @@ async def test_will_of_a_client_of_another_node(nodes: Nodes, mosquitto: Mosquit
     await doomed.stop(signal.SIGKILL)
     message = await watcher.message()
     assert (message.topic, message.payload) == (b"wills/doomed", b"gone")
-
-
-async def test_publish_by_the_api(nodes: Nodes, clients: Clients) -> None:
-    node1, node2 = await nodes.federation(2)
-    subscriber = await clients.connect(node2.port)
-    await subscriber.subscribe("api/t", qos=1)
-    await reached(await clients.connect(node1.port), "api/t", subscriber)
-    body = {"topic_name": "api/t", "payload": "from the API", "qos": 1}
-    assert await node1.rest("POST", "/v1/publish", body) == (200, {})
-    assert (await subscriber.message()).payload == b"from the API"

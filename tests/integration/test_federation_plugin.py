@@ -1,4 +1,4 @@
-"""The federation plugin in this process: a lost node name, unreachable seeds, leaves by the API, the log of members."""
+"""The federation plugin in this process: a lost node name, seeds, a leave, the log of members."""
 
 from __future__ import annotations
 
@@ -172,13 +172,6 @@ def streams_to(node: FederatedServer, name: str) -> bool:
     return sender is not None and sender.state is State.STREAMING
 
 
-async def test_exit_of_a_node_that_reaches_no_seed(start_server: StartServer) -> None:
-    node = await start(start_server, "a", nobody(), retry_timeout="300ms", retry_timeout_action="exit")
-    await until(lambda: bool(node.server.stop_reason))
-    assert "did not answer within 0.3 s" in node.server.stop_reason
-    assert "retry_timeout_action is exit" in node.server.stop_reason
-
-
 async def test_no_exit_where_one_seed_of_several_answers(start_server: StartServer) -> None:
     """One seed is enough: a seed that is down must not stop nodes that start meanwhile."""
     first = await start(start_server, "a")
@@ -191,25 +184,6 @@ async def test_no_exit_where_one_seed_of_several_answers(start_server: StartServ
     assert len(late["errors"]) == 1
     assert second.status("a") == MemberStatus.ALIVE
     assert second.server.stop_reason == ""
-
-
-async def test_a_node_that_left_by_the_api_stays_away_until_it_is_told_to_join(
-    start_server: StartServer,
-) -> None:
-    first = await start(start_server, "a")
-    second = await start(start_server, "b", first.gossip_addr, nobody())  # the second seed is retried all the time
-    await until(lambda: second.status("a") == first.status("b") == MemberStatus.ALIVE)
-    with capture_logs() as lines:
-        await second.plugin.membership.leave()
-    assert ("left by the API, retry_join rests until a join", "b") in [
-        (line["event"], line.get("node")) for line in lines
-    ]
-    assert second.plugin.node.has_left
-    await until(lambda: first.status("b") == MemberStatus.LEFT)
-    assert second.status("b") == MemberStatus.LEFT
-    await second.plugin.membership.join([first.gossip_addr])
-    await until(lambda: second.status("b") == first.status("b") == MemberStatus.ALIVE)
-    await until(lambda: list(first.plugin.node.senders) == ["b"] and list(second.plugin.node.senders) == ["a"])
 
 
 async def test_a_leave_waits_for_the_acknowledgements_of_its_events(start_server: StartServer) -> None:
@@ -257,17 +231,3 @@ async def test_messages_of_a_deadline_are_written_at_once(start_server: StartSer
     for number in range(MESSAGES):
         assert (await client.message(3 * TICK_SECONDS)).payload == b"%d" % number
     await client.close()
-
-
-async def test_a_seed_that_was_stopped_and_started_is_found_by_those_that_name_it(start_server: StartServer) -> None:
-    """The seed names no seeds itself, and the others list it as left: no node reconnects to a member that left."""
-    address = nobody()
-    first = await start(start_server, "a", gossip_addr=address)
-    second = await start(start_server, "b", address)
-    third = await start(start_server, "c", address)
-    await until(lambda: second.status("c") == third.status("b") == first.status("c") == MemberStatus.ALIVE)
-    await first.server.stop()
-    await until(lambda: second.status("a") == third.status("a") == MemberStatus.LEFT)
-    again = await start(start_server, "a", gossip_addr=address)
-    await until(lambda: again.status("b") == again.status("c") == MemberStatus.ALIVE)
-    await until(lambda: second.status("a") == third.status("a") == MemberStatus.ALIVE)

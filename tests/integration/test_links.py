@@ -66,23 +66,6 @@ async def test_each_qos_and_retained_messages_cross(
     assert seen(await later.message()) == (b"sensors/kept", b"live", 1, False)
 
 
-async def test_only_wanted_topics_are_subscribed(
-    nodes: Nodes, clients: Clients, start_mosquitto: StartMosquitto
-) -> None:
-    upstream = await start_mosquitto()
-    node = await nodes.start(link_config(upstream.port))
-    await node.logged("link idle")
-    assert "federation-link-berlin-north" not in upstream.log()
-    reader = await clients.connect(node.port, "reader")
-    await reader.subscribe("other/#", qos=1)
-    await reader.subscribe("+/hall", qos=1)
-    await running(node)
-    await eventually(lambda: "sensors/hall (QoS 1)" in upstream.log(), "the part of the filter that the policy allows")
-    assert "other" not in upstream.log()
-    await reader.unsubscribe("+/hall")
-    await eventually(lambda: "UNSUBSCRIBE" in upstream.log(), "the filter is gone at the upstream")
-
-
 async def test_messages_wait_in_the_session_while_the_node_is_away(
     nodes: Nodes, clients: Clients, start_mosquitto: StartMosquitto
 ) -> None:
@@ -118,34 +101,6 @@ async def test_a_link_comes_back_after_its_upstream(
         await writer.publish("sensors/a", b"again", qos=1)
         assert (await reader.message()).payload == b"again"
         await running(node, round_number)
-
-
-async def test_two_nodes_of_ours(nodes: Nodes, clients: Clients) -> None:
-    upstream = await nodes.start(name="upstream")
-    node = await nodes.start(link_config(upstream.port), name="downstream")
-    reader = await subscriber_with_link(node, clients)
-    writer = await clients.connect(upstream.port, "writer")
-    for qos in (0, 1, 2):
-        await writer.publish("sensors/a", f"qos {qos}".encode(), qos=qos)
-        assert seen(await reader.message()) == (b"sensors/a", f"qos {qos}".encode(), min(qos, 1), False)
-    writer.send(*(Publish(b"sensors/b", b"%d" % number) for number in range(1000)))
-    assert [message.payload for message in await reader.take(1000)] == [b"%d" % number for number in range(1000)]
-    await writer.publish("other/a", b"not wanted", qos=1)
-    await writer.publish("sensors/a", b"wanted", qos=1)
-    assert (await reader.message()).payload == b"wanted"
-
-
-async def test_a_publisher_at_the_upstream_waits_for_a_slow_reader_here(nodes: Nodes, clients: Clients) -> None:
-    """QoS 1 is acknowledged when it is here: what the node does not take stays in the session at the upstream."""
-    queue = {"mqtt": {"max_queued_messages": 100_000}}
-    upstream = await nodes.start(queue, name="upstream")
-    node = await nodes.start({**link_config(upstream.port, {"prefetch-count": 10}), **queue}, name="downstream")
-    reader = await subscriber_with_link(node, clients)
-    writer = await clients.connect(upstream.port, "writer")
-    payloads = [b"%d" % number for number in range(3000)]
-    for payload in payloads:
-        await writer.publish("sensors/a", payload, qos=1)
-    assert [message.payload for message in await reader.take(len(payloads))] == payloads
 
 
 async def test_pushing(nodes: Nodes, clients: Clients) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from broker.codec.packets import Connect, Publish
+from broker.codec.packets import Connect
 from broker.codec.writer import encode_packet
 from broker.hooks import ClientObserver
 from broker.server.layered_protocol import LayeredProtocol
@@ -28,7 +28,7 @@ from waiting import DEADLINE, eventually
 if TYPE_CHECKING:
     from broker.server.lifecycle import Server
     from mqtt_client import Clients, Watch
-    from node_process import Node, Nodes
+    from node_process import Node
 
     StartServer = Callable[[dict[str, Any]], Awaitable[Server]]
     StartWatch = Callable[[Node], Awaitable[Watch]]
@@ -108,42 +108,6 @@ async def test_limits_of_a_reload_count_the_connections_that_are_open(start_serv
         writer.transport.abort()
 
 
-@pytest.mark.parametrize("key", ["max_connect_rate", "max_connect_rate_per_address"])
-async def test_a_flood_of_connects(start_server: StartServer, key: str) -> None:
-    """Closed at once and counted; clients of another listener are served, and later ones of the same."""
-    server = await start_server({"listeners": [{"address": "127.0.0.1:0", key: 5}, {"address": "127.0.0.1:0"}]})
-    limited, free = ports(server)
-    answers = [await is_served(limited) for _ in range(40)]
-    refused = answers.count(False)
-    assert answers[:5] == [True] * 5
-    assert refused > 0
-    assert server.broker.counters.connections_refused == refused
-    assert all([await is_served(free) for _ in range(10)])
-    await eventually(lambda: is_served(limited), "the flood is over")
-
-
-@pytest.mark.parametrize("keys", [{"max_message_rate": 20}, {"max_byte_rate": 2000}])
-@pytest.mark.parametrize("qos", [0, 1])
-async def test_a_client_above_its_rate_is_slowed(
-    nodes: Nodes, clients: Clients, watch: StartWatch, keys: dict[str, int], qos: int
-) -> None:
-    """All of its messages arrive; clients of a listener without the limit are as fast as before."""
-    limited = nodes.free_port()
-    listeners = [{"address": f"127.0.0.1:{nodes.free_port()}"}, {"address": f"127.0.0.1:{limited}", **keys}]
-    node = await nodes.start({"listeners": listeners})
-    await node.logged("listeners started")
-    others = await watch(node)
-    receiver = await clients.connect(node.port, "receiver")
-    await receiver.subscribe("t", qos=1)
-    client = await clients.connect(limited, "fast")
-    count = 60
-    for number in range(count):
-        client.send(Publish(b"t", b"%03d" % number + bytes(90), qos, False, False, number + 1 if qos else 0))
-    await others.check()
-    payloads = [(await receiver.message()).payload[:3] for _ in range(count)]
-    assert payloads == [b"%03d" % number for number in range(count)]
-
-
 def binary_header(host: str, port: int) -> bytes:
     body = socket.inet_aton(host) + socket.inet_aton("192.0.2.2") + struct.pack("!HH", port, 1883)
     return SIGNATURE + b"\x21\x11" + struct.pack("!H", len(body)) + body
@@ -184,23 +148,6 @@ async def test_the_address_behind_a_proxy(
     await second.ping()
 
 
-@pytest.mark.parametrize("header", HEADERS)
-async def test_a_header_split_at_every_byte(start_server: StartServer, header: bytes) -> None:
-    listener = {"address": "127.0.0.1:0", "proxy_protocol": {"from": ["127.0.0.1"]}}
-    server = await start_server({"listeners": [listener]})
-    (port,) = ports(server)
-    data = header + encode_packet(Connect("split", 4), 4)
-    for cut in range(1, len(data)):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(data[:cut])
-        await writer.drain()
-        await asyncio.sleep(0)
-        writer.write(data[cut:])
-        async with asyncio.timeout(DEADLINE):
-            assert await reader.readexactly(4) == CONNACK
-        writer.transport.abort()
-
-
 class Refusals(ClientObserver):
     """Keeps the reasons for which connections are refused."""
 
@@ -233,13 +180,6 @@ async def test_connections_of_proxies_without_a_header(start_server: StartServer
     ]
     assert server.broker.counters.connections_refused == 3
     assert server.broker.counters.handshakes_failed == 2
-
-
-async def test_a_health_check_of_a_proxy(start_server: StartServer) -> None:
-    """LOCAL: the connection is the proxy's own, and keeps its address."""
-    server = await start_server({"listeners": [{"address": "127.0.0.1:0", "proxy_protocol": {"from": ["127.0.0.1"]}}]})
-    assert await is_served(ports(server)[0], SIGNATURE + b"\x20\x00\x00\x00", "local")
-    assert server.broker.counters.connections_refused == 0
 
 
 async def come_and_go(server: Server, context: ssl.SSLContext) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from mosquitto_process import Mosquitto, MosquittoSub
+    from mosquitto_process import Mosquitto
     from node_process import Nodes
 
 VERSIONS = ("mqttv31", "mqttv311", "mqttv5")
@@ -24,61 +23,6 @@ async def test_each_qos_arrives(nodes: Nodes, mosquitto: Mosquitto, version: str
     for qos in ("0", "1", "2"):
         await mosquitto.pub(node.port, "-t", "a/b", "-m", f"hello {qos}", "-q", qos, version=version)
         assert await sub.message() == ("a/b", f"hello {qos}".encode(), False)
-
-
-async def test_versions_reach_each_other(nodes: Nodes, mosquitto: Mosquitto) -> None:
-    node = await nodes.start()
-    subs = {version: await mosquitto.sub(node.port, "-t", "#", "-q", "2", version=version) for version in VERSIONS}
-    for version in VERSIONS:
-        for qos in ("0", "1", "2"):
-            payload = f"{version} {qos}"
-            await mosquitto.pub(node.port, "-t", "v", "-m", payload, "-q", qos, version=version)
-            for sub in subs.values():
-                assert await sub.message() == ("v", payload.encode(), False)
-
-
-async def test_wildcards(nodes: Nodes, mosquitto: Mosquitto) -> None:
-    node = await nodes.start()
-    plus = await mosquitto.sub(node.port, "-t", "house/+/light")
-    hash_ = await mosquitto.sub(node.port, "-t", "house/#")
-    all_ = await mosquitto.sub(node.port, "-t", "#", "-t", "+/+/light")
-    for topic in ("house/hall/light", "house", "house/hall/deep/light", "$other/x", "garden", "house//light"):
-        await mosquitto.pub(node.port, "-t", topic, "-m", topic)
-    await mosquitto.pub(node.port, "-t", "house/end/light", "-m", "end")
-    expected = {
-        plus: ["house/hall/light", "house//light"],
-        hash_: ["house/hall/light", "house", "house/hall/deep/light", "house//light"],
-        all_: ["house/hall/light", "house", "house/hall/deep/light", "garden", "house//light"],
-    }
-    for sub, topics in expected.items():
-        assert [(await sub.message())[0] for _ in topics] == topics
-        assert (await sub.message())[0] == "house/end/light"
-
-
-@pytest.mark.parametrize("version", NEW_VERSIONS)
-async def test_retained(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
-    node = await nodes.start()
-    await mosquitto.pub(node.port, "-t", "r/1", "-m", "kept", "-r", "-q", "1", version=version)
-    await mosquitto.pub(node.port, "-t", "r/2", "-m", "gone", "-r", "-q", "1", version=version)
-    await mosquitto.pub(node.port, "-t", "r/2", "-n", "-r", "-q", "1", version=version)
-    sub = await mosquitto.sub(node.port, "-t", "r/#", version=version)
-    assert await sub.message() == ("r/1", b"kept", True)
-    await mosquitto.pub(node.port, "-t", "r/2", "-m", "live", "-r", version=version)
-    assert await sub.message() == ("r/2", b"live", False)
-
-
-@pytest.mark.parametrize("version", NEW_VERSIONS)
-async def test_will_of_a_killed_client(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
-    node = await nodes.start()
-    watcher = await mosquitto.sub(node.port, "-t", "wills/#", "-q", "1", version=version)
-    will = ("--will-topic", "wills/one", "--will-payload", "died", "--will-qos", "1", "--will-retain")
-    await mosquitto.pub(node.port, "-t", "x", "-m", "says goodbye: no will", *will, version=version)
-    killed = await mosquitto.sub(node.port, "-t", "x", *will, version=version)
-    await killed.stop(signal.SIGKILL)
-    assert await watcher.message() == ("wills/one", b"died", False)
-    late = await mosquitto.sub(node.port, "-t", "wills/one", version=version)
-    assert await late.message() == ("wills/one", b"died", True)
-    assert watcher.messages.empty()
 
 
 async def test_will_delay(nodes: Nodes, mosquitto: Mosquitto) -> None:
@@ -108,41 +52,6 @@ async def test_a_request_gets_its_response(nodes: Nodes, mosquitto: Mosquitto, v
     assert response_topic == "response"
     await mosquitto.pub(node.port, "-t", response_topic, "-m", "answer", "-q", "1", version=version)
     assert await asking == b"answer\n"
-
-
-@pytest.mark.parametrize("version", NEW_VERSIONS)
-async def test_shared_subscription(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
-    node = await nodes.start()
-    members = [await mosquitto.sub(node.port, "-t", "$share/g/work", "-q", "1", version=version) for _ in range(3)]
-    other = await mosquitto.sub(node.port, "-t", "$share/h/work", "-q", "1", version=version)
-    lines = [b"%d" % number for number in range(90)]
-    await mosquitto.pub(node.port, "-t", "work", "-l", "-q", "1", stdin=b"\n".join(lines) + b"\n", version=version)
-    assert await other.payloads(90) == lines
-    got = await gather_payloads(members, 90)
-    assert Counter(got) == Counter(lines)
-    assert all(member.texts for member in members), "each member had a part of the work"
-
-
-async def gather_payloads(subs: list[MosquittoSub], count: int) -> list[bytes]:
-    """The next `count` payloads of all clients together."""
-    got: list[bytes] = []
-
-    async def take(sub: MosquittoSub) -> None:
-        while True:
-            got.append((await sub.message(60))[1])
-            if len(got) >= count:
-                done.set()
-
-    done = asyncio.Event()
-    tasks = [asyncio.create_task(take(sub)) for sub in subs]
-    try:
-        async with asyncio.timeout(30):
-            await done.wait()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return got
 
 
 @pytest.mark.parametrize("version", NEW_VERSIONS)
@@ -186,13 +95,6 @@ async def test_properties(nodes: Nodes, mosquitto: Mosquitto) -> None:
     assert (payload_format, identifier) == ("1", "42")
 
 
-async def test_properties_are_left_out_for_older_clients(nodes: Nodes, mosquitto: Mosquitto) -> None:
-    node = await nodes.start()
-    sub = await mosquitto.sub(node.port, "-t", "q", "-q", "1", version="mqttv311")
-    await mosquitto.pub(node.port, "-t", "q", "-m", "body", "-q", "1", "-D", "publish", "user-property", "a", "b")
-    assert await sub.message() == ("q", b"body", False)
-
-
 @pytest.mark.parametrize("qos", ["0", "1", "2"])
 async def test_large_payload(nodes: Nodes, mosquitto: Mosquitto, qos: str) -> None:
     node = await nodes.start()
@@ -202,15 +104,6 @@ async def test_large_payload(nodes: Nodes, mosquitto: Mosquitto, qos: str) -> No
     topic, received, _ = await sub.message()
     assert topic == "large"
     assert received == payload
-
-
-@pytest.mark.parametrize("version", NEW_VERSIONS)
-async def test_empty_payload(nodes: Nodes, mosquitto: Mosquitto, version: str) -> None:
-    node = await nodes.start()
-    sub = await mosquitto.sub(node.port, "-t", "e", "-q", "2", version=version)
-    for qos in ("0", "1", "2"):
-        await mosquitto.pub(node.port, "-t", "e", "-n", "-q", qos, version=version)
-        assert await sub.message() == ("e", b"", False)
 
 
 @pytest.mark.parametrize("qos", ["0", "1", "2"])

@@ -91,24 +91,6 @@ async def test_drops_and_refusals_are_logged(nodes: Nodes, clients: Clients) -> 
     assert line["reason"].startswith("first packet is")
 
 
-async def test_connects_disconnects_and_refusals_are_logged(nodes: Nodes, clients: Clients) -> None:
-    node = await nodes.start({"log": {"format": "json"}})
-    client = await clients.connect(node.port, "guest", version=4, keep_alive=60)
-    await client.close()
-    # CONNECT of the client "x" with an Authentication Method.
-    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
-    writer.write(b"\x10\x12\x00\x04MQTT\x05\x02\x00\x00\x04\x15\x00\x01m\x00\x01x")
-    assert (await reader.read(100))[0] == 0x20  # CONNACK
-    writer.close()
-    await node.stop()
-    (connected,), (gone,), (refused,) = (events(node, name) for name in ("connected", "disconnected", "refused"))
-    assert {connected["level"], gone["level"], refused["level"]} == {"info"}
-    assert (connected["client_id"], connected["version"], connected["keep_alive"]) == ("guest", 4, 60)
-    assert (gone["client_id"], gone["reason"]) == ("guest", "client disconnected")
-    assert (refused["client_id"], refused["reason"]) == ("x", "this server has no authentication method 'm'")
-    assert refused["addr"].startswith("127.0.0.1:")
-
-
 async def test_changes_by_the_api_are_logged(nodes: Nodes, clients: Clients) -> None:
     first = await nodes.make_federated(overrides={"log": {"format": "json"}}).start()
     second = await nodes.make_federated(overrides={"log": {"format": "json"}}).start()

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from broker.codec import properties as props
-from broker.codec.packets import PubAck, PubComp, Publish, PubRec, PubRel, SubAck, Subscribe, SubscribeFilter, Will
+from broker.codec.packets import PubAck, PubComp, Publish, PubRec, PubRel, SubAck, Subscribe, SubscribeFilter
 from redis_process import REDIS_MISSING, REDIS_SERVER, RedisServer
 
 if TYPE_CHECKING:
@@ -116,41 +116,6 @@ async def test_qos_2_is_exactly_once_over_a_kill(nodes: Nodes, clients: Clients,
     assert receiver.messages.empty()
 
 
-async def test_a_will_keeps_its_delay_over_a_kill(nodes: Nodes, clients: Clients, durable: dict[str, Any]) -> None:
-    node = await nodes.start(durable)
-    watcher = await member(clients, node, "watcher")
-    await watcher.subscribe("will/#", qos=1)
-    await member(clients, node, "dying", will=Will(b"will/soon", b"gone", 1, delay_interval=1))
-    await crash(node)
-    watcher = await member(clients, node, "watcher")
-    assert (await watcher.message()).payload == b"gone"
-
-
-@pytest.mark.parametrize("second", ["same", "other"])
-async def test_a_session_that_ended_before_the_kill_stays_ended(
-    nodes: Nodes, clients: Clients, durable: dict[str, Any], second: str
-) -> None:
-    node = await nodes.start(durable)
-    client = await member(clients, node, "c")
-    await client.subscribe("a", "b", qos=1)
-    await client.publish("kept", b"x", qos=1, retain=True)
-    await client.publish("kept", b"", qos=1, retain=True)
-    await client.unsubscribe("b")
-    if second == "same":
-        await client.close()
-        await clients.connect(node.port, "c", clean_start=True)
-    await crash(node)
-    client = await member(clients, node, "c")
-    assert client.connack is not None
-    assert client.connack.session_present == (second == "other")
-    await client.publish("b", b"1", qos=1)
-    await client.subscribe("kept")
-    await client.publish("a", b"2", qos=1)
-    await client.ping()
-    expected = [b"2"] if second == "other" else []
-    assert [client.messages.get_nowait().payload for _ in range(client.messages.qsize())] == expected
-
-
 async def test_nothing_durable_is_acknowledged_while_redis_is_away(
     nodes: Nodes, clients: Clients, redis: RedisServer
 ) -> None:
@@ -183,29 +148,6 @@ async def test_nothing_durable_is_acknowledged_while_redis_is_away(
     assert payloads[0] == b"before"
 
 
-@pytest.mark.parametrize("redis", [("--appendonly", "no")], indirect=True)
-async def test_a_redis_that_forgot_everything_is_told_again(nodes: Nodes, clients: Clients, redis: RedisServer) -> None:
-    node = await nodes.start({"persistence": {"type": "redis", "redis": {"addr": f"127.0.0.1:{redis.port}"}}})
-    assert "appendonly is no" in node.log()
-    client = await member(clients, node, "c")
-    await client.subscribe("a", qos=2)
-    await client.close()
-    sender = await member(clients, node, "sender")
-    for number in range(5):
-        await sender.publish("a", b"%d" % number, qos=1 + number % 2, retain=True)
-    redis.kill()
-    redis.start()
-    await sender.publish("a", b"last", qos=2)
-    assert "the store has lost changes; all is written again" in node.log()
-    await crash(node)
-    client = await member(clients, node, "c")
-    payloads = [(await client.message()).payload]
-    while payloads[-1] != b"last":
-        payloads.append((await client.message()).payload)
-    assert payloads[:5] == [b"%d" % number for number in range(5)]
-    await node.stop()
-
-
 async def test_a_full_disk_acknowledges_nothing_durable(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     """RLIMIT_FSIZE stands for the end of the space."""
     node = nodes.make({"data_dir": str(tmp_path / "data"), "mqtt": {"max_queued_messages": 100_000}})
@@ -235,33 +177,3 @@ async def test_a_full_disk_acknowledges_nothing_durable(nodes: Nodes, clients: C
     found = [message.payload.rstrip(b"\0") for message in await back.take(acknowledged)]
     assert found == [b"%d" % number for number in range(acknowledged)]
     await back.publish("a", b"room again", qos=1)
-
-
-async def test_two_nodes_do_not_share_a_store(nodes: Nodes, durable: dict[str, Any]) -> None:
-    await nodes.start(durable)
-    second = nodes.make(durable)
-    second.spawn()
-    assert await second.wait_ended() == 1
-    assert "another node uses it" in second.log() or "another process uses it" in second.log()
-    assert "Traceback" not in second.log()
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [(b"no database", "not a SQLite file"), (b"SQLite format 3\0" + bytes(4080), "of another program")],
-)
-async def test_a_file_that_is_no_store_stops_the_start(
-    nodes: Nodes, tmp_path: Path, content: bytes, expected: str
-) -> None:
-    """In one line, and the file stays as it is. A relative folder starts at the configuration file."""
-    file = tmp_path / "data" / "store.db"
-    file.parent.mkdir()
-    file.write_bytes(content)
-    node = nodes.make({"data_dir": "data"})
-    node.spawn()
-    assert await node.wait_ended() == 1
-    (line,) = [line for line in node.log().splitlines() if line.startswith("gmqttd: ")]
-    assert f"{file}" in line
-    assert expected in line
-    assert "Traceback" not in node.log()
-    assert file.read_bytes() == content

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from broker.codec.packets import Publish
-from broker.codec.properties import MAXIMUM_PACKET_SIZE, SESSION_EXPIRY_INTERVAL
 from broker.codec.writer import encode_packet
-from broker.server.listeners import PROBE_IDLE_SECONDS
 from stuck_clients import stuck_socket, subscriber
 from waiting import DEADLINE
 
@@ -106,49 +104,6 @@ def read_publishes(source: socket.socket, count: int) -> list[bytes]:
     return payloads
 
 
-async def test_drops_are_counted(start_server: StartServer, clients: Clients) -> None:
-    """Drops for a stuck client, an absent one and one with a small Maximum Packet Size are counted."""
-    server = await start_server({"mqtt": {"max_queued_messages": 100, "write_buffer_high": "4KiB"}})
-    port = int(server.listeners.addresses[0].rsplit(":", 1)[1])
-    counters = server.broker.counters
-    small = await clients.connect(port, "small", properties={MAXIMUM_PACKET_SIZE: 100})
-    await small.subscribe("counted")
-    absent = await clients.connect(port, "absent", properties={SESSION_EXPIRY_INTERVAL: 100})
-    await absent.subscribe("counted", qos=1)
-    await absent.close()
-    publisher = await clients.connect(port, "publisher")
-    stuck = stuck_socket(port, subscriber("stuck", b"counted", 0))
-    try:
-        await until_subscribed(publisher, stuck)
-        for _ in range(1500):
-            await publisher.publish("counted", bytes(10_000))
-        assert counters.messages_dropped["packet_too_large"] == 1500
-        session = server.broker.sessions["stuck"]
-        assert 0 < session.queue_length() <= 100
-        assert session.messages_dropped > 0
-        assert server.broker.sessions["absent"].messages_dropped == 1400
-        assert counters.messages_dropped["queue_full"] == session.messages_dropped + 1400
-        refused_before = server.broker.counters.protocol_errors
-        bad = await clients.connect(port)
-        bad.send_bytes(b"\xff\xff\xff\xff\xff")
-        await bad.wait_closed()
-        assert server.broker.counters.protocol_errors == refused_before + 1
-    finally:
-        stuck.close()
-
-
-async def test_clients_that_vanish_are_probed(start_server: StartServer, clients: Clients) -> None:
-    """TCP keep-alive is on for every connection: with Keep Alive 0 nothing else detects a dead client."""
-    server = await start_server({})
-    port = int(server.listeners.addresses[0].rsplit(":", 1)[1])
-    await clients.connect(port, "vanishing", 4)
-    (protocol,) = server.protocols
-    assert protocol.transport is not None
-    kept = protocol.transport.get_extra_info("socket")
-    assert kept.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    assert kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == PROBE_IDLE_SECONDS
-
-
 # --- stop
 
 
@@ -168,14 +123,3 @@ async def test_stop_with_stuck_clients(nodes: Nodes, clients: Clients, signal_nu
     assert told.disconnect.reason_code == SHUTTING_DOWN
     for one in stuck:
         one.close()
-
-
-async def test_second_signal_ends_at_once(nodes: Nodes) -> None:
-    """A client that does not read delays the stop; a second SIGINT does not wait for it."""
-    node = await nodes.start()
-    stuck = stuck_socket(node.port, subscriber("stuck", b"flood", 0))
-    assert node.process is not None
-    node.process.send_signal(signal.SIGINT)
-    node.process.send_signal(signal.SIGINT)
-    assert await node.wait_ended(5.0) in (0, 1)
-    stuck.close()

@@ -104,73 +104,6 @@ async def refused(port: int, context: ssl.SSLContext) -> None:
         writer.transport.abort()
 
 
-async def test_clients_with_wrong_certificates(
-    nodes: Nodes, clients: Clients, watch: StartWatch, authority: Authority, tmp_path: Path
-) -> None:
-    """The log has the reason of each, and other clients are served."""
-    revoked = authority.pair("revoked")
-    node, port = await start(
-        nodes,
-        tls_keys(authority, cacert=authority.cacert, verify=True, crl=authority.revocation_list(revoked)),
-    )
-    others = await watch(node)
-    cases = [
-        (None, "peer did not return a certificate"),
-        (Authority(tmp_path / "stranger", "stranger").pair("device"), "unable to get local issuer certificate"),
-        (authority.pair("expired", age_days=5), "certificate has expired"),
-        (revoked, "certificate revoked"),
-    ]
-    for pair, reason in cases:
-        await refused(port, client_context(authority, pair))
-        await node.logged(reason)
-    good = await clients.connect(port, "good", tls=client_context(authority, authority.pair("device")))
-    await good.ping()
-    await others.check()
-
-
-async def test_a_certificate_that_is_not_demanded_must_be_right_all_the_same(
-    nodes: Nodes, clients: Clients, authority: Authority, tmp_path: Path
-) -> None:
-    """`cacert` without `verify`, as in files of the Go broker."""
-    node, port = await start(nodes, tls_keys(authority, cacert=authority.cacert))
-    for pair in (None, authority.pair("device")):
-        client = await clients.connect(port, tls=client_context(authority, pair))
-        await client.ping()
-    await refused(port, client_context(authority, Authority(tmp_path / "x", "stranger").pair("device")))
-    await node.logged("unable to get local issuer certificate")
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (encode_packet(Connect("plain", 5), 5), "MQTT without TLS; this listener speaks TLS"),
-        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP without TLS; this listener speaks TLS"),
-        (b"\x00" * 100, "TLS handshake: wrong version number"),
-    ],
-)
-async def test_plain_text_on_the_port_of_tls(
-    nodes: Nodes, watch: StartWatch, authority: Authority, data: bytes, reason: str
-) -> None:
-    node, port = await start(nodes, tls_keys(authority))
-    others = await watch(node)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(data)
-    async with asyncio.timeout(DEADLINE):
-        answer = await reader.read()
-    assert not answer or answer[0] == 0x15, "nothing but an alert of TLS"
-    writer.close()
-    await node.logged(reason)
-    await others.check()
-
-
-async def test_tls_on_a_plain_port(nodes: Nodes, watch: StartWatch, authority: Authority) -> None:
-    node, _ = await start(nodes, tls_keys(authority))
-    others = await watch(node)
-    await refused(node.port, client_context(authority))
-    await node.logged("the client speaks TLS, this listener does not")
-    await others.check()
-
-
 async def served_certificate(port: int, authority: Authority) -> bytes:
     async with asyncio.timeout(DEADLINE):
         _, writer = await asyncio.open_connection(
@@ -203,15 +136,6 @@ async def test_new_certificates_at_a_reload(nodes: Nodes, clients: Clients, auth
     await node.logged(f"{keys['cert']} and {keys['key']} are not PEM files")
     assert await served_certificate(port, authority) == second
     await open_before.ping()
-
-
-async def test_a_start_with_wrong_files_names_the_key(nodes: Nodes, authority: Authority) -> None:
-    other = authority.pair("other")
-    address = f"127.0.0.1:{nodes.free_port()}"
-    node = nodes.make({"listeners": [{"address": address, "tls": tls_keys(authority, key=other.key)}]})
-    node.spawn()
-    assert await node.wait_ended() == 1
-    assert f"gmqttd: listeners[0].tls.key: {other.key} is not the key of the certificate" in node.log()
 
 
 async def test_handshakes_that_never_end(nodes: Nodes, watch: StartWatch, authority: Authority) -> None:

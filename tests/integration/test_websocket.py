@@ -28,7 +28,6 @@ from broker.codec.packets import (
     SubAck,
     Subscribe,
     SubscribeFilter,
-    Will,
 )
 from broker.codec.reader import PacketReader
 from broker.codec.writer import encode_packet
@@ -134,24 +133,6 @@ async def test_messages_between_websocket_and_tcp(
             assert isinstance(received, Publish)
             assert received.payload == payload
             await plain.message()
-
-
-async def test_mqtt_31_has_a_subprotocol_of_its_own(nodes: Nodes) -> None:
-    _, port = await start(nodes)
-    async with websocket(port, subprotocols=[Subprotocol("mqttv3.1")]) as connection:
-        assert connection.subprotocol == "mqttv3.1"
-        await WebSocketClient(connection, 3).log_in("old")
-
-
-async def test_the_close_of_a_client_publishes_its_will(nodes: Nodes, clients: Clients) -> None:
-    node, port = await start(nodes)
-    watcher = await clients.connect(node.port, "watcher")
-    await watcher.subscribe("will")
-    async with websocket(port) as connection:
-        client = WebSocketClient(connection, 5)
-        await client.send(Connect("mortal", 5, will=Will(b"will", b"gone")))
-        assert isinstance(await client.receive(), ConnAck)
-    assert (await watcher.message()).payload == b"gone"
 
 
 async def test_the_stop_of_the_node_says_why(nodes: Nodes) -> None:
@@ -326,21 +307,4 @@ async def test_mqtt_without_websocket_on_its_port(nodes: Nodes, clients: Clients
     client.send_bytes(b"\x10\x0a\r\n\r\n")
     await client.wait_closed()
     await node.logged("did not receive a valid HTTP request")
-    await others.check()
-
-
-async def test_requests_that_never_end(nodes: Nodes, watch: StartWatch) -> None:
-    """A header line now and then."""
-    node, port = await start(nodes, handshake_timeout="500ms")
-    others = await watch(node)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"GET /mqtt HTTP/1.1\r\n")
-    ended = asyncio.create_task(reader.read())
-    async with asyncio.timeout(DEADLINE):
-        while not ended.done():
-            writer.write(b"A: b\r\n")
-            await asyncio.wait([ended], timeout=0.1)
-    assert await ended == b""
-    writer.close()
-    await node.logged("handshake not completed within handshake_timeout")
     await others.check()

@@ -17,7 +17,7 @@ from federation.gossip.config import GossipConfig
 from federation.gossip.counters import DropReason
 from federation.gossip.messages import Ping
 from federation.serf.config import SerfConfig
-from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberLeave, NameConflict
+from federation.serf.events import Event, MemberEvent, MemberFailed, MemberJoin, MemberLeave
 from federation.serf.retry_join import RetryJoin
 from federation.serf.serf import Serf, SerfPhase
 from federation.shell.gossip import GossipShell
@@ -260,37 +260,6 @@ async def test_a_node_without_udp_stays_alive_by_stream_pings() -> None:
                 assert a.statuses()["b"] == "ALIVE"
         finally:
             await b.shell.stop()
-
-
-async def test_a_duplicate_node_name_is_refused_with_a_clear_error() -> None:
-    async with running("a", "b", "a") as (a, b, double):
-        await b.shell.join([a.address])
-        with pytest.raises(
-            JoinFailed, match=rf"the node name 'a' is taken by {a.address}; give each node its own name"
-        ):
-            await double.shell.join([b.address])
-        await double.until(lambda: NameConflict("a", "127.0.0.1", a.port, True, True) in double.events)
-        assert double.statuses() == {"a": "ALIVE"}
-        member = b.serf.member("a")
-        assert member is not None
-        assert member.port == a.port
-        assert not any(isinstance(event, NameConflict) and event.lost for event in a.events)
-
-
-async def test_retry_join_delays_no_start_and_never_gives_up() -> None:
-    late = Node("late", FAST)
-    try:
-        async with running("early", retry=[late.address]) as (early,):
-            # the port is bound but not served: connections open and are not answered
-            assert early.statuses() == {"early": "ALIVE"}
-            await early.until(lambda: any(level == "error" for level, _, _ in early.logged))
-            ((_, _, details),) = [line for line in early.logged if line[0] == "error"]
-            assert details["errors"] == {late.address: "no answer within 2 s"}
-            await late.shell.start()
-            await early.event(MemberJoin, "late")
-            assert late.statuses() == {"early": "ALIVE", "late": "ALIVE"}
-    finally:
-        await late.shell.stop()
 
 
 async def test_a_leave_that_was_told_is_heard_though_its_last_wait_is_cut_short() -> None:
