@@ -89,19 +89,8 @@ class LinkBridging(Bridging):
 
     def _end_of(self, value: bytes, is_node: bool) -> RemoteEnd:
         """The end that a header of CONNECT describes. Raises HeaderError."""
-        found = parse_connect(value)
         made = NodeEnd if is_node else RemoteEnd
-        return made(
-            self.lending,
-            found.domain,
-            found.max_hops,
-            found.relays,
-            found.version,
-            found.message_ttl,
-            found.epoch,
-            is_node,
-            found.takes_deletions,
-        )
+        return made(self.lending, parse_connect(value), is_node)
 
     def accepted(self, client_id: str, end: BridgeEnd, has_role: bool, answer: Properties) -> bool:
         settings = self.broker.settings
@@ -110,7 +99,7 @@ class LinkBridging(Bridging):
             self._check_epoch(client_id, remote)
             welcome = LinkWelcome(
                 self.home.name,
-                remote.version,
+                remote.connect.version,
                 "",
                 settings.link_max_queued_messages,
                 settings.link_max_queued_bytes,
@@ -118,7 +107,7 @@ class LinkBridging(Bridging):
             )
         else:
             self.refused += 1
-            welcome = LinkWelcome(NO_DOMAIN, remote.version, NO_ROLE, -1, -1)
+            welcome = LinkWelcome(NO_DOMAIN, remote.connect.version, NO_ROLE, -1, -1)
         answer[props.USER_PROPERTY] = [(NAME_TEXT, encode_welcome(welcome).decode())]
         return has_role
 
@@ -129,10 +118,14 @@ class LinkBridging(Bridging):
         if session is None or session.connection is None:
             return
         present = session.connection.bridge_end
-        if isinstance(present, RemoteEnd) and present.domain == end.domain and 0 < end.epoch < present.epoch:
+        if (
+            isinstance(present, RemoteEnd)
+            and present.domain == end.domain
+            and 0 < end.connect.epoch < present.connect.epoch
+        ):
             raise MqttError(
                 IMPLEMENTATION_SPECIFIC_ERROR,
-                f"{FENCED}: another node of {end.name} holds the session with epoch {present.epoch}",
+                f"{FENCED}: another node of {end.name} holds the session with epoch {present.connect.epoch}",
             )
 
     def attached(self, subscriptions: list[Subscription], before: BridgeEnd | None, end: BridgeEnd | None) -> None:

@@ -21,7 +21,7 @@ from broker.config.settings_mqtt import MqttSettings
 from broker.counters import DROP_GROUP_GONE
 from broker.errors import MqttError, ProtocolViolation
 from broker.message import Message, Publication
-from broker.origin import NAME, NO_DOMAIN, VERSION, HeaderError, Origin, split_properties
+from broker.origin import NAME, NO_DOMAIN, HeaderError, Origin, split_properties
 from broker.routing.retained import TopicMessages
 from broker.routing.shared import SharedGroup
 from federation.links.bridging.deletions import LATE
@@ -29,6 +29,7 @@ from federation.links.bridging.duplicates import NEW, SEEN
 from federation.links.bridging.headers import (
     VIA,
     WANTS_MAX,
+    LinkConnect,
     came_from,
     canonical_want,
     encode_connect,
@@ -65,12 +66,14 @@ class LinkEnd(BridgeEnd):
     message_ttl  seconds that a message may wait for the domain here, -1 for no limit
     addresses    of a broker of another kind, as short digests, the one of the connection first; () for a domain
     takes_deletions  its subscriptions bring deletions of retained messages, too
+    asked        filters that were subscribed to on this connection
     is_released  any user may take up the session
     is_explicit  messages without an origin get one on the way there: the other end does not know where they come from
     """
 
     __slots__ = (
         "addresses",
+        "asked",
         "domain",
         "home",
         "is_explicit",
@@ -102,6 +105,7 @@ class LinkEnd(BridgeEnd):
         self.is_explicit = False
         self.is_released = False
         self.takes_deletions = False
+        self.asked: set[bytes] = set()
 
     # --- the session
 
@@ -221,7 +225,7 @@ class LinkEnd(BridgeEnd):
     # --- subscriptions
 
     def deletions(self) -> TopicMessages | None:
-        return None
+        return self.home.deletions if self.takes_deletions and len(self.home.deletions) else None
 
     def along(self, packet: Subscribe) -> tuple[bytes, ...]:
         """The limit of jobs that a queue link asks for, or who wants the filters."""
@@ -256,46 +260,6 @@ class LinkEnd(BridgeEnd):
         return self.lending.borrow(self.home.broker.sessions[client_id], full, limit)
 
     def subscribed(self, full: bytes) -> None:
-        """Nothing: the filters of this node's own links are those of their policies."""
-
-    def unsubscribes(self, packet: Unsubscribe, full_filters: list[bytes]) -> list[bytes]:
-        return []
-
-    def unsubscribe(self, client_id: str, full: bytes) -> bool:
-        return self.lending.end(self.home.broker.sessions[client_id], full)
-
-
-class RemoteEnd(LinkEnd):
-    """version      of the format, the lower one of both ends
-    epoch        of the node of the domain that runs the link; 0 for one that does not say
-    asked        filters that the link has subscribed to on this connection
-    """
-
-    __slots__ = ("asked", "epoch", "version")
-
-    def __init__(
-        self,
-        lending: Lending,
-        domain: bytes,
-        max_hops: int,
-        relays: bool = False,
-        version: int = VERSION,
-        message_ttl: float = -1.0,
-        epoch: int = 0,
-        is_node: bool = False,
-        takes_deletions: bool = False,
-    ) -> None:
-        super().__init__(lending, domain, max_hops, relays, False, is_node)
-        self.version = version
-        self.message_ttl = message_ttl
-        self.epoch = epoch
-        self.takes_deletions = takes_deletions
-        self.asked: set[bytes] = set()
-
-    def deletions(self) -> TopicMessages | None:
-        return self.home.deletions if self.takes_deletions and len(self.home.deletions) else None
-
-    def subscribed(self, full: bytes) -> None:
         self.asked.add(full)
 
     def unsubscribes(self, packet: Unsubscribe, full_filters: list[bytes]) -> list[bytes]:
@@ -310,7 +274,19 @@ class RemoteEnd(LinkEnd):
 
     def unsubscribe(self, client_id: str, full: bytes) -> bool:
         self.asked.discard(full)
-        return super().unsubscribe(client_id, full)
+        return self.lending.end(self.home.broker.sessions[client_id], full)
+
+
+class RemoteEnd(LinkEnd):
+    """`connect`: what its CONNECT says."""
+
+    __slots__ = ("connect",)
+
+    def __init__(self, lending: Lending, connect: LinkConnect, is_node: bool = False) -> None:
+        super().__init__(lending, connect.domain, connect.max_hops, connect.relays, False, is_node)
+        self.connect = connect
+        self.message_ttl = connect.message_ttl
+        self.takes_deletions = connect.takes_deletions
 
 
 class NodeEnd(RemoteEnd):

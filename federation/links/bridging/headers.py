@@ -6,7 +6,7 @@ The form is that of an origin (broker/origin.py), with other fields (docs/protoc
 # compiled with mypyc
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.origin import (
     NAME_BYTES,
@@ -80,28 +80,25 @@ def came_from(origin: Origin, address: bytes) -> Origin:
 # --- CONNECT and CONNACK ---
 
 
-class LinkConnect:
-    """The header of CONNECT; its fields as in RemoteEnd."""
+class LinkConnect(NamedTuple):
+    """The header of CONNECT.
 
-    __slots__ = ("domain", "epoch", "max_hops", "message_ttl", "relays", "takes_deletions", "version")
+    domain           name of the domain; NO_DOMAIN for a broker without one
+    max_hops         messages go there while they have passed fewer links
+    relays           its interest may come from domains behind it, whatever its SUBSCRIBEs say: messages have sequence numbers
+    version          of the format, the lower one of both ends
+    message_ttl      seconds that a message may wait for the domain here, -1 for no limit
+    epoch            of the node of the domain that runs the link; 0 for one that does not say
+    takes_deletions  its subscriptions bring deletions of retained messages, too
+    """
 
-    def __init__(
-        self,
-        domain: bytes,
-        max_hops: int,
-        relays: bool,
-        version: int,
-        message_ttl: float,
-        epoch: int,
-        takes_deletions: bool,
-    ) -> None:
-        self.domain = domain
-        self.max_hops = max_hops
-        self.relays = relays
-        self.version = version
-        self.message_ttl = message_ttl
-        self.epoch = epoch
-        self.takes_deletions = takes_deletions
+    domain: bytes
+    max_hops: int
+    relays: bool = False
+    version: int = VERSION
+    message_ttl: float = -1.0
+    epoch: int = 0
+    takes_deletions: bool = False
 
 
 def encode_connect(
@@ -134,10 +131,10 @@ def parse_connect(value: bytes) -> LinkConnect:
     return LinkConnect(_domain(fields), max_hops, relays, version, ttl, epoch, deletions)
 
 
-class LinkWelcome:
+class LinkWelcome(NamedTuple):
     """The header of CONNACK.
 
-    domain          as in LinkEnd
+    domain          as in LinkConnect
     version         of the format, the lower one of both ends
     refused         why the client is served as one that is no link; "" for a link
     queue_messages  bound of the link's queue at the upstream, -1 where it does not say
@@ -145,23 +142,12 @@ class LinkWelcome:
     lends           queue links may borrow jobs of its shared groups
     """
 
-    __slots__ = ("domain", "lends", "queue_bytes", "queue_messages", "refused", "version")
-
-    def __init__(
-        self,
-        domain: bytes,
-        version: int,
-        refused: str,
-        queue_messages: int,
-        queue_bytes: int,
-        lends: bool = False,
-    ) -> None:
-        self.domain = domain
-        self.version = version
-        self.refused = refused
-        self.queue_messages = queue_messages
-        self.queue_bytes = queue_bytes
-        self.lends = lends
+    domain: bytes
+    version: int
+    refused: str
+    queue_messages: int
+    queue_bytes: int
+    lends: bool = False
 
 
 def encode_welcome(welcome: LinkWelcome) -> bytes:
@@ -193,18 +179,15 @@ def parse_welcome(value: bytes) -> LinkWelcome:
 # --- interest ---
 
 
-class LinkWant:
+class LinkWant(NamedTuple):
     """One way on which a domain wants the messages of a filter.
 
     path  the domains that want them, the one whose clients do first; the last one is the domain that subscribes
     hops  how many links the messages may pass on their way to the first one
     """
 
-    __slots__ = ("hops", "path")
-
-    def __init__(self, path: tuple[bytes, ...], hops: int) -> None:
-        self.path = path
-        self.hops = hops
+    path: tuple[bytes, ...]
+    hops: int
 
 
 def encode_want(path: tuple[bytes, ...], hops: int) -> bytes:
