@@ -256,6 +256,7 @@ class Domain:
     """This domain, as all links of a node know it.
 
     interest  what the cluster wants
+    due       of Effects: the links with something to do
     """
 
     name: bytes
@@ -263,3 +264,4 @@ class Domain:
     bridging: LinkBridging
     interest: ClusterInterest
     rng: random.Random
+    due: dict[str, None]

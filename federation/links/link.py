@@ -21,11 +21,11 @@ from federation.definitions.uri import LinkUri
 from federation.links import handshake
 from federation.links.bridging.headers import LinkWelcome
 from federation.links.client import CONNACK_SECONDS_MAX, Accepted, Client, End
+from federation.links.effects import Effects
 from federation.links.interest import Domain
-from federation.links.link_shell import LinkShell
 from federation.links.link_states import STOPPED, TRANSITIONS, WITH_CONNECTION, Event, State, event_of
 from federation.links.reconnecting import COMPETING, Addresses, Backoff, CompetingSession
-from federation.links.relay import Relay, RelayOwner
+from federation.links.relay import Relay
 from federation.links.status import (
     ROUND_TRIP_SECONDS_MAX,
     LinkState,
@@ -43,7 +43,7 @@ NO_ECHOES: Final = "keep the directions apart with prefixes in `exchange`"
 IDLE_SECONDS: Final = 5.0  # without interest, until the session ends: clients that come back find it
 
 
-class Link(RelayOwner):
+class Link:
     """What links for topics (topic_link.py) and for queues (queue_link.py) have in common.
 
     plan              what the definitions say
@@ -51,7 +51,7 @@ class Link(RelayOwner):
     relays            what comes in may go on to domains that do not say so: messages need numbers
     epoch             of this node as the owner of the link
     attempt           number of the connection that the shell should have while `wants_connection`
-    shell             None while there is none
+    effects           what its shell is to do
     """
 
     def __init__(self, plan: LinkPlan, relays: bool, domain: Domain, now: float) -> None:
@@ -60,7 +60,7 @@ class Link(RelayOwner):
         self.relays = relays
         self.epoch = 0
         self.attempt = 0
-        self.shell: LinkShell | None = None
+        self.effects = Effects(plan.link_id, domain.due)
         self.subscriptions = Subscriptions()
         self._domain = domain
         self.client_id = handshake.client_id_of(plan, domain.name, domain.bridging.home.node_name)
@@ -80,6 +80,7 @@ class Link(RelayOwner):
         self._error = ""
         self._error_at = NEVER
         self._notes: tuple[handshake.Note, ...] = ()
+        self._last_output: dict[int, bytes] = {}  # by attempt: of the last connection that is over
         self._totals = Totals()  # of earlier connections
         self._connects = 0
 
@@ -150,17 +151,14 @@ class Link(RelayOwner):
                 self._connect(now)
         if self._client is not None:
             self._client.send_subscriptions(now)
-            self.has_output()
-        if self.shell is not None:
-            self.shell.changed()
+        self.effects.move()
 
     def restart(self, now: float) -> None:
         """Connect anew, without a delay."""
         self._backoff.reset()
         self._drop("restarted", False, now)
         self.start(now)
-        if self.shell is not None:
-            self.shell.changed()
+        self.effects.move()
 
     def stop(self, reason: str, ends_link: bool, now: float) -> None:
         """Close the connection. The session stays at the upstream, unless the link ends and resource-cleanup-mode says so."""
@@ -174,7 +172,7 @@ class Link(RelayOwner):
             self.stop("this node runs the link no longer", False, now)
             return
         self._move(Event.DRAIN, deadline, now)
-        self.set_reading(False)
+        self.effects.note()
 
     def is_drained(self) -> bool:
         """After `drain`, at the end of a turn: whether nothing is in flight."""
@@ -224,7 +222,7 @@ class Link(RelayOwner):
         left = CONNACK_SECONDS_MAX if self.address.connection_timeout is None else max(0.0, self._deadline - now)
         client.begin(now, left)
         self._move(Event.OPENED, client.next_timeout(), now)
-        self.has_output()
+        self.effects.note()
 
     def receive_data(self, attempt: int, data: bytes, now: float) -> bool:
         """The upstream has sent this. True for CONNACK, and where the state or the attempt is another one; otherwise
@@ -265,9 +263,25 @@ class Link(RelayOwner):
         if self._relay is not None:
             self._relay.release()
 
-    def take_output(self) -> bytes:
-        """The bytes for the upstream."""
-        return b"" if self._client is None else self._client.take_output()
+    def take_output(self, attempt: int) -> bytes:
+        """The bytes for the upstream on the connection of an attempt; of one that is over the last ones."""
+        if attempt == self.attempt:
+            return b"" if self._client is None else self._client.take_output()
+        return self._last_output.pop(attempt, b"")
+
+    def holds_upstream(self) -> bool:
+        """Whether the upstream is not to be read now."""
+        relay = self._relay
+        is_in = self.plan.upstream.direction is Direction.IN  # the acknowledgements of what is pushed come in
+        return relay is not None and (relay.is_held() or (is_in and self._state is State.DRAINING))
+
+    def settle(self, now: float) -> None:
+        """The end of a turn, in which the broker may have ended the local connection."""
+        reason, self.effects.local_end = self.effects.local_end, ""
+        if reason and self._relay is not None:
+            self._checks_topics = True
+            self._hang_up(End.FAULT, f"the broker ends the local connection: {reason}", now)
+            self.effects.move()
 
     # --- time ---
 
@@ -310,13 +324,13 @@ class Link(RelayOwner):
                 else:
                     if event.end is End.VERSION:
                         self._addresses.version.refused()
-                    self.has_output()
+                    self.effects.note()
                     self._fail(event.end, event.reason, now)
                     return
         client.has_news = False
         if self._client is client:
             self._prove(now)
-            self.has_output()
+            self.effects.note()
 
     def _accepted(self, client: Client, accepted: Accepted, now: float) -> None:
         self._move(Event.ACCEPTED, self._deadline, now)
@@ -385,14 +399,14 @@ class Link(RelayOwner):
             if ends_session:
                 self._addresses.forget_session()
             client.close(ends_session)
-            self.has_output()
+            self.effects.note()
         self._end_connection(reason, now)
 
     def _hang_up(self, end: End, reason: str, now: float, ends_session: bool = False) -> None:
         """Close a connection that works, for this reason."""
         if self._client is not None:
             self._client.close(ends_session)
-            self.has_output()
+            self.effects.note()
         self._fail(end, reason, now)
 
     def _fail(self, end: End, reason: str, now: float) -> None:
@@ -421,6 +435,8 @@ class Link(RelayOwner):
     def _end_connection(self, reason: str, now: float) -> None:
         client, self._client = self._client, None
         relay, self._relay = self._relay, None
+        if client is not None:
+            self._last_output = {self.attempt: client.take_output()}
         self.attempt += 1
         if relay is not None:
             relay.close(reason, now)
@@ -437,23 +453,6 @@ class Link(RelayOwner):
         if self._state.shown is not before.shown:
             self._since = now
             self._changed_at = now
-
-    # --- what the relay asks ---
-
-    def has_output(self) -> None:
-        if self.shell is not None:
-            self.shell.has_output()
-
-    def set_reading(self, is_held: bool) -> None:
-        if self.shell is not None:
-            is_in = self.plan.upstream.direction is Direction.IN  # the acknowledgements of what is pushed come in
-            self.shell.set_reading(is_held or (is_in and self._state is State.DRAINING))
-
-    def local_closed(self, reason: str) -> None:
-        self._checks_topics = True
-        self._hang_up(End.FAULT, f"the broker ends the local connection: {reason}", self._broker.now)
-        if self.shell is not None:
-            self.shell.changed()
 
     # --- status ---
 

@@ -64,7 +64,8 @@ class Links:
         self._before: dict[str, Link] = {}  # while definitions change: links whose definition was another one
         self.interest = ClusterInterest(self.queues.group_appeared)
         self._relaying: set[str] = set()
-        self._domain = Domain(domain, broker, bridging_of(broker), self.interest, rng)
+        self._due: dict[str, None] = {}
+        self._domain = Domain(domain, broker, bridging_of(broker), self.interest, rng, self._due)
         self._patterns: dict[str, list[tuple[bytes, bool]]] = {}  # `near_policies` of each link
 
     def resolve(self, resolution: Resolution, now: float) -> None:
@@ -127,6 +128,19 @@ class Links:
         if place is not None and isinstance(link, TopicLink):
             link.restore_session(place, now)
         link.start(now)
+
+    def settle(self, now: float) -> None:
+        """The end of a turn, in which the broker may have ended local connections."""
+        for link_id in list(self._due):
+            link = self.by_id.get(link_id)
+            if link is not None:
+                link.settle(now)
+
+    def take_due(self) -> list[str]:
+        """The links whose shells have something to do, by id."""
+        due = list(self._due)
+        self._due.clear()
+        return due
 
     def turn_ended(self, now: float) -> bool:
         """Move jobs of shared groups. True when there may be output, or another deadline."""

@@ -128,14 +128,14 @@ class LinksPlugin(Plugin):
         """Links came, went, or want another connection."""
         for link_id, socket in list(self._sockets.items()):
             if self.links.by_id.get(link_id) is not socket.link:
-                socket.follow()
+                socket.carry_out()
                 del self._sockets[link_id]
         for link_id, link in self.links.by_id.items():
             if link_id not in self._sockets:
                 self._sockets[link_id] = UpstreamSocket(
                     link, self.server.turns, self._link_changed, self.server.plugin_error
                 )
-            self._sockets[link_id].follow()
+            self._sockets[link_id].carry_out()
         self._link_changed()
 
     def _link_changed(self) -> None:
@@ -152,6 +152,16 @@ class LinksPlugin(Plugin):
         if self._has_changed or self._has_fired:
             self._has_changed = self._has_fired = False
             self._arm_timer(self.links.next_timeout())
+
+    def carry_out(self) -> None:
+        """Do what links ask for at the end of a turn."""
+        for link_id in self.links.take_due():
+            socket = self._sockets.get(link_id)
+            link = self.links.by_id.get(link_id)
+            if socket is not None and link is socket.link:
+                socket.carry_out()
+                if link.effects.take_moved():
+                    self._link_changed()
 
     def queues_moved(self) -> None:
         """Jobs, offers or limits are to be written."""
@@ -190,6 +200,7 @@ class LinksTurnEnd(TurnEnd):
 
     def turn_ended(self, now: float) -> None:
         plugin = self._plugin
+        plugin.links.settle(now)
         if plugin.server.broker.acks_awaited:
             plugin.links.release()
         plugin.node_links.turn_ended()
@@ -197,4 +208,5 @@ class LinksTurnEnd(TurnEnd):
             plugin.queues_moved()
         if plugin.links.interest.has_changes() and plugin.links.pass_on(now):
             plugin.server.flush_soon()
+        plugin.carry_out()
         plugin.turn_ended()

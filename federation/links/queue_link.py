@@ -204,7 +204,7 @@ class QueueLink(Link):
         self.subscriptions.change({self._there[full]: _headers(self.borrowers[full].limit)}, ())
         if self._client is not None:
             self._client.send_subscriptions(now)
-            self.has_output()
+            self.effects.note()
 
     def set_open(self, full: bytes, is_open: bool) -> None:
         """Whether the group takes jobs of upstreams now."""
@@ -254,7 +254,7 @@ class QueueLink(Link):
             self._borrowed.names,
             self.plan.is_node,
         )
-        return Relay(self._broker, client, self, connect, self.address.redacted(), None, False, end, None, now)
+        return Relay(self._broker, client, self.effects, connect, self.address.redacted(), None, False, end, None, now)
 
     def _end_connection(self, reason: str, now: float) -> None:
         super()._end_connection(reason, now)

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import mypyc_attr
-
 from broker.broker import NO_REASON, Broker
 from broker.codec.packets import (
     PUBACK,
@@ -31,6 +29,7 @@ from broker.session.connection import Connection
 from federation.links.bridging.ends import LinkEnd
 from federation.links.client import Client
 from federation.links.confirmation import Confirmation
+from federation.links.effects import Effects
 from federation.links.flow import flow_end, packet_end
 from federation.links.rewriting import Rewriter, TopicRule
 
@@ -39,23 +38,6 @@ RETAINED_WHERE_NEW: Final = 1  # Retain Handling [MQTT5 3.8.3.1]
 RETAINED_NEVER: Final = 2
 OVERFULL: Final = "the upstream has sent more messages without an acknowledgement than there are packet identifiers"
 PUBACK_SIZE: Final = 4  # bytes of a PUBACK without a reason code
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class RelayOwner:
-    """What a relay asks of its link. Calls come at the end of a turn."""
-
-    def has_output(self) -> None:
-        """The client has output for the upstream."""
-        raise AssertionError("a subclass implements this")
-
-    def set_reading(self, is_held: bool) -> None:
-        """Read the upstream no more, or go on."""
-        raise AssertionError("a subclass implements this")
-
-    def local_closed(self, reason: str) -> None:
-        """The broker has closed the local connection."""
-        raise AssertionError("a subclass implements this")
 
 
 class Relay:
@@ -67,7 +49,7 @@ class Relay:
         self,
         broker: Broker,
         client: Client,
-        owner: RelayOwner,
+        effects: Effects,
         connect: Connect,
         remote: str,
         rule: TopicRule | None,
@@ -83,7 +65,7 @@ class Relay:
         self.refused: dict[int, int] = {}
         self._broker = broker
         self._client = client
-        self._owner = owner
+        self._effects = effects
         self._confirmation = confirmation
         self._is_closed = False
         self._is_out = is_out
@@ -126,7 +108,7 @@ class Relay:
         if data and self._rewriter is not None:
             data, acks = self._rewriter.rewrite(data)
             self._client.write_flow(acks)
-            self._owner.has_output()
+            self._effects.note()
         if data:
             self._hand_over(data, now)
 
@@ -154,7 +136,7 @@ class Relay:
             acks = confirmation.release()
             if acks:
                 self._client.write_flow(acks)
-                self._owner.has_output()
+                self._effects.note()
 
     def ping(self, now: float) -> None:
         """Keep the local connection alive, where the broker asks for that."""
@@ -163,6 +145,10 @@ class Relay:
     def surplus(self) -> int:
         """Number of messages that the rule did not let cross."""
         return 0 if self._rewriter is None else self._rewriter.dropped
+
+    def is_held(self) -> bool:
+        """Whether the broker takes nothing more from the upstream now."""
+        return not self._is_closed and not self.connection.closed and self.connection.held > 0
 
     def is_drained(self) -> bool:
         """Whether everything is acknowledged that came from the upstream, and that waits for it."""
@@ -207,7 +193,7 @@ class Relay:
             self._pass_out(data)
         if connection.closed:
             self._is_closed = True
-            self._owner.local_closed(connection.close_text)
+            self._effects.end_local(connection.close_text)
 
     def _pass_out(self, data: bytes) -> None:
         size = len(data)
@@ -231,7 +217,7 @@ class Relay:
             else:
                 # An answer to a packet of the link itself. That the broker closes the connection is seen by its phase.
                 pos = packet_end(data, pos, size)
-        self._owner.has_output()
+        self._effects.note()
 
     def _count_sent(self, flow: bytes) -> None:
         """Count the PUBLISH packets."""
@@ -261,9 +247,8 @@ class Relay:
         """The broker holds or releases the local connection."""
         if self._is_closed or self.connection.closed:
             return
-        is_held = publisher.held > 0
-        self._owner.set_reading(is_held)
-        if not is_held:
+        self._effects.note()
+        if not self.is_held():
             confirmation = self._confirmation
             if confirmation is not None:
                 confirmation.begin()
@@ -275,4 +260,4 @@ class Relay:
         """The broker failed to close the connection."""
         if not self._is_closed:
             self._is_closed = True
-            self._owner.local_closed("internal error")
+            self._effects.end_local("internal error")

@@ -139,8 +139,7 @@ class TopicLink(Link):
             super().send_interest(now)
         elif self._domain.interest.has_told(self.interest):
             self.start(now)
-            if self.shell is not None:
-                self.shell.changed()
+            self.effects.move()
 
     def _is_wanted(self) -> bool:
         return bool(self.subscriptions.wanted) or self.plan.upstream.direction is Direction.OUT
@@ -195,7 +194,7 @@ class TopicLink(Link):
             confirmation = Confirmation(self._broker, accepted.session_present)
         rule = rule_of(self.interest, is_out, self._broker if self._checks_topics else None)
         remote = self.address.redacted()
-        relay = Relay(self._broker, client, self, connect, remote, rule, is_out, end, confirmation, now)
+        relay = Relay(self._broker, client, self.effects, connect, remote, rule, is_out, end, confirmation, now)
         if is_out:
             qos = min(qos_of(upstream), accepted.maximum_qos)
             relay.subscribe(self.interest.patterns, qos, accepted.retain_available, now)

@@ -24,28 +24,34 @@ from federation.definitions.policy import parse_policy
 from federation.definitions.resolution import Resolution
 from federation.definitions.upstream import parse_upstream
 from federation.links.link import Link
-from federation.links.link_shell import LinkShell
 from federation.links.links import Links
 from federation.links.status import LinkState
 
 
-class Shell(LinkShell):
+class Shell:
     """Keeps what the link writes."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.out = b""
-        self.is_held = False
-        link.shell = self
+        self._attempt = link.attempt
+        self._out = b""
 
-    def has_output(self) -> None:
-        self.out += self.link.take_output()
+    @property
+    def out(self) -> bytes:
+        while self._attempt < self.link.attempt:
+            self._out += self.link.take_output(self._attempt)
+            self._attempt += 1
+        self._out += self.link.take_output(self._attempt)
+        return self._out
 
-    def set_reading(self, is_held: bool) -> None:
-        self.is_held = is_held
+    @out.setter
+    def out(self, value: bytes) -> None:
+        assert self.out is not None  # what there was is taken
+        self._out = value
 
-    def changed(self) -> None:
-        pass
+    @property
+    def is_held(self) -> bool:
+        return self.link.holds_upstream()
 
 
 class World:
@@ -79,6 +85,7 @@ class World:
                 connection.owner.carry_out(connection)  # type: ignore[attr-defined]
             for publisher in self.broker.take_reading_changes():
                 publisher.owner.set_reading(publisher)  # type: ignore[attr-defined]
+        self.links.settle(self.now)
 
     def sent(self) -> list[Packet]:
         self.flush()

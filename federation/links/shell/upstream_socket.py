@@ -11,7 +11,6 @@ from broker.server.key_pair import ssl_reason
 from broker.server.turns import Turns
 from federation.definitions.uri import LinkUri
 from federation.links.link import Link
-from federation.links.link_shell import LinkShell
 from federation.links.shell.client_context import TlsFault, client_context
 from federation.links.shell.websocket_client import WebSocketClient
 
@@ -89,14 +88,13 @@ class UpstreamProtocol(asyncio.Protocol):
             loop.call_later(LINGER_SECONDS_MAX, transport.abort)
 
 
-class UpstreamSocket(LinkShell):
+class UpstreamSocket:
     """`on_change` is called when the link may have another deadline."""
 
     def __init__(
         self, link: Link, turns: Turns, on_change: Callable[[], None], on_fault: Callable[[Exception], None]
     ) -> None:
         self.link = link
-        link.shell = self
         self._turns = turns
         self._on_change = on_change
         self._on_fault = on_fault
@@ -104,7 +102,6 @@ class UpstreamSocket(LinkShell):
         self._task: asyncio.Task[None] | None = None
         self._task_attempt = -1
         self._protocol: UpstreamProtocol | None = None
-        self._is_held = False
         self._is_paused = False
 
     # --- what the link asks ---
@@ -114,6 +111,7 @@ class UpstreamSocket(LinkShell):
         link = self.link
         protocol = self._protocol
         if protocol is not None and protocol.attempt != link.attempt:
+            self._write()
             self._protocol = None
             protocol.close(self._loop)
         if self._task is not None and self._task_attempt != link.attempt:
@@ -121,39 +119,44 @@ class UpstreamSocket(LinkShell):
             self._task = None
         if link.wants_connection and self._protocol is None and self._task is None:
             self._task_attempt = link.attempt
-            self._is_held = self._is_paused = False
+            self._is_paused = False
             self._task = self._loop.create_task(self._connect(link.attempt, link.address))
 
-    def has_output(self) -> None:
+    def carry_out(self) -> None:
+        """Do what the link asks for."""
+        self.follow()
+        self._write()
+        self._pause_or_resume()
+
+    def _write(self) -> None:
         protocol = self._protocol
-        if protocol is not None and protocol.attempt == self.link.attempt:
-            data = self.link.take_output()
+        if protocol is not None:
+            data = self.link.take_output(protocol.attempt)
             if data:
                 protocol.write(data)
 
-    def set_reading(self, is_held: bool) -> None:
-        self._is_held = is_held
-        self._pause_or_resume()
-
     def changed(self) -> None:
-        self.follow()
+        """The link has another attempt or deadline."""
+        self.carry_out()
         self._on_change()
 
     def _pause_or_resume(self) -> None:
         protocol = self._protocol
         if protocol is None or protocol.transport is None or protocol.transport.is_closing():
             return
-        if self._is_held and not self._is_paused:
+        is_held = self.link.holds_upstream()
+        if is_held and not self._is_paused:
             protocol.transport.pause_reading()
-        elif not self._is_held and self._is_paused:
+        elif not is_held and self._is_paused:
             protocol.transport.resume_reading()
-        self._is_paused = self._is_held
+        self._is_paused = is_held
 
     async def stop(self) -> None:
         """Close the socket at once."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
+        self._write()
         protocol, self._protocol = self._protocol, None
         if protocol is not None and protocol.transport is not None:
             protocol.transport.close()
@@ -205,7 +208,7 @@ class UpstreamSocket(LinkShell):
             return
         self._task = None
         self.link.connected(protocol.attempt, self._turns.now())
-        self._on_change()
+        self.changed()
 
     def received(self, protocol: UpstreamProtocol, data: bytes) -> None:
         if protocol is not self._protocol:

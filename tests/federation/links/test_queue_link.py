@@ -36,32 +36,13 @@ from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.headers import LinkWelcome, encode_welcome
 from federation.links.bridging.job_header import NO_QUEUE, job, offer, parse_limit, quoted
 from federation.links.bridging.lending import OFFER_TOPIC
-from federation.links.link import Link
-from federation.links.link_shell import LinkShell
 from federation.links.links import Links
 from federation.links.queue_link import NO_ROLE, NOT_LENDING, OTHER_KIND
 from federation.links.status import LinkState
 from link_clients import NAME
+from link_world import Shell
 
 JOBS = b"$share/workers/jobs/#"
-
-
-class Shell(LinkShell):
-    """Keeps what the link writes."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.out = b""
-        link.shell = self
-
-    def has_output(self) -> None:
-        self.out += self.link.take_output()
-
-    def set_reading(self, is_held: bool) -> None:
-        pass
-
-    def changed(self) -> None:
-        pass
 
 
 class Upstream:
@@ -84,6 +65,7 @@ class Upstream:
         while self.links.turn_ended(self.now) or self.broker.dirty:
             for connection in self.broker.take_dirty():
                 connection.owner.carry_out(connection)  # type: ignore[attr-defined]
+            self.links.settle(self.now)
 
     def sent(self) -> list[Packet]:
         self.turn()

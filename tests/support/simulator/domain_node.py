@@ -157,6 +157,8 @@ class DomainNode(NodeProcess):
 
     def end_turn(self, host: Machine, now: float) -> bool:
         busy = super().end_turn(host, now)
+        self.links.settle(now)
+        self.links.take_due()  # every end is looked at below
         if self.broker.acks_awaited:
             self.links.release()
         busy = self.links.pass_on(now) or busy

@@ -14,7 +14,6 @@ from broker.listener_facts import ListenerFacts
 from broker.publisher import Publisher
 from broker.session.connection import Connection
 from federation.links.link import Link
-from federation.links.link_shell import LinkShell
 from simulator.network import Stream
 from simulator.process import Machine
 
@@ -64,7 +63,7 @@ class ListenerEnd:
             self._connection.receive_data(self._unread.popleft(), now)
 
 
-class UpstreamEnd(LinkShell):
+class UpstreamEnd:
     """The link's end. `stream` is None while the link wants no connection. `repeated` counts messages that the upstream has
     sent again, after a connection that broke before their acknowledgement came."""
 
@@ -74,28 +73,16 @@ class UpstreamEnd(LinkShell):
         self.repeated = 0
         self._packets = PacketReader(MQTT_5)
         self._attempt = -1
-        self._is_held = False
         self._unread: list[bytes] = []
-        self._moved = False
-        link.shell = self
 
     # --- what the link asks
-
-    def has_output(self) -> None:
-        if self.stream is not None and self._attempt == self.link.attempt:
-            self.stream.write(self.link.take_output())
-
-    def set_reading(self, is_held: bool) -> None:
-        self._is_held = is_held
-
-    def changed(self) -> None:
-        """The next `follow` has something to do, as after every other call."""
-        self._moved = True
 
     def follow(self, host: Machine) -> bool:
         """Open and close what the link asks for; whether there was anything."""
         link = self.link
-        moved, self._moved = self._moved, False
+        moved = link.effects.take_moved()
+        if self.stream is not None:
+            self.stream.write(link.take_output(self._attempt))
         if self.stream is not None and self._attempt != link.attempt:
             self.stream.close()
             self.stream = None
@@ -103,7 +90,6 @@ class UpstreamEnd(LinkShell):
         if link.wants_connection and self.stream is None:
             uri = link.address
             self._attempt = link.attempt
-            self._is_held = False
             self._unread.clear()
             self._packets = PacketReader(MQTT_5)
             self.stream = host.open_stream((uri.host, uri.port))
@@ -112,7 +98,7 @@ class UpstreamEnd(LinkShell):
 
     def read(self, now: float) -> bool:
         """Give the link what waited while the broker held it; whether there was anything."""
-        if self._is_held or not self._unread:
+        if self.link.holds_upstream() or not self._unread:
             return False
         data = b"".join(self._unread)
         self._unread.clear()
@@ -128,7 +114,7 @@ class UpstreamEnd(LinkShell):
         with suppress(MqttError):  # of MQTT 3.1.1, after connections that ended without an answer, nothing is counted
             for packet in self._packets.receive_data(data):
                 self.repeated += isinstance(packet, Publish) and packet.dup
-        if self._is_held or self._unread:
+        if self.link.holds_upstream() or self._unread:
             self._unread.append(data)
         else:
             self.link.receive_data(self._attempt, data, now)
