@@ -10,6 +10,7 @@ import ast
 import importlib
 import re
 import tomllib
+from functools import cache
 from typing import Final
 
 import pytest
@@ -24,6 +25,7 @@ PACKAGES: Final = ("broker", "federation", "gmqttctl", "pipeline", "bench")
 EXCEPTIONS: Final[dict[frozenset[str], str]] = {}
 
 
+@cache
 def product_circles() -> list[frozenset[str]]:
     paths = {module_name(path, ROOT): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
     assert {"broker.broker", "federation.node", "bench.rows"} <= set(paths)
@@ -87,6 +89,7 @@ def test_a_text_that_names_a_module_is_seen() -> None:
     assert sorted(texts_of_modules(source, {"p.a", "p.b"})) == ["p.a", "p.b"]
 
 
+@cache
 def known_modules() -> dict[str, set[str]]:
     """Module of the wheel -> modules that it imports or names in a text."""
     paths = {module_name(path, ROOT): path for package in KNOWN_PACKAGES for path in (ROOT / package).rglob("*.py")}
