@@ -10,7 +10,7 @@ from broker.memory_limit import MEMORY_FREE, MEMORY_NAMES, MemoryLimit
 from broker.metrics.metric import Metric, gauge
 from broker.reclaiming import Reclaiming
 from broker.server.logging import get_logger
-from broker.server.process_memory import find_trim, memory_limit, resident_bytes
+from broker.server.process_memory import give_back, memory_limit, resident_bytes
 
 if TYPE_CHECKING:
     from broker.server.host import Host
@@ -26,7 +26,6 @@ class MemoryWatch:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._log = get_logger("server")
-        self._trim = find_trim()
         self._resident = resident_bytes()
         self._limit = MemoryLimit(0)
         self._reclaiming = Reclaiming(self._resident, host.now())
@@ -64,14 +63,13 @@ class MemoryWatch:
         limit = self._limit
         now = host.now()
         self._resident = resident_bytes()
-        is_given_back = self._trim is None
-        if self._trim is not None and self._reclaiming.is_due(self._resident, now, limit.is_pressed(self._resident)):
+        is_given_back = self._reclaiming.is_due(self._resident, now, limit.is_pressed(self._resident))
+        if is_given_back:
             begun = time.monotonic()
-            self._trim(0)
+            give_back()
             before = self._resident
             self._resident = resident_bytes()
             self._reclaiming.asked(before, self._resident, now, time.monotonic() - begun)
-            is_given_back = True
         host.broker.memory_level = limit.judge(self._resident, is_given_back)
         self._tell(now)
         self._timer = host.loop.call_later(LIMITED_SECONDS if limit.bytes_max else MEASURE_SECONDS, self._measure)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +59,16 @@ def memory_limit(text: str) -> int:
     return parse_size(text)
 
 
-def find_trim() -> Callable[[int], int] | None:
-    """malloc_trim of glibc, which gives the system all whole pages that are free; None in another C library."""
+def give_back() -> None:
+    """Have the allocator give the system all whole pages that are free. Does nothing in a C library other than glibc."""
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    import ctypes  # 0.4 MB, which a node that stays small does not need
+
     trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
 
-from broker.server.process_memory import find_trim, group_limits, machine_bytes, memory_limit, resident_bytes
+from broker.server.process_memory import give_back, group_limits, machine_bytes, memory_limit, resident_bytes
 
 
 def test_the_memory_of_this_process_is_known() -> None:
@@ -32,8 +33,13 @@ def test_limits_of_control_groups(tmp_path: Path) -> None:
     assert group_limits(tmp_path / "missing", tmp_path) == []
 
 
-def test_the_allocator_of_glibc_can_be_asked() -> None:
-    trim = find_trim()
-    if trim is None:
+def test_free_memory_is_given_back() -> None:
+    if platform.libc_ver()[0] != "glibc":
         pytest.skip("not glibc")
-    assert trim(0) in (0, 1)
+    blocks = [bytes(20_000) for _ in range(5_000)]
+    kept = blocks[::50]  # the heap cannot shrink at its end
+    taken = resident_bytes()
+    blocks.clear()
+    give_back()
+    assert len(kept) == 100
+    assert resident_bytes() < taken - 50 * 2**20
