@@ -1,7 +1,7 @@
 """One network connection without the network: chunks of bytes come in, packets go out.
 
-Bare PUBLISH packets are handled here, others in `publishing`, acknowledgements in `acks`, all other packets in `control`. One
-loop reads a chunk by an index, and copies only the parts that are kept.
+One loop reads a chunk by an index, and copies only the parts that are kept. The rules of PUBLISH are in `publishing`, of
+acknowledgements in `acks`, of all other packets in `control`.
 """
 
 # compiled with mypyc
