@@ -75,12 +75,19 @@ class Subscriptions:
 
     def __init__(self, snapshots: Mapping[str, Mapping[int, Iterable[Subscription]]]) -> None:
         """`snapshots`: node -> time in ns -> what the node had then."""
-        self._tries = {node: [_trie(found) for _, found in sorted(times.items())] for node, times in snapshots.items()}
+        self._snapshots = {node: {at: tuple(found) for at, found in times.items()} for node, times in snapshots.items()}
+        self._tries = {
+            node: [_trie(found) for _, found in sorted(times.items())] for node, times in self._snapshots.items()
+        }
         self._times = {node: sorted(times) for node, times in snapshots.items()}
         self.nodes: Final = sorted(snapshots)
         # Between two of these nothing changes.
         self.bounds: Final = sorted({time for times in self._times.values() for time in times})
         self._found: dict[tuple[int, bytes], Receivers] = {}
+
+    def __reduce__(self) -> tuple[type[Subscriptions], tuple[object, ...]]:
+        """Tasks of Spark make the trees anew: those of the compiled form cannot be pickled."""
+        return Subscriptions, (self._snapshots,)
 
     def period(self, time_ns: int) -> int:
         """Number of the period that a time is in, for `receivers`."""

@@ -166,8 +166,7 @@ def write(folder: Path, found: Tables) -> list[Path]:
 
 @works("matrix", MatrixOptions)
 def work(context: Context, options: MatrixOptions) -> list[str]:
-    """Return how much each node sends to each other node, by which topics, filters and clients; tables and a
-    picture."""
+    """Traffic between nodes by topics, filters and clients, as tables and a picture."""
     now_ns = time.time_ns()
     since_ns = now_ns - round(options.period * 1e9)
     if not read_snapshots(context.folder / SNAPSHOTS, now_ns):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from pipeline.subscriptions import CLIENTS_MAX, Subscription, Subscriptions, publisher_savings, subscriber_savings
@@ -20,6 +22,12 @@ def test_a_node_gets_a_message_once() -> None:
     assert receivers.shares("a") == {"a": 1.0, "b": 1.0}
     assert receivers.filters("b", "a") == {"t/#": 1.0, "t/+": 1.0}
     assert found.receivers(1, "$SYS/x").shares("a") == {}
+
+
+def test_subscriptions_go_to_the_tasks_of_spark() -> None:
+    found = subscriptions(("b", "one", "t/#"), ("c", "two", "$share/g/t/1"))
+    copy = pickle.loads(pickle.dumps(found))
+    assert copy.receivers(1, "t/1").shares("a") == found.receivers(1, "t/1").shares("a") == {"b": 1.0, "c": 1.0}
 
 
 @pytest.mark.parametrize(
