@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -139,10 +138,10 @@ class LinkInterest:
 class ClusterInterest(InterestObserver):
     """Wants by filter. A shared group counts as interest in its filter: it gets one copy in the whole domain.
 
-    `group_appeared` is told the share name and the filter of a group when it has its first member on this node."""
+    `appeared` gets the share name and the filter of each group that has its first member on this node."""
 
-    def __init__(self, group_appeared: Callable[[bytes, bytes], None] = lambda _name, _filter: None) -> None:
-        self._group_appeared = group_appeared
+    def __init__(self, appeared: dict[tuple[bytes, bytes], None] | None = None) -> None:
+        self._appeared = {} if appeared is None else appeared
         self._tallies: dict[bytes, Tally] = {}
         self._of_links: dict[tuple[str, bytes, bytes], Wants] = {}  # (node, share name, filter) that links want
         self._changed: OrderedDict[bytes, None] = OrderedDict()
@@ -163,7 +162,7 @@ class ClusterInterest(InterestObserver):
             wants = self._of_links[(node, share_name, topic_filter)] = parse_wants(note)
         self.add(topic_filter, wants)
         if share_name and not node:
-            self._group_appeared(share_name, topic_filter)
+            self._appeared[(share_name, topic_filter)] = None
 
     def interest_removed(self, node: str, share_name: bytes, topic_filter: bytes) -> None:
         self.remove(topic_filter, self._of_links.pop((node, share_name, topic_filter), CLIENTS))

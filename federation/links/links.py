@@ -62,7 +62,7 @@ class Links:
         self._nodes: dict[str, str] = {}
         self._plans: dict[str, LinkPlan] = {}
         self._before: dict[str, Link] = {}  # while definitions change: links whose definition was another one
-        self.interest = ClusterInterest(self.queues.group_appeared)
+        self.interest = ClusterInterest(self.queues.appeared)
         self._relaying: set[str] = set()
         self._due: dict[str, None] = {}
         self._domain = Domain(domain, broker, bridging_of(broker), self.interest, rng, self._due)

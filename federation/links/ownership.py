@@ -52,7 +52,7 @@ RECLAIM_SECONDS: Final = 1.0
 """Rest of a node that gave way to another claim: by then both see the same members."""
 RETRY_SECONDS: Final = 0.5
 """Between two tries to tell a member the table."""
-STRANGERS_MAX: Final = 64
+UNKNOWN_MAX: Final = 64
 """Tables of nodes that are no members yet. The oldest one is dropped."""
 
 
@@ -67,7 +67,7 @@ class _Own:
     deadline: float = NEVER
     rests_until: float = 0.0
     is_wanted: bool = True
-    has_rival: bool = False
+    is_contested: bool = False
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class Ownership:
         self._links: dict[str, _Own] = {}
         self._heard: dict[str, int] = {}  # highest epoch of each link that a member knows
         self._others: dict[str, _Other] = {}
-        self._strangers: OrderedDict[str, Table] = OrderedDict()
+        self._unknown: OrderedDict[str, Table] = OrderedDict()
         self._rows: dict[str, dict[str, Row]] = {}  # of living members, by name and link
         self._is_leaving = False
         self._orders: list[Order] = []
@@ -136,7 +136,7 @@ class Ownership:
         for name in living:
             if name not in self._others:
                 other = self._others[name] = _Other(waits_until=now + CLAIM_SECONDS_MAX)
-                table = self._strangers.pop(name, None)
+                table = self._unknown.pop(name, None)
                 if table is not None:
                     self._take(name, other, table)
         self._decide(now)
@@ -187,10 +187,10 @@ class Ownership:
             self._take(table.node, other, table)
             self._decide(now)
         elif table.node != self.node:
-            self._strangers.pop(table.node, None)
-            self._strangers[table.node] = table
-            if len(self._strangers) > STRANGERS_MAX:
-                self._strangers.popitem(last=False)
+            self._unknown.pop(table.node, None)
+            self._unknown[table.node] = table
+            if len(self._unknown) > UNKNOWN_MAX:
+                self._unknown.popitem(last=False)
         return self.table()
 
     def handle_answer(self, name: str, serial: int, table: Table, now: float) -> None:
@@ -265,20 +265,20 @@ class Ownership:
 
     def owner(self, link_id: str) -> Owner | None:
         """The member that runs the link, or else the one that it falls to; None where no member can run it."""
-        rival = self._rival(link_id)
+        competing = self._competing(link_id)
         own = self._links.get(link_id)
         if own is not None and own.phase in (Phase.CLAIMS, Phase.RUNS):
-            if rival is None or (own.epoch, self.node) > (rival.epoch, rival.node):
+            if competing is None or (own.epoch, self.node) > (competing.epoch, competing.node):
                 return Owner(self.node, own.epoch)
-        if rival is not None:
-            return rival
+        if competing is not None:
+            return competing
         chosen = self._chosen(link_id)
         return None if chosen is None else Owner(chosen, 0)
 
     def settled_at(self, link_id: str) -> str:
         """The other member that claims or runs the link, and to which it falls; "" for none."""
-        rival = self._rival(link_id)
-        return rival.node if rival is not None and rival.node == self._chosen(link_id) else ""
+        competing = self._competing(link_id)
+        return competing.node if competing is not None and competing.node == self._chosen(link_id) else ""
 
     def phase(self, link_id: str) -> Phase | None:
         """What this node does with a link; None for one that it does not know."""
@@ -326,26 +326,26 @@ class Ownership:
         is_ready = self._settles_until == 0.0 and self._ready_until == 0.0
         may_claim = is_ready and not self._is_leaving and not is_waiting
         for link_id, own in list(self._links.items()):
-            rival = self._rival(link_id)
-            is_beaten = rival is not None and (rival.epoch, rival.node) > (own.epoch, self.node)
+            competing = self._competing(link_id)
+            is_beaten = competing is not None and (competing.epoch, competing.node) > (own.epoch, self.node)
             if own.phase is Phase.CLAIMS:
                 if is_beaten:
                     self._set_able(link_id, own)
                     own.rests_until = now + RECLAIM_SECONDS
                 elif now >= own.deadline or self._is_free(link_id, own, now):
                     own.phase = Phase.RUNS
-                    own.has_rival = False
+                    own.is_contested = False
                     self._serial += 1
                     self._orders.append(Run(link_id, own.epoch))
             elif own.phase is Phase.RUNS:
-                if rival is not None and is_beaten:
-                    self._give_up(link_id, own, rival.node, now)
+                if competing is not None and is_beaten:
+                    self._give_up(link_id, own, competing.node, now)
                     own.rests_until = now + RECLAIM_SECONDS
                     continue
                 is_busy = self._is_busy(link_id)
-                if own.has_rival and not is_busy:
+                if own.is_contested and not is_busy:
                     self._orders.append(Run(link_id, own.epoch))
-                own.has_rival = is_busy
+                own.is_contested = is_busy
             elif own.phase is Phase.DRAINS:
                 if now >= own.deadline:
                     self._orders.append(Stop(link_id))
@@ -366,7 +366,7 @@ class Ownership:
         own.deadline = now + CLAIM_SECONDS_MAX + (DRAIN_SECONDS_MAX if self._is_busy(link_id) else 0.0)
         if not self._others:
             own.phase = Phase.RUNS
-            own.has_rival = False
+            own.is_contested = False
             self._orders.append(Run(link_id, own.epoch))
 
     def _is_free(self, link_id: str, own: _Own, now: float) -> bool:
@@ -402,7 +402,7 @@ class Ownership:
             del self._links[link_id]
             self._heard.pop(link_id, None)
 
-    def _rival(self, link_id: str) -> Owner | None:
+    def _competing(self, link_id: str) -> Owner | None:
         """The other member that claims or runs the link with the highest epoch."""
         found: Owner | None = None
         for name, rows in self._rows.items():

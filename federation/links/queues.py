@@ -70,6 +70,7 @@ class Queues:
     """`turn_ended` follows every turn in which something may have changed.
 
     refused  groups that got no queue, because there are too many or the name is too long
+    appeared  groups that have their first member on this node, since the last turn
     changed_groups  groups to look at in `turn_ended` (queue_link.py, Borrowed)
     """
 
@@ -87,7 +88,7 @@ class Queues:
         self._demands: dict[bytes, Demand] = {}
         self._links: dict[str, QueueLink] = {}
         self.changed_groups: dict[bytes, None] = {}
-        self._appeared: dict[tuple[bytes, bytes], None] = {}
+        self.appeared: dict[tuple[bytes, bytes], None] = {}
 
     # --- what the definitions say
 
@@ -100,11 +101,6 @@ class Queues:
         if self._has_policies:
             found += [(name, topic_filter) for name, topic_filter in self._broker.local_interest() if name]
         self._follow(dict.fromkeys(found), now)
-
-    def group_appeared(self, share_name: bytes, topic_filter: bytes) -> None:
-        """The first client of this node has subscribed to a shared group."""
-        if self._has_policies:
-            self._appeared[(share_name, topic_filter)] = None
 
     def set_links(self, links: dict[str, QueueLink], now: float) -> None:
         """These links for queues run on this node."""
@@ -219,9 +215,10 @@ class Queues:
     def turn_ended(self, now: float) -> bool:
         """Give, offer and ask for jobs. True when there was anything to look at."""
         lending = self.lending
-        if self._appeared:
-            appeared, self._appeared = self._appeared, {}
-            if self._follow(appeared, now):
+        if self.appeared:
+            appeared = list(self.appeared)
+            self.appeared.clear()
+            if self._has_policies and self._follow(appeared, now):
                 self._share_groups(now)
         if now >= lending.again_at:
             lending.again_at = NEVER

@@ -18,7 +18,7 @@ from federation.links.ownership import (
     RECLAIM_SECONDS,
     RETRY_SECONDS,
     SETTLE_SECONDS_MAX,
-    STRANGERS_MAX,
+    UNKNOWN_MAX,
     Ownership,
 )
 from federation.links.ownership_table import (
@@ -301,7 +301,7 @@ def test_an_answer_under_another_name_counts_as_none() -> None:
 def test_tables_of_strangers_are_bounded_and_used_when_they_become_members() -> None:
     ownership = Ownership("a", 1, 100, 0.0)
     ownership.set_links(["0"], 0.0)
-    for number in range(STRANGERS_MAX + 1):
+    for number in range(UNKNOWN_MAX + 1):
         ownership.handle_table(Table(f"n{number}", 1, 1, (Row("0", Phase.RUNS, 900 + number),)), 0.0)
     assert ownership.owner("0") == Owner("a", 100)
     ownership.set_members(["n0"], 1.0)

@@ -36,7 +36,7 @@ class Node:
         for full in filters:
             client.subscribe(full)
             _, name, topic_filter = full.split(b"/", 2)
-            self.queues.group_appeared(name, topic_filter)
+            self.queues.appeared[(name, topic_filter)] = None
         self.turn()
 
     def turn(self) -> None:
