@@ -116,6 +116,7 @@ async def test_the_matrix_of_a_federation(spark: SparkSession, nodes: Nodes, cli
     assert sorted(line.split(",")[0] for line in clients_table[1:]) == ["screen", "thermometer"]
 
 
+@pytest.mark.slow
 async def test_a_replay_that_was_stopped_goes_on(nodes: Nodes, clients: Clients, tmp_path: Path) -> None:
     a, b = await federation(nodes, tmp_path)
     receiver = await clients.connect(b.port, "receiver")

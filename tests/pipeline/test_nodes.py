@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from mqtt_client import Clients
 from node_process import Node, Nodes
 from waiting import eventually
@@ -86,6 +88,7 @@ async def test_records_of_all_nodes_are_archived_once(
     assert found.select("node", "log").distinct().count() == 2
 
 
+@pytest.mark.slow
 async def test_rows_are_published_once_while_the_node_is_killed(
     spark: SparkSession, nodes: Nodes, clients: Clients, tmp_path: Path
 ) -> None:

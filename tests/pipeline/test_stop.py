@@ -15,7 +15,9 @@ from event_log_node import event_log_nodes
 PROGRAM = (sys.executable, "-c", "from gmqttctl.cli import main; main()")
 
 
-@pytest.mark.parametrize(("job", "number"), [("rollup", signal.SIGINT), ("archive", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("job", "number"), [pytest.param("rollup", signal.SIGINT, marks=pytest.mark.slow), ("archive", signal.SIGTERM)]
+)
 async def test_a_run_ends_without_a_traceback(job: str, number: signal.Signals, tmp_path: Path) -> None:
     with event_log_nodes("n1") as (node,):
         node.append_numbers(50)

@@ -32,6 +32,8 @@ from broker.listener_facts import ListenerFacts
 from broker.server.host import Host
 from broker.server.logging import get_logger
 
+pytestmark = pytest.mark.interpreted  # sources of users are classes of this file
+
 TIMEOUT = 30.0
 
 
