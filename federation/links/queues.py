@@ -229,7 +229,7 @@ class Queues:
         self.changed_groups.clear()
         changed.update(dict.fromkeys(lending.take_changed()))
         for full in changed:
-            lending.lend(full, now)
+            lending.dispatch(full, now)
             self._plan(full, now)
             if full in self._leaving:
                 self._remove_empty(full, now)

@@ -257,7 +257,7 @@ class LinkEnd(BridgeEnd):
         limit = NO_LIMIT if len(along) != 1 else parse_limit(along[0])
         if limit == NO_LIMIT:
             return NOT_HANDLED
-        return self.lending.borrow(self.home.broker.sessions[client_id], full, limit)
+        return self.lending.consume(self.home.broker.sessions[client_id], full, limit)
 
     def subscribed(self, full: bytes) -> None:
         self.asked.add(full)

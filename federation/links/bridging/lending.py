@@ -1,9 +1,8 @@
-"""Jobs that wait in the queue of a shared group go to where consumers have room: to other nodes of the cluster, and to other
-domains.
+"""Jobs that wait in the queue of a shared group go to consumers of other nodes of the cluster, and of other domains.
 
-A queue link is no member of the group. It is offered the jobs for which no member here has room, says how many of them it
+A queue link is no member of the group. It is offered the jobs for which no member here has credit, says how many of them it
 takes, and gets no more. A job is the other end's when it is acknowledged. Until then it is in the session of the link, which
-outlives a connection; it goes back to the queue when the session ends, or the other end refuses it.
+outlives a connection; it is requeued when the session ends, or the other end refuses it.
 """
 
 # compiled with mypyc
@@ -35,7 +34,7 @@ from federation.links.bridging.job_header import (
 from federation.links.bridging.own_domain import OwnDomain
 
 OFFER_TOPIC: Final = b"$gmqttd/offer"
-LENDERS_MAX: Final = 65_536  # groups of all queue links together; a SUBSCRIBE beyond them is refused
+CONSUMERS_MAX: Final = 65_536  # groups of all queue links together; a SUBSCRIBE beyond them is refused
 REST_SECONDS: Final = 30.0  # without jobs for a domain that has refused one
 VISITS_MAX: Final = 1_000  # links that a job passes; it stays where it is then
 STAYING_MAX: Final = 64  # oldest jobs of a queue that no link takes; further ones hold up what is behind them
@@ -43,14 +42,14 @@ HEADER_BYTES: Final = 4_096  # more than the header and the fixed parts of a PUB
 UNTOLD: Final = -2
 
 
-class Lender:
-    """What one queue link borrows of one group, during one connection.
+class Consumer:
+    """One queue link as a consumer of one group, during one connection.
 
     limit        jobs that the link takes since the connection began
     sent         jobs that it got
     told         the offer that it knows; NO_QUEUE, or UNTOLD before the first
     rests_until  it has refused a job, and gets none before
-    group        whose queue it borrows from, None while there is none
+    group        whose queue it consumes, None while there is none
     """
 
     __slots__ = ("connection", "group", "limit", "rests_until", "sent", "session", "told")
@@ -69,20 +68,20 @@ class Lender:
         return self.connection is None or self.session.connection is not self.connection
 
     def follow(self, group: SharedGroup | None) -> None:
-        """The link borrows from this group from now on: it is looked at when the link has room again."""
+        """The link consumes from this group from now on: it is looked at when the link has credit again."""
         if self.group is not None and self.group is not group:
             self.session.remove_queued_group(self.group)
         self.group = group
         if group is not None:
             self.session.add_queued_group(group)
 
-    def has_room(self, now: float) -> bool:
+    def has_credit(self, now: float) -> bool:
         """Whether the link may be sent jobs now."""
         return self.sent < self.limit and now >= self.rests_until and self.session.is_available()
 
     def takes(self, message: Message, now: float) -> bool:
         """Whether the job may be sent to the link now."""
-        if not self.has_room(now):
+        if not self.has_credit(now):
             return False
         size = len(message.topic) + len(message.payload) + len(message.properties) + HEADER_BYTES
         if self.connection is None or not self.connection.takes(size):
@@ -92,12 +91,12 @@ class Lender:
 
 
 class Lending:
-    """Of one node. `lend` follows each change of a group, at the end of a turn.
+    """Of one node. `dispatch` follows each change of a group, at the end of a turn.
 
     is_open   jobs are given at all: a plugin says so
     lent      jobs that went to other nodes of the cluster and to other domains
     returned  jobs of these that came back
-    again_at  when a domain that has refused a job gets others; `lend` is to be called for all `names` then
+    again_at  when a domain that has refused a job gets others; `dispatch` is to be called for all `names` then
     """
 
     def __init__(self, home: OwnDomain) -> None:
@@ -108,12 +107,12 @@ class Lending:
         self.is_open = False
         self._context = home.broker
         self._router = home.broker.router
-        self._lenders: dict[bytes, dict[Session, Lender]] = {}  # by `$share/GROUP/FILTER`
-        self._lenders_count = 0
+        self._consumers: dict[bytes, dict[Session, Consumer]] = {}  # by `$share/GROUP/FILTER`
+        self._consumers_count = 0
         self._changed: dict[bytes, None] = {}
 
     def take_changed(self) -> list[bytes]:
-        """The groups for which `lend` is to be called, as `$share/GROUP/FILTER`."""
+        """The groups for which `dispatch` is to be called, as `$share/GROUP/FILTER`."""
         context = self._context
         if context.changed_groups:
             for group in context.changed_groups:
@@ -128,12 +127,12 @@ class Lending:
         return len(self._context.changed_groups) > 0 or len(self._changed) > 0
 
     def names(self) -> list[bytes]:
-        """The groups from which links borrow."""
-        return list(self._lenders)
+        """The groups from which links consume."""
+        return list(self._consumers)
 
     def borrowers(self, full: bytes) -> int:
-        """Number of links that borrow from a group."""
-        return sum([not lender.is_over() for lender in self._lenders.get(full, {}).values()])
+        """Number of links that consume from a group."""
+        return sum([not consumer.is_over() for consumer in self._consumers.get(full, {}).values()])
 
     def group_of(self, full: bytes) -> SharedGroup | None:
         """The group on this node, None when it has neither members nor a queue."""
@@ -141,37 +140,37 @@ class Lending:
 
     # --- what links say
 
-    def borrow(self, session: Session, full: bytes, limit: int) -> int:
+    def consume(self, session: Session, full: bytes, limit: int) -> int:
         """The link takes so many jobs of the group since its connection began. Returns the reason code for SUBACK."""
         code, share_name, _ = judge_filter(self._context, session, full)
         if code or not share_name or len(full) > QUEUE_BYTES_MAX:
             return code or TOPIC_FILTER_INVALID
-        lenders = self._lenders.get(full)
-        lender = None if lenders is None else lenders.get(session)
-        if lender is None or lender.is_over():
-            if lender is None:
-                if self._lenders_count >= LENDERS_MAX:
+        consumers = self._consumers.get(full)
+        consumer = None if consumers is None else consumers.get(session)
+        if consumer is None or consumer.is_over():
+            if consumer is None:
+                if self._consumers_count >= CONSUMERS_MAX:
                     return QUOTA_EXCEEDED
-                self._lenders_count += 1
+                self._consumers_count += 1
             else:
-                lender.follow(None)
-            if lenders is None:
-                lenders = self._lenders[full] = {}
-            lender = lenders[session] = Lender(session)
-        lender.limit = limit
+                consumer.follow(None)
+            if consumers is None:
+                consumers = self._consumers[full] = {}
+            consumer = consumers[session] = Consumer(session)
+        consumer.limit = limit
         self._changed[full] = None
         return SUCCESS + 1  # jobs have QoS 1
 
     def end(self, session: Session, full: bytes) -> bool:
-        """The link borrows from the group no more. False when it did not."""
-        lenders = self._lenders.get(full)
-        lender = None if lenders is None else lenders.pop(session, None)
-        if lender is None:
+        """The link consumes from the group no more. False when it did not."""
+        consumers = self._consumers.get(full)
+        consumer = None if consumers is None else consumers.pop(session, None)
+        if consumer is None:
             return False
-        lender.follow(None)
-        self._lenders_count -= 1
-        if not lenders:
-            del self._lenders[full]
+        consumer.follow(None)
+        self._consumers_count -= 1
+        if not consumers:
+            del self._consumers[full]
         return True
 
     def refuse(self, session: Session, packet_id: int, now: float) -> None:
@@ -185,9 +184,9 @@ class Lending:
             return
         session.inflight.discard(packet_id)
         full = unquoted(name)
-        lenders = self._lenders.get(full)
-        if lenders is not None and session in lenders:
-            lenders[session].rests_until = now + REST_SECONDS
+        consumers = self._consumers.get(full)
+        if consumers is not None and session in consumers:
+            consumers[session].rests_until = now + REST_SECONDS
             self.again_at = min(self.again_at, now + REST_SECONDS)
         self._changed[full] = None
         self.returned += 1
@@ -198,53 +197,53 @@ class Lending:
 
     # --- what they get
 
-    def lend(self, full: bytes, now: float) -> None:
-        """Give links the jobs that they take and no member here has room for, oldest first; then offer the rest."""
-        lenders = self._lenders.get(full)
-        if lenders is None:
+    def dispatch(self, full: bytes, now: float) -> None:
+        """Give links the jobs that they take and no member here has credit for, oldest first; then offer the rest."""
+        consumers = self._consumers.get(full)
+        if consumers is None:
             return
         group = self.group_of(full)
         queue = None if group is None else queue_session(group)
         if queue is None:
             group = None
-        for session, lender in list(lenders.items()):
-            lender.follow(None if lender.is_over() else group)
-            if lender.is_over():
-                del lenders[session]
-                self._lenders_count -= 1
-        if not lenders:
-            del self._lenders[full]
+        for session, consumer in list(consumers.items()):
+            consumer.follow(None if consumer.is_over() else group)
+            if consumer.is_over():
+                del consumers[session]
+                self._consumers_count -= 1
+        if not consumers:
+            del self._consumers[full]
             return
         name = quoted(full)
         spare = NO_QUEUE
         if group is not None and queue is not None:
             hand_out(self._router, group, now)
-            self._send_jobs(queue, name, lenders, now)
+            self._send_jobs(queue, name, consumers, now)
             spare = queue.queue_length()
-        for lender in lenders.values():
-            self._offer(lender, name, spare, now)
+        for consumer in consumers.values():
+            self._offer(consumer, name, spare, now)
 
-    def _send_jobs(self, queue: Session, name: bytes, lenders: dict[Session, Lender], now: float) -> None:
+    def _send_jobs(self, queue: Session, name: bytes, consumers: dict[Session, Consumer], now: float) -> None:
         oldest = first_waiting(queue, now)
-        while oldest is not None and self._send_job(queue, oldest, name, lenders, now):
+        while oldest is not None and self._send_job(queue, oldest, name, consumers, now):
             oldest = first_waiting(queue, now)
         if oldest is None or queue.queue is None:
             return
-        if True in [lender.has_room(now) for lender in lenders.values()]:  # so it is the job that stays
+        if True in [consumer.has_credit(now) for consumer in consumers.values()]:  # so it is the job that stays
             for outgoing in queue.queue.oldest(STAYING_MAX + 1):
                 if outgoing is not oldest and outgoing.expires_at > now:
-                    self._send_job(queue, outgoing, name, lenders, now)
+                    self._send_job(queue, outgoing, name, consumers, now)
 
     def _send_job(
-        self, queue: Session, outgoing: Outgoing, name: bytes, lenders: dict[Session, Lender], now: float
+        self, queue: Session, outgoing: Outgoing, name: bytes, consumers: dict[Session, Consumer], now: float
     ) -> bool:
         """Give a link one of the oldest jobs. False when none takes it now."""
         message = outgoing.message
         if message is None:
             return False
         visits = visits_of(message.origin) + 1
-        lender = None if visits > VISITS_MAX else _next_lender(lenders, message, now)
-        if lender is None:
+        consumer = None if visits > VISITS_MAX else _next_consumer(consumers, message, now)
+        if consumer is None:
             return False
         take_out(queue, outgoing)
         node, sequence = self.home.next_number()
@@ -252,37 +251,37 @@ class Lending:
         sent.qos = 1
         sent.retain = False
         sent.origin = job(name, visits, node, sequence)
-        lender.sent += 1
-        lender.told = max(0, lender.told - 1)
+        consumer.sent += 1
+        consumer.told = max(0, consumer.told - 1)
         self.lent += 1
         self._context.counters.handed_over += 1
-        lender.session.deliver(sent, 1, False, NO_IDENTIFIERS, None, now)
+        consumer.session.deliver(sent, 1, False, NO_IDENTIFIERS, None, now)
         return True
 
-    def _offer(self, lender: Lender, name: bytes, spare: int, now: float) -> None:
+    def _offer(self, consumer: Consumer, name: bytes, spare: int, now: float) -> None:
         """Tell the link how many jobs there are for it, where it knows another number. While it asks for none, it only has to
         know whether there are any."""
-        session = lender.session
+        session = consumer.session
         count = min(spare, session.inflight_max)
-        if now < lender.rests_until:
+        if now < consumer.rests_until:
             count = min(count, 0)
-        is_news = count != lender.told and (lender.limit > lender.sent or count <= 0 or lender.told <= 0)
+        is_news = count != consumer.told and (consumer.limit > consumer.sent or count <= 0 or consumer.told <= 0)
         if is_news and session.is_available():
-            lender.told = count
-            message = Message(OFFER_TOPIC, b"", 0, False, b"", NEVER, "", offer(name, count, lender.sent))
+            consumer.told = count
+            message = Message(OFFER_TOPIC, b"", 0, False, b"", NEVER, "", offer(name, count, consumer.sent))
             session.deliver(message, 0, False, NO_IDENTIFIERS, None, now)
 
 
-def _next_lender(lenders: dict[Session, Lender], message: Message, now: float) -> Lender | None:
+def _next_consumer(consumers: dict[Session, Consumer], message: Message, now: float) -> Consumer | None:
     """The next one that takes the job, round robin; nodes of the cluster come before other domains."""
-    found: Lender | None = None
-    for lender in lenders.values():
-        is_node = lender.session.bridge_end is not None and lender.session.bridge_end.is_node
-        if (found is None or is_node) and lender.takes(message, now):
-            found = lender
+    found: Consumer | None = None
+    for consumer in consumers.values():
+        is_node = consumer.session.bridge_end is not None and consumer.session.bridge_end.is_node
+        if (found is None or is_node) and consumer.takes(message, now):
+            found = consumer
             if is_node:
                 break
     if found is not None:
-        del lenders[found.session]
-        lenders[found.session] = found
+        del consumers[found.session]
+        consumers[found.session] = found
     return found

@@ -14,7 +14,7 @@ from broker.session.group_queues import GroupQueues
 from broker_world import Client
 from federation.links.bridging.bridging import bridging_of
 from federation.links.bridging.job_header import NO_QUEUE, encode_limit, offer_of, queue_of, quoted, visits_of
-from federation.links.bridging.lending import LENDERS_MAX, OFFER_TOPIC, REST_SECONDS, VISITS_MAX
+from federation.links.bridging.lending import CONSUMERS_MAX, OFFER_TOPIC, REST_SECONDS, VISITS_MAX
 from link_clients import NAME, headers, link_options, named_world
 
 JOBS = b"$share/workers/jobs/#"
@@ -34,7 +34,7 @@ class Lent:
     def turn(self) -> None:
         while self.lending.has_changed():
             for full in self.lending.take_changed():
-                self.lending.lend(full, self.world.now)
+                self.lending.dispatch(full, self.world.now)
             self.world.flush()
         self.world.check()
 
@@ -253,16 +253,16 @@ def test_a_job_that_came_far_stays(lent: Lent) -> None:
 def test_links_borrow_of_a_limited_number_of_groups(lent: Lent) -> None:
     lent.borrow(lent.link(), 1)
     session = lent.world.broker.sessions["link-paris"]
-    names = [b"$share/%d/jobs" % number for number in range(LENDERS_MAX)]
-    codes = [lent.lending.borrow(session, name, 1) for name in names]
-    assert codes == [1] * (LENDERS_MAX - 1) + [0x97]
-    assert lent.lending.borrow(session, names[0], 2) == 1
+    names = [b"$share/%d/jobs" % number for number in range(CONSUMERS_MAX)]
+    codes = [lent.lending.consume(session, name, 1) for name in names]
+    assert codes == [1] * (CONSUMERS_MAX - 1) + [0x97]
+    assert lent.lending.consume(session, names[0], 2) == 1
     assert lent.lending.end(session, names[0])
-    assert [lent.lending.borrow(session, name, 1) for name in names[-2:]] == [1, 1]
-    assert lent.lending.borrow(session, names[0], 1) == 0x97
+    assert [lent.lending.consume(session, name, 1) for name in names[-2:]] == [1, 1]
+    assert lent.lending.consume(session, names[0], 1) == 0x97
     session.connection = None
-    lent.lending.lend(JOBS, lent.world.now)
-    assert lent.lending.borrow(session, names[0], 1) == 1
+    lent.lending.dispatch(JOBS, lent.world.now)
+    assert lent.lending.consume(session, names[0], 1) == 1
 
 
 @pytest.mark.parametrize("topic_filter", [b"jobs/#", b"$share/" + b"g" * 1_100 + b"/jobs"])

@@ -57,7 +57,7 @@ class Lent:
     def turn(self) -> None:
         while self.lending.has_changed():
             for full in self.lending.take_changed():
-                self.lending.lend(full, self.world.now)
+                self.lending.dispatch(full, self.world.now)
             self.world.flush()
         self.world.check()
 
