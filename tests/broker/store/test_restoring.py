@@ -177,6 +177,16 @@ def test_a_restart_begins_no_new_count_of_the_message_ttl_of_a_link(make_world: 
     assert after.connect("link", clean_start=False, **options).take_payloads() == []
 
 
+def test_the_session_of_a_link_is_taken_up_by_its_own_user_only_after_a_restart_too(make_world: Any) -> None:
+    world = kept(make_world)
+    world.connect("link", expiry=1000, username="paris", **link_options()).cut()
+    after = restarted(make_world, world, 1.0)
+    for username, code in (("joe", 0x85), ("paris", 0)):
+        connack = after.open().connect("link", clean_start=False, username=username, expiry=1000)
+        assert connack is not None
+        assert (connack.reason_code, connack.session_present) == (code, code == 0)
+
+
 def test_a_session_without_end(make_world: Any) -> None:
     world = kept(make_world, session_expiry=float(EXPIRY_NEVER))
     member(world, expiry=EXPIRY_NEVER).cut()
