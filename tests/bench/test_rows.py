@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +14,7 @@ from typing import Final
 import pytest
 import run_bench
 from brokers import make_cluster
-from cluster import ROOT, Cluster, Ports
+from cluster import Cluster, Ports
 from rows import ROWS, THIS, Row
 from run_bench import run_generator, value_of
 
@@ -73,27 +72,6 @@ def test_stall(row: Row, tmp_path: Path) -> None:
     assert value_of(result, "ping_ms.max") >= value_of(result, "ping_ms.p99") > 0
     for figure in row.figures:
         assert math.isfinite(value_of(result, figure.key))  # memory may have been given back meanwhile
-
-
-def test_names_are_unique_and_described() -> None:
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert len({row.name for row in ROWS}) == len(ROWS)
-    for row in ROWS:
-        assert f"| {row.name} |" in page
-
-
-def test_marks_are_of_participants_of_the_row() -> None:
-    for row in ROWS:
-        for figure in row.figures:
-            assert figure.marks.keys() <= set(row.beside), row.name
-
-
-def test_command_line_says_which_rows_there_are() -> None:
-    command = [sys.executable, str(ROOT / "bench" / "run_bench.py"), "--interpreted", "--rows", "no such row"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "no row has one of these in its name" in done.stderr
-    assert all(row.name in done.stderr for row in ROWS)
 
 
 def test_values_of_several_processes_are_added() -> None:

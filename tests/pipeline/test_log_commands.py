@@ -32,13 +32,6 @@ def succeeded(*arguments: str) -> str:
     return result.stdout
 
 
-def test_the_help_names_the_commands() -> None:
-    found = CliRunner().invoke(main, ["--help"])
-    assert found.exit_code == 0
-    assert "Look at event logs" in found.output
-    assert {"describe", "tail", "export"} <= set(run("--help").output.split())
-
-
 def test_spark_is_not_needed() -> None:
     """Nothing that the commands import brings Spark or Arrow along."""
     names = (

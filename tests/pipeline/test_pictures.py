@@ -65,13 +65,3 @@ def test_a_prefix_has_one_colour_in_both_parts_of_a_rollup() -> None:
     assert len(set(colours.values())) == 3
     assert [line.get_color() for line in bottom.lines if np.asarray(line.get_ydata()).max() == 2.0] == [colours["b"]]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
-
-
-def test_a_matrix_shows_bytes_with_units(tmp_path: Path) -> None:
-    links = pd.DataFrame([{"source": "n1", "target": "n2", "bytes": 12_345_678.0}])
-    filters = pd.DataFrame([{"filter": "a/#", "target": "n2", "bytes": 12_345_678.0}])
-    png, svg = save(draw_matrix(["n1", "n2", "n3"], links, filters), tmp_path / "matrix")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    text = svg.read_text()
-    for wanted in ("12.3 MB", "n1", "n3", "a/# at n2", "10 MB"):
-        assert wanted in text

@@ -96,14 +96,3 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(arguments:
     found = re.fullmatch(r"gmqttctl: this command needs the package (\w+), which is not installed\. .*: pip .*", line)
     assert found is not None
     assert found[1] in EXTRA
-
-
-def test_commands_of_logs_need_no_extra() -> None:
-    program = (
-        "import sys\n"
-        f"for name in {EXTRA}: sys.modules[name] = None\n"
-        "from gmqttctl.cli import main\n"
-        "main(['log', 'describe', '--servers', '127.0.0.1:1'])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert 'gmqttctl: option servers: "127.0.0.1:1" leads to no event log' in done.stderr

@@ -146,15 +146,6 @@ def test_messages_of_a_pipeline_are_left_out_unless_asked_for() -> None:
         assert batch(a, includePipeline="true") == {"n1": [0, 1, 2, 3]}
 
 
-def test_a_batch_needs_all_members_unless_it_may_be_partial() -> None:
-    with event_log_nodes("n1", "n2") as (a, b):
-        a.append_numbers(5)
-        b.stop()
-        with pytest.raises(PipelineError, match=r"n2 is away .*allowPartial"):
-            batch(a)
-        assert batch(a, allowPartial="true") == {"n1": numbers(5)}
-
-
 def test_members_without_a_log_are_refused_unless_it_may_be_partial() -> None:
     with event_log_nodes("n1", "n2") as (a, b):
         a.append_numbers(5)
@@ -342,20 +333,6 @@ def test_node_away_and_back(fail: str) -> None:
 
 
 @FAIL
-def test_node_left(fail: str) -> None:
-    """Nobody waits for it; its offset stays in the checkpoint."""
-    with event_log_nodes("n1", "n2") as (a, b):
-        b.append_numbers(10)
-        query = Query(a, failOnDataLoss=fail)
-        query.batch()
-        b.stop()
-        a.members.clear()
-        a.append_numbers(10)
-        assert query.batch() == {"n1": numbers(10)}
-        assert query.at["n2"]["offset"] == 10
-
-
-@FAIL
 def test_log_id_changed(fail: str, caplog: pytest.LogCaptureFixture) -> None:
     """An error, or the new log from its first record on."""
     with event_log_nodes("n1") as (a,):
@@ -373,40 +350,6 @@ def test_log_id_changed(fail: str, caplog: pytest.LogCaptureFixture) -> None:
         assert any("node n1 has log" in record.message for record in caplog.records)
 
 
-@FAIL
-def test_below_retention(fail: str, caplog: pytest.LogCaptureFixture) -> None:
-    """An error, or the records that are left."""
-    with event_log_nodes("n1") as (a,):
-        a.append_numbers(10)
-        query = Query(a, failOnDataLoss=fail)
-        query.batch()
-        a.append_numbers(30)
-        a.forget_before(20)
-        if fail == "true":
-            with pytest.raises(DataLoss, match="node n1 has records from offset 20 on, the query needs those from 10"):
-                query.batch()
-            return
-        with caplog.at_level(logging.WARNING):
-            assert query.batch() == {"n1": numbers(20, 40)}
-        assert any("the retention removed them" in record.message for record in caplog.records)
-
-
-@FAIL
-def test_a_checkpoint_of_another_cluster(fail: str) -> None:
-    with event_log_nodes("n1") as (a,), event_log_nodes("m1") as (other,):
-        a.append_numbers(10)
-        other.append_numbers(10)
-        query = Query(a, failOnDataLoss=fail)
-        query.batch()
-        moved = Query(other, failOnDataLoss=fail)
-        moved.at = query.at
-        if fail == "true":
-            with pytest.raises(DataLoss, match=r"checkpoint is of other nodes \(n1\) than those that answer \(m1\)"):
-                moved.batch()
-        else:
-            assert [moved.batch(), moved.batch()] == [{}, {"m1": numbers(10)}]
-
-
 # --- failures in between ---
 
 
@@ -418,13 +361,6 @@ def test_a_batch_that_was_begun_waits_for_its_node() -> None:
         end = query.reader.latestOffset(query.at, ReadAllAvailable())
         a.fail = [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAVAILABLE]
         assert len(query.reader.partitions(query.at, end)) == 2
-
-
-def test_a_checkpoint_of_another_source_is_refused() -> None:
-    with event_log_nodes("n1") as (a,):
-        query = Query(a)
-        with pytest.raises(PipelineError, match="checkpoint is of another source"):
-            query.reader.latestOffset({"topic": {"0": 1}}, ReadAllAvailable())
 
 
 def test_a_start_that_is_not_the_first_record_needs_all_nodes() -> None:

@@ -42,18 +42,6 @@ def test_a_batch_is_published_once_for_its_job(spark: SparkSession, node: EventL
     assert len(payloads(node)) == 2000
 
 
-@pytest.mark.parametrize(
-    ("query", "text"),
-    [
-        ("select 't' topic, x'' payload, 1 number", "column number is unknown to the sink"),
-        ("select 't' topic", "column payload is missing"),
-    ],
-)
-def test_columns_that_do_not_fit_are_named(spark: SparkSession, node: EventLogNode, query: str, text: str) -> None:
-    with pytest.raises(AnalysisException, match=text):
-        write(spark, node, query, jobId="job")
-
-
 def test_a_bad_row_is_named_and_none_is_published(spark: SparkSession, node: EventLogNode) -> None:
     query = "select if(id = 77, null, 't') topic, x'00' payload from range(0, 100, 1, 1)"
     with pytest.raises(PySparkException, match="row 77 of partition 0, batch 0 of query job: topic is NULL"):

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+from pyspark.errors import AnalysisException
 
 from broker.codec.properties import encode_publish_properties
 from broker.event_log.block import encode_extra
-from event_log_node import TIME, EventLogNode, become_members, event_log_nodes
+from event_log_node import TIME, EventLogNode, event_log_nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,30 +112,6 @@ def test_a_stream_with_restarts_writes_each_record_once(spark: SparkSession, tmp
         assert 300 < a.held["g", "g"] < 400
 
 
-def test_a_node_that_is_added_is_read_from_its_first_record(spark: SparkSession, tmp_path: Path) -> None:
-    with event_log_nodes("n1") as (a,), event_log_nodes("n2") as (b,):
-        a.append_numbers(50)
-        b.append_numbers(70)
-        b.forget_before(20)
-        to_parquet(spark, a, tmp_path)
-        become_members(a, b)
-        to_parquet(spark, a, tmp_path)
-        found = spark.read.parquet(str(tmp_path / "out")).groupBy("node").agg({"offset": "min", "*": "count"})
-        assert sorted(map(tuple, found.select("node", "min(offset)", "count(1)").collect())) == [
-            ("n1", 0, 50),
-            ("n2", 20, 50),
-        ]
-
-
-def test_the_number_of_partitions(spark: SparkSession) -> None:
-    with event_log_nodes("n1", "n2") as (a, b):
-        a.append_numbers(100)
-        b.append_numbers(100)
-        frame = spark.read.format("mqtt").options(servers=a.address, minPartitions=6).load()
-        assert frame.rdd.getNumPartitions() == 6
-        assert frame.count() == 200
-
-
 def test_errors_of_options_reach_the_user(spark: SparkSession) -> None:
     with pytest.raises(AnalysisException, match='option servers: "" is empty'):
         spark.read.format("mqtt").load().count()
@@ -143,22 +119,3 @@ def test_errors_of_options_reach_the_user(spark: SparkSession) -> None:
         spark.read.format("mqtt").options(servers="127.0.0.1:1", maxOffsetsPerTrigger=5).load().count()
     with pytest.raises(AnalysisException, match=r"Leave \.schema"):
         spark.read.format("mqtt").option("servers", "127.0.0.1:1").schema("topic string").load().count()
-
-
-def test_damaged_blocks_are_an_error_that_names_them(spark: SparkSession) -> None:
-    with event_log_nodes("n1") as (node,):
-        node.append_numbers(50)
-        node.damage(20)
-        with pytest.raises(PySparkException, match=f"node n1, log {node.log_id}, read from offset 0: .*checksum"):
-            spark.read.format("mqtt").option("servers", node.address).load().collect()
-
-
-def test_lost_data_ends_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    with event_log_nodes("n1") as (node,):
-        node.append_numbers(50)
-        to_parquet(spark, node, tmp_path)
-        node.lose_log()
-        node.append_numbers(5)
-        with pytest.raises(StreamingQueryException, match=r"node n1 has log .* set failOnDataLoss to false"):
-            to_parquet(spark, node, tmp_path)
-        assert sum(each["numInputRows"] for each in to_parquet(spark, node, tmp_path, failOnDataLoss="false")) == 5

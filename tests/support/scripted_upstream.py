@@ -34,11 +34,6 @@ class ScriptedUpstream:
         assert self._writer is not None
         self._writer.write(b"".join(encode_packet(packet, 5) for packet in packets))
 
-    def hang_up(self) -> None:
-        """Close the connection."""
-        assert self._writer is not None
-        self._writer.close()
-
     async def drain(self) -> None:
         """Wait until the client reads."""
         assert self._writer is not None

@@ -10,25 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.event_log.block import NO_EXPIRY
 from broker.event_log.faults import LogFault, OutOfRange, WrongLogId
 from broker.event_log.log import EventLog
 from broker.event_log.segment import index_name, segment_name
 from broker.event_log.settings import EventLogSettings, HoldSettings, RetentionSettings
-from event_log_reader import Clock, MakeLog, Record, decode_blocks, read_all
+from event_log_reader import Clock, MakeLog, decode_blocks, read_all
 
 SEGMENT_BYTES = 2**16
-
-
-async def test_a_record_comes_back_with_all_it_has(make_log: MakeLog, clock: Clock) -> None:
-    log = await make_log()
-    log.append(b"a/b", b"payload", 2, True, "client", "user", "upstream", 60, b"\x01\x01")
-    log.append(b"c", b"")
-    assert await log.flush() == 2
-    assert await read_all(log) == [
-        Record(0, clock.now_ns, b"a/b", b"payload", 6, "client", "user", "upstream", 60, b"\x01\x01"),
-        Record(1, clock.now_ns, b"c", b"", 0, "", "", "", NO_EXPIRY, b""),
-    ]
 
 
 async def test_a_record_is_served_only_when_it_is_written(make_log: MakeLog) -> None:
@@ -37,28 +25,6 @@ async def test_a_record_is_served_only_when_it_is_written(make_log: MakeLog) -> 
     assert log.describe().next_offset == 0
     await log.flush()
     assert log.describe().next_offset == 1
-
-
-async def test_many_segments_and_a_restart_read_like_one_list(make_log: MakeLog, clock: Clock) -> None:
-    log = await make_log(segment_bytes=SEGMENT_BYTES)
-    expected = []
-    for number in range(600):
-        payload = b"%d" % number * (number % 200)
-        log.append(b"t/%d" % (number % 7), payload)
-        expected.append((number, clock.now_ns, b"t/%d" % (number % 7), payload))
-        if number % 11 == 0:
-            await log.flush()
-        clock.advance(0.25)
-        if number == 300:
-            log_id = log.log_id
-            await log.stop()
-            log = await make_log(segment_bytes=SEGMENT_BYTES)
-            assert log.log_id == log_id
-    await log.flush()
-    assert log.describe().segments > 2
-    assert [record[:4] for record in await read_all(log)] == expected
-    for offset in (0, 1, 299, 300, 301, 599):
-        assert (await read_all(log, offset))[0].offset == offset
 
 
 async def test_the_answer_has_whole_blocks_up_to_its_bound(make_log: MakeLog) -> None:
@@ -82,28 +48,6 @@ async def test_filters_leave_blocks_out(make_log: MakeLog) -> None:
     assert [record.topic for record in await read_all(log, 0, (b"b/+",))] == [b"b/1", b"b/2"]
     assert [record.topic for record in await read_all(log, 0, (b"x", b"a/#"))] == [b"a/1", b"a/2", b"a/3"]
     assert await log.readers.read(log.log_id, 0, 5, 0, (b"x",)) == (b"", 5)
-
-
-async def test_find_gives_the_first_record_of_an_instant(make_log: MakeLog, clock: Clock) -> None:
-    log = await make_log(segment_bytes=SEGMENT_BYTES)
-    begin = clock.now_ns
-    for number in range(200):
-        log.append(b"t", b"x" * 1000)
-        clock.advance(1)
-        if number % 5 == 4:
-            await log.flush()
-    for seconds, offset in (
-        (-5, 0),
-        (0, 0),
-        (0.5, 1),
-        (1, 1),
-        (7, 7),
-        (150, 150),
-        (198.5, 199),
-        (199, 199),
-        (200, 200),
-    ):
-        assert await log.readers.find(log.log_id, begin + int(seconds * 1e9)) == offset
 
 
 async def test_a_read_of_another_log_or_outside_its_offsets_is_refused(make_log: MakeLog) -> None:

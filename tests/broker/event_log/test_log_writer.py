@@ -162,31 +162,6 @@ async def test_a_stop_with_a_full_disk_ends(make_log: MakeLog) -> None:
     assert await payloads(log) == [b"1"]
 
 
-async def test_random_faults_lose_only_the_reported_records(make_log: MakeLog, clock: Clock) -> None:
-    """Differential: every record whose flush succeeded is there, in order, and nothing that failed."""
-    files = FailingFiles()
-    log = await make_log(files=files, segment_bytes=SEGMENT_BYTES)
-    expected = []
-    for number in range(300):
-        if number % 17 == 3:
-            files.room = number * 37 % 4000
-        payload = b"%d/" % number * (number * 7 % 400)
-        log.append(b"t", payload)
-        try:
-            await log.flush()
-        except NotWritten:
-            files.room = None
-            await going_on(log)
-        else:
-            expected.append(payload)
-        if number % 50 == 49:
-            files.room = None
-            await log.stop()
-            log = await make_log(files=files, segment_bytes=SEGMENT_BYTES)
-    assert files.attempts > 5
-    assert await payloads(log) == expected
-
-
 class BrokenFiles(FailingFiles):
     """One write meets a fault of the program."""
 

@@ -18,7 +18,6 @@ from broker.event_log import service as module
 from broker.event_log.log import EventLog
 from broker.event_log.pb import event_log_pb2 as pb
 from broker.event_log.pb.event_log_pb2_grpc import EventLogStub
-from broker.event_log.records import records
 from broker.event_log.service import Answers, EventLogService, encode_read
 from broker.hooks import Members, OtherNode
 from broker.server.logging import get_logger
@@ -102,37 +101,6 @@ async def test_describe_tells_the_log_and_the_other_members(stub: Any, rest: Res
     assert shown.now_ns > 0
     answer = await rest.get("/v1/event_log")
     assert (answer["node"], answer["next_offset"], len(answer["members"])) == ("a", "3", 2)
-
-
-async def test_blocks_are_read_in_portions(stub: Any, log: EventLog) -> None:
-    await fill(log, 5, b"x" * 1_000)
-    first = await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=1, end_offset=5, max_bytes=2_500))
-    assert [record.offset for record in records(first.blocks)] == [1, 2]
-    assert first.next_offset == 3
-    rest = await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=3, end_offset=5))
-    assert [(record.offset, record.topic, record.client_id) for record in records(rest.blocks)] == [
-        (3, "a/b", "c"),
-        (4, "a/b", "c"),
-    ]
-    one = await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=5, max_bytes=1))
-    assert one.next_offset == 1, "one block is given whatever its size"
-
-
-async def test_a_block_that_is_larger_than_any_answer_is_given(stub: Any, log: EventLog) -> None:
-    payload = b"x" * (20 * MIB)
-    await fill(log, 1, payload)
-    answer = await stub.Read(pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=1))
-    (record,) = records(answer.blocks)
-    assert record.payload == payload
-
-
-async def test_topic_filters_leave_out_blocks(stub: Any, log: EventLog) -> None:
-    for topic in ("a/b", "c", "a/d"):
-        await fill(log, 1, topic=topic)
-    request = pb.ReadLogRequest(log_id=log.log_id, start_offset=0, end_offset=3, topics=["a/+"])
-    answer = await stub.Read(request)
-    assert [record.topic for record in records(answer.blocks)] == ["a/b", "a/d"]
-    assert answer.next_offset == 3
 
 
 async def test_the_offset_of_an_instant(stub: Any, rest: Rest, log: EventLog, clock: Clock) -> None:

@@ -176,17 +176,6 @@ async def test_a_second_commit_joins_the_one_that_runs(start: Start, log: EventL
     assert rows_of_batch(await logged(log), 1) == list(range(2_000))
 
 
-async def test_rows_that_are_not_staged_are_not_committed(start: Start, log: EventLog) -> None:
-    sink = await start()
-    await stage(sink, 1, 2)
-    with pytest.raises(StagingFault, match="2 rows of partition 0, attempt 7 are staged, not 3"):
-        await sink.commit("q", 1, [Partition(0, 7, 3)])
-    await sink.abort("q", 1)
-    with pytest.raises(StagingFault, match="0 rows of partition 0"):
-        await sink.commit("q", 1, [Partition(0, 7, 2)])
-    assert await logged(log) == []
-
-
 @pytest.mark.parametrize("done", [0, 1, 4, 5])
 async def test_a_commit_that_was_begun_goes_on_at_the_next_start(
     start: Start, log: EventLog, tmp_path: Path, done: int

@@ -57,20 +57,6 @@ def test_check_names_the_addresses_on_every_interface(tmp_path: Path, text: str,
     assert not any(host in line for line in found for host in ("127.0.0.1", "192.0.2.1"))
 
 
-def test_a_file_that_this_user_may_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a fault of the file in one line, as all others, and none of the command line with its usage."""
-
-    def refuse(*_arguments: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "access", lambda *_arguments, **_options: False)
-    monkeypatch.setattr("broker.config.loader.open", refuse, raising=False)
-    config = tmp_path / "a.yml"
-    config.write_text("")
-    result = call("check", "-c", str(config))
-    assert (result.exit_code, result.stderr) == (2, f"{config}: this user may not read the file\n")
-
-
 @pytest.mark.parametrize("command", ["check", "start", "reload"])
 def test_every_fault_is_printed_with_exit_status_2(tmp_path: Path, command: str) -> None:
     config = tmp_path / "a.yml"

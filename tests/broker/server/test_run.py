@@ -158,20 +158,6 @@ def test_a_signal_stops_the_node(start: Start, tmp_path: Path, number: int) -> N
     assert not pid_file.exists()
 
 
-def test_two_signals_at_once_are_one_request(start: Start) -> None:
-    """As of `timeout -s INT`, which signals the process and its group."""
-    node = start()
-    node.expect("made 1")
-    node.expect("started")
-    node.expect_error("serving")
-    for _ in range(2):
-        node.signal(signal.SIGINT)
-    node.expect("stop")
-    status, errors = node.finish()
-    assert status == 0
-    assert errors.count("stopping signal=SIGINT") == 1
-
-
 def test_a_second_later_signal_exits_at_once(start: Start, tmp_path: Path) -> None:
     pid_file = tmp_path / "node.pid"
     node = start(f"pid_file: {pid_file}\n", "stop hangs")
@@ -309,18 +295,6 @@ def test_a_fault_in_reloading_does_not_end_the_reloads(start: Start) -> None:
         node.expect_error("reload failed, the node runs on")
     node.signal(signal.SIGTERM)
     assert node.finish()[0] == 0
-
-
-def test_two_nodes_cannot_have_one_pid_file(start: Start, tmp_path: Path) -> None:
-    config = f"pid_file: {tmp_path / 'node.pid'}\n"
-    first = start(config)
-    first.expect("made 1")
-    first.expect("started")
-    second = start(config)
-    status, errors = second.finish()
-    assert status == 1
-    assert f"process id {first.process.pid} is running" in errors
-    assert (tmp_path / "node.pid").read_text() == str(first.process.pid)
 
 
 def test_warnings_of_the_file_are_logged(start: Start) -> None:

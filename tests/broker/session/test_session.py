@@ -46,35 +46,6 @@ def test_a_client_that_is_away(make_world: Any, version: int, keep_qos0: bool) -
     assert world.drops() == ({} if keep_qos0 else {"qos0_offline": 1})
 
 
-@pytest.mark.parametrize(
-    ("name", "published", "left"),
-    [
-        ("the oldest goes", "1a 1b 1c 1d", "b c d"),
-        ("QoS 0 goes first", "1a 0b 1c 1d 1e", "c d e"),
-        ("the oldest QoS 0", "1a 0b 0c 1d", "a c d"),
-        ("also for a new QoS 0", "1a 1b 0c 0d", "a b d"),
-        ("what has expired goes before QoS 0", "0a 1b! 1c wait 1d", "a c d"),
-        ("what has expired, one by one", "1a! 1b! 1c wait 1d 1e", "c d e"),
-    ],
-)
-def test_a_full_queue(make_world: Any, name: str, published: str, left: str) -> None:
-    """qos and payload; `!` expires in a second; `wait` is longer."""
-    world = make_world(max_queued_messages=3)
-    session = offline(world)
-    for word in published.split():
-        if word == "wait":
-            world.advance(2.0)
-            continue
-        expiry = 1 if word.endswith("!") else -1
-        world.publish(b"a", word[1:2].encode(), qos=int(word[0]), message_expiry_interval=expiry)
-        assert session.queue_length() <= 3
-    assert back(world) == left.encode().split()
-    dropped = sum(world.drops().values())
-    assert dropped == published.replace(" wait", "").count(" ") + 1 - 3 == session.messages_dropped
-    assert set(world.drops()) == ({"expired"} if "!" in published else {"queue_full"})
-    assert session.queue.bytes == 0
-
-
 def test_in_flight_messages_count(make_world: Any) -> None:
     world = make_world(max_queued_messages=5, max_inflight=2)
     client = world.connect("c", auto=False)
@@ -87,16 +58,6 @@ def test_in_flight_messages_count(make_world: Any) -> None:
     session = world.broker.sessions["c"]
     assert session.queue_length() == 3
     assert world.drops() == {"queue_full": 3}
-
-
-def test_in_flight_messages_at_the_bound_leave_no_room_in_the_queue(make_world: Any) -> None:
-    world = make_world(max_queued_messages=2, max_inflight=2)
-    client = world.connect("c", auto=False)
-    client.subscribe(b"a")
-    for number in range(4):
-        world.publish(b"a", b"%d" % number, qos=1)
-    assert client.take_payloads() == [b"0", b"1"]
-    assert world.drops() == {"queue_full": 2}
 
 
 @pytest.mark.parametrize(

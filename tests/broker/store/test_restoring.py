@@ -138,21 +138,6 @@ def test_delivery_again(make_world: Any, version: int) -> None:
     assert after.broker.sessions["c"].inflight_length() == 2
 
 
-def test_a_qos_2_message_is_received_once(make_world: Any) -> None:
-    """[MQTT-4.3.3-10] over a restart."""
-    world = kept(make_world)
-    world.connect("other", expiry=1000).subscribe(b"a")
-    client = member(world)
-    client.publish(b"a", b"1", 2, packet_id=5)
-    after = restarted(make_world, world)
-    again = member(after)
-    again.publish(b"a", b"1", 2, packet_id=5, dup=True)
-    again.send(PubRel(5))
-    again.send(PubRel(5))
-    assert again.take_packets() == [PubRec(5), PubComp(5), PubComp(5, 0x92)]
-    assert after.broker.sessions["other"].queue_length() == 0, "it was delivered before"
-
-
 @pytest.mark.parametrize(("downtime", "there"), [(0.0, True), (80.0, True), (80.5, False), (100_000.0, False)])
 def test_the_expiry_of_a_session_runs_on_while_the_node_is_down(make_world: Any, downtime: float, there: bool) -> None:
     world = kept(make_world)

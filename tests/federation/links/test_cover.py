@@ -67,19 +67,6 @@ def take(cover: Cover, upstream: dict[bytes, Wants]) -> None:
         del upstream[topic_filter]
 
 
-def test_covered_filters_are_told_before_the_covering_one_goes() -> None:
-    cover = Cover(10)
-    for topic_filter in (b"a/b", b"a/+/c", b"a/#"):
-        cover.set(topic_filter, CLIENTS)
-    assert changes_of(cover) == ([b"a/#"], [])
-    cover.set(b"a/#", NOBODY)
-    assert cover.take_changes() == ([], [])
-    assert changes_of(cover) == ([b"a/+/c", b"a/b"], [b"a/#"])
-    cover.set(b"#", CLIENTS)
-    cover.set(b"#", NOBODY)
-    assert changes_of(cover) == ([], [])
-
-
 def test_the_upstream_has_never_too_few_filters_while_many_change() -> None:
     cover = Cover(1_000)
     wanted = [b"a/%d/%s" % (number, end) for number in range(20) for end in (b"x", b"+", b"y/#")]

@@ -25,24 +25,6 @@ def link_of(
     return LinkInterest(Scope(policies), TopicMapping(rules), upstream, keeps_all, filters_max)
 
 
-def test_filters_come_and_go_with_the_first_and_the_last_subscriber() -> None:
-    cluster = ClusterInterest()
-    link = link_of([(b"a/#", True)])
-    cluster.add_link(link)
-    cluster.add(b"a/b")
-    cluster.add(b"a/b")
-    cluster.add(b"b/c")
-    assert not cluster.pass_on()
-    assert link.take_changes() == ([b"a/b"], [])
-    assert link.wants_of(b"a/b") == HERE
-    cluster.remove(b"a/b")
-    cluster.pass_on()
-    assert link.take_changes() == ([], [])
-    cluster.remove(b"a/b")
-    cluster.pass_on()
-    assert link.take_changes() == ([], [b"a/b"])
-
-
 def test_a_link_that_comes_later_is_told_everything() -> None:
     cluster = ClusterInterest()
     cluster.add(b"#")
@@ -105,29 +87,6 @@ def test_a_mapping_names_filters_and_topics() -> None:
     assert link.map_in(b"s1/temp") == b"site/1/temp"
     assert link.map_in(b"o/x") is None
     assert link.map_in(b"x") is None
-
-
-def test_filters_beyond_the_limit_are_counted() -> None:
-    cluster = ClusterInterest()
-    link = link_of([(b"#", True)], filters_max=1)
-    cluster.add_link(link)
-    cluster.add(b"a")
-    cluster.add(b"b")
-    cluster.pass_on()
-    assert (link.take_changes(), link.refused) == (([b"a"], []), 1)
-
-
-def test_many_changes_are_passed_on_in_portions() -> None:
-    cluster = ClusterInterest()
-    link = link_of([(b"#", True)])
-    cluster.add_link(link)
-    for number in range(5):
-        cluster.add(b"%d" % number)
-    assert cluster.pass_on(2)
-    assert link.take_changes() == ([b"0", b"1"], [])
-    assert cluster.pass_on(2)
-    assert not cluster.pass_on(2)
-    assert link.take_changes() == ([b"2", b"3", b"4"], [])
 
 
 def test_a_link_that_comes_later_is_told_in_portions() -> None:

@@ -155,30 +155,6 @@ def version_of_next_try(world: World) -> int:
     return connect.protocol_version
 
 
-def test_a_version_that_was_accepted_is_kept_while_the_upstream_closes_without_an_answer() -> None:
-    world = World()
-    world.want()
-    world.run()
-    world.lose()
-    for _ in range(3):
-        assert version_of_next_try(world) == 5
-        world.lose("closed")
-
-
-def test_an_upstream_that_was_only_starting_is_asked_in_version_5_again() -> None:
-    world = World()
-    world.want()
-    world.link.connected(world.link.attempt, world.now)
-    world.lose("closed")
-    assert version_of_next_try(world) == 4
-    world.receive(ConnAck(True), version=4)
-    world.shell.out = b""
-    connect = world.connect(True)[0]
-    assert isinstance(connect, Connect)
-    assert connect.protocol_version == 5
-    assert "3.1.1" not in str(world.link.notes)
-
-
 def test_a_connection_that_was_closed_with_a_reason_is_no_matter_of_the_version() -> None:
     world = World()
     world.want()

@@ -28,23 +28,6 @@ def test_a_session_that_is_there_needs_no_subscriptions_again() -> None:
     assert (status.sessions_lost, status.reconnects) == (1, 2)
 
 
-def test_a_link_goes_back_to_its_session_until_it_expires() -> None:
-    world = World({"uri": ["mqtt://a.example.com", "mqtt://b.example.com"], "expires": 60_000})
-    world.want()
-    world.run()
-    first = world.link.address
-    world.lose()
-    for _ in range(100):
-        world.until_next_try()
-        assert world.link.address == first
-        world.lose("away")
-        if world.link.address != first:
-            break
-    assert "its session is lost" in world.link.last_error
-    assert world.link.address != first
-    assert world.link.status(world.now).sessions_lost == 1
-
-
 def test_a_session_without_interest_is_ended_when_the_upstream_is_back() -> None:
     world = World()
     world.want()

@@ -97,11 +97,6 @@ def test_epochs_of_links_that_no_member_knows_are_forgotten() -> None:
     assert [row.epoch for row in ownership.table().rows] == [0, 8, 9], "this node knows them"
 
 
-def test_links_are_shared_among_the_nodes() -> None:
-    world = world_of("abc")
-    assert all(process.running for process in world.processes.values())
-
-
 def test_another_node_takes_over_the_links_of_a_killed_one() -> None:
     world = world_of("abc", view_delay=0.0)
     before = {link: world.runners(link)[0] for link in LINKS}
@@ -161,16 +156,6 @@ def test_a_node_that_leaves_drains_its_links_before_others_take_them() -> None:
     assert all(world.runners(link) for link in LINKS)
     leaver.ownership.come_back(world.now)
     world.after("a")
-    world.check_rest()
-
-
-def test_both_sides_of_a_split_run_a_link_with_epochs_of_their_own() -> None:
-    world = world_of("abcd")
-    world.split({"a": 1, "b": 1})
-    world.check_rest()
-    for link in LINKS:
-        assert len({(world.processes[name].running[link], name) for name in world.runners(link)}) == 2
-    world.merge()
     world.check_rest()
 
 

@@ -218,18 +218,6 @@ def test_path_and_hops_decide_which_domains_get_a_message(
     assert skipped == (1 if expected is None else 0)
 
 
-def test_a_message_does_not_go_back_to_the_domain_that_it_came_from() -> None:
-    world = named_world()
-    link = linked(world, max_hops=9)
-    link.subscribe(b"#")
-    second = world.connect("second-link-of-paris", **link_options("paris", 9))
-    second.subscribe(b"#")
-    link.publish(b"t", b"1")
-    link.publish(b"t", b"2", qos=1)
-    assert link.take_publishes() == second.take_publishes() == []
-    assert bridging_of(world.broker).home.path_skipped == 4
-
-
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_message_that_was_here_before_is_dropped_and_answered(qos: int) -> None:
     world = named_world()
