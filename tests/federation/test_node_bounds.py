@@ -1,11 +1,10 @@
-"""Bounds of what waits for another node, and how it is tried again."""
+"""Bounds of what waits for another node."""
 
 from __future__ import annotations
 
 import pytest
 
 from federation.stream.counters import DropReason
-from federation.stream.state import State
 from federation_world import World
 
 
@@ -74,15 +73,3 @@ def test_a_batch_that_is_refused_is_given_up_and_the_rest_goes_on() -> None:
     sender.refused(sender.attempt, "cannot be read", world.now)
     world.run(5)
     assert subscriber.payloads == [b"next"]
-
-
-def test_a_node_that_does_not_answer_is_tried_again_at_growing_intervals() -> None:
-    world = World(2)
-    world.cut("n1", "n2")
-    sender = world.nodes["n1"].senders["n2"]
-    world.run(60)
-    assert 12 <= sender.attempt <= 30
-    assert sender.reason == "unreachable"
-    world.heal()
-    world.run(6)
-    assert sender.state is State.STREAMING

@@ -39,18 +39,6 @@ def test_a_state_from_the_past_brings_nothing_back() -> None:
         assert {(m.topic, m.payload) for m in node.broker.retained.messages()} == {(b"changed", b"new")}
 
 
-def test_values_from_before_two_nodes_met_become_one() -> None:
-    world = World(0)
-    for name in ("n1", "n2"):
-        world.start(name)
-        world.client(name, "c").publish("t", name.encode(), retain=True)
-    world.run(1)
-    world.introduce("n1")
-    world.run(5)
-    for node in world.nodes.values():
-        assert [m.payload for m in node.broker.retained.messages()] == [b"n1"]
-
-
 @pytest.mark.parametrize("names", list(itertools.permutations(("n1", "n2", "n3"))))
 @pytest.mark.parametrize("meets_writer_first", [True, False])
 def test_a_third_node_gets_the_value_that_two_writers_agree_on(

@@ -141,24 +141,6 @@ class Workers:
         return Counter(payload for payload, _ in self.done)
 
 
-async def test_a_job_moves_to_the_domain_with_a_consumer(nodes: Nodes, clients: Clients) -> None:
-    made = await started(nodes, [("east", "west")])
-    writer = await clients.connect(made["west"].port)
-    await writer.publish("jobs/a", b"1", qos=1)
-    await writer.publish("jobs/a", b"2", qos=1)
-    assert (await queue(made["west"]))["messages"] == "2"
-    await eventually(lambda: are_up(made), "the link runs")
-    assert await link_states(made["east"]) == ["paused"]
-    workers = Workers(made, clients, random.Random(1))
-    await workers.come("east")
-    await eventually(lambda: len(workers.done) == 2, "the jobs are done")
-    assert workers.done == [(b"1", "east"), (b"2", "east")]
-    assert (await queue(made["west"]))["borrowers"] == "1"
-    await eventually(lambda: has_messages(made["west"], "0"), "no job waits")
-    status, found = await made["west"].rest("GET", "/v1/policy-of-topic?topic=%24share%2Fworkers%2Fjobs%2F%23")
-    assert (status, [policy["name"] for policy in found["policies"]]) == (200, ["jobs"])
-
-
 async def has_messages(node: Node, count: str) -> bool:
     return bool((await queue(node))["messages"] == count)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -144,25 +143,6 @@ async def test_messages_to_push_outlive_a_restart_of_a_node_that_is_alone(
     await upstream.start()
     reader = await clients.connect(upstream.port, "reader", clean_start=False, properties=lasts)
     assert (await reader.message()).payload == b"kept"
-
-
-async def test_a_wrong_password_is_an_error_of_that_link_only(nodes: Nodes, clients: Clients) -> None:
-    upstream = await nodes.start(name="upstream")
-    config = link_config(upstream.port)
-    config["plugins"]["links"]["upstreams"]["bad"] = {"uri": f"mqtt://user:sesame@127.0.0.1:{nodes.free_port()}"}
-    config["plugins"]["links"]["policies"]["bad"] = {
-        "pattern": "others/#",
-        "definition": {"federation-upstream": "bad"},
-    }
-    node = await nodes.start(config, name="downstream")
-    reader = await subscriber_with_link(node, clients)
-    await reader.subscribe("others/#")
-    await node.logged("link error")
-    writer = await clients.connect(upstream.port, "writer")
-    await writer.publish("sensors/a", b"still there", qos=1)
-    assert (await reader.message()).payload == b"still there"
-    assert "sesame" not in node.log()
-    assert "sesame" not in (await asyncio.to_thread(node.command, "check")).stdout
 
 
 async def test_topics_are_mapped_both_ways_and_other_policies_keep_theirs(nodes: Nodes, clients: Clients) -> None:

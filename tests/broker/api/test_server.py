@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -39,42 +37,16 @@ async def test_all_interfaces(make_api: Any) -> None:
     assert len(service.requests) == 1
 
 
-@pytest.fixture
-async def taken_port() -> AsyncIterator[int]:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        yield taken.getsockname()[1]
-
-
-@pytest.mark.parametrize("kind", ["grpc", "http"])
-async def test_a_port_in_use_is_named_with_its_key(make_api: Any, kind: str, taken_port: int) -> None:
-    addresses = ["127.0.0.1:0", f"tcp://127.0.0.1:{taken_port}"]
-    api, _ = make_api(*((addresses, ["127.0.0.1:0"]) if kind == "grpc" else (["127.0.0.1:0"], addresses)))
-    with pytest.raises(StartError, match=rf"^api\.{kind}\[1\]\.address: 127\.0\.0\.1:{taken_port} is in use") as caught:
-        await api.start()
-    assert "give another port" in str(caught.value)
-
-
 @pytest.mark.parametrize("kind", ["grpc", "http"])
 async def test_two_nodes_do_not_share_a_port(make_api: Any, kind: str) -> None:
     first, _ = make_api(["127.0.0.1:0"], ["127.0.0.1:0"])
     await first.start()
     taken = first.grpc_addresses if kind == "grpc" else first.http_addresses
     second, _ = make_api(*((taken, []) if kind == "grpc" else ([], taken)))
-    with pytest.raises(StartError, match=rf"api\.{kind}\[0\]\.address"):
+    with pytest.raises(StartError, match=rf"^api\.{kind}\[0\]\.address: .* is in use .*give another port"):
         await second.start()
     await first.stop()
     await second.start()  # what failed has left nothing open
-
-
-@pytest.mark.parametrize("kind", ["grpc", "http"])
-async def test_an_address_of_another_machine(make_api: Any, kind: str) -> None:
-    api, _ = make_api(*((["192.0.2.1:0"], []) if kind == "grpc" else ([], ["192.0.2.1:0"])))
-    with pytest.raises(
-        StartError, match=rf"api\.{kind}\[0\]\.address: 192\.0\.2\.1:0 is not an address of this machine"
-    ):
-        await api.start()
 
 
 async def test_a_service_is_registered_once(make_api: Any) -> None:

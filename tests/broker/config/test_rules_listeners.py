@@ -84,11 +84,6 @@ def test_rules_of_a_unix_socket(listener: str, fault: str) -> None:
     assert fault in found
 
 
-def test_a_node_needs_a_listener() -> None:
-    (found,) = faults("listeners: []\n")
-    assert "listeners: the list is empty, so no client could connect" in found
-
-
 @pytest.mark.parametrize(
     ("api", "fault"),
     [

@@ -9,35 +9,6 @@ def message(topic: bytes, payload: bytes = b"x", expires_at: float = NEVER) -> M
     return Message(topic, payload, 1, True, b"", expires_at)
 
 
-def test_replace_and_delete() -> None:
-    store = RetainedStore()
-    assert store.put(message(b"a/b", b"1"))
-    assert store.put(message(b"a/b", b"2"))
-    assert [found.payload for found in matching(store, b"a/+", 0)] == [b"2"]
-    assert store.put(message(b"a/b", b""))
-    assert not store.put(message(b"a/b", b""))
-    assert len(store) == 0
-    assert matching(store, b"#", 0) == []
-
-
-def test_dollar_topics_only_by_name() -> None:
-    store = RetainedStore()
-    store.put(message(b"$SYS/a"))
-    store.put(message(b"x/$a"))
-    assert [found.topic for found in matching(store, b"#", 0)] == [b"x/$a"]
-    assert [found.topic for found in matching(store, b"+/#", 0)] == [b"x/$a"]
-    assert [found.topic for found in matching(store, b"$SYS/#", 0)] == [b"$SYS/a"]
-
-
-def test_limit_refuses_new_topics_only() -> None:
-    store = RetainedStore(messages_max=1)
-    assert store.put(message(b"a"))
-    assert not store.put(message(b"b"))
-    assert store.put(message(b"a", b"2"))
-    assert store.put(message(b"a", b""))
-    assert store.put(message(b"b"))
-
-
 def test_bytes_are_bounded() -> None:
     """A message that is too large deletes the older one of its topic."""
     store = RetainedStore(bytes_max=2 * retained_bytes(message(b"a", bytes(100))))

@@ -139,13 +139,6 @@ def test_members_get_messages_round_robin(world: Any, qos: int) -> None:
     assert sorted(payload for payloads in got for payload in payloads) == [b"%d" % number for number in range(9)]
 
 
-def test_a_run_is_shared_too(world: Any) -> None:
-    clients = members(world, 4)
-    publisher = world.connect("p")
-    publisher.send_bytes(encode_publish(5, b"a", b"x", 0, False, False, 0, b"") * 8)
-    assert [len(client.take_publishes()) for client in clients] == [2, 2, 2, 2]
-
-
 def test_disconnected_members_come_last(world: Any) -> None:
     clients = members(world, 3)
     clients[0].cut()

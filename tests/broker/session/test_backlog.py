@@ -188,15 +188,6 @@ def test_encodings_are_not_kept(world: Any) -> None:
     assert world.broker.retained.get(b"a").encoded is None
 
 
-def test_more_than_the_client_takes_at_once(make_world: Any) -> None:
-    world = make_world(max_inflight=2, write_buffer_high=4096)
-    for number in range(50):
-        world.publish(b"a/%d" % number, bytes(1000), retain=True, qos=number % 3)
-    client = world.connect("c")
-    client.subscribe(b"#")
-    assert len(client.take_payloads()) == 50
-
-
 @pytest.mark.parametrize("qos", [0, 1])
 def test_more_retained_messages_than_a_queue_holds(make_world: Any, qos: int) -> None:
     """A dashboard that subscribes to everything gets everything, however small its queue and window are."""
@@ -402,14 +393,6 @@ def test_messages_that_are_not_there_any_more_are_passed_over() -> None:
     left = found(backlog, store, 10.0)
     assert set(left) | {first, b"a/4"} == {b"a/1", b"a/2", b"a/3", b"a/4"}
     assert not {first, b"a/4", b"a/5"} & set(left)
-
-
-def test_no_local_of_a_portion() -> None:
-    store = stored(b"a", b"b")
-    store.put(Message(b"c", b"1", 1, True, b"", NEVER, "c"))
-    backlog = RetainedBacklog()
-    add(backlog, store, b"+", "c")
-    assert sorted(found(backlog, store)) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("look_at_most", [1, 7, 1000])

@@ -82,14 +82,6 @@ def test_the_links_of_a_new_upstream_have_a_key_that_is_kept_and_those_of_a_stor
     assert definitions.resolution().links()[0].key not in ("", new.key)
 
 
-def test_the_same_value_again_is_no_change() -> None:
-    definitions = Definitions("n")
-    definitions.put(UPSTREAM, "u", upstream(), NOW)
-    assert len(definitions.take_changes()) == 1
-    definitions.put(UPSTREAM, "u", upstream(), NOW + 1)
-    assert definitions.take_changes() == []
-
-
 def test_changes_are_taken_once_and_the_last_of_each_entry() -> None:
     definitions = Definitions("n")
     definitions.put(UPSTREAM, "u", upstream(), NOW)

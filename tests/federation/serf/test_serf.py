@@ -15,10 +15,6 @@ from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, WITNESSED_TIME_MA
 from federation.serf import messages
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
-    MemberFailed,
-    MemberJoin,
-    MemberLeave,
-    MemberReap,
     MemberStatus,
     MemberUpdate,
 )
@@ -208,9 +204,3 @@ def test_serf_garbage_only_counts_drops(kind: int, body: bytes) -> None:
 def test_too_many_addresses_in_a_join() -> None:
     with pytest.raises(ValueError, match="at most 64"):
         lone().join([("10.0.0.1", port) for port in range(1, 100)], 0.0)
-
-
-def test_all_event_types_name_their_member() -> None:
-    member = lone().local_member
-    for kind in (MemberJoin, MemberLeave, MemberFailed, MemberUpdate, MemberReap):
-        assert kind(member).member is member

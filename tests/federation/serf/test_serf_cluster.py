@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from federation.gossip.addresses import Address
-from federation.gossip.config import LAN
 from federation.gossip.counters import DropReason
 from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, LEAVE_TIME_MAX, WITNESSED_TIME_MAX
 from federation.serf.config import SerfConfig
@@ -17,11 +15,9 @@ from federation.serf.events import (
     JoinResult,
     Left,
     MemberEvent,
-    MemberFailed,
     MemberStatus,
     NameConflict,
 )
-from federation.serf.lamport import LamportClock
 from federation.serf.messages import LeaveIntent, Query, SerfState
 from federation.serf.serf import Serf
 from gossip_node import user_event, user_events
@@ -80,17 +76,6 @@ class Cluster:
 
 def told(events: list[Event]) -> list[str]:
     return [f"{type(event).__name__} {event.member.name}" for event in events if isinstance(event, MemberEvent)]
-
-
-def test_lamport_clock() -> None:
-    clock = LamportClock()
-    assert clock.increment() == 1
-    clock.witness(1)
-    assert clock.time == 2
-    clock.witness(2)
-    assert clock.time == 3
-    clock.witness(9)
-    assert clock.time == 10
 
 
 def test_all_see_all_with_tags() -> None:
@@ -215,19 +200,6 @@ def test_return_on_another_address_after_the_table_forgot() -> None:
     assert not any(isinstance(event, NameConflict) for event in moved.process.events)
 
 
-def test_return_on_another_address_after_the_reclaim_time() -> None:
-    profile = replace(LAN, dead_node_reclaim_time=5.0)
-    cluster = Cluster(3, change=lambda config: replace(config, profile=profile))
-    cluster.hosts[2].crash()
-    cluster.world.run_until(lambda: cluster.statuses(1)["n3"] == cluster.statuses(2)["n3"] == "FAILED", 20.0, "failed")
-    cluster.run(5.5)
-    cluster.add(7, "n3")
-    cluster.run(3.0)
-    member = cluster.serf(1).member("n3")
-    assert member is not None
-    assert (member.ip, member.status) == ("10.0.0.7", MemberStatus.ALIVE)
-
-
 def test_force_leave_makes_failed_left_and_prune_forgets() -> None:
     cluster = Cluster(4)
     for number in (3, 4):
@@ -346,23 +318,6 @@ def test_a_forged_leave_at_any_time_is_refuted(time: int, by_exchange: bool) -> 
     cluster.do(2, lambda serf: serf.join([("10.0.0.1", 8902)], world.now))
     cluster.run(5.0)
     assert all(cluster.statuses(n)["n2"] == "ALIVE" for n in (1, 2, 3))
-
-
-def test_failed_and_left_members_are_reaped() -> None:
-    def short(config: SerfConfig) -> SerfConfig:
-        return replace(config, reconnect_timeout=60.0, tombstone_timeout=30.0)
-
-    cluster = Cluster(3, change=short)
-    cluster.do(2, lambda serf: serf.leave(cluster.world.now))
-    cluster.hosts[2].crash()
-    cluster.run(10.0)
-    cluster.hosts[1].crash()
-    cluster.take(1)
-    cluster.run(90.0)
-    events = cluster.take(1)
-    assert told(events)[-2:] == ["MemberReap n2", "MemberReap n3"]
-    assert [type(event) for event in events if isinstance(event, MemberFailed)] in ([], [MemberFailed])
-    assert cluster.statuses(1) == {"n1": "ALIVE"}
 
 
 def test_a_join_through_a_node_that_leaves_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 import pytest
@@ -20,8 +19,7 @@ from federation.stream.direct_wire import (
     encode_end,
     encode_reply,
 )
-from stations import Client, StartStation, interest, lone, only_connection
-from waiting import DEADLINE
+from stations import StartStation, interest, lone, only_connection
 
 OK: Final = encode_reply(Reply(STATUS_OK, True, 0, ""))
 
@@ -29,12 +27,8 @@ OK: Final = encode_reply(Reply(STATUS_OK, True, 0, ""))
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (OK + encode_ack(77), "it acknowledged event 77, which was not sent"),
         (OK + encode_end(False, "because"), "because"),
-        (OK + encode_end(True, "bad"), "bad"),
         (OK, "closed by the other node"),
-        (OK + b"\xff" * 8 + b"\x07\0\0", "the end of the stream is none"),
-        (encode_reply(Reply(STATUS_OK, False, 9, "")), "it asks for event 9, which is not kept"),
         (encode_reply(Reply(STATUS_NOT_A_MEMBER, False, 0, "not yet")), "not yet"),
     ],
 )
@@ -59,34 +53,6 @@ async def test_the_reason_of_the_server_is_logged_and_the_client_tries_again(
     assert set(n1.kinds()) <= {"direct"}
     await n1.stop()
     script.server.close()
-
-
-async def test_the_answer_to_the_first_hello_gets_lost(start_station: StartStation) -> None:
-    """The server knows the session then, and nothing of it."""
-    batches: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    async def serve(peer: Raw, reader: ServerReader) -> None:
-        if len(script.hellos) == 1:
-            peer.writer.write(OK[:5])
-            return
-        if script.hellos[-1] == script.hellos[0]:
-            peer.writer.write(encode_reply(Reply(STATUS_OK, False, 0, "")))
-        else:
-            peer.writer.write(OK)
-        found = read_batches(reader, await peer.reader.read(65_536))
-        if not batches.done():
-            batches.set_result(found[0][2])
-
-    script = await Script(serve).start()
-    n1 = await start_station("n1")
-    Client(n1, "r").subscribe("t")
-    n1.meet("n2", script.addr)
-    try:
-        async with asyncio.timeout(DEADLINE):
-            assert interest(b"t") in await batches
-    finally:
-        await n1.stop()
-        script.server.close()
 
 
 @pytest.mark.interpreted

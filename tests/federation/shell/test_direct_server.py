@@ -17,14 +17,11 @@ from direct_peers import Raw
 from federation.shell import direct_server as direct_server_shell
 from federation.shell import stream_server
 from federation.shell.stream_server import GRPC_PREFACE
-from federation.stream import direct_server, served_stream
+from federation.stream import direct_server
 from federation.stream.counters import DropReason
 from federation.stream.direct_wire import (
     ACK_PONG,
     PING,
-    PREFACE,
-    STATUS_INVALID,
-    STATUS_NOT_A_MEMBER,
     STATUS_OK,
     encode_ack,
     encode_batch,
@@ -86,65 +83,6 @@ async def test_silence_is_closed(start_station: StartStation, monkeypatch: pytes
     assert n1.streams.connections_refused == 1
 
 
-@pytest.mark.parametrize(
-    ("data", "status", "text"),
-    [
-        (encode_hello("peer", "s")[:-1], STATUS_INVALID, "no Hello within 0.05 s"),
-        (PREFACE, STATUS_INVALID, "no Hello within 0.05 s"),
-        (PREFACE + b"\0\0", STATUS_INVALID, "node name of 0 bytes, 1 to 1024 are allowed"),
-        (PREFACE + b"\0\x04peer\0\x01\xff", STATUS_INVALID, "session id is not UTF-8"),
-        (encode_hello("peer", "s" * 300), STATUS_INVALID, "session_id of 300 characters, 1 to 256"),
-        (encode_hello("stranger", "s"), STATUS_NOT_A_MEMBER, "stranger has not yet joined"),
-        (encode_hello("n1", "s"), STATUS_NOT_A_MEMBER, "n1 has not yet joined"),
-    ],
-)
-@pytest.mark.interpreted
-async def test_a_refused_hello_is_answered_with_the_reason(
-    start_station: StartStation, monkeypatch: pytest.MonkeyPatch, data: bytes, status: int, text: str
-) -> None:
-    monkeypatch.setattr(direct_server, "HELLO_SECONDS_MAX", 0.05)
-    n1 = await lone(start_station)
-    peer = await Raw.connect(n1.port)
-    peer.writer.write(data)
-    reply = await peer.reply()
-    assert (reply.status, reply.text) == (status, text)
-    assert await peer.rest() == b""
-    assert not n1.streams.connections
-    assert not n1.node.receivers.get("peer").stream
-
-
-async def test_a_second_stream_replaces_the_first(start_station: StartStation) -> None:
-    n1 = await lone(start_station)
-    first = await Raw.connect(n1.port)
-    assert (await first.hello()).clean_start
-    first.writer.write(encode_batch(0, 1, interest(b"a")))
-    await first.until(lambda found: found.ack == 0)
-    second = await Raw.connect(n1.port)
-    reply = await second.hello()
-    assert (reply.clean_start, reply.next_event_id) == (False, 1)
-    assert await first.end() == (False, "replaced by a newer stream of this node")
-    second.writer.write(encode_batch(1, 1, interest(b"b")))
-    await second.until(lambda found: found.ack == 1)
-    assert n1.node.receivers.get("peer").stream
-    n1.part("peer")
-    assert await second.end() == (False, "peer is not a member any more")
-
-
-async def test_good_batches_in_front_of_a_bad_one_are_done(start_station: StartStation) -> None:
-    n1 = await lone(start_station, bytes_max=1000)
-    peer = await Raw.connect(n1.port)
-    await peer.hello()
-    peer.writer.write(
-        encode_batch(0, 1, interest(b"a")) + encode_batch(1, 1, interest(b"b")) + encode_batch(2, 1, bytes(2000))
-    )
-    assert (await peer.until(lambda found: found.ack >= 0)).ack == 1
-    again = await Raw.connect(n1.port)
-    assert (await again.hello()).next_event_id == 2
-    again.writer.write(encode_batch(2, 1, bytes(2000)))
-    assert await again.end() == (True, "batch of 2012 bytes, 12 to 1000 are allowed")
-    peer.writer.transport.abort()
-
-
 async def test_a_message_that_is_refused_stops_nothing(start_station: StartStation) -> None:
     n1 = await start_station("n1")
     n2 = await start_station("n2", bytes_max=5_000)
@@ -201,34 +139,6 @@ async def test_a_big_batch(start_station: StartStation) -> None:
     await n2.until(lambda: len(reader.payloads) == 2, "messages")
     assert reader.payloads == [payload, b"after"]
     assert n1.node.counters["n2"].losses == 0
-
-
-@pytest.mark.interpreted
-async def test_the_client_gets_acknowledgements_while_a_large_batch_arrives(
-    start_station: StartStation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It cannot be asked: a ping would wait behind the batch."""
-    monkeypatch.setattr(direct_server, "HELD_SECONDS", 0.05)
-    monkeypatch.setattr(served_stream, "HELD_SECONDS", 0.05)
-    n1 = await lone(start_station)
-    peer = await Raw.connect(n1.port)
-    await peer.hello()
-    peer.writer.write(encode_batch(0, 1, interest(b"a")))
-    assert (await peer.until(lambda found: found.ack >= 0)).ack == 0
-    data = encode_batch(1, 1, interest(b"b" * 60_000))
-    at = 0
-    for _ in range(2):  # each time another one: pieces come until it is heard
-        hearing = asyncio.ensure_future(peer.until(lambda found: found.ack >= 0))
-        while not hearing.done():
-            assert at < len(data) - 1, "nothing was heard"
-            peer.writer.write(data[at : at + 1])
-            at += 1
-            await asyncio.wait((hearing,), timeout=0.005)
-        assert hearing.result().ack == 0
-    assert n1.node.tree.interest_of("peer") == [(b"", b"a")]
-    peer.writer.write(data[at:])
-    assert (await peer.until(lambda found: found.ack > 0)).ack == 1
-    peer.writer.transport.abort()
 
 
 @pytest.mark.interpreted

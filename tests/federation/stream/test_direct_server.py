@@ -74,6 +74,7 @@ class Served:
     ("data", "status", "text"),
     [
         (encode_hello("stranger", "s"), STATUS_NOT_A_MEMBER, "stranger has not yet joined"),
+        (encode_hello("n1", "s"), STATUS_NOT_A_MEMBER, "n1 has not yet joined"),
         (encode_hello("", "s"), STATUS_INVALID, "node name of 0 bytes, 1 to 1024 are allowed"),
         (encode_hello("n2", "s" * 300), STATUS_INVALID, "session_id of 300 characters, 1 to 256"),
         (b"PRI * HTTP/2.0", STATUS_INVALID, "the connection does not begin with the preface of a direct stream"),

@@ -345,28 +345,3 @@ def test_a_refused_batch_is_the_one_that_the_next_hello_tells() -> None:
     sender.hello_reply(3, True, 0, 10.0)
     blocks = sender.take_blocks(10.0)
     assert [frames_of(block)[-1:] for block in blocks[1:]] == [b"2"], "0 had arrived, 1 was refused"
-
-
-def test_messages_larger_than_the_outbox_are_dropped_and_counted() -> None:
-    sender = make(bytes_max=100_000)
-    sender.forward(Message(b"t", b"x" * 200_000, 1, False), (), 0.0)
-    sender.forward(Message(b"t", b"x" * 200_000, 1, True), (), 0.0)
-    assert sender.outbox.size == 0
-    assert sender.counters.dropped[DropReason.TOO_LARGE] == 2
-
-
-def test_messages_past_the_age_are_dropped_unless_they_have_an_id() -> None:
-    sender = make(age_max=10.0)
-    sender.connect("host:1", 0.0)
-    sender.hello_reply(1, True, 0, 0.0)
-    sender.forward_run(PACKET * 3, 3, 4, 0.0)
-    sender.take_blocks(1.0)
-    sender.connection_lost(1, "reset", 1.0)
-    sender.forward_run(PACKET * 2, 2, 4, 5.0)
-    sender.forward_run(PACKET, 1, 4, 14.0)
-    assert sender.outbox.next_age_out() == 15.0
-    sender.outbox.drop_old(15.0)
-    assert sender.counters.dropped[DropReason.OUTBOX_AGE] == 2
-    assert sum(block.messages for block in sender.outbox.on_way) == 3
-    sender.forget()
-    assert sender.outbox.size == 0

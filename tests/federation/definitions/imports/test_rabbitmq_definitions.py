@@ -194,13 +194,6 @@ def test_exchanges_of_other_types_warn() -> None:
     ]
 
 
-def test_topics_that_only_a_name_decides_warn() -> None:
-    found = run([upstream("up")], [policy("p", "^a$"), policy("q", r"^a\.b$", federation_upstream="up")])
-    assert found.warnings == [
-        'policy "p": and policy "q" have the topics a/b/#, where "p" alone applies; a higher priority decides otherwise'
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

@@ -108,19 +108,6 @@ async def test_each_change_reaches_the_other_node_and_takes_effect(make_node: Ca
     assert list(a.host.resolutions[-1].upstreams) == ["u"]
 
 
-async def test_nodes_that_were_apart_agree_when_they_meet(make_node: Callable[..., Any]) -> None:
-    a, b = await make_node("a"), await make_node("b")
-    for node, host in ((a, "one"), (b, "two")):
-        await node.service.put(UPSTREAM, "both", uri(host))
-        await node.service.put(UPSTREAM, host, uri(host))
-        await node.service.put(UPSTREAM, "deleted", uri(host))
-    await b.service.delete(UPSTREAM, "deleted")
-    a.meet(b)  # one direction is enough
-    await same(a, b)
-    assert sorted(a.service.resolution().upstreams) == ["both", "one", "two"]
-    assert a.service.resolution().upstreams["both"].uris[0].host == "two"
-
-
 async def test_large_definitions_take_several_messages(make_node: Callable[..., Any]) -> None:
     a, b = await make_node("a"), await make_node("b")
     large = {"uri": "mqtt://h", "exchange": [f"{'a' * 900}{index} -> b/{index}" for index in range(60)]}
