@@ -22,6 +22,7 @@ from broker.store.records import (
     monotonic_time,
     wall_time,
 )
+from federation.links.bridging.bridging import bridging_of
 
 WALL_OFFSET = 1_700_000_000.0
 
@@ -96,6 +97,7 @@ def test_times_come_back(monotonic: float) -> None:
 def test_records_of_links_have_one_value_more(make_world: Any, more: str) -> None:
     """Records without anything of links are as they were before there were links: older stores are read, and read it."""
     world = kept(make_world)
+    bridging_of(world.broker)
     header = f"1 domain=paris max-hops=3 relays=1{more}"
     pair = ("gmqttd-link", header)
     client = world.connect("link", auto=False, expiry=1000, properties={USER_PROPERTY: [pair]})
