@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from gmqttctl.text import aligned, duration, instant, size
+from gmqttctl.text import duration, instant, size
 
 TIME = 1_700_000_000_123_456_789
-
-
-def test_columns_are_aligned_and_numbers_stand_right() -> None:
-    assert aligned([("NODE", "RECORDS"), ("a", "1,000"), ("node2", "7")]) == [
-        "NODE   RECORDS",
-        "a        1,000",
-        "node2        7",
-    ]
-    assert aligned([("NODE", "N")]) == ["NODE  N"]
 
 
 def test_instants_sizes_and_durations() -> None:

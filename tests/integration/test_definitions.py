@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -102,30 +101,6 @@ async def test_a_link_that_one_node_defines_runs_once_in_the_cluster(
         topics = [message.topic for message in await reader.take(20)]
         assert sorted(topics) == sorted(f"sensors/{number}".encode() for number in range(20))
     assert await has_clients(upstream, 2)
-
-
-async def test_a_wrong_clock_in_the_file_stops_no_later_change(nodes: Nodes, tmp_path: Path) -> None:
-    """As a node of a version before has kept an entry of a wrong clock; another node gets all, and its changes are taken."""
-    (tmp_path / "a").mkdir()
-    file = tmp_path / "a" / "definitions.json"
-    entry = {"component": "policy", "name": "far", "clock": 2**60 + 7, "node": "z", "value": POLICY}
-    file.write_text(json.dumps({"format": 1, "entries": [entry]}))
-    first = nodes.make_federated([], LINKS | {"data_dir": str(tmp_path / "a")})
-    await first.start()
-    await change(first, "PUT", "/v1/policies/far", POLICY | {"priority": 1})
-    await first.kill()
-    await first.start()
-    second = nodes.make_federated([first], LINKS | {"data_dir": str(tmp_path / "b")})
-    await second.start()
-    await eventually(lambda: has_policies(second, {"far"}), "the other node has it")
-    await change(second, "PUT", "/v1/policies/of-second", POLICY)
-    await eventually(lambda: has_policies(first, {"far", "of-second"}), "changes go in both directions")
-    await change(first, "DELETE", "/v1/policies/far")
-    await eventually(lambda: has_policies(second, {"of-second"}), "the deletion arrives")
-
-
-async def has_policies(node: Node, names: set[str]) -> bool:
-    return set(await policies(node)) == names
 
 
 @pytest.mark.parametrize("allowed", [False, True])

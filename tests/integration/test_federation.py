@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -233,16 +232,3 @@ async def retained_becomes(clients: Clients, node: Node, expected: dict[bytes, b
         return got == expected
 
     await eventually(are_sent, f"{node.name} has the {len(expected)} retained messages")
-
-
-async def test_will_of_a_client_of_another_node(nodes: Nodes, mosquitto: Mosquitto, clients: Clients) -> None:
-    node1, node2 = await nodes.federation(2)
-    watcher = await clients.connect(node2.port)
-    await watcher.subscribe("wills/#", qos=1)
-    await reached(await clients.connect(node1.port), "wills/probe", watcher)
-    doomed = await mosquitto.sub(
-        *(node1.port, "-t", "x", "--will-topic", "wills/doomed", "--will-payload", "gone", "--will-qos", "1")
-    )
-    await doomed.stop(signal.SIGKILL)
-    message = await watcher.message()
-    assert (message.topic, message.payload) == (b"wills/doomed", b"gone")

@@ -19,7 +19,7 @@ from broker.server.turns import TurnEnd
 from federation.errors import JoinFailed, NotRunning
 from federation.node import own_tags
 from federation.plugin import TICK_SECONDS, FederationPlugin
-from federation.serf.events import Member, MemberFailed, MemberJoin, MemberLeave, MemberStatus, NameConflict
+from federation.serf.events import Member, MemberJoin, MemberStatus, NameConflict
 from federation.stream.frames import encode_block_header
 from federation.stream.receiver import OpenStream
 from federation.stream.state import State
@@ -147,29 +147,6 @@ async def test_a_join_by_the_api_of_a_node_with_a_taken_name_is_refused_and_it_g
     assert double.server.stop_reason == ""
     assert first.server.stop_reason == ""
     assert [member.name for member in double.plugin.membership.members()] == ["a"]
-
-
-async def test_a_failed_member_is_a_warning_and_a_healthy_join_is_none(start_server: StartServer) -> None:
-    with capture_logs() as lines:
-        first = await start(start_server, "a")
-        second = await start(start_server, "b", first.gossip_addr)
-        await until(lambda: all(line in [log["event"] for log in lines] for line in ("joined", "member joined")))
-        for one, other in ((first, "b"), (second, "a")):
-            await until(lambda one=one, other=other: streams_to(one, other))  # type: ignore[misc]
-        assert [line for line in lines if line["log_level"] not in ("debug", "info")] == []
-    member = Member("c", "10.0.0.9", 8902, {}, MemberStatus.FAILED)
-    with capture_logs() as lines:
-        for event in (MemberFailed(member), MemberLeave(member)):
-            first.plugin.membership.receive_events([event])
-    assert [(line["event"], line["log_level"], line["node"], line["addr"]) for line in lines] == [
-        ("member failed", "warning", "c", "10.0.0.9:8902"),
-        ("member left", "info", "c", "10.0.0.9:8902"),
-    ]
-
-
-def streams_to(node: FederatedServer, name: str) -> bool:
-    sender = node.plugin.node.senders.get(name)
-    return sender is not None and sender.state is State.STREAMING
 
 
 async def test_no_exit_where_one_seed_of_several_answers(start_server: StartServer) -> None:

@@ -128,33 +128,6 @@ async def test_a_web_service_is_asked_about_the_addresses_in_turns(
     assert server.broker.connecting == {}
 
 
-@pytest.mark.parametrize("allow_anonymous", [False, True])
-async def test_a_web_service_is_not_asked_about_clients_without_credentials(
-    start_server: StartServer, users: UserService, allow_anonymous: bool
-) -> None:
-    """Unless anonymous clients are allowed: the service may refuse them."""
-    users.opened.set()
-    server = await start_server(
-        with_auth(password_file="", allow_anonymous=allow_anonymous, webhook={"url": users.url, "timeout": "30s"})
-    )
-    flood = await flood_of(port_of(server), (Connect(f"c{i}", 5) for i in range(20)))
-    assert await codes_of(flood) == [NOT_AUTHORIZED] * 20
-    assert users.usernames == [""] * (20 if allow_anonymous else 0)
-
-
-async def test_a_web_service_is_asked_about_few_wrong_logins_at_once(
-    start_server: StartServer, clients: Clients, users: UserService
-) -> None:
-    server = await start_server(with_auth(password_file="", webhook={"url": users.url, "timeout": "30s"}))
-    packets = (Connect(f"c{i}", 5, username="root", password=b"%d" % i) for i in range(300))
-    flood = await flood_of(port_of(server), packets)
-    await eventually(lambda: server.plugins[0].metrics()[2].samples[()] == 295, "the others wait")
-    users.opened.set()
-    codes = await codes_of(flood)
-    assert (codes.count(NOT_AUTHORIZED), codes.count(CONNECTION_RATE_EXCEEDED)) == (5, 295)
-    assert users.usernames == ["root"] * 5
-
-
 async def test_few_proofs_of_scram_are_checked_at_once(
     start_server: StartServer, clients: Clients, tmp_path: Path
 ) -> None:

@@ -176,7 +176,7 @@ print(world.digest, len(world.log_lines), world.packets_sent)
 def test_the_same_seed_gives_the_same_run_under_any_hash_seed() -> None:
     def run(hash_seed: str) -> str:
         root = Path(__file__).parents[2]
-        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)}
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{root}:{root / 'tests/support'}"}
         done = subprocess.run(
             [sys.executable, "-c", RUN], env=environment, capture_output=True, text=True, timeout=60, check=True
         )
@@ -185,9 +185,3 @@ def test_the_same_seed_gives_the_same_run_under_any_hash_seed() -> None:
     first = run("1")
     assert len(first.split()) == 3
     assert first == run("4242")
-
-
-def test_a_failure_names_its_seed_and_time() -> None:
-    world = World(99)
-    with pytest.raises(AssertionError, match=r"seed 99, virtual time 1\.\d+ s: not within 1 s: never"):
-        world.run_until(lambda: False, 1.0, "never")

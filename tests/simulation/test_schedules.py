@@ -6,10 +6,7 @@ A failure names its schedule and its seed: scripts/simulate --only NAME --first 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +18,6 @@ from simulator.node_process import NodeProcess
 from simulator.schedules import SCHEDULES
 from simulator.traffic import Traffic
 
-ROOT = Path(__file__).parents[2]
 # Seeds that broke something once; odd ones lose, double and delay packets.
 ONCE_BROKEN = {
     "force_leave_a_failed_node": (5, 9),
@@ -129,18 +125,6 @@ def test_the_oracle_of_messages_sees_damage(damage: str, found: str) -> None:
         second.node.broker.retained.put(Message(topic, b"other", 1, True))
     difference = traffic.difference(0, complete=True)
     assert re.search(found, difference) if found else not difference, difference
-
-
-def test_the_script_runs_seeds_and_names_failures() -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(ROOT / "scripts" / "simulate"), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-    done = run("--only", "force_leave", "--seeds", "1", "--first", "3")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 runs of 2 schedules" in done.stdout
-    assert run("--list").stdout.split() == list(SCHEDULES)
-    assert run("--only", "nonsense").returncode == 2
 
 
 def test_an_idle_federation_keeps_its_streams() -> None:

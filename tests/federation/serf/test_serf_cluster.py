@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from federation.gossip.addresses import Address
-from federation.gossip.counters import DropReason
 from federation.gossip.msgpack_fields import LAMPORT_TIME_MAX, LEAVE_TIME_MAX, WITNESSED_TIME_MAX
 from federation.serf.config import SerfConfig
 from federation.serf.events import (
@@ -18,7 +17,7 @@ from federation.serf.events import (
     MemberStatus,
     NameConflict,
 )
-from federation.serf.messages import LeaveIntent, Query, SerfState
+from federation.serf.messages import LeaveIntent, SerfState
 from federation.serf.serf import Serf
 from gossip_node import user_event, user_events
 from simulator.network import Faults
@@ -329,18 +328,3 @@ def test_a_join_through_a_node_that_leaves_is_refused() -> None:
     assert isinstance(late.process, SerfProcess)
     (result,) = [event for event in late.process.events if isinstance(event, JoinResult)]
     assert result.errors == {("10.0.0.1", 8902): "refused: node 'n1' has left"}
-
-
-def test_an_answer_that_is_too_long_is_counted() -> None:
-    """The asked member has the longest name and tags, the answering node has a long name."""
-    cluster = Cluster(2)
-    name = "n" * 255
-    config = SerfConfig(name, "10.0.0.5", 8902, {"x": "y" * 500})
-    cluster.world.add_host("h5", "10.0.0.5", lambda host: SerfProcess(host, config, [("10.0.0.1", 8902)])).start()
-    answerer = cluster.add(6, "m" * 255)
-    cluster.run(3.0)
-    process = answerer.process
-    assert isinstance(process, SerfProcess)
-    query = Query(50, 7, b"\x0a\0\0\2", 8902, "n2", None, 0, 0, 10**9, "_serf_conflict", name.encode())
-    process.serf.user_message(query.encode(), cluster.world.now)
-    assert process.serf.counters.dropped[DropReason.MESSAGE_TOO_LARGE] == 1
